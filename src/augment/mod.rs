@@ -1,0 +1,150 @@
+//! Pixels to the network's input: random crop and flip drawn from (seed, epoch, sample), then one fused pass of
+//! antialiased resize, colour conversion, normalisation, cast and store.
+
+use crate::decode::{Planes, Region};
+use crate::rng::Stream;
+
+/// Element type of the images tensor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DType {
+    /// 32-bit float.
+    #[default]
+    F32,
+    /// IEEE half.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// Grey levels 0..=255; not normalised.
+    U8,
+}
+
+impl DType {
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::U8 => 1,
+        }
+    }
+}
+
+/// Order of the dimensions of one image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MemoryFormat {
+    /// channel, row, column.
+    #[default]
+    Nchw,
+    /// row, column, channel.
+    Nhwc,
+}
+
+/// How faithful the arithmetic is (`decode=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fidelity {
+    /// Resize the planes, convert colours at output size.
+    #[default]
+    Fast,
+    /// As PIL and torchvision: upsample chroma, convert and clamp at source resolution, then resize.
+    Exact,
+}
+
+/// What the pass writes for each image: always three channels, R, G, B.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+    /// Element type.
+    pub dtype: DType,
+    /// Order of dimensions.
+    pub format: MemoryFormat,
+    /// Subtracted per channel, of values scaled to 0..1.
+    pub mean: [f32; 3],
+    /// Divided by per channel, after the mean.
+    pub std: [f32; 3],
+    /// Arithmetic.
+    pub fidelity: Fidelity,
+}
+
+impl Output {
+    /// Bytes of one image.
+    pub fn bytes(&self) -> usize {
+        3 * self.height as usize * self.width as usize * self.dtype.size()
+    }
+}
+
+/// Which part of an image to take.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Policy {
+    /// RandomResizedCrop(scale, ratio) + RandomHorizontalFlip(flip), distributed as torchvision's.
+    Train {
+        /// Bounds of the crop's share of the image area.
+        scale: (f64, f64),
+        /// Bounds of the crop's width / height.
+        ratio: (f64, f64),
+        /// Probability of a flip.
+        flip: f64,
+    },
+    /// Resize the shorter side to `resize`, then CenterCrop to the output size, as torchvision's.
+    Eval {
+        /// Shorter side in pixels.
+        resize: u32,
+    },
+}
+
+/// One axis of a view: source pixels `start..start+length`, resized to `full` pixels, of which the output is
+/// `window..window+n` (n the output's size). Random crops have `full = n, window = 0`; a centre crop looks at the
+/// middle of a resized whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Axis {
+    /// First source pixel.
+    pub start: u32,
+    /// Source pixels.
+    pub length: u32,
+    /// Pixels after the resize.
+    pub full: u32,
+    /// First of them that the output shows.
+    pub window: i32,
+}
+
+/// What of an image becomes the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    /// Columns.
+    pub x: Axis,
+    /// Rows.
+    pub y: Axis,
+    /// Mirror left and right.
+    pub flip: bool,
+}
+
+impl View {
+    /// The source pixels the output depends on: what the decoder is asked for.
+    pub fn region(&self, _output: &Output) -> Region {
+        todo!()
+    }
+}
+
+impl Policy {
+    /// The view of an image of `width` × `height` pixels; `stream` is the sample's own.
+    pub fn draw(&self, _stream: &mut Stream, _width: u32, _height: u32, _output: &Output) -> View {
+        todo!()
+    }
+}
+
+/// Runs the pass; owns the weights' tables and scratch memory. One per thread.
+pub struct Augmenter {}
+
+impl Augmenter {
+    /// An augmenter that writes `output`, with the instructions of `level`.
+    pub fn new(_output: Output, _level: crate::simd::Level) -> Self {
+        todo!()
+    }
+
+    /// Writes the view of `planes` to `out` (exactly [`Output::bytes`] bytes, aligned to the element).
+    pub fn render(&mut self, _planes: &Planes, _view: &View, _out: &mut [u8]) {
+        todo!()
+    }
+}

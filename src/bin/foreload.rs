@@ -1,0 +1,2 @@
+//! The command line program; see `foreload --help`.
+fn main() {}

@@ -1,0 +1,129 @@
+//! Every way Foreload can fail, in words that name the thing to act on.
+
+use std::path::PathBuf;
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong. Each kind becomes one Python exception under `foreload.Error`.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A setting has a value that cannot work. `message` says what is wrong and what would be right.
+    #[error("config: {setting}: {message}")]
+    Config {
+        /// Name of the setting as the user wrote it, e.g. `batch_size`.
+        setting: &'static str,
+        /// "is 0, must be at least 1".
+        message: String,
+    },
+
+    /// The dataset, or the index of it, cannot be used.
+    #[error("dataset {path}: {message}", path = path.display())]
+    Dataset {
+        /// The directory, shard or index file.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        message: String,
+    },
+
+    /// The dataset is not what it was when it was indexed.
+    #[error("dataset changed: {path}: {message}; run `foreload index --rebuild` on it", path = path.display())]
+    DatasetChanged {
+        /// The directory, file or shard that differs.
+        path: PathBuf,
+        /// What differs: "is 8000 bytes, was 9001 when indexed".
+        message: String,
+    },
+
+    /// An operation on a file failed. `what` is e.g. "read 8000 bytes at 9001 of".
+    #[error("{what} {path}: {source}", path = path.display())]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+
+    /// The bytes of an image are not what a decoder can turn into pixels.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+
+    /// One sample failed; `source` says why.
+    #[error("sample {id} ({path}, bytes {offset}+{length}): {source}", path = path.display())]
+    Sample {
+        /// Sample id: its number in the index.
+        id: u64,
+        /// The file or shard that holds it.
+        path: PathBuf,
+        /// Where its bytes begin in the file.
+        offset: u64,
+        /// How many bytes it has.
+        length: u32,
+        /// The cause.
+        source: Box<Error>,
+    },
+
+    /// More samples failed than `max_errors` allows; `source` is the failure that was one too many.
+    #[error("{count} samples failed, max_errors is {max_errors}; the last: {source}")]
+    TooManyErrors {
+        /// Failures so far in this epoch.
+        count: u64,
+        /// The budget.
+        max_errors: u64,
+        /// The last failure.
+        source: Box<Error>,
+    },
+
+    /// Something this build or machine does not have.
+    #[error("{0}")]
+    Unavailable(String),
+
+    /// A thread of the pipeline died: a defect in Foreload, with what the thread said.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+}
+
+/// Why an image could not be decoded. The sample it belongs to is named by [`Error::Sample`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not an image format Foreload knows; holds the first bytes in words ("starts with \"<!DOCTYPE\"").
+    #[error("not a JPEG or PNG image: {0}")]
+    NotAnImage(String),
+    /// A legal file of a kind no decoder here knows (arithmetic coding, 12 bits, lossless).
+    #[error("unsupported image: {0}")]
+    Unsupported(String),
+    /// The file contradicts itself or ends too early.
+    #[error("corrupt image: {0}")]
+    Corrupt(String),
+    /// More pixels than the limit allows: perhaps a decompression bomb.
+    #[error(
+        "image of {width}×{height} pixels exceeds the limit of {limit} pixels; raise max_pixels if it is meant"
+    )]
+    TooLarge {
+        /// Width in pixels.
+        width: u32,
+        /// Height in pixels.
+        height: u32,
+        /// The limit in pixels.
+        limit: u64,
+    },
+}
+
+impl Error {
+    /// An [`Error::Config`].
+    pub fn config(setting: &'static str, message: impl Into<String>) -> Self {
+        Self::Config { setting, message: message.into() }
+    }
+
+    /// An [`Error::Io`]; `what` reads before the path: `open`, `read 8000 bytes at 9001 of`.
+    pub fn io(what: impl Into<String>, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::Io { what: what.into(), path: path.into(), source }
+    }
+
+    /// An [`Error::Dataset`].
+    pub fn dataset(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
+        Self::Dataset { path: path.into(), message: message.into() }
+    }
+}

@@ -1,0 +1,110 @@
+//! Bytes from files into slots: one trait, io_uring where the system lets us, threads with pread where not.
+
+use crate::dataset::{DatasetIndex, Extent};
+use crate::error::Result;
+use crate::slot::Slot;
+use std::sync::Arc;
+
+/// One read: the bytes of `extent` into `slot`.
+pub struct ReadRequest {
+    /// Comes back in the completion; meaning is the caller's.
+    pub token: u64,
+    /// What to read. Paths and expected sizes are looked up in the reader's index.
+    pub extent: Extent,
+    /// Where to; taken with at least `extent.length`.
+    pub slot: Slot,
+}
+
+/// The answer to a [`ReadRequest`].
+pub struct Completion {
+    /// The request's token.
+    pub token: u64,
+    /// The slot with exactly `extent.length` bytes, or why not. On failure the slot has gone back to its pool.
+    pub result: Result<Filled>,
+}
+
+/// A slot whose bytes have arrived: derefs to the extent's bytes; [`crate::slot::PADDING`] bytes after them are readable.
+pub struct Filled {
+    _slot: Slot,
+}
+
+impl std::ops::Deref for Filled {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        todo!()
+    }
+}
+
+/// Counters since the reader was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadStats {
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// Reads asked of the system, resubmissions of short reads included.
+    pub reads: u64,
+    /// Files opened.
+    pub opens: u64,
+}
+
+/// Reads in flight, driven by one thread.
+pub trait Reader: Send {
+    /// How many more requests may be submitted before some complete.
+    fn room(&self) -> usize;
+    /// How many requests are in flight.
+    fn in_flight(&self) -> usize;
+    /// Queues a read. May defer the system call to the next `wait`.
+    fn submit(&mut self, request: ReadRequest);
+    /// Submits what is queued and appends completions to `out`; blocks until at least one is there, the [`Waker`]
+    /// was called, or nothing is in flight.
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()>;
+    /// Makes a `wait` in this or another thread return soon.
+    fn waker(&self) -> Waker;
+    /// What was done so far.
+    fn stats(&self) -> ReadStats;
+    /// The path in use in words: "io_uring, O_DIRECT, registered buffers".
+    fn describe(&self) -> String;
+}
+
+/// Wakes a reader's `wait` from any thread.
+#[derive(Clone)]
+pub struct Waker(pub Arc<dyn Fn() + Send + Sync>);
+
+/// Which way to read, as the user asked (`io=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// io_uring when its self-test passes, else threads; direct or buffered by file system.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// Threads with pread.
+    Pread,
+}
+
+/// Whether to bypass the page cache (`direct=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// By file system.
+    #[default]
+    Auto,
+    /// O_DIRECT, or an error where the file system refuses it.
+    On,
+    /// Through the page cache.
+    Off,
+}
+
+/// Opens the reader of `index` that `io` and `direct` ask for, reading into slots of `slots`.
+pub fn open(
+    _index: &Arc<DatasetIndex>,
+    _slots: &crate::slot::SlotPool,
+    _io: IoChoice,
+    _direct: Direct,
+    _depth: usize,
+) -> Result<Box<dyn Reader>> {
+    todo!()
+}
+
+/// Reads one sample's bytes with plain blocking calls: for the rare substitute of a failed sample.
+pub fn read_blocking(_index: &DatasetIndex, _extent: Extent) -> Result<Vec<u8>> {
+    todo!()
+}

@@ -1,0 +1,17 @@
+//! Foreload: a data loader for people who train on GPUs. It knows the epoch's order and loads ahead.
+//!
+//! Data flows one way: [`dataset`] → [`schedule`] → [`io`] → [`decode`] → [`augment`] → [`batch`] →
+//! hand-off by [`dlpack`]. [`pipeline`] is the one module that knows every stage; `ARCHITECTURE.md` has the
+//! picture, the invariants and the words.
+
+pub mod augment;
+pub mod dataset;
+pub mod decode;
+pub mod error;
+pub mod io;
+pub mod rng;
+pub mod schedule;
+pub mod simd;
+pub mod slot;
+
+pub use error::{Error, Result};

@@ -1,0 +1,168 @@
+//! The one source of randomness: a counter-based generator, so that every number is a pure function of
+//! (seed, epoch, sample, use) and no thread, rank or restart can change it.
+//!
+//! Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11). The stream is part of
+//! Foreload's promise: [`VERSION`] goes into the key, golden values are tested, and a change of either is a new
+//! version.
+
+use sha2::{Digest, Sha256};
+
+/// Version of every random stream; part of each key.
+pub const VERSION: u32 = 1;
+
+/// What a stream of random numbers is for. Distinct uses of one (seed, epoch, sample) never share numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Use {
+    /// The order of the epoch.
+    Order = 0,
+    /// Crop and flip of a sample.
+    Augment = 1,
+    /// Choice of a substitute for a failed sample.
+    Refill = 2,
+}
+
+/// Key of all streams of one (dataset, seed, epoch, use).
+///
+/// A hash, never `seed + epoch`: epoch 1 of seed 0 must share nothing with epoch 0 of seed 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    words: [u32; 2],
+    domain: [u32; 2],
+}
+
+impl Key {
+    /// The key of (fingerprint, seed, epoch, usage). The fingerprint may be empty where streams are not bound to a dataset.
+    pub fn new(fingerprint: &[u8], seed: u64, epoch: u64, usage: Use) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"foreload rng");
+        hash.update(VERSION.to_le_bytes());
+        hash.update((usage as u32).to_le_bytes());
+        hash.update(seed.to_le_bytes());
+        hash.update(epoch.to_le_bytes());
+        hash.update(fingerprint);
+        let digest = hash.finalize();
+        let word = |i: usize| u32::from_le_bytes(digest[4 * i..4 * i + 4].try_into().expect("four bytes"));
+        Self { words: [word(0), word(1)], domain: [word(2), word(3)] }
+    }
+
+    /// The stream of sample (or position) `index`.
+    pub fn stream(&self, index: u64) -> Stream {
+        Stream { key: *self, index, block: 0, buffer: [0; 4], used: 4 }
+    }
+
+    /// Four random words at (index, block), the raw generator.
+    pub fn block(&self, index: u64, block: u32) -> [u32; 4] {
+        let counter = [index as u32, (index >> 32) as u32, block ^ self.domain[0], self.domain[1]];
+        philox4x32_10(counter, self.words)
+    }
+}
+
+/// Random numbers of one sample, in order. Cheap to make; 2^34 words long.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    key: Key,
+    index: u64,
+    block: u32,
+    buffer: [u32; 4],
+    used: usize,
+}
+
+impl Stream {
+    /// The next 32 random bits.
+    pub fn next_u32(&mut self) -> u32 {
+        if self.used == 4 {
+            self.buffer = self.key.block(self.index, self.block);
+            self.block += 1;
+            self.used = 0;
+        }
+        self.used += 1;
+        self.buffer[self.used - 1]
+    }
+
+    /// The next 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
+        u64::from(self.next_u32()) | u64::from(self.next_u32()) << 32
+    }
+
+    /// Uniform in [0, 1), 53 bits.
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// Uniform in [low, high).
+    pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    /// Uniform integer in [0, bound), unbiased (Lemire, "Fast Random Integer Generation in an Interval", 2019).
+    ///
+    /// # Panics
+    /// When `bound` is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        assert!(bound > 0, "no integer is below 0");
+        let mut product = u128::from(self.next_u64()) * u128::from(bound);
+        if (product as u64) < bound {
+            let threshold = bound.wrapping_neg() % bound;
+            while (product as u64) < threshold {
+                product = u128::from(self.next_u64()) * u128::from(bound);
+            }
+        }
+        (product >> 64) as u64
+    }
+}
+
+fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+    const W: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+    for _ in 0..10 {
+        let a = u64::from(M[0]) * u64::from(counter[0]);
+        let b = u64::from(M[1]) * u64::from(counter[2]);
+        counter = [
+            (b >> 32) as u32 ^ counter[1] ^ key[0],
+            b as u32,
+            (a >> 32) as u32 ^ counter[3] ^ key[1],
+            a as u32,
+        ];
+        key = [key[0].wrapping_add(W[0]), key[1].wrapping_add(W[1])];
+    }
+    counter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Known answers of the authors' Random123 distribution (kat_vectors, philox4x32 10).
+    #[test]
+    fn philox_answers_as_its_authors_say() {
+        assert_eq!(philox4x32_10([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(
+            philox4x32_10([u32::MAX; 4], [u32::MAX; 2]),
+            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
+        );
+        assert_eq!(
+            philox4x32_10([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
+        );
+    }
+
+    #[test]
+    fn seed_and_epoch_do_not_add_up() {
+        let a = Key::new(b"d", 0, 1, Use::Order);
+        let b = Key::new(b"d", 1, 0, Use::Order);
+        assert_ne!(a, b);
+        assert_ne!(a, Key::new(b"d", 0, 1, Use::Augment));
+        assert_ne!(a.stream(3).next_u64(), b.stream(3).next_u64());
+    }
+
+    #[test]
+    fn below_is_in_range_and_reaches_every_value() {
+        let mut stream = Key::new(b"", 7, 0, Use::Refill).stream(0);
+        let mut seen = [0u32; 7];
+        for _ in 0..7000 {
+            seen[stream.below(7) as usize] += 1;
+        }
+        assert!(seen.iter().all(|&n| (800..1200).contains(&n)), "{seen:?}");
+    }
+}
