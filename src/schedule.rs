@@ -1,6 +1,14 @@
 //! The order of an epoch: an invertible permutation and the batches cut from it. Pure; knows the whole future.
 
 use crate::dataset::Fingerprint;
+use crate::error::{Error, Result};
+use permutation::{Feistel, Shuffle};
+use std::sync::Arc;
+
+mod permutation;
+
+/// Up to this many samples the permutation is kept as a table (8 bytes a sample); above, it is computed.
+pub const TABLE_LIMIT: u64 = 65_536;
 
 /// What happens to the samples that do not fill the last global batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -10,34 +18,79 @@ pub enum LastBatch {
     Drop,
     /// The batch is filled from the epoch's beginning; the mask says which are padding.
     Pad,
-    /// The batch is shorter; every rank still makes the same number of steps.
+    /// The batch is shorter. The remainder is split as evenly as it goes, lower ranks first, so that every rank
+    /// still makes the same number of steps: a rank's last batch may be one sample shorter than another's, and
+    /// empty when fewer samples remain than there are ranks.
     Partial,
 }
 
-/// The order of one epoch: position ↔ sample.
+/// The order of one epoch: position ↔ sample, both ways in O(1). Cheap to clone and to share.
 #[derive(Debug, Clone)]
-pub struct Order {}
+pub struct Order {
+    len: u64,
+    permutation: Permutation,
+}
+
+#[derive(Debug, Clone)]
+enum Permutation {
+    Identity,
+    Table(Arc<Shuffle>),
+    Computed(Arc<Feistel>),
+}
 
 impl Order {
-    /// The shuffled order of `len` samples for (fingerprint, seed, epoch).
-    pub fn shuffled(_fingerprint: &Fingerprint, _seed: u64, _epoch: u64, _len: u64) -> Self {
-        todo!()
+    /// The shuffled order of `len` samples for (fingerprint, seed, epoch), and for nothing else.
+    ///
+    /// Up to [`TABLE_LIMIT`] samples a Fisher–Yates shuffle, above it a Feistel network that needs no memory.
+    pub fn shuffled(fingerprint: &Fingerprint, seed: u64, epoch: u64, len: u64) -> Self {
+        let key = crate::rng::Key::new(&fingerprint.0, seed, epoch, crate::rng::Use::Order);
+        let permutation = if len <= TABLE_LIMIT {
+            Permutation::Table(Arc::new(Shuffle::new(&key, len as u32)))
+        } else {
+            Permutation::Computed(Arc::new(Feistel::new(&key, len)))
+        };
+        Self { len, permutation }
     }
+
     /// Sample at position = position.
-    pub fn sequential(_len: u64) -> Self {
-        todo!()
+    pub fn sequential(len: u64) -> Self {
+        Self { len, permutation: Permutation::Identity }
     }
+
     /// Number of samples.
     pub fn len(&self) -> u64 {
-        todo!()
+        self.len
     }
+
+    /// Whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The sample at `position`.
-    pub fn sample(&self, _position: u64) -> u64 {
-        todo!()
+    ///
+    /// # Panics
+    /// When `position` is not below [`Order::len`].
+    pub fn sample(&self, position: u64) -> u64 {
+        assert!(position < self.len, "position {position} of an order of {}", self.len);
+        match &self.permutation {
+            Permutation::Identity => position,
+            Permutation::Table(shuffle) => shuffle.sample(position),
+            Permutation::Computed(feistel) => feistel.forward(position),
+        }
     }
-    /// The position of `sample`: the inverse.
-    pub fn position(&self, _sample: u64) -> u64 {
-        todo!()
+
+    /// The position of `sample`: the inverse of [`Order::sample`].
+    ///
+    /// # Panics
+    /// When `sample` is not below [`Order::len`].
+    pub fn position(&self, sample: u64) -> u64 {
+        assert!(sample < self.len, "sample {sample} of an order of {}", self.len);
+        match &self.permutation {
+            Permutation::Identity => sample,
+            Permutation::Table(shuffle) => shuffle.position(sample),
+            Permutation::Computed(feistel) => feistel.backward(sample),
+        }
     }
 }
 
@@ -53,8 +106,18 @@ pub struct Place {
 }
 
 /// The batches of one rank.
+///
+/// Global batch `g` is positions `[g·B, (g+1)·B)` with `B = batch_size · world_size`; rank `r` takes its `r`-th
+/// slice. So the global batches are the same for any world size that gives the same `B`.
 #[derive(Debug, Clone)]
-pub struct Schedule {}
+pub struct Schedule {
+    order: Order,
+    batch_size: u32,
+    rank: u32,
+    world_size: u32,
+    last: LastBatch,
+    steps: u64,
+}
 
 impl Schedule {
     /// `batch_size` samples per rank and step; the global batch is `batch_size * world_size`.
@@ -62,29 +125,83 @@ impl Schedule {
     /// # Errors
     /// [`crate::Error::Config`] for a batch size of 0, a rank outside the world, or (with `Drop`) fewer samples than
     /// one global batch.
-    pub fn new(
-        _order: Order,
-        _batch_size: u32,
-        _rank: u32,
-        _world_size: u32,
-        _last: LastBatch,
-    ) -> crate::Result<Self> {
-        todo!()
+    pub fn new(order: Order, batch_size: u32, rank: u32, world_size: u32, last: LastBatch) -> Result<Self> {
+        if batch_size == 0 {
+            return Err(Error::config("batch_size", "is 0, must be at least 1"));
+        }
+        if world_size == 0 {
+            return Err(Error::config("world_size", "is 0, must be at least 1"));
+        }
+        if rank >= world_size {
+            let message = format!("is {rank}, must be below world_size, which is {world_size}");
+            return Err(Error::config("rank", message));
+        }
+        let global = u64::from(batch_size) * u64::from(world_size);
+        if last == LastBatch::Drop && order.len() < global {
+            let message = format!(
+                "{batch_size} on each of {world_size} ranks is {global}, but the dataset has {} samples and \
+                 last_batch is drop, so there would be no batch: lower it, or set last_batch to pad or partial",
+                order.len()
+            );
+            return Err(Error::config("batch_size", message));
+        }
+        let steps = match last {
+            LastBatch::Drop => order.len() / global,
+            LastBatch::Pad | LastBatch::Partial => order.len().div_ceil(global),
+        };
+        Ok(Self { order, batch_size, rank, world_size, last, steps })
     }
+
     /// Steps of the epoch: the same on every rank.
     pub fn steps(&self) -> u64 {
-        todo!()
+        self.steps
     }
-    /// Samples this rank gets in `step` (less than the batch size only in a partial last batch).
-    pub fn batch_len(&self, _step: u64) -> u32 {
-        todo!()
+
+    /// Samples this rank gets in `step`: the batch size, padding included, but in a partial last batch.
+    ///
+    /// # Panics
+    /// When `step` is not below [`Schedule::steps`].
+    pub fn batch_len(&self, step: u64) -> u32 {
+        self.slice(step).1
     }
+
     /// Place `index` of this rank's batch `step`. O(1).
-    pub fn place(&self, _step: u64, _index: u32) -> Place {
-        todo!()
+    ///
+    /// # Panics
+    /// When `step` is not below [`Schedule::steps`] or `index` not below [`Schedule::batch_len`].
+    pub fn place(&self, step: u64, index: u32) -> Place {
+        let (offset, len) = self.slice(step);
+        assert!(index < len, "place {index} of a batch of {len}");
+        let len = self.order.len();
+        let start = step * self.global_batch();
+        let within = offset + u64::from(index);
+        // Written as differences so that nothing overflows whatever `len` is.
+        let left = len - start;
+        let valid = within < left;
+        let position = if valid { start + within } else { (within - left) % len };
+        Place { position, sample: self.order.sample(position), valid }
     }
+
     /// The order underneath.
     pub fn order(&self) -> &Order {
-        todo!()
+        &self.order
+    }
+
+    fn global_batch(&self) -> u64 {
+        u64::from(self.batch_size) * u64::from(self.world_size)
+    }
+
+    /// Where this rank's part of global batch `step` begins in it, and how long it is.
+    fn slice(&self, step: u64) -> (u64, u32) {
+        assert!(step < self.steps, "step {step} of an epoch of {}", self.steps);
+        let rank = u64::from(self.rank);
+        let global = self.global_batch();
+        let left = self.order.len() - step * global;
+        if self.last == LastBatch::Partial && left < global {
+            let (each, extra) = (left / u64::from(self.world_size), left % u64::from(self.world_size));
+            (rank * each + rank.min(extra), each as u32 + u32::from(rank < extra))
+        } else {
+            (rank * u64::from(self.batch_size), self.batch_size)
+        }
     }
 }
