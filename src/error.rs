@@ -112,6 +112,14 @@ pub enum DecodeError {
 }
 
 impl Error {
+    /// What a panic in the thread that was `doing` something says.
+    pub(crate) fn panicked(doing: &str, panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text =
+            text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        Self::Internal(format!("{doing}: {text}"))
+    }
+
     /// An [`Error::Config`].
     pub fn config(setting: &'static str, message: impl Into<String>) -> Self {
         Self::Config { setting, message: message.into() }

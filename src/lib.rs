@@ -5,10 +5,14 @@
 //! picture, the invariants and the words.
 
 pub mod augment;
+pub mod batch;
+pub mod config;
 pub mod dataset;
 pub mod decode;
+pub mod dlpack;
 pub mod error;
 pub mod io;
+pub mod pipeline;
 pub mod rng;
 pub mod schedule;
 pub mod simd;

@@ -16,10 +16,11 @@ pub struct Region {
 }
 
 /// What the planes mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ColorModel {
     /// One plane.
     Gray,
+    #[default]
     /// Y, Cb, Cr as JFIF defines them (full range); Cb and Cr may be subsampled.
     YCbCr,
     /// Three planes of full resolution.
@@ -58,7 +59,7 @@ pub struct Plane {
 ///
 /// Covers the asked region; of subsampled components one more sample on each side (where the image has it), which
 /// chroma upsampling needs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Planes {
     /// Width of the whole image in pixels.
     pub image_width: u32,

@@ -1,0 +1,408 @@
+//! The batch: one buffer of images, labels, sample ids and mask, filled by many threads, owned by whoever holds it.
+//!
+//! A buffer lives in one of three places: free in its [`BatchPool`], in the pipeline (a [`Ticket`] per place, then
+//! waiting to be delivered), or with the consumer, who keeps it for as long as any [`Tensor`] of it exists.
+
+use crate::augment::{DType, MemoryFormat, Output};
+use crate::config::Pools;
+use crate::error::{Error, Result};
+use crossbeam_channel::Sender;
+use memmap2::{Advice, MmapMut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Every tensor of a batch begins at a multiple of this: a cache line, and what DLPack promises its consumers.
+const ALIGN: usize = 64;
+
+/// Bytes of a buffer for `capacity` samples of `image_bytes` each.
+pub fn buffer_bytes(capacity: usize, image_bytes: usize) -> usize {
+    Plan::new(capacity, image_bytes).bytes
+}
+
+/// Where the four tensors lie in a buffer.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    image_bytes: usize,
+    labels: usize,
+    ids: usize,
+    mask: usize,
+    bytes: usize,
+}
+
+impl Plan {
+    fn new(capacity: usize, image_bytes: usize) -> Self {
+        let labels = (capacity * image_bytes).next_multiple_of(ALIGN);
+        let ids = labels + (8 * capacity).next_multiple_of(ALIGN);
+        let mask = ids + (8 * capacity).next_multiple_of(ALIGN);
+        Self { image_bytes, labels, ids, mask, bytes: mask + capacity.next_multiple_of(ALIGN) }
+    }
+}
+
+/// Batch buffers up to a fixed number, allocated when first needed and used again and again.
+#[derive(Clone)]
+pub struct BatchPool(Arc<PoolShared>);
+
+struct PoolShared {
+    plan: Plan,
+    output: Output,
+    limits: Pools,
+    state: Mutex<PoolState>,
+    /// Called when a buffer comes back: the reader thread may be waiting for one.
+    on_free: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct PoolState {
+    free: Vec<MmapMut>,
+    allocated: usize,
+    in_pipeline: usize,
+}
+
+impl BatchPool {
+    /// A pool of buffers for `capacity` samples of `output`, within `limits`.
+    pub fn new(
+        capacity: usize,
+        output: Output,
+        limits: Pools,
+        on_free: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let plan = Plan::new(capacity, output.bytes());
+        let state = Mutex::default();
+        Self(Arc::new(PoolShared { plan, output, limits, state, on_free: Box::new(on_free) }))
+    }
+
+    /// A buffer for the pipeline, or `None` while it holds its share or the consumer holds all.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system has no memory left.
+    fn take(&self) -> Result<Option<Buffer>> {
+        let mut state = self.0.lock();
+        if state.in_pipeline >= self.0.limits.prefetch {
+            return Ok(None);
+        }
+        let memory = match state.free.pop() {
+            Some(memory) => memory,
+            None if state.allocated < self.0.limits.batches => {
+                let memory = allocate(self.0.plan.bytes)?;
+                state.allocated += 1;
+                memory
+            }
+            None => return Ok(None),
+        };
+        state.in_pipeline += 1;
+        Ok(Some(Buffer { memory: Some(memory), delivered: false, pool: self.0.clone() }))
+    }
+
+    /// Takes a buffer for batch `step` of `len` samples and hands out one ticket per place. When the last ticket is
+    /// done the batch goes to `ready`. `None`: see [`BatchPool`]'s limits; try again after a buffer came back.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system has no memory left.
+    pub fn begin(&self, step: u64, len: u32, ready: &Sender<Result<Batch>>) -> Result<Option<Vec<Ticket>>> {
+        let Some(mut buffer) = self.take()? else { return Ok(None) };
+        if len == 0 {
+            // Nobody will finish a ticket of a batch without places. A closed channel means nobody waits.
+            let _ = ready.send(Ok(Batch { step, len, failures: Vec::new(), buffer: Arc::new(buffer) }));
+            return Ok(Some(Vec::new()));
+        }
+        let base = buffer.memory.as_mut().expect("a buffer in use has memory").as_mut_ptr();
+        let filling = Arc::new(Filling {
+            step,
+            len,
+            plan: self.0.plan,
+            base: Base(base),
+            open: AtomicUsize::new(len as usize),
+            spoiled: AtomicBool::new(false),
+            failures: Mutex::default(),
+            buffer: Mutex::new(Some(buffer)),
+            ready: ready.clone(),
+        });
+        Ok(Some((0..len).map(|index| Ticket { filling: filling.clone(), index, finished: false }).collect()))
+    }
+
+    /// Whether nothing can move until the consumer gives a buffer back: it holds every one there may be.
+    pub fn all_held(&self) -> bool {
+        let state = self.0.lock();
+        state.in_pipeline == 0 && state.free.is_empty() && state.allocated == self.0.limits.batches
+    }
+
+    /// Number of buffers there may be, and bytes of each.
+    pub fn limits(&self) -> (usize, usize) {
+        (self.0.limits.batches, self.0.plan.bytes)
+    }
+}
+
+impl PoolShared {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn allocate(bytes: usize) -> Result<MmapMut> {
+    let memory = MmapMut::map_anon(bytes)
+        .map_err(|e| Error::io(format!("allocate a batch of {bytes} bytes from"), "memory", e))?;
+    // Huge pages make first touch and TLB misses cheap; a kernel without them still works.
+    let _ = memory.advise(Advice::HugePage);
+    Ok(memory)
+}
+
+/// One buffer; its memory goes back to the pool when it is dropped.
+struct Buffer {
+    memory: Option<MmapMut>,
+    delivered: bool,
+    pool: Arc<PoolShared>,
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        {
+            let mut state = self.pool.lock();
+            state.free.extend(self.memory.take());
+            if !self.delivered {
+                state.in_pipeline -= 1;
+            }
+        }
+        (self.pool.on_free)();
+    }
+}
+
+/// Address of a buffer's first byte.
+struct Base(*mut u8);
+
+// SAFETY: the pointer is only used by tickets, each for its own place, while `Filling::buffer` keeps the memory.
+unsafe impl Send for Base {}
+// SAFETY: as above: no two tickets have the same place.
+unsafe impl Sync for Base {}
+
+/// A batch in the making; shared by its tickets.
+struct Filling {
+    step: u64,
+    len: u32,
+    plan: Plan,
+    base: Base,
+    open: AtomicUsize,
+    spoiled: AtomicBool,
+    failures: Mutex<Vec<Failure>>,
+    buffer: Mutex<Option<Buffer>>,
+    ready: Sender<Result<Batch>>,
+}
+
+/// The right to fill one place of a batch. A ticket dropped without [`Ticket::finish`] spoils its batch, which then is
+/// never delivered.
+pub struct Ticket {
+    filling: Arc<Filling>,
+    index: u32,
+    finished: bool,
+}
+
+impl Ticket {
+    /// The bytes of this place's image.
+    pub fn image(&mut self) -> &mut [u8] {
+        let bytes = self.filling.plan.image_bytes;
+        // SAFETY: places are disjoint, inside the buffer, and this ticket is the only one of its place; `&mut self`
+        // keeps the slice unique, and the buffer lives until the last ticket is gone.
+        unsafe {
+            let start = self.filling.base.0.add(self.index as usize * bytes);
+            std::slice::from_raw_parts_mut(start, bytes)
+        }
+    }
+
+    /// Notes that a sample that belongs here failed.
+    pub fn fail(&mut self, sample: u64, error: Error) {
+        let failure = Failure { index: self.index, sample, error };
+        self.filling.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+    }
+
+    /// The place is filled: with `sample` of class `label`; `valid` is its mask.
+    pub fn finish(mut self, sample: u64, label: u32, valid: bool) {
+        let (plan, index) = (&self.filling.plan, self.index as usize);
+        // SAFETY: the three elements lie inside the buffer at their natural alignment (each array starts at a
+        // multiple of 64) and belong to this ticket's place alone.
+        unsafe {
+            let base = self.filling.base.0;
+            base.add(plan.labels).cast::<i64>().add(index).write(i64::from(label));
+            base.add(plan.ids).cast::<i64>().add(index).write(sample.cast_signed());
+            base.add(plan.mask).add(index).write(u8::from(valid));
+        }
+        self.finished = true;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let filling = &*self.filling;
+        if !self.finished {
+            filling.spoiled.store(true, Ordering::Relaxed);
+        }
+        // AcqRel: the last ticket sees everything the others wrote.
+        if filling.open.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let buffer = filling.buffer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(buffer), false) = (buffer, filling.spoiled.load(Ordering::Relaxed)) {
+            let mut failures =
+                std::mem::take(&mut *filling.failures.lock().unwrap_or_else(PoisonError::into_inner));
+            // Threads finish in any order; what the consumer sees does not depend on it.
+            failures.sort_by_key(|f| f.index);
+            let batch = Batch { step: filling.step, len: filling.len, failures, buffer: Arc::new(buffer) };
+            // A closed channel means nobody waits for this epoch any more.
+            let _ = filling.ready.send(Ok(batch));
+        }
+    }
+}
+
+/// A sample that could not become an image.
+#[derive(Debug)]
+pub struct Failure {
+    /// Its place in the batch.
+    pub index: u32,
+    /// Its id.
+    pub sample: u64,
+    /// Why.
+    pub error: Error,
+}
+
+/// A finished batch.
+pub struct Batch {
+    step: u64,
+    len: u32,
+    failures: Vec<Failure>,
+    buffer: Arc<Buffer>,
+}
+
+impl Batch {
+    /// Its number in the epoch.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether it holds no sample (a partial last batch of a large world).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The samples that failed, by place.
+    pub fn take_failures(&mut self) -> Vec<Failure> {
+        std::mem::take(&mut self.failures)
+    }
+
+    /// From here on the buffer is the consumer's and no longer counts as the pipeline's.
+    pub(crate) fn deliver(&mut self) {
+        let buffer =
+            Arc::get_mut(&mut self.buffer).expect("nobody has a tensor of a batch before its delivery");
+        buffer.delivered = true;
+        buffer.pool.lock().in_pipeline -= 1;
+        (buffer.pool.on_free)();
+    }
+
+    /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype.
+    pub fn images(&self) -> Tensor {
+        let output = &self.buffer.pool.output;
+        let (h, w) = (i64::from(output.height), i64::from(output.width));
+        let shape = match output.format {
+            MemoryFormat::Nchw => vec![i64::from(self.len), 3, h, w],
+            MemoryFormat::Nhwc => vec![i64::from(self.len), h, w, 3],
+        };
+        let element = match output.dtype {
+            DType::F32 => Element::F32,
+            DType::F16 => Element::F16,
+            DType::Bf16 => Element::Bf16,
+            DType::U8 => Element::U8,
+        };
+        self.tensor(0, shape, element)
+    }
+
+    /// Class numbers: int64 [n].
+    pub fn labels(&self) -> Tensor {
+        self.tensor(self.buffer.pool.plan.labels, vec![i64::from(self.len)], Element::I64)
+    }
+
+    /// Sample ids: int64 [n].
+    pub fn sample_ids(&self) -> Tensor {
+        self.tensor(self.buffer.pool.plan.ids, vec![i64::from(self.len)], Element::I64)
+    }
+
+    /// Which images count: bool [n]; false for padding and for failed samples replaced by zeros.
+    pub fn mask(&self) -> Tensor {
+        self.tensor(self.buffer.pool.plan.mask, vec![i64::from(self.len)], Element::Bool)
+    }
+
+    fn tensor(&self, offset: usize, shape: Vec<i64>, element: Element) -> Tensor {
+        Tensor { buffer: self.buffer.clone(), offset, shape, element }
+    }
+}
+
+/// Type of a tensor's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// 32-bit float.
+    F32,
+    /// IEEE half.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// Unsigned byte.
+    U8,
+    /// 64-bit signed integer.
+    I64,
+    /// One byte, 0 or 1.
+    Bool,
+}
+
+impl Element {
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::U8 | Self::Bool => 1,
+            Self::I64 => 8,
+        }
+    }
+
+    /// The name NumPy and torch know it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+            Self::U8 => "uint8",
+            Self::I64 => "int64",
+            Self::Bool => "bool",
+        }
+    }
+}
+
+/// One contiguous array of a batch. While it lives its buffer is not used again.
+#[derive(Clone)]
+pub struct Tensor {
+    buffer: Arc<Buffer>,
+    offset: usize,
+    shape: Vec<i64>,
+    element: Element,
+}
+
+impl Tensor {
+    /// Lengths of the dimensions, outermost first.
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// Type of the elements.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// The elements' bytes, row-major.
+    pub fn bytes(&self) -> &[u8] {
+        let count: i64 = self.shape.iter().product();
+        let memory = self.buffer.memory.as_ref().expect("a buffer in use has memory");
+        &memory[self.offset..self.offset + count as usize * self.element.size()]
+    }
+}

@@ -1,0 +1,291 @@
+//! Settings in two steps: [`LoaderOptions`] is what was asked, [`LoaderConfig`] is what it means, checked once.
+
+use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
+use crate::dataset::DatasetIndex;
+use crate::error::{Error, Result};
+use crate::io::{Direct, IoChoice};
+use crate::schedule::LastBatch;
+
+/// What happens when a sample cannot be read or decoded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The batch that would hold it is not delivered; its first failure is raised instead.
+    #[default]
+    Raise,
+    /// Another sample takes its place, chosen by (dataset, seed, epoch, position) alone, so that batches stay full and
+    /// every rank and every run agrees; `sample_ids` names the substitute.
+    Skip,
+    /// The image is all zeros and its mask bit is false.
+    Zero,
+}
+
+/// What the user asked for. `None` means "choose for me".
+#[derive(Debug, Clone)]
+pub struct LoaderOptions {
+    /// Samples per batch and rank.
+    pub batch_size: u32,
+    /// Height and width of the output images in pixels.
+    pub image_size: (u32, u32),
+    /// Seed of order and augmentation.
+    pub seed: u64,
+    /// Random crops and flips (true) or Resize + CenterCrop (false).
+    pub train: bool,
+    /// Shuffled order; `None`: as `train`.
+    pub shuffle: Option<bool>,
+    /// The samples left over at the end; `None`: drop in training, partial in evaluation.
+    pub last_batch: Option<LastBatch>,
+    /// `auto`, `cpu` or `cuda`.
+    pub device: String,
+    /// Element type of the images.
+    pub dtype: DType,
+    /// Order of dimensions of the images.
+    pub memory_format: MemoryFormat,
+    /// Per channel, of values scaled to 0..1.
+    pub mean: [f32; 3],
+    /// Per channel, of values scaled to 0..1.
+    pub std: [f32; 3],
+    /// Bounds of the random crop's share of the area.
+    pub scale: (f64, f64),
+    /// Bounds of the random crop's width / height.
+    pub ratio: (f64, f64),
+    /// Probability of a horizontal flip.
+    pub flip: f64,
+    /// Evaluation: length the shorter side is resized to; `None`: 8/7 of the larger image size (256 for 224).
+    pub resize: Option<u32>,
+    /// Fast or exact arithmetic.
+    pub decode: Fidelity,
+    /// Decoding threads; `None`: the processors this process may use.
+    pub threads: Option<u32>,
+    /// Cap of all pools together, bytes; `None`: what the settings need, and more batches while the consumer keeps
+    /// them, up to a quarter of the machine's memory.
+    pub memory: Option<u64>,
+    /// How to read.
+    pub io: IoChoice,
+    /// Whether to bypass the page cache.
+    pub direct: Direct,
+    /// Reads in flight; `None`: 32.
+    pub queue_depth: Option<u32>,
+    /// What happens when a sample fails.
+    pub on_error: OnError,
+    /// Failures an epoch survives with `skip` and `zero`.
+    pub max_errors: u64,
+    /// Images of more pixels are refused.
+    pub max_pixels: u64,
+}
+
+impl Default for LoaderOptions {
+    fn default() -> Self {
+        Self {
+            batch_size: 64,
+            image_size: (224, 224),
+            seed: 0,
+            train: true,
+            shuffle: None,
+            last_batch: None,
+            device: "auto".into(),
+            dtype: DType::F32,
+            memory_format: MemoryFormat::Nchw,
+            // ImageNet's statistics, the ones torchvision's reference recipes use.
+            mean: [0.485, 0.456, 0.406],
+            std: [0.229, 0.224, 0.225],
+            scale: (0.08, 1.0),
+            ratio: (3.0 / 4.0, 4.0 / 3.0),
+            flip: 0.5,
+            resize: None,
+            decode: Fidelity::Fast,
+            threads: None,
+            memory: None,
+            io: IoChoice::Auto,
+            direct: Direct::Auto,
+            queue_depth: None,
+            on_error: OnError::Raise,
+            max_errors: 100,
+            // PIL's own threshold for a decompression bomb is 89 478 485; ours is the next power of two.
+            max_pixels: 1 << 27,
+        }
+    }
+}
+
+/// What the options mean for one dataset on this machine.
+#[derive(Debug, Clone)]
+pub struct LoaderConfig {
+    /// Samples per batch and rank.
+    pub batch_size: u32,
+    /// Seed of order and augmentation.
+    pub seed: u64,
+    /// Shuffled or sequential.
+    pub shuffle: bool,
+    /// The samples left over at the end.
+    pub last_batch: LastBatch,
+    /// Size, type and arithmetic of the images.
+    pub output: Output,
+    /// Crop and flip.
+    pub policy: Policy,
+    /// Decoding threads.
+    pub threads: usize,
+    /// How to read.
+    pub io: IoChoice,
+    /// Whether to bypass the page cache.
+    pub direct: Direct,
+    /// Reads in flight.
+    pub queue_depth: usize,
+    /// What happens when a sample fails.
+    pub on_error: OnError,
+    /// Failures an epoch survives.
+    pub max_errors: u64,
+    /// Images of more pixels are refused.
+    pub max_pixels: u64,
+    /// The pools' sizes.
+    pub pools: Pools,
+}
+
+/// How the memory is shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pools {
+    /// Bytes of the arena that files are read into.
+    pub slot_bytes: usize,
+    /// Batches being filled or waiting for the consumer.
+    pub prefetch: usize,
+    /// Batch buffers in all, those the consumer keeps included.
+    pub batches: usize,
+}
+
+impl LoaderOptions {
+    /// Checks everything that can be wrong and decides what was left open.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the setting; [`Error::Unavailable`] for a device this build does not have.
+    pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
+        match self.device.as_str() {
+            "auto" | "cpu" => {}
+            "cuda" => {
+                return Err(Error::Unavailable(
+                    "device: cuda: this build of Foreload decodes on the CPU only; use device=\"cpu\" and move the \
+                     batch yourself"
+                        .into(),
+                ));
+            }
+            other => return Err(Error::config("device", format!("is {other:?}, must be auto, cpu or cuda"))),
+        }
+        at_least("batch_size", u64::from(self.batch_size), 1)?;
+        let (height, width) = self.image_size;
+        for side in [height, width] {
+            at_least("image_size", u64::from(side), 1)?;
+            if side > 16_384 {
+                return Err(Error::config("image_size", format!("is {side}, must be at most 16384")));
+            }
+        }
+        if self.dtype != DType::U8 {
+            let usable = |v: &f32| v.is_finite();
+            if !self.mean.iter().all(usable) {
+                return Err(Error::config("mean", format!("is {:?}, must be finite numbers", self.mean)));
+            }
+            if !self.std.iter().all(|v| v.is_finite() && *v > 0.0) {
+                return Err(Error::config("std", format!("is {:?}, must be numbers above 0", self.std)));
+            }
+        }
+        let output = Output {
+            height,
+            width,
+            dtype: self.dtype,
+            format: self.memory_format,
+            mean: self.mean,
+            std: self.std,
+            fidelity: self.decode,
+        };
+        let threads = match self.threads {
+            Some(n) => at_least("threads", u64::from(n), 1)? as usize,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        let queue_depth = at_least("queue_depth", u64::from(self.queue_depth.unwrap_or(32)), 1)? as usize;
+        at_least("max_pixels", self.max_pixels, 1)?;
+        Ok(LoaderConfig {
+            batch_size: self.batch_size,
+            seed: self.seed,
+            shuffle: self.shuffle.unwrap_or(self.train),
+            last_batch: self.last_batch.unwrap_or(if self.train {
+                LastBatch::Drop
+            } else {
+                LastBatch::Partial
+            }),
+            policy: self.policy(height.max(width))?,
+            threads,
+            io: self.io,
+            direct: self.direct,
+            queue_depth,
+            on_error: self.on_error,
+            max_errors: self.max_errors,
+            max_pixels: self.max_pixels,
+            pools: self.pools(index, crate::batch::buffer_bytes(self.batch_size as usize, output.bytes()))?,
+            output,
+        })
+    }
+
+    fn policy(&self, larger_side: u32) -> Result<Policy> {
+        if !self.train {
+            let resize = self.resize.unwrap_or(larger_side.saturating_mul(8) / 7);
+            at_least("resize", u64::from(resize), 1)?;
+            return Ok(Policy::Eval { resize });
+        }
+        let bounds = |name, (low, high): (f64, f64), most: f64| {
+            let fine = low > 0.0 && low <= high && high <= most;
+            let message = || format!("is ({low}, {high}), must be 0 < low <= high <= {most}");
+            if fine { Ok(()) } else { Err(Error::config(name, message())) }
+        };
+        bounds("scale", self.scale, 1.0)?;
+        bounds("ratio", self.ratio, 1e6)?;
+        if !(0.0..=1.0).contains(&self.flip) {
+            return Err(Error::config("flip", format!("is {}, must be a probability", self.flip)));
+        }
+        Ok(Policy::Train { scale: self.scale, ratio: self.ratio, flip: self.flip })
+    }
+
+    /// Slots for the reads in flight and those waiting to be decoded, then batches.
+    fn pools(&self, index: &DatasetIndex, batch_bytes: usize) -> Result<Pools> {
+        const MIB: usize = 1 << 20;
+        // Two of the largest samples must fit, so that one can be read while another is decoded.
+        let smallest_slots = (2 * (index.largest() as usize + 3 * 4096)).next_multiple_of(2 * MIB);
+        let usual_slots = (32 * MIB).max(smallest_slots);
+        // Enough batches to ride out a hiccup, not so many that large batches fill the memory.
+        let usual_prefetch = (128 * MIB / batch_bytes.max(1)).clamp(2, 8);
+        match self.memory {
+            None => {
+                let machine = total_memory();
+                let needed = usual_prefetch + 2;
+                let most = ((machine / 4).saturating_sub(usual_slots) / batch_bytes.max(1)).max(needed);
+                Ok(Pools { slot_bytes: usual_slots, prefetch: usual_prefetch, batches: most })
+            }
+            Some(memory) => {
+                let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+                // One batch with the consumer, two in the making.
+                let least = smallest_slots.saturating_add(3 * batch_bytes);
+                if memory < least {
+                    return Err(Error::config(
+                        "memory",
+                        format!(
+                            "is {memory} bytes, must be at least {least}: {smallest_slots} for two of the largest \
+                             samples and three batches of {batch_bytes}"
+                        ),
+                    ));
+                }
+                let slot_bytes = usual_slots.min(memory - 3 * batch_bytes) / (2 * MIB) * (2 * MIB);
+                let slot_bytes = slot_bytes.max(smallest_slots);
+                let batches = (memory - slot_bytes) / batch_bytes.max(1);
+                Ok(Pools { slot_bytes, prefetch: usual_prefetch.min(batches - 1), batches })
+            }
+        }
+    }
+}
+
+fn at_least(setting: &'static str, value: u64, least: u64) -> Result<u64> {
+    if value < least {
+        return Err(Error::config(setting, format!("is {value}, must be at least {least}")));
+    }
+    Ok(value)
+}
+
+/// Bytes of memory this machine has.
+fn total_memory() -> usize {
+    let info = rustix::system::sysinfo();
+    (info.totalram as usize).saturating_mul(info.mem_unit as usize)
+}

@@ -1,0 +1,239 @@
+//! The consumer's end of an epoch: batches in order, failures counted against the budget.
+
+use super::{Run, Shared, stats};
+use crate::batch::{Batch, BatchPool, Failure};
+use crate::config::OnError;
+use crate::error::{Error, Result};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long the consumer may wait while it holds every buffer itself before that is called an error: another thread of
+/// the consumer may be about to give one back.
+const ALL_HELD: Duration = Duration::from_secs(5);
+
+/// Failures kept for the user to look at; more are only counted.
+const FAILURES_KEPT: usize = 1000;
+
+/// One pass over this rank's share of the dataset. Dropping it stops the epoch.
+pub struct Epoch {
+    shared: Arc<Shared>,
+    run: Arc<Run>,
+    finished: Receiver<Result<Batch>>,
+    batches: BatchPool,
+    steps: u64,
+    next_step: u64,
+    /// Batches that are finished but not yet next.
+    early: BTreeMap<u64, Batch>,
+    failed: u64,
+    failures: Vec<SampleFailure>,
+    all_held_since: Option<Instant>,
+}
+
+/// Answer of [`Epoch::poll`].
+pub enum Poll {
+    /// The next batch.
+    Batch(Batch),
+    /// The epoch is over.
+    End,
+    /// Nothing yet.
+    Pending,
+}
+
+/// A sample that was skipped or replaced by zeros.
+#[derive(Debug, Clone)]
+pub struct SampleFailure {
+    /// Step whose batch it belonged to.
+    pub step: u64,
+    /// Sample id.
+    pub sample: u64,
+    /// File or shard.
+    pub path: PathBuf,
+    /// Where its bytes begin in the file.
+    pub offset: u64,
+    /// What went wrong, in full.
+    pub message: String,
+}
+
+impl Epoch {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        run: Arc<Run>,
+        finished: Receiver<Result<Batch>>,
+        batches: BatchPool,
+        steps: u64,
+    ) -> Self {
+        let next_step = run.first_step;
+        Self {
+            shared,
+            run,
+            finished,
+            batches,
+            steps,
+            next_step,
+            early: BTreeMap::new(),
+            failed: 0,
+            failures: Vec::new(),
+            all_held_since: None,
+        }
+    }
+
+    /// The number given to [`super::Pipeline::epoch`].
+    pub fn number(&self) -> u64 {
+        self.run.epoch
+    }
+
+    /// Steps of the whole epoch.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The step whose batch comes next: how many were delivered, from the epoch's beginning.
+    pub fn next_step(&self) -> u64 {
+        self.next_step
+    }
+
+    /// Samples that failed so far in the batches delivered.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// The first of them (up to 1000).
+    pub fn failures(&self) -> &[SampleFailure] {
+        &self.failures
+    }
+
+    /// What the stages did so far.
+    pub fn stats(&self) -> super::EpochStats {
+        self.run.clock.snapshot()
+    }
+
+    /// The next batch, or `None` at the end. Blocks.
+    ///
+    /// # Errors
+    /// As [`Epoch::poll`].
+    pub fn next_batch(&mut self) -> Result<Option<Batch>> {
+        loop {
+            match self.poll(Duration::from_secs(1))? {
+                Poll::Batch(batch) => return Ok(Some(batch)),
+                Poll::End => return Ok(None),
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    /// Waits up to `patience` for the next batch. After an error the epoch is over.
+    ///
+    /// # Errors
+    /// [`Error::Sample`] with `on_error = raise`; [`Error::TooManyErrors`]; [`Error::Config`] for `memory` when the
+    /// consumer has kept every buffer for some seconds; [`Error::Internal`] when a thread died.
+    pub fn poll(&mut self, patience: Duration) -> Result<Poll> {
+        if self.next_step >= self.steps {
+            return Ok(Poll::End);
+        }
+        let start = Instant::now();
+        let polled = self.wait_for_next(start + patience);
+        stats::lap(&self.run.clock.consumer, start);
+        let outcome = polled.and_then(|polled| match polled {
+            Some(batch) => self.deliver(batch).map(Poll::Batch),
+            None => self.check_alive().map(|()| Poll::Pending),
+        });
+        if outcome.is_err() {
+            self.stop();
+        }
+        outcome
+    }
+
+    fn wait_for_next(&mut self, deadline: Instant) -> Result<Option<Batch>> {
+        loop {
+            if let Some(batch) = self.early.remove(&self.next_step) {
+                return Ok(Some(batch));
+            }
+            match self.finished.recv_deadline(deadline) {
+                Ok(batch) => {
+                    let batch = batch?;
+                    self.early.insert(batch.step(), batch);
+                }
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Internal("the pipeline's threads have ended".into()));
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, mut batch: Batch) -> Result<Batch> {
+        self.all_held_since = None;
+        for failure in batch.take_failures() {
+            self.charge(failure)?;
+        }
+        batch.deliver();
+        self.next_step += 1;
+        Ok(batch)
+    }
+
+    /// Counts one failure: in the batches' order, so that the same run always ends at the same one.
+    fn charge(&mut self, Failure { sample, error, .. }: Failure) -> Result<()> {
+        let config = &self.shared.config;
+        if config.on_error == OnError::Raise {
+            return Err(error);
+        }
+        self.failed += 1;
+        if self.failed > config.max_errors {
+            let (count, max_errors) = (self.failed, config.max_errors);
+            return Err(Error::TooManyErrors { count, max_errors, source: Box::new(error) });
+        }
+        if self.failures.len() < FAILURES_KEPT {
+            let extent = self.shared.index.extent(sample);
+            self.failures.push(SampleFailure {
+                step: self.next_step,
+                sample,
+                path: self.shared.index.path(extent.file),
+                offset: extent.offset,
+                message: error.to_string(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Why nothing came, when that will not change.
+    fn check_alive(&mut self) -> Result<()> {
+        if self.run.stopped() {
+            return Err(Error::Unavailable(
+                "this iteration was stopped because the loader began another one: a loader runs one epoch at a time"
+                    .into(),
+            ));
+        }
+        if !self.batches.all_held() {
+            self.all_held_since = None;
+            return Ok(());
+        }
+        let since = *self.all_held_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < ALL_HELD {
+            return Ok(());
+        }
+        let (count, bytes) = self.batches.limits();
+        let message = format!(
+            "allows {count} batches of {bytes} bytes and the consumer holds all of them; drop or copy batches, or raise \
+             memory to at least {}",
+            (count + 1) * bytes + self.shared.config.pools.slot_bytes
+        );
+        Err(Error::config("memory", message))
+    }
+
+    fn stop(&mut self) {
+        self.next_step = self.steps;
+        self.run.stopped.store(true, Ordering::Relaxed);
+        self.early.clear();
+        self.shared.bell.ring();
+    }
+}
+
+impl Drop for Epoch {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

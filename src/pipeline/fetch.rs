@@ -1,0 +1,191 @@
+//! The reading thread: walks the schedule, takes a buffer for each batch and a slot for each sample, keeps the reader
+//! full, and passes what arrives to the workers.
+
+use super::work::Job;
+use super::{Run, Shared, stats};
+use crate::batch::{BatchPool, Ticket};
+use crate::error::{Error, Result};
+use crate::io::{Completion, ReadRequest, ReadStats, Reader, Waker};
+use crate::schedule::Place;
+use crate::slot::SlotPool;
+use crossbeam_channel::{Receiver, Sender};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Instant;
+
+/// Rouses the reading thread when something it waits for may have come free. Silent while it waits for nothing.
+#[derive(Default)]
+pub(super) struct Bell {
+    starving: AtomicBool,
+    thread: OnceLock<Thread>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        if !self.starving.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            (waker.0)();
+        }
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+pub(super) struct Fetcher {
+    shared: Arc<Shared>,
+    slots: SlotPool,
+    batches: BatchPool,
+    jobs: Sender<Job>,
+    reader: Option<Box<dyn Reader>>,
+    /// Reads in flight by token. Those of a stopped run are gone from here; their completions are ignored.
+    pending: HashMap<u64, (Place, Ticket)>,
+    next_token: u64,
+    counted: ReadStats,
+    arrived: Vec<Completion>,
+}
+
+/// Where in the schedule the next read is.
+struct Cursor {
+    step: u64,
+    /// Places of the current batch not yet asked for, the next one last.
+    open: Vec<(u32, Ticket)>,
+}
+
+impl Fetcher {
+    pub(super) fn new(shared: Arc<Shared>, slots: SlotPool, batches: BatchPool, jobs: Sender<Job>) -> Self {
+        Self {
+            shared,
+            slots,
+            batches,
+            jobs,
+            reader: None,
+            pending: HashMap::new(),
+            next_token: 0,
+            counted: ReadStats::default(),
+            arrived: Vec::new(),
+        }
+    }
+
+    /// Fetches one run after another until no more can come.
+    pub(super) fn run(mut self, runs: &Receiver<Arc<Run>>) {
+        let _ = self.shared.bell.thread.set(std::thread::current());
+        for run in runs {
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.fetch(&run)));
+            let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
+            if let Err(error) = outcome {
+                // A closed channel means nobody waits for this epoch any more.
+                let _ = run.ready.send(Err(error));
+            }
+            self.pending.clear();
+        }
+    }
+
+    fn fetch(&mut self, run: &Arc<Run>) -> Result<()> {
+        self.open_reader()?;
+        let steps = run.schedule.steps();
+        let mut cursor = Cursor { step: run.first_step, open: Vec::new() };
+        let mut now = Instant::now();
+        while !run.stopped() {
+            // Raised before looking, so that what comes free in between rings the bell.
+            self.shared.bell.starving.store(true, Ordering::SeqCst);
+            let starved = self.submit(run, &mut cursor)?;
+            if self.pending.is_empty() && cursor.step >= steps && cursor.open.is_empty() {
+                break;
+            }
+            now = stats::lap(&run.clock.read_busy, now);
+            let reader = self.reader.as_mut().expect("opened above");
+            if reader.in_flight() > 0 {
+                reader.wait(&mut self.arrived)?;
+            } else if !run.stopped() {
+                std::thread::park();
+            }
+            let waited = if starved { &run.clock.read_blocked } else { &run.clock.read_waiting };
+            now = stats::lap(waited, now);
+            self.pass_on(run);
+        }
+        self.shared.bell.starving.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// On this thread, which then owns the ring; kept from epoch to epoch with its open shards.
+    fn open_reader(&mut self) -> Result<()> {
+        if self.reader.is_none() {
+            let config = &self.shared.config;
+            let reader = crate::io::open(
+                &self.shared.index,
+                &self.slots,
+                config.io,
+                config.direct,
+                config.queue_depth,
+            )?;
+            *self.shared.io.lock().unwrap_or_else(PoisonError::into_inner) = reader.describe();
+            *self.shared.bell.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
+            self.reader = Some(reader);
+        }
+        Ok(())
+    }
+
+    /// Submits reads until the schedule ends, the reader is full (false) or a pool is empty (true).
+    fn submit(&mut self, run: &Arc<Run>, cursor: &mut Cursor) -> Result<bool> {
+        let reader = self.reader.as_mut().expect("opened by fetch");
+        while reader.room() > 0 {
+            if cursor.open.is_empty() {
+                if cursor.step >= run.schedule.steps() {
+                    return Ok(false);
+                }
+                let len = run.schedule.batch_len(cursor.step);
+                let Some(tickets) = self.batches.begin(cursor.step, len, &run.ready)? else {
+                    return Ok(true);
+                };
+                cursor.open.extend((0..len).zip(tickets).rev());
+                cursor.step += 1;
+                continue;
+            }
+            let (place_in_batch, _) = cursor.open.last().expect("not empty");
+            let place = run.schedule.place(cursor.step - 1, *place_in_batch);
+            let extent = self.shared.index.extent(place.sample);
+            if extent.length as usize > self.slots.largest() {
+                return Err(Error::config(
+                    "memory",
+                    format!(
+                        "leaves slots of at most {} bytes, but sample {} has {}",
+                        self.slots.largest(),
+                        place.sample,
+                        extent.length
+                    ),
+                ));
+            }
+            let Some(slot) = self.slots.try_take(extent.length as usize) else { return Ok(true) };
+            let (_, ticket) = cursor.open.pop().expect("not empty");
+            let token = self.next_token;
+            self.next_token += 1;
+            self.pending.insert(token, (place, ticket));
+            reader.submit(ReadRequest { token, extent, slot });
+        }
+        Ok(false)
+    }
+
+    fn pass_on(&mut self, run: &Arc<Run>) {
+        for Completion { token, result } in self.arrived.drain(..) {
+            // Not there: asked for by a run that was stopped.
+            if let Some((place, ticket)) = self.pending.remove(&token) {
+                // The workers end after this thread: the channel is open.
+                let _ = self.jobs.send(Job { run: run.clone(), place, ticket, bytes: result });
+            }
+        }
+        let stats = self.reader.as_ref().expect("opened by fetch").stats();
+        run.clock.add_reads(ReadStats {
+            bytes: stats.bytes - self.counted.bytes,
+            reads: stats.reads - self.counted.reads,
+            opens: stats.opens - self.counted.opens,
+        });
+        self.counted = stats;
+    }
+}

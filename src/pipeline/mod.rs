@@ -1,0 +1,257 @@
+//! Threads, queues, back-pressure, shutdown: the one module that knows every stage.
+//!
+//! One thread reads ahead in the schedule's order ([`fetch`]), `threads` decode and augment ([`work`]), the consumer
+//! takes finished batches in order ([`Epoch`]). Everything that waits is bounded by a pool fixed at the start: slots for
+//! bytes, buffers for batches. The threads live as long as the [`Pipeline`] and start with its first epoch.
+
+mod epoch;
+mod fetch;
+mod stats;
+mod work;
+
+pub use epoch::{Epoch, Poll, SampleFailure};
+pub use stats::{EpochStats, StageTimes};
+
+use crate::augment::View;
+use crate::batch::BatchPool;
+use crate::config::LoaderConfig;
+use crate::dataset::DatasetIndex;
+use crate::decode::Decoder;
+use crate::error::{Error, Result};
+use crate::rng::{Key, Use};
+use crate::schedule::{Order, Schedule};
+use crate::slot::SlotPool;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use fetch::{Bell, Fetcher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a pipeline waits for its threads when it is dropped; a thread that hangs in a dead file system is left behind.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Everything from the index to finished batches.
+pub struct Pipeline {
+    shared: Arc<Shared>,
+    threads: Mutex<Option<Threads>>,
+}
+
+/// What all threads know.
+struct Shared {
+    index: Arc<DatasetIndex>,
+    config: LoaderConfig,
+    bell: Arc<Bell>,
+    /// How bytes are read, in words; known once the reader is open.
+    io: Mutex<String>,
+}
+
+/// One epoch on its way through the stages.
+struct Run {
+    epoch: u64,
+    schedule: Schedule,
+    first_step: u64,
+    augment: Key,
+    refill: Key,
+    stopped: AtomicBool,
+    ready: Sender<Result<crate::batch::Batch>>,
+    clock: stats::Clock,
+}
+
+impl Run {
+    fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+}
+
+struct Threads {
+    process: u32,
+    batches: BatchPool,
+    runs: Sender<Arc<Run>>,
+    current: Option<Arc<Run>>,
+    handles: Vec<JoinHandle<()>>,
+    /// Closed when the last thread has ended.
+    ended: Receiver<()>,
+}
+
+impl Pipeline {
+    /// A pipeline for `index`. Starts no thread and allocates no pool before the first epoch.
+    pub fn new(index: Arc<DatasetIndex>, config: LoaderConfig) -> Self {
+        let shared = Shared { index, config, bell: Arc::default(), io: Mutex::default() };
+        Self { shared: Arc::new(shared), threads: Mutex::default() }
+    }
+
+    /// The dataset.
+    pub fn index(&self) -> &Arc<DatasetIndex> {
+        &self.shared.index
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &LoaderConfig {
+        &self.shared.config
+    }
+
+    /// How bytes are read, in words; empty before the first epoch.
+    pub fn io(&self) -> String {
+        self.shared.io.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The batches of `rank` in `epoch`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] as [`Schedule::new`].
+    pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
+        let (index, config) = (&self.shared.index, &self.shared.config);
+        let order = if config.shuffle {
+            Order::shuffled(&index.fingerprint(), config.seed, epoch, index.len())
+        } else {
+            Order::sequential(index.len())
+        };
+        Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)
+    }
+
+    /// Starts `epoch` at `first_step`. An epoch of this pipeline that still runs is stopped: there is one set of threads
+    /// and pools.
+    ///
+    /// # Errors
+    /// As [`Pipeline::schedule`]; [`Error::Io`] when there is no memory for the pools; [`Error::Unavailable`] in a
+    /// forked child.
+    pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
+        let schedule = self.schedule(epoch, rank, world_size)?;
+        let steps = schedule.steps();
+        let (ready, finished) = unbounded();
+        let seed = self.shared.config.seed;
+        let run = Arc::new(Run {
+            epoch,
+            schedule,
+            first_step: first_step.min(steps),
+            augment: Key::new(&[], seed, epoch, Use::Augment),
+            refill: Key::new(&self.shared.index.fingerprint().0, seed, epoch, Use::Refill),
+            stopped: AtomicBool::new(false),
+            ready,
+            clock: stats::Clock::default(),
+        });
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = match &mut *threads {
+            Some(threads) if threads.process != std::process::id() => {
+                return Err(Error::Unavailable(
+                    "this loader was used before the process forked; its threads live in the parent: make a new loader \
+                     in the child (with torch, num_workers=0)"
+                        .into(),
+                ));
+            }
+            Some(threads) => threads,
+            empty => empty.insert(self.start()?),
+        };
+        if let Some(former) = threads.current.replace(run.clone()) {
+            former.stopped.store(true, Ordering::Relaxed);
+            self.shared.bell.ring();
+        }
+        let batches = threads.batches.clone();
+        threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;
+        Ok(Epoch::new(self.shared.clone(), run, finished, batches, steps))
+    }
+
+    /// What `epoch` makes of `sample`: reads and parses the image to know its size.
+    ///
+    /// # Errors
+    /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample.
+    pub fn view(&self, sample: u64, epoch: u64) -> Result<View> {
+        let (index, config) = (&self.shared.index, &self.shared.config);
+        if sample >= index.len() {
+            return Err(Error::config("sample_id", format!("is {sample}, the dataset has {}", index.len())));
+        }
+        let key = Key::new(&[], config.seed, epoch, Use::Augment);
+        let mut view = None;
+        let mut planes = crate::decode::Planes::default();
+        crate::io::read_blocking(index, index.extent(sample))
+            .and_then(|bytes| {
+                let choose = |width, height| {
+                    let chosen = config.policy.draw(&mut key.stream(sample), width, height, &config.output);
+                    view = Some(chosen);
+                    chosen.region(&config.output)
+                };
+                Ok(Decoder::new(config.max_pixels).decode(&bytes, choose, &mut planes)?)
+            })
+            .map_err(|source| self.shared.sample_error(sample, source))?;
+        view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))
+    }
+
+    fn start(&self) -> Result<Threads> {
+        let config = &self.shared.config;
+        let slots = SlotPool::new(config.pools.slot_bytes)?;
+        let bell = self.shared.bell.clone();
+        let batches =
+            BatchPool::new(config.batch_size as usize, config.output.clone(), config.pools, move || {
+                bell.ring();
+            });
+        let (runs, run_queue) = unbounded();
+        // Bounded by the slots: every job holds one.
+        let (jobs, job_queue) = unbounded();
+        let (alive, ended) = unbounded::<()>();
+        let mut handles = Vec::new();
+        let spawn = |name: String, work: Box<dyn FnOnce() + Send>| {
+            let alive = alive.clone();
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(move || {
+                    work();
+                    drop(alive);
+                })
+                .map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}; lower threads=")))
+        };
+        for i in 0..config.threads {
+            let (shared, jobs) = (self.shared.clone(), job_queue.clone());
+            handles.push(spawn(format!("foreload-work-{i}"), Box::new(move || work::run(&shared, &jobs)))?);
+        }
+        let fetcher = Fetcher::new(self.shared.clone(), slots, batches.clone(), jobs);
+        handles.push(spawn("foreload-read".into(), Box::new(move || fetcher.run(&run_queue)))?);
+        Ok(Threads { process: std::process::id(), batches, runs, current: None, handles, ended })
+    }
+}
+
+impl Shared {
+    /// `source` as the failure of `sample`.
+    fn sample_error(&self, sample: u64, source: Error) -> Error {
+        let extent = self.index.extent(sample);
+        Error::Sample {
+            id: sample,
+            path: self.index.path(extent.file),
+            offset: extent.offset,
+            length: extent.length,
+            source: Box::new(source),
+        }
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(threads) = threads else { return };
+        if threads.process != std::process::id() {
+            // A forked child has copies of the handles but not the threads.
+            std::mem::forget(threads);
+            return;
+        }
+        let Threads { runs, current, handles, ended, .. } = threads;
+        if let Some(run) = current {
+            run.stopped.store(true, Ordering::Relaxed);
+        }
+        // Without senders the reading thread ends, and with it the jobs' channel and the workers.
+        drop(runs);
+        self.shared.bell.ring();
+        let deadline = Instant::now() + FAREWELL;
+        let all_ended = loop {
+            match ended.recv_deadline(deadline) {
+                Ok(()) => {}
+                Err(e) => break e.is_disconnected(),
+            }
+        };
+        if all_ended {
+            for handle in handles {
+                // A panic was already reported to the consumer.
+                let _ = handle.join();
+            }
+        }
+    }
+}

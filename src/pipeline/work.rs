@@ -1,0 +1,135 @@
+//! A worker: bytes in, one image of a batch out.
+
+use super::{Run, Shared, stats};
+use crate::augment::Augmenter;
+use crate::batch::Ticket;
+use crate::config::OnError;
+use crate::decode::{Decoder, Planes};
+use crate::error::{Error, Result};
+use crate::io::{Filled, ReadStats};
+use crate::schedule::Place;
+use crate::simd::Level;
+use crossbeam_channel::Receiver;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Substitutes tried for one place before the failure is final: with half of all samples broken, one place in 2^32 fails.
+const REFILL_ATTEMPTS: u32 = 32;
+
+/// A sample whose bytes arrived, or did not.
+pub(super) struct Job {
+    pub run: Arc<Run>,
+    pub place: Place,
+    pub ticket: Ticket,
+    pub bytes: Result<Filled>,
+}
+
+/// Works until no more jobs can come.
+pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
+    let mut worker = Worker::new(shared);
+    let mut now = Instant::now();
+    for job in jobs {
+        let run = job.run.clone();
+        now = stats::lap(&run.clock.idle, now);
+        if run.stopped() {
+            drop(job);
+        } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut now))) {
+            let _ = run.ready.send(Err(Error::panicked("decoding", &*panic)));
+            // Its scratch may be half-written.
+            worker = Worker::new(shared);
+        }
+        shared.bell.ring();
+    }
+}
+
+struct Worker<'a> {
+    shared: &'a Shared,
+    decoder: Decoder,
+    augmenter: Augmenter,
+    planes: Planes,
+}
+
+impl<'a> Worker<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        Self {
+            shared,
+            decoder: Decoder::new(shared.config.max_pixels),
+            augmenter: Augmenter::new(shared.config.output.clone(), Level::detect()),
+            planes: Planes::default(),
+        }
+    }
+
+    fn work(&mut self, job: Job, now: &mut Instant) {
+        let Job { run, place: Place { position, sample, valid }, mut ticket, bytes } = job;
+        let outcome = bytes.and_then(|bytes| self.render(&run, sample, &bytes, ticket.image(), now));
+        let Err(error) = outcome else {
+            ticket.finish(sample, self.shared.index.label(sample), valid);
+            return;
+        };
+        ticket.fail(sample, self.shared.sample_error(sample, error));
+        match self.shared.config.on_error {
+            // The image has no meaning; the batch is not delivered.
+            OnError::Raise => ticket.finish(sample, 0, false),
+            OnError::Zero => {
+                ticket.image().fill(0);
+                ticket.finish(sample, self.shared.index.label(sample), false);
+            }
+            OnError::Skip => match self.refill(&run, position, ticket.image(), now) {
+                Ok(substitute) => ticket.finish(substitute, self.shared.index.label(substitute), valid),
+                Err(error) => {
+                    let _ = run.ready.send(Err(error));
+                }
+            },
+        }
+    }
+
+    fn render(
+        &mut self,
+        run: &Run,
+        sample: u64,
+        bytes: &[u8],
+        image: &mut [u8],
+        now: &mut Instant,
+    ) -> Result<()> {
+        let config = &self.shared.config;
+        let mut view = None;
+        let choose = |width, height| {
+            let drawn = config.policy.draw(&mut run.augment.stream(sample), width, height, &config.output);
+            view = Some(drawn);
+            drawn.region(&config.output)
+        };
+        let decoded = self.decoder.decode(bytes, choose, &mut self.planes);
+        *now = stats::lap(&run.clock.decode, *now);
+        run.clock.count(decoded?.backend);
+        let view = view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))?;
+        self.augmenter.render(&self.planes, &view, image);
+        *now = stats::lap(&run.clock.augment, *now);
+        Ok(())
+    }
+
+    /// Fills the place at `position` with another sample of the epoch, drawn from (dataset, seed, epoch, position): the
+    /// same on every rank, run and machine. Read here, so that nothing flows back to the reading thread; it is rare.
+    fn refill(&mut self, run: &Run, position: u64, image: &mut [u8], now: &mut Instant) -> Result<u64> {
+        let index = &self.shared.index;
+        let mut stream = run.refill.stream(position);
+        let mut last = None;
+        for _ in 0..REFILL_ATTEMPTS {
+            let sample = stream.below(index.len());
+            let extent = index.extent(sample);
+            let outcome = crate::io::read_blocking(index, extent).and_then(|bytes| {
+                run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+                self.render(run, sample, &bytes, image, now)
+            });
+            match outcome {
+                Ok(()) => return Ok(sample),
+                Err(error) => last = Some(self.shared.sample_error(sample, error)),
+            }
+        }
+        Err(Error::TooManyErrors {
+            count: u64::from(REFILL_ATTEMPTS),
+            max_errors: u64::from(REFILL_ATTEMPTS - 1),
+            source: Box::new(last.unwrap_or_else(|| Error::Internal("no substitute was tried".into()))),
+        })
+    }
+}
