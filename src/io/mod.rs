@@ -1,9 +1,23 @@
 //! Bytes from files into slots: one trait, io_uring where the system lets us, threads with pread where not.
 
+pub mod files;
+pub mod pread;
+mod read_blocking;
+pub mod storage;
+mod transfer;
+
+pub use files::Files;
+pub use read_blocking::read_blocking;
+pub use transfer::ShortReads;
+
 use crate::dataset::{DatasetIndex, Extent};
 use crate::error::Result;
-use crate::slot::Slot;
+use crate::slot::{PADDING, Slot, SlotPool};
+use pread::{PreadOptions, PreadReader};
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
+use storage::{Storage, available_memory};
 
 /// One read: the bytes of `extent` into `slot`.
 pub struct ReadRequest {
@@ -25,13 +39,30 @@ pub struct Completion {
 
 /// A slot whose bytes have arrived: derefs to the extent's bytes; [`crate::slot::PADDING`] bytes after them are readable.
 pub struct Filled {
-    _slot: Slot,
+    slot: Slot,
+    data: Range<usize>,
+}
+
+impl Filled {
+    /// `data` of `slot` has arrived.
+    ///
+    /// # Panics
+    /// When the slot has no room for `data` and [`PADDING`].
+    pub fn new(slot: Slot, data: Range<usize>) -> Self {
+        assert!(data.start <= data.end && data.end + PADDING <= slot.capacity(), "{data:?} of a slot");
+        Self { slot, data }
+    }
+
+    /// The extent's bytes and the [`PADDING`] bytes after them, whose contents mean nothing.
+    pub fn padded(&self) -> &[u8] {
+        &self.slot.bytes()[self.data.start..self.data.end + PADDING]
+    }
 }
 
 impl std::ops::Deref for Filled {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        todo!()
+        &self.slot.bytes()[self.data.clone()]
     }
 }
 
@@ -93,18 +124,43 @@ pub enum Direct {
     Off,
 }
 
-/// Opens the reader of `index` that `io` and `direct` ask for, reading into slots of `slots`.
+/// How long dropping a reader waits for reads in flight.
+pub(crate) const DROP_LIMIT: Duration = Duration::from_millis(800);
+
+/// Opens the reader of `index` that `io` and `direct` ask for, reading into slots of `slots`, with up to `depth`
+/// reads in flight (32 suits local NVMe; more for storage with more latency).
 pub fn open(
-    _index: &Arc<DatasetIndex>,
-    _slots: &crate::slot::SlotPool,
-    _io: IoChoice,
-    _direct: Direct,
-    _depth: usize,
+    index: &Arc<DatasetIndex>,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
 ) -> Result<Box<dyn Reader>> {
-    todo!()
+    let source = Source { files: index.clone(), first: index.extent(0), bytes: index.total_bytes() };
+    open_source(&source, slots, io, direct, depth)
 }
 
-/// Reads one sample's bytes with plain blocking calls: for the rare substitute of a failed sample.
-pub fn read_blocking(_index: &DatasetIndex, _extent: Extent) -> Result<Vec<u8>> {
-    todo!()
+/// What [`open_source`] must know of the data.
+pub struct Source {
+    /// The files.
+    pub files: Arc<dyn Files>,
+    /// Some sample: its file tells the storage, its bytes test the reader.
+    pub first: Extent,
+    /// Bytes of all samples.
+    pub bytes: u64,
+}
+
+/// As [`open`], for any [`Files`].
+pub fn open_source(
+    source: &Source,
+    _slots: &SlotPool,
+    _io: IoChoice,
+    direct: Direct,
+    depth: usize,
+) -> Result<Box<dyn Reader>> {
+    let storage = Storage::of(&source.files.path(source.first.file))?;
+    let (is_direct, why) = storage.choose(direct, source.bytes, available_memory())?;
+    let direct_is_required = direct == Direct::On;
+    let options = PreadOptions { direct: is_direct, direct_is_required, short_reads: None, why };
+    Ok(Box::new(PreadReader::new(source.files.clone(), depth, options)?))
 }

@@ -1,0 +1,259 @@
+//! Opening files: what a reader knows of them, how they are opened, and the shards that stay open.
+
+use crate::dataset::{DatasetIndex, Extent, FileId};
+use crate::error::{Error, Result};
+use crate::slot::PAGE;
+use rustix::fs::{Advice, AtFlags, Mode as Permissions, OFlags, StatxFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// What a reader asks about files. [`DatasetIndex`] answers; tests have their own.
+pub trait Files: Send + Sync {
+    /// Full path of a file.
+    fn path(&self, file: FileId) -> PathBuf;
+    /// Size in bytes and mtime in nanoseconds a shard must have; `None` for a loose file, which is one sample.
+    fn stamp(&self, file: FileId) -> Option<(u64, i64)>;
+    /// Whether the directory of a loose file is as it was indexed.
+    fn check_directory(&self, file: FileId) -> Result<()>;
+}
+
+impl Files for DatasetIndex {
+    fn path(&self, file: FileId) -> PathBuf {
+        DatasetIndex::path(self, file)
+    }
+    fn stamp(&self, file: FileId) -> Option<(u64, i64)> {
+        self.shard_stamp(file)
+    }
+    fn check_directory(&self, file: FileId) -> Result<()> {
+        DatasetIndex::check_directory(self, file)
+    }
+}
+
+/// How one file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OpenMode {
+    /// O_DIRECT.
+    pub direct: bool,
+    /// O_NOATIME: a first pass over a million files must not dirty a million inodes.
+    pub noatime: bool,
+}
+
+impl OpenMode {
+    pub fn flags(self) -> OFlags {
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        flags.set(OFlags::DIRECT, self.direct);
+        flags.set(OFlags::NOATIME, self.noatime);
+        flags
+    }
+
+    /// Multiple that offsets and lengths of reads must be of.
+    pub fn alignment(self) -> usize {
+        if self.direct { PAGE } else { 1 }
+    }
+}
+
+/// The mode files are opened in, weakened for good when the system refuses a part of it.
+///
+/// A dataset is taken to be on one mount, so that a refusal is paid for once and not at every file.
+pub(super) struct OpenPolicy {
+    direct: AtomicBool,
+    noatime: AtomicBool,
+    direct_is_required: bool,
+}
+
+impl OpenPolicy {
+    pub fn new(direct: bool, direct_is_required: bool) -> Self {
+        Self { direct: direct.into(), noatime: true.into(), direct_is_required }
+    }
+
+    pub fn mode(&self) -> OpenMode {
+        OpenMode { direct: self.direct.load(Relaxed), noatime: self.noatime.load(Relaxed) }
+    }
+
+    /// The mode to try after `mode` failed, if a weaker one can help.
+    pub fn weaker(&self, mode: OpenMode, failure: &Failure) -> Option<OpenMode> {
+        let (Failure::Open(error) | Failure::Read(error)) = failure else { return None };
+        match *error {
+            // O_NOATIME is for the file's owner.
+            Errno::PERM if mode.noatime => Some(OpenMode { noatime: false, ..mode }),
+            Errno::INVAL if mode.direct && !self.direct_is_required => {
+                Some(OpenMode { direct: false, ..mode })
+            }
+            _ => None,
+        }
+    }
+
+    /// Remembers that a file could be read in `mode`: after a refusal, the next files are asked for no more.
+    /// Not called for what failed in a weaker mode too: a directory refuses O_DIRECT, yet its neighbours may not.
+    pub fn worked(&self, mode: OpenMode) {
+        if !mode.direct {
+            self.direct.store(false, Relaxed);
+        }
+        if !mode.noatime {
+            self.noatime.store(false, Relaxed);
+        }
+    }
+}
+
+/// Why a file could not be read: what the system said, or what is wrong with the file.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Open(Errno),
+    Read(Errno),
+    Other(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl Failure {
+    /// The error of `extent` of the file at `path`, with the knob to turn where there is one.
+    pub fn into_error(self, path: &Path, extent: Extent) -> Error {
+        match self {
+            Self::Open(error) => {
+                let what = match error {
+                    Errno::MFILE => "open (raise `ulimit -n`)",
+                    Errno::INVAL => "open (if it is for O_DIRECT, set direct=\"off\")",
+                    _ => "open",
+                };
+                Error::io(what, path, error.into())
+            }
+            Self::Read(error) => {
+                let Extent { offset, length, .. } = extent;
+                Error::io(format!("read {length} bytes at {offset} of"), path, error.into())
+            }
+            Self::Other(error) => error,
+        }
+    }
+}
+
+/// Opens `path` as `mode` says.
+pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, Failure> {
+    rustix::io::retry_on_intr(|| rustix::fs::open(path, mode.flags(), Permissions::empty()))
+        .map_err(Failure::Open)
+}
+
+/// An open shard that is the file that was indexed.
+pub(super) struct OpenShard {
+    pub fd: OwnedFd,
+    pub mode: OpenMode,
+}
+
+impl OpenShard {
+    /// Opens and checks the shard at `path`.
+    pub fn open(path: &Path, stamp: (u64, i64), mode: OpenMode) -> Result<Self, Failure> {
+        Self::check(open_file(path, mode)?, mode, path, stamp)
+    }
+
+    /// Checks an opened shard against its `stamp`, and whether our alignment is enough for its O_DIRECT.
+    pub fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: (u64, i64)) -> Result<Self, Failure> {
+        let wanted = StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::DIOALIGN;
+        let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
+            .map_err(|error| Error::io("stat", path, error.into()))?;
+        let (size, mtime) = stamp;
+        let changed =
+            |message: String| Failure::Other(Error::DatasetChanged { path: path.to_owned(), message });
+        if found.stx_size != size {
+            return Err(changed(format!("is {} bytes, was {size} when indexed", found.stx_size)));
+        }
+        let found_mtime = found.stx_mtime.tv_sec * 1_000_000_000 + i64::from(found.stx_mtime.tv_nsec);
+        if found_mtime != mtime {
+            let (now, then) = (seconds(found_mtime), seconds(mtime));
+            return Err(changed(format!(
+                "was modified at {now}, at {then} when indexed (seconds since 1970)"
+            )));
+        }
+        if mode.direct && !dio_fits(found.stx_dio_mem_align, found.stx_dio_offset_align) {
+            return Err(Failure::Open(Errno::INVAL));
+        }
+        if !mode.direct {
+            // Samples are read in random order: read-ahead would fetch their neighbours in vain.
+            let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
+        }
+        Ok(Self { fd, mode })
+    }
+
+    /// Whether it does for reads that are to be done in `mode`.
+    pub fn serves(&self, mode: OpenMode) -> bool {
+        mode.direct || !self.mode.direct
+    }
+}
+
+fn seconds(nanoseconds: i64) -> String {
+    format!("{}.{:09}", nanoseconds.div_euclid(1_000_000_000), nanoseconds.rem_euclid(1_000_000_000))
+}
+
+/// Whether slots, aligned to [`PAGE`], satisfy what STATX_DIOALIGN says. Zeros mean that the kernel does not say.
+pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
+    let fits = |alignment: u32| alignment == 0 || (PAGE as u32).is_multiple_of(alignment);
+    fits(memory) && fits(offset)
+}
+
+/// The shards kept open, least recently used first out. A shard in use stays open until its last read is over:
+/// readers hold it by `Arc`.
+pub(super) struct ShardTable {
+    capacity: usize,
+    clock: u64,
+    shards: HashMap<FileId, (u64, Arc<ShardCell>)>,
+}
+
+/// One shard's place in the table; whoever locks it first opens the shard.
+pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
+
+impl ShardTable {
+    /// A table of at most half the files this process may have open, and at most 4096.
+    pub fn new() -> Self {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        Self::with_capacity(limit.map_or(4096, |files| (files / 2).clamp(1, 4096) as usize))
+    }
+
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { capacity, clock: 0, shards: HashMap::new() }
+    }
+
+    /// The place of `file`; makes room for a new one.
+    pub fn cell(&mut self, file: FileId) -> Arc<ShardCell> {
+        self.clock += 1;
+        if let Some((used, cell)) = self.shards.get_mut(&file) {
+            *used = self.clock;
+            return cell.clone();
+        }
+        if self.shards.len() >= self.capacity
+            && let Some(oldest) = self.shards.iter().min_by_key(|(_, (used, _))| *used).map(|(&file, _)| file)
+        {
+            self.shards.remove(&oldest);
+        }
+        self.shards.entry(file).or_insert((self.clock, Arc::default())).1.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_forgets_what_was_used_longest_ago() {
+        let mut table = ShardTable::with_capacity(2);
+        let first = table.cell(FileId(1));
+        let second = table.cell(FileId(2));
+        assert!(Arc::ptr_eq(&first, &table.cell(FileId(1))));
+        table.cell(FileId(3));
+        assert!(Arc::ptr_eq(&first, &table.cell(FileId(1))));
+        assert!(!Arc::ptr_eq(&second, &table.cell(FileId(2))));
+    }
+
+    #[test]
+    fn alignments_beyond_a_page_are_not_ours() {
+        assert!(dio_fits(0, 0));
+        assert!(dio_fits(512, 512));
+        assert!(dio_fits(4, 4096));
+        assert!(!dio_fits(512, 65536));
+    }
+}

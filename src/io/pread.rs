@@ -1,0 +1,295 @@
+//! Reading with threads that block in pread: works everywhere.
+
+use super::files::{Failure, Files, OpenMode, OpenPolicy, OpenShard, ShardTable, open_file};
+use super::transfer::{Progress, ShortReads, Transfer};
+use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
+use crate::error::{Error, Result};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// More threads than this gain nothing on local storage and cost 0.1 MB each.
+const MOST_THREADS: usize = 16;
+
+/// A pool of threads, each in one blocking read at a time.
+pub struct PreadReader {
+    shared: Arc<Shared>,
+    /// `None` once dropping.
+    jobs: Option<Sender<ReadRequest>>,
+    /// The threads' end of `jobs`, to take back what none of them has begun.
+    waiting: Receiver<ReadRequest>,
+    answers: Receiver<Answer>,
+    waker: Waker,
+    /// Disconnected when the last thread ends.
+    alive: Receiver<()>,
+    threads: Vec<JoinHandle<()>>,
+    depth: usize,
+    in_flight: usize,
+    why: String,
+}
+
+enum Answer {
+    Completed(Completion),
+    Woken,
+}
+
+/// What the threads share.
+struct Shared {
+    files: Arc<dyn Files>,
+    policy: OpenPolicy,
+    shards: Mutex<ShardTable>,
+    woken: AtomicBool,
+    bytes: AtomicU64,
+    reads: AtomicU64,
+    opens: AtomicU64,
+}
+
+/// How a [`PreadReader`] reads.
+#[derive(Debug, Clone, Default)]
+pub struct PreadOptions {
+    /// Read with O_DIRECT where the file system takes it.
+    pub direct: bool,
+    /// A file system that refuses O_DIRECT is an error.
+    pub direct_is_required: bool,
+    /// Seed of [`ShortReads`] beneath the reader, for tests.
+    pub short_reads: Option<u64>,
+    /// Why these options were chosen, for [`Reader::describe`].
+    pub why: String,
+}
+
+impl PreadReader {
+    /// Starts threads for up to `depth` requests in flight.
+    pub fn new(files: Arc<dyn Files>, depth: usize, options: PreadOptions) -> Result<Self> {
+        let depth = depth.max(1);
+        let shared = Arc::new(Shared {
+            files,
+            policy: OpenPolicy::new(options.direct, options.direct_is_required),
+            shards: Mutex::new(ShardTable::new()),
+            woken: AtomicBool::new(false),
+            bytes: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            opens: AtomicU64::new(0),
+        });
+        let (jobs, waiting) = unbounded::<ReadRequest>();
+        let (answer, answers) = unbounded();
+        let (living, alive) = unbounded::<()>();
+        let mut threads = Vec::new();
+        for lane in 0..depth.min(MOST_THREADS) {
+            let (shared, waiting, answer, living) =
+                (shared.clone(), waiting.clone(), answer.clone(), living.clone());
+            let mut short = options.short_reads.map(|seed| ShortReads::new(seed, lane as u64));
+            let work = move || {
+                let _living = living;
+                for request in waiting {
+                    if answer.send(Answer::Completed(shared.answer(request, short.as_mut()))).is_err() {
+                        break;
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("foreload-read-{lane}"));
+            let thread = thread.spawn(work).map_err(|error| {
+                Error::Unavailable(format!("cannot start reader thread {lane}: {error}; lower the depth"))
+            })?;
+            threads.push(thread);
+        }
+        let waker = {
+            let shared = shared.clone();
+            Waker(Arc::new(move || {
+                // One message is enough however often it is called.
+                if !shared.woken.swap(true, Ordering::SeqCst) {
+                    let _ = answer.send(Answer::Woken);
+                }
+            }))
+        };
+        let jobs = Some(jobs);
+        Ok(Self {
+            shared,
+            jobs,
+            waiting,
+            answers,
+            waker,
+            alive,
+            threads,
+            depth,
+            in_flight: 0,
+            why: options.why,
+        })
+    }
+
+    fn take(&mut self, answer: Answer, out: &mut Vec<Completion>) {
+        match answer {
+            Answer::Completed(completion) => {
+                self.in_flight -= 1;
+                out.push(completion);
+            }
+            Answer::Woken => self.shared.woken.store(false, Ordering::SeqCst),
+        }
+    }
+}
+
+impl Reader for PreadReader {
+    fn room(&self) -> usize {
+        self.depth - self.in_flight
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        assert!(self.room() > 0, "submit without room");
+        let jobs = self.jobs.as_ref().expect("jobs are closed only by drop");
+        jobs.send(request).expect("a receiver is in self");
+        self.in_flight += 1;
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        if self.in_flight == 0 {
+            return Ok(());
+        }
+        let first =
+            self.answers.recv().map_err(|_| Error::Internal("all reader threads have ended".into()))?;
+        self.take(first, out);
+        while let Ok(answer) = self.answers.try_recv() {
+            self.take(answer, out);
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn stats(&self) -> ReadStats {
+        ReadStats {
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            reads: self.shared.reads.load(Ordering::Relaxed),
+            opens: self.shared.opens.load(Ordering::Relaxed),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let mode = if self.shared.policy.mode().direct { "O_DIRECT" } else { "buffered" };
+        let why = if self.why.is_empty() { String::new() } else { format!(" ({})", self.why) };
+        format!("pread with {} threads, {mode}{why}", self.threads.len())
+    }
+}
+
+impl Drop for PreadReader {
+    /// Waits up to [`DROP_LIMIT`] for reads in flight. A thread that the system holds longer is left behind: it
+    /// owns its slot, which returns to the pool when the read ends.
+    fn drop(&mut self) {
+        self.jobs = None;
+        while self.waiting.try_recv().is_ok() {}
+        if let Err(crossbeam_channel::RecvTimeoutError::Disconnected) = self.alive.recv_timeout(DROP_LIMIT) {
+            for thread in self.threads.drain(..) {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Reads one request. A panic would lose it and leave `wait` waiting for ever, so it becomes an answer.
+    fn answer(&self, request: ReadRequest, short: Option<&mut ShortReads>) -> Completion {
+        let token = request.token;
+        catch_unwind(AssertUnwindSafe(|| self.read(request, short))).unwrap_or_else(|panic| {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Completion { token, result: Err(Error::Internal(format!("a reader thread panicked: {said}"))) }
+        })
+    }
+
+    fn read(&self, request: ReadRequest, mut short: Option<&mut ShortReads>) -> Completion {
+        let file = request.extent.file;
+        let path = self.files.path(file);
+        let stamp = self.files.stamp(file);
+        let mut transfer = match Transfer::new(request, stamp.is_none()) {
+            Ok(transfer) => transfer,
+            Err(refused) => return refused,
+        };
+        let mut mode = self.policy.mode();
+        loop {
+            let attempt = match stamp {
+                Some(stamp) => self.read_shard(&mut transfer, &path, stamp, mode, short.as_deref_mut()),
+                None => self.read_loose(&mut transfer, &path, mode, short.as_deref_mut()),
+            };
+            match attempt {
+                Ok(used) => {
+                    self.policy.worked(used);
+                    return transfer.finish(|| path);
+                }
+                Err(failure) => match self.policy.weaker(mode, &failure) {
+                    Some(weaker) => mode = weaker,
+                    None => return transfer.fail(&path, failure),
+                },
+            }
+        }
+    }
+
+    /// One ranged read through a file that stays open. Answers with the mode it was opened in.
+    fn read_shard(
+        &self,
+        transfer: &mut Transfer,
+        path: &Path,
+        stamp: (u64, i64),
+        mode: OpenMode,
+        short: Option<&mut ShortReads>,
+    ) -> Result<OpenMode, Failure> {
+        let shard = {
+            let cell = self.shards.lock().expect("no panic under the lock").cell(transfer.extent.file);
+            // Whoever comes first opens it; those who need the same one wait, the others do not.
+            let mut place = cell.lock().expect("no panic under the lock");
+            match &*place {
+                Some(shard) if shard.serves(mode) => shard.clone(),
+                _ => {
+                    let shard = Arc::new(OpenShard::open(path, stamp, mode)?);
+                    self.opens.fetch_add(1, Ordering::Relaxed);
+                    place.insert(shard).clone()
+                }
+            }
+        };
+        self.fill(transfer, shard.fd.as_fd(), shard.mode, short)
+    }
+
+    /// One open, one read, one close.
+    fn read_loose(
+        &self,
+        transfer: &mut Transfer,
+        path: &Path,
+        mode: OpenMode,
+        short: Option<&mut ShortReads>,
+    ) -> Result<OpenMode, Failure> {
+        self.files.check_directory(transfer.extent.file)?;
+        let fd = open_file(path, mode)?;
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        self.fill(transfer, fd.as_fd(), mode, short)
+    }
+
+    /// Reads until the transfer has all or the file ends.
+    fn fill(
+        &self,
+        transfer: &mut Transfer,
+        fd: BorrowedFd<'_>,
+        mode: OpenMode,
+        mut short: Option<&mut ShortReads>,
+    ) -> Result<OpenMode, Failure> {
+        transfer.start(mode);
+        loop {
+            let piece = transfer.next(short.as_deref_mut());
+            let place = &mut transfer.slot.bytes_mut()[piece.at..piece.at + piece.length];
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            let arrived = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *place, piece.offset))
+                .map_err(Failure::Read)?;
+            self.bytes.fetch_add(arrived as u64, Ordering::Relaxed);
+            match transfer.advance(piece, arrived) {
+                Progress::More => {}
+                Progress::Done | Progress::End => return Ok(mode),
+            }
+        }
+    }
+}

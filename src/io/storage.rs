@@ -1,0 +1,211 @@
+//! Which storage a path is on, and whether to read it through the page cache.
+
+use super::Direct;
+use super::files::dio_fits;
+use crate::error::{Error, Result};
+use rustix::fs::{AtFlags, Mode as Permissions, OFlags, StatxFlags};
+use std::path::{Path, PathBuf};
+
+/// What a file system is, as far as reading cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StorageKind {
+    /// On a local disk.
+    Local,
+    /// In memory: reading is copying.
+    Memory,
+    /// On other machines, or in another process (FUSE).
+    Network,
+    /// Lustre: as network, and not with io_uring unless asked.
+    Lustre,
+    /// Unknown: treated as network.
+    Unknown,
+}
+
+/// Where a path is.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Storage {
+    /// "ext4", "xfs", "lustre", …; the number in hex when it has no name here.
+    pub file_system: String,
+    /// What that means.
+    pub kind: StorageKind,
+    /// Whether O_DIRECT works with page-aligned reads; `None` when there is no regular file to try it on.
+    pub direct_works: Option<bool>,
+    /// Alignment in bytes that STATX_DIOALIGN asks of memory and offsets; zeros where the kernel does not say.
+    pub direct_alignment: (u32, u32),
+}
+
+/// Numbers are `f_type` of statfs(2), from the kernel's `magic.h` and the projects' own headers.
+const FILE_SYSTEMS: &[(u32, &str, StorageKind)] = &[
+    (0xef53, "ext4", StorageKind::Local),
+    (0x5846_5342, "xfs", StorageKind::Local),
+    (0x9123_683e, "btrfs", StorageKind::Local),
+    (0xca45_1a4e, "bcachefs", StorageKind::Local),
+    (0xf2f5_2010, "f2fs", StorageKind::Local),
+    (0x2fc1_2fc1, "zfs", StorageKind::Local),
+    (0x794c_7630, "overlayfs", StorageKind::Local),
+    (0x7371_7368, "squashfs", StorageKind::Local),
+    (0xe0f5_e1e2, "erofs", StorageKind::Local),
+    (0x0102_1994, "tmpfs", StorageKind::Memory),
+    (0x8584_58f6, "ramfs", StorageKind::Memory),
+    (0x6969, "nfs", StorageKind::Network),
+    (0xfe53_4d42, "smb", StorageKind::Network),
+    (0xff53_4d42, "cifs", StorageKind::Network),
+    (0x6573_5546, "fuse", StorageKind::Network),
+    (0x00c3_6400, "ceph", StorageKind::Network),
+    (0x4750_4653, "gpfs", StorageKind::Network),
+    (0x1983_0326, "beegfs", StorageKind::Network),
+    (0x0102_1997, "9p", StorageKind::Network),
+    (0x5346_414f, "afs", StorageKind::Network),
+    (0x0bd0_0bd0, "lustre", StorageKind::Lustre),
+];
+
+impl Storage {
+    /// Looks at the file system of `path`. O_DIRECT is tried on `path`, or on the first regular file that is found
+    /// beneath it when it is a directory.
+    pub fn of(path: &Path) -> Result<Self> {
+        let stat = rustix::fs::statfs(path).map_err(|error| Error::io("statfs", path, error.into()))?;
+        let magic = stat.f_type as u32;
+        let known = FILE_SYSTEMS.iter().find(|&&(number, ..)| number == magic);
+        let (file_system, kind) = match known {
+            Some(&(_, name, kind)) => (name.to_owned(), kind),
+            None => (format!("{magic:#x}"), StorageKind::Unknown),
+        };
+        let mut storage = Self { file_system, kind, direct_works: None, direct_alignment: (0, 0) };
+        if let Some(file) = some_file(path, 4) {
+            storage.try_direct(&file);
+        }
+        Ok(storage)
+    }
+
+    fn try_direct(&mut self, file: &Path) {
+        let wanted = StatxFlags::DIOALIGN;
+        if let Ok(found) = rustix::fs::statx(rustix::fs::CWD, file, AtFlags::empty(), wanted)
+            && found.stx_mask & wanted.bits() != 0
+        {
+            self.direct_alignment = (found.stx_dio_mem_align, found.stx_dio_offset_align);
+            let (memory, offset) = self.direct_alignment;
+            if memory == 0 || offset == 0 {
+                self.direct_works = Some(false);
+                return;
+            }
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        let opens = rustix::fs::open(file, flags, Permissions::empty()).is_ok();
+        self.direct_works = Some(opens && dio_fits(self.direct_alignment.0, self.direct_alignment.1));
+    }
+
+    /// Whether to read `bytes` of data here with O_DIRECT, and why (or why not) in words.
+    ///
+    /// # Errors
+    /// When O_DIRECT is asked for and does not work here.
+    pub fn choose(&self, direct: Direct, bytes: u64, memory: u64) -> Result<(bool, String)> {
+        let name = &self.file_system;
+        match direct {
+            Direct::Off => Ok((false, "direct=off".to_owned())),
+            Direct::On if self.direct_works == Some(false) => {
+                let message =
+                    format!("is on, but {name} refuses O_DIRECT with 4096-byte alignment; use auto or off");
+                Err(Error::config("direct", message))
+            }
+            Direct::On => Ok((true, "direct=on".to_owned())),
+            Direct::Auto => Ok(match self.kind {
+                StorageKind::Local if self.direct_works == Some(false) => {
+                    (false, format!("{name} refuses O_DIRECT"))
+                }
+                // Checksummed and compressed extents go through the page cache anyway.
+                StorageKind::Local
+                    if matches!(name.as_str(), "btrfs" | "bcachefs" | "zfs" | "squashfs" | "erofs") =>
+                {
+                    (false, format!("{name} gains nothing by O_DIRECT"))
+                }
+                StorageKind::Local if bytes <= memory / 2 => {
+                    let (bytes, memory) = (gigabytes(bytes), gigabytes(memory));
+                    (
+                        false,
+                        format!(
+                            "{bytes} of data fit in half of {memory} available memory: cached for later epochs"
+                        ),
+                    )
+                }
+                StorageKind::Local => {
+                    let (bytes, memory) = (gigabytes(bytes), gigabytes(memory));
+                    (true, format!("{bytes} of data on {name} would not stay in {memory} available memory"))
+                }
+                _ => (false, format!("{name} is read through the page cache")),
+            }),
+        }
+    }
+}
+
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
+}
+
+/// `path` itself or the first regular file beneath it, at most `depth` directories deep.
+fn some_file(path: &Path, depth: usize) -> Option<PathBuf> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    if kind.is_file() {
+        return Some(path.to_owned());
+    }
+    if !kind.is_dir() || depth == 0 {
+        return None;
+    }
+    // A directory of a million entries is not listed to its end.
+    std::fs::read_dir(path).ok()?.take(16).flatten().find_map(|entry| some_file(&entry.path(), depth - 1))
+}
+
+/// Bytes of memory that could hold page cache: what the system has available, or the limit of the control group.
+pub fn available_memory() -> u64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = meminfo.lines().find_map(|line| {
+        let kilobytes: u64 =
+            line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kilobytes * 1024)
+    });
+    // Inside a container these are the container's own; version 2 says "max" where there is no limit.
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limits = limits.iter().filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
+    limits.chain(available).min().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local(direct_works: bool) -> Storage {
+        let file_system = "ext4".to_owned();
+        Storage {
+            file_system,
+            kind: StorageKind::Local,
+            direct_works: Some(direct_works),
+            direct_alignment: (512, 512),
+        }
+    }
+
+    #[test]
+    fn auto_reads_directly_what_memory_cannot_keep() {
+        let storage = local(true);
+        assert!(!storage.choose(Direct::Auto, 50, 100).unwrap().0);
+        assert!(storage.choose(Direct::Auto, 51, 100).unwrap().0);
+        assert!(!local(false).choose(Direct::Auto, 51, 100).unwrap().0);
+        let lustre = Storage { kind: StorageKind::Lustre, ..storage };
+        assert!(!lustre.choose(Direct::Auto, 51, 100).unwrap().0);
+    }
+
+    #[test]
+    fn the_users_choice_comes_first() {
+        assert!(local(true).choose(Direct::On, 1, 100).unwrap().0);
+        assert!(!local(true).choose(Direct::Off, 99, 100).unwrap().0);
+        let error = local(false).choose(Direct::On, 1, 100).unwrap_err().to_string();
+        assert!(error.starts_with("config: direct: is on, but ext4 refuses O_DIRECT"), "{error}");
+    }
+
+    #[test]
+    fn this_machine_has_a_file_system_and_memory() {
+        let storage = Storage::of(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+        assert!(!storage.file_system.is_empty());
+        assert!(storage.direct_works.is_some(), "there are files here");
+        assert!(available_memory() > 1 << 20);
+    }
+}

@@ -1,0 +1,231 @@
+//! One read on its way: which bytes to ask for next, and when enough have come. Shared by all readers.
+
+use super::files::{Failure, OpenMode};
+use super::{Completion, Filled, ReadRequest};
+use crate::dataset::Extent;
+use crate::error::{Error, Result};
+use crate::rng::{Key, Stream, Use};
+use crate::slot::{PADDING, Slot};
+use std::path::Path;
+
+/// The next bytes to ask the system for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Where in the file.
+    pub offset: u64,
+    /// Where in the slot.
+    pub at: usize,
+    /// How many bytes.
+    pub length: usize,
+}
+
+/// What an answer of the system means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// All that was wanted is there.
+    Done,
+    /// Ask for the next piece.
+    More,
+    /// The file ends before the extent does.
+    End,
+}
+
+/// A request and how far it has come. Owns the slot until the answer is given.
+pub(super) struct Transfer {
+    pub token: u64,
+    pub extent: Extent,
+    pub slot: Slot,
+    /// The extent is the whole file: ask for a byte more, to see that the file has not grown.
+    whole: bool,
+    alignment: usize,
+    /// Bytes from the aligned start to the extent's first and past its last.
+    head: usize,
+    need: usize,
+    want: usize,
+    done: usize,
+}
+
+impl Transfer {
+    pub fn new(request: ReadRequest, whole: bool) -> Result<Self, Completion> {
+        let ReadRequest { token, extent, slot } = request;
+        let mut transfer =
+            Self { token, extent, slot, whole, alignment: 1, head: 0, need: 0, want: 0, done: 0 };
+        transfer.start(OpenMode { direct: false, noatime: false });
+        // The worst case of the direct mode, so that a slot never turns out too small later.
+        if transfer.slot.capacity() < transfer.need + crate::slot::PAGE - 1 + PADDING {
+            let (length, capacity) = (extent.length, transfer.slot.capacity());
+            let error = Error::Internal(format!("a slot of {capacity} bytes for a read of {length}"));
+            return Err(Completion { token, result: Err(error) });
+        }
+        Ok(transfer)
+    }
+
+    /// (Re)starts from the first byte, in `mode`.
+    pub fn start(&mut self, mode: OpenMode) {
+        self.alignment = mode.alignment();
+        self.head = (self.extent.offset % self.alignment as u64) as usize;
+        self.need = self.head + self.extent.length as usize;
+        self.want = (self.need + usize::from(self.whole)).next_multiple_of(self.alignment);
+        self.done = 0;
+    }
+
+    /// What to ask for now.
+    pub fn next(&self, short: Option<&mut ShortReads>) -> Piece {
+        let left = self.want - self.done;
+        let length = short.map_or(left, |short| short.limit(left, self.alignment));
+        Piece { offset: self.extent.offset - self.head as u64 + self.done as u64, at: self.done, length }
+    }
+
+    /// Takes note that `arrived` bytes of `piece` came.
+    pub fn advance(&mut self, piece: Piece, arrived: usize) -> Progress {
+        let reached = piece.at + arrived;
+        // Fewer bytes than asked for, with all that are needed, is the end of the file: no second look.
+        let looked_past_end = !self.whole || arrived < piece.length || reached >= self.want;
+        if reached >= self.need && looked_past_end {
+            self.done = reached;
+            return Progress::Done;
+        }
+        // O_DIRECT goes on from an aligned place: the bytes beyond it come again.
+        let next = reached - reached % self.alignment;
+        if arrived == 0 || next <= self.done {
+            self.done = reached;
+            return if reached >= self.need { Progress::Done } else { Progress::End };
+        }
+        self.done = next;
+        Progress::More
+    }
+
+    /// The extent's bytes, once `advance` said so.
+    pub fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
+        let Self { token, extent, slot, whole, head, need, done, .. } = self;
+        let changed = |message| Error::DatasetChanged { path: path(), message };
+        let result = if done < need {
+            Err(changed(match whole {
+                true => format!("is {done} bytes, was {} when indexed", extent.length),
+                false => {
+                    let end = extent.offset - head as u64 + done as u64;
+                    format!("ends at byte {end}, a sample is at {}+{}", extent.offset, extent.length)
+                }
+            }))
+        } else if whole && done > need {
+            Err(changed(format!("is longer than the {} bytes it was when indexed", extent.length)))
+        } else {
+            Ok(Filled::new(slot, head..need))
+        };
+        Completion { token, result }
+    }
+
+    /// The answer that it could not be read.
+    pub fn fail(self, path: &Path, failure: Failure) -> Completion {
+        Completion { token: self.token, result: Err(failure.into_error(path, self.extent)) }
+    }
+}
+
+/// Test hook beneath the readers: asks for random parts, so that reads come short and the rest is asked for again.
+pub struct ShortReads {
+    random: Stream,
+}
+
+impl ShortReads {
+    /// Parts drawn from `seed`; readers with several threads give each its own `lane`.
+    pub fn new(seed: u64, lane: u64) -> Self {
+        Self { random: Key::new(b"short reads", seed, 0, Use::Order).stream(lane) }
+    }
+
+    /// A length from 1 unit to `left`, in units of `alignment`; half the time all of it.
+    fn limit(&mut self, left: usize, alignment: usize) -> usize {
+        let units = left.div_ceil(alignment) as u64;
+        if units <= 1 || self.random.below(2) == 0 {
+            return left;
+        }
+        (1 + self.random.below(units) as usize) * alignment
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::FileId;
+    use crate::slot::SlotPool;
+
+    fn transfer(offset: u64, length: u32, whole: bool, direct: bool) -> Transfer {
+        let pool = SlotPool::new(1 << 21).unwrap();
+        let slot = pool.try_take(length as usize).unwrap();
+        let request = ReadRequest { token: 1, extent: Extent { file: FileId(0), offset, length }, slot };
+        let mut transfer = Transfer::new(request, whole).ok().unwrap();
+        transfer.start(OpenMode { direct, noatime: false });
+        transfer
+    }
+
+    /// Plays a file of `size` bytes and answers whether the extent arrived; counts reads.
+    fn play(mut transfer: Transfer, size: u64, mut short: Option<ShortReads>) -> (Result<usize>, u32) {
+        for reads in 1.. {
+            let piece = transfer.next(short.as_mut());
+            assert!(piece.at + piece.length <= transfer.slot.capacity());
+            let left = size.saturating_sub(piece.offset) as usize;
+            match transfer.advance(piece, left.min(piece.length)) {
+                Progress::More => continue,
+                Progress::Done | Progress::End => {
+                    let completion = transfer.finish(|| "f".into());
+                    return (completion.result.map(|filled| filled.len()), reads);
+                }
+            }
+        }
+        unreachable!("a read ends")
+    }
+
+    #[test]
+    fn one_read_is_enough_for_a_file_of_the_expected_size() {
+        for direct in [false, true] {
+            for length in [0, 1, 4095, 4096, 4097, 100_000] {
+                let (result, reads) = play(transfer(0, length, true, direct), length.into(), None);
+                assert_eq!((result.unwrap(), reads), (length as usize, 1), "{length} {direct}");
+            }
+        }
+    }
+
+    #[test]
+    fn grown_and_shrunk_files_are_noticed() {
+        for seed in 0..200 {
+            for direct in [false, true] {
+                for (length, size) in
+                    [(5000, 5001), (5000, 20_000), (5000, 4999), (5000, 0), (4096, 4097), (0, 1)]
+                {
+                    for short in [None, Some(ShortReads::new(seed, 0))] {
+                        let (result, _) = play(transfer(0, length, true, direct), size, short);
+                        let error = result.unwrap_err().to_string();
+                        assert!(error.starts_with("dataset changed: f: is "), "{error}");
+                    }
+                }
+                let (result, _) = play(transfer(5001, 9000, false, direct), 14_000, None);
+                let error = result.unwrap_err().to_string();
+                assert!(error.contains("ends at byte 14000, a sample is at 5001+9000"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn extents_arrive_whole_however_short_the_reads() {
+        for seed in 0..200 {
+            for direct in [false, true] {
+                for (offset, length) in [(0, 1), (4095, 2), (5001, 90_000), (8192, 4096), (99_999, 1)] {
+                    let short = Some(ShortReads::new(seed, 0));
+                    let (result, _) = play(transfer(offset, length, false, direct), 100_000, short);
+                    assert_eq!(
+                        result.unwrap(),
+                        length as usize,
+                        "seed {seed}, {offset}+{length}, direct {direct}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_that_is_too_small_is_refused() {
+        let pool = SlotPool::new(1 << 21).unwrap();
+        let slot = pool.try_take(10).unwrap();
+        let extent = Extent { file: FileId(0), offset: 0, length: 10_000 };
+        assert!(Transfer::new(ReadRequest { token: 1, extent, slot }, true).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! A small dataset whose bytes are known, and a driver that reads extents of it.
+
+use foreload::dataset::{Extent, FileId};
+use foreload::error::{Error, Result};
+use foreload::io::{Files, ReadRequest, Reader};
+use foreload::rng::{Key, Stream, Use};
+use foreload::slot::SlotPool;
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Random numbers of a test.
+pub fn random(seed: u64) -> Stream {
+    Key::new(b"io tests", seed, 0, Use::Order).stream(0)
+}
+
+/// Files on disk and what is in them.
+pub struct World {
+    pub dir: tempfile::TempDir,
+    pub files: Vec<File>,
+    pub broken_directory: Option<FileId>,
+}
+
+pub struct File {
+    pub path: PathBuf,
+    pub stamp: Option<(u64, i64)>,
+    pub bytes: Vec<u8>,
+}
+
+impl Files for World {
+    fn path(&self, file: FileId) -> PathBuf {
+        self.files[file.0 as usize].path.clone()
+    }
+    fn stamp(&self, file: FileId) -> Option<(u64, i64)> {
+        self.files[file.0 as usize].stamp
+    }
+    fn check_directory(&self, file: FileId) -> Result<()> {
+        if self.broken_directory == Some(file) {
+            return Err(Error::DatasetChanged { path: self.path(file), message: "directory".into() });
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    /// Loose files of awkward and of usual sizes, then three shards.
+    pub fn new(seed: u64) -> Self {
+        // On the file system of the build, not /tmp: O_DIRECT is to be tried where it works.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut world = Self { dir, files: Vec::new(), broken_directory: None };
+        let mut random = random(seed);
+        let mut sizes = vec![0, 1, 511, 4095, 4096, 4097, 8192, 65_536, 3_000_001];
+        sizes.extend((0..40).map(|_| 10_000 + random.below(140_000) as usize));
+        for size in sizes {
+            world.add(size, false, &mut random);
+        }
+        for size in [6_000_000, 5_000_011, 4096] {
+            world.add(size, true, &mut random);
+        }
+        world
+    }
+
+    fn add(&mut self, size: usize, shard: bool, random: &mut Stream) {
+        let path = self.dir.path().join(format!("file-{}", self.files.len()));
+        let mut bytes: Vec<u8> =
+            (0..size.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+        bytes.truncate(size);
+        std::fs::write(&path, &bytes).unwrap();
+        // As long-lived data are: on disk, so that both buffered and direct reads find it.
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        let stamp = shard.then(|| stamp(&path));
+        self.files.push(File { path, stamp, bytes });
+    }
+
+    /// Every loose file whole.
+    pub fn loose(&self) -> Vec<Extent> {
+        let whole = |(number, file): (usize, &File)| Extent {
+            file: FileId(number as u32),
+            offset: 0,
+            length: file.bytes.len() as u32,
+        };
+        self.files.iter().enumerate().filter(|(_, file)| file.stamp.is_none()).map(whole).collect()
+    }
+
+    /// Numbers of the shards.
+    pub fn shards(&self) -> Vec<u32> {
+        (0..self.files.len() as u32).filter(|&file| self.files[file as usize].stamp.is_some()).collect()
+    }
+
+    /// An extent inside a shard: any place, from a byte to some megabytes, often at the very end.
+    pub fn random_extent(&self, random: &mut Stream) -> Extent {
+        let shards = self.shards();
+        let file = shards[random.below(shards.len() as u64) as usize];
+        let size = self.files[file as usize].bytes.len() as u64;
+        let length = match random.below(10) {
+            0 => 1,
+            1 => 1 + random.below(4_000_000),
+            2 => 4096,
+            _ => 10_000 + random.below(140_000),
+        }
+        .min(size);
+        let offset = match random.below(6) {
+            0 => size - length,
+            1 => (size - length) / 4096 * 4096,
+            _ => random.below(size - length + 1),
+        };
+        Extent { file: FileId(file), offset, length: length as u32 }
+    }
+
+    /// Path of a file.
+    pub fn path_of(&self, file: FileId) -> PathBuf {
+        self.files[file.0 as usize].path.clone()
+    }
+
+    /// The bytes an extent must have.
+    pub fn expected(&self, extent: Extent) -> &[u8] {
+        let start = extent.offset as usize;
+        &self.files[extent.file.0 as usize].bytes[start..start + extent.length as usize]
+    }
+}
+
+/// Size and mtime as an index keeps them.
+pub fn stamp(path: &Path) -> (u64, i64) {
+    let found = std::fs::metadata(path).unwrap();
+    (found.size(), found.mtime() * 1_000_000_000 + found.mtime_nsec())
+}
+
+/// An arena with room for a few dozen samples.
+pub fn pool() -> SlotPool {
+    SlotPool::new(32 << 20).unwrap()
+}
+
+/// Reads all `extents`, as many at a time as the reader and the pool have room for.
+///
+/// Answers in the order of `extents`, with copies of the bytes. Panics unless each is answered exactly once.
+pub fn read_all(reader: &mut dyn Reader, slots: &SlotPool, extents: &[Extent]) -> Vec<Result<Vec<u8>>> {
+    let mut answers: HashMap<u64, Result<Vec<u8>>> = HashMap::new();
+    let mut out = Vec::new();
+    let mut next = 0;
+    while answers.len() < extents.len() {
+        while next < extents.len() && reader.room() > 0 {
+            let extent = extents[next];
+            let Some(slot) = slots.try_take(extent.length as usize) else { break };
+            reader.submit(ReadRequest { token: next as u64, extent, slot });
+            next += 1;
+        }
+        assert_eq!(reader.in_flight(), next - answers.len());
+        reader.wait(&mut out).unwrap();
+        for completion in out.drain(..) {
+            let bytes = completion.result.map(|filled| {
+                assert_eq!(filled.padded().len(), filled.len() + foreload::slot::PADDING);
+                filled.to_vec()
+            });
+            assert!(answers.insert(completion.token, bytes).is_none(), "{} answered twice", completion.token);
+        }
+    }
+    assert_eq!(reader.in_flight(), 0);
+    (0..extents.len()).map(|token| answers.remove(&(token as u64)).unwrap()).collect()
+}
+
+/// A shared world for tests that change nothing in it.
+pub fn shared(seed: u64) -> (Arc<World>, SlotPool) {
+    (Arc::new(World::new(seed)), pool())
+}
