@@ -6,6 +6,7 @@
 
 pub mod augment;
 pub mod batch;
+pub mod cli;
 pub mod config;
 pub mod dataset;
 pub mod decode;

@@ -1,0 +1,45 @@
+//! The command line: what the user can ask for, one file per command.
+
+mod output;
+mod synth;
+
+use crate::Error;
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+/// A data loader for people who train on GPUs. It knows the epoch's order and loads ahead.
+#[derive(Debug, Parser)]
+#[command(name = "foreload", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
+    Synth(synth::Args),
+}
+
+/// Runs the command line `args` (program name first) and returns the exit code: 0, 1 when the work failed, 2 for
+/// bad usage. Results go to stdout, everything else to stderr.
+pub fn main(args: Vec<OsString>) -> i32 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // Also --help and --version, with exit code 0. Nobody is left to tell when printing fails.
+            let _ = answer.print();
+            return answer.exit_code();
+        }
+    };
+    let outcome = match cli.command {
+        Command::Synth(args) => synth::run(&args),
+    };
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("foreload: {error}");
+            if matches!(error, Error::Config { .. }) { 2 } else { 1 }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! How commands speak: results on stdout, progress on stderr, sizes and counts in words people read.
+
+use crate::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::Write;
+
+/// A progress bar over `total` `things` on stderr; draws nothing when stderr is no terminal.
+pub fn bar(total: u64, things: &str) -> ProgressBar {
+    let template = format!("{{bar:32}} {{pos}}/{{len}} {things} {{per_sec}} {{eta}} left {{msg}}");
+    let style = ProgressStyle::with_template(&template).expect("a template of our own");
+    ProgressBar::new(total).with_style(style)
+}
+
+/// Prints the result of a command to stdout, with a newline.
+pub fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        // Whoever reads has seen enough (`| head`): not our failure.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => done.map_err(|error| crate::Error::io("write to", "stdout", error)),
+    }
+}
+
+/// Prints one JSON object to stdout.
+pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    print(&serde_json::to_string(value).map_err(|error| crate::Error::Internal(error.to_string()))?)
+}
+
+/// Bytes with a decimal unit: `108 KB`, `1.41 GB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 99.95 { 0 } else { 2 - usize::from(value >= 9.995) };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn bytes_have_three_digits_and_a_unit() {
+        let cases = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 KB"),
+            (108_300, "108 KB"),
+            (9_996_000, "10.0 MB"),
+            (1_410_000_000, "1.41 GB"),
+            (999_600_000_000, "1.00 TB"),
+        ];
+        for (count, words) in cases {
+            assert_eq!(super::bytes(count), words);
+        }
+    }
+}

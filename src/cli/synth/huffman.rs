@@ -1,0 +1,339 @@
+//! Optimised Huffman tables for a baseline JPEG of one scan, without touching a coefficient.
+//!
+//! The encoder can make such tables only for files with one scan a component, a kind that cameras and web sites
+//! hardly ever write. Here the one interleaved scan is read as symbols, counted, and written again.
+
+/// The symbols of a scan: which table, which symbol, and the bits that follow it.
+struct Symbol {
+    table: u8,
+    value: u8,
+    extra: u16,
+}
+
+/// Tables in use: DC 0, DC 1, AC 0, AC 1.
+const TABLES: usize = 4;
+
+/// `bytes` with Huffman tables made for it; `None` unless it is a baseline JPEG of one scan that uses at most two
+/// tables of either kind and no restart markers.
+pub fn optimize(bytes: &[u8]) -> Option<Vec<u8>> {
+    let header = Header::parse(bytes)?;
+    let symbols = header.read(&unstuffed(bytes.get(header.data..)?))?;
+    let mut counts = [[0u32; 256]; TABLES];
+    for symbol in &symbols {
+        counts[usize::from(symbol.table)][usize::from(symbol.value)] += 1;
+    }
+    let mut out = header.kept;
+    let mut codes = Vec::with_capacity(TABLES);
+    for (table, counts) in counts.iter().enumerate() {
+        let specification = Specification::optimal(counts);
+        if !specification.values.is_empty() {
+            out.extend([0xFF, 0xC4]);
+            out.extend((19 + specification.values.len() as u16).to_be_bytes());
+            out.push((table as u8 >> 1) << 4 | (table as u8 & 1));
+            out.extend(specification.counts);
+            out.extend(&specification.values);
+        }
+        codes.push(specification.codes());
+    }
+    out.extend(header.scan);
+    let mut writer = Writer { out, bits: 0, held: 0 };
+    for symbol in symbols {
+        let (code, length) = codes[usize::from(symbol.table)][usize::from(symbol.value)];
+        writer.put(code, length);
+        writer.put(symbol.extra, symbol.value & 15);
+    }
+    Some(writer.finish())
+}
+
+/// What of the headers matters here.
+struct Header {
+    /// Everything before the scan, without Huffman tables.
+    kept: Vec<u8>,
+    /// The start-of-scan segment.
+    scan: Vec<u8>,
+    /// Where the entropy-coded data begins.
+    data: usize,
+    /// Tables as they were read.
+    tables: [Option<Specification>; TABLES],
+    /// (DC table, AC table) of every block of an MCU.
+    blocks: Vec<(u8, u8)>,
+    /// MCUs in the scan.
+    mcus: usize,
+}
+
+impl Header {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut kept = bytes.get(..2)?.to_vec();
+        let mut tables = [const { None }; TABLES];
+        // Width, height and (id, horizontal, vertical sampling) of the frame's components.
+        let mut frame: Option<(usize, usize, Vec<[u8; 3]>)> = None;
+        let mut at = 2;
+        loop {
+            let marker = *bytes.get(at + 1)?;
+            let length = usize::from(u16::from_be_bytes(bytes.get(at + 2..at + 4)?.try_into().ok()?));
+            let segment = bytes.get(at..at + 2 + length)?;
+            let body = segment.get(4..)?;
+            match marker {
+                0xC4 => read_tables(body, &mut tables)?,
+                0xC0 => {
+                    let size = |i: usize| {
+                        Some(usize::from(u16::from_be_bytes(body.get(i..i + 2)?.try_into().ok()?)))
+                    };
+                    let components = body.get(6..)?.chunks_exact(3).map(|c| [c[0], c[1] >> 4, c[1] & 15]);
+                    frame = Some((size(3)?, size(1)?, components.collect()));
+                    kept.extend(segment);
+                }
+                0xDA => {
+                    let (width, height, components) = frame?;
+                    let blocks = blocks(body, &components)?;
+                    let most = |i: usize| components.iter().map(|c| usize::from(c[i])).max();
+                    let single = components.len() == 1;
+                    let (h, v) = if single { (1, 1) } else { (most(1)?, most(2)?) };
+                    if h == 0 || v == 0 {
+                        return None;
+                    }
+                    let mcus = width.div_ceil(8 * h) * height.div_ceil(8 * v);
+                    let (scan, data) = (segment.to_vec(), at + segment.len());
+                    return Some(Self { kept, scan, data, tables, blocks, mcus });
+                }
+                // Restart intervals and every other kind of frame.
+                0xDD | 0xC1..=0xCF => return None,
+                _ => kept.extend(segment),
+            }
+            at += segment.len();
+        }
+    }
+
+    /// The scan's symbols.
+    fn read(&self, data: &[u8]) -> Option<Vec<Symbol>> {
+        let lookups: Vec<Option<Vec<(u8, u8)>>> =
+            self.tables.iter().map(|t| t.as_ref().map(Specification::lookup)).collect();
+        let mut bits = Bits { data, position: 0 };
+        let mut symbols = Vec::with_capacity(data.len());
+        let mut take = |table: u8| -> Option<u8> {
+            let lookup = lookups[usize::from(table)].as_ref()?;
+            let (length, value) = lookup[usize::from(bits.peek())];
+            if length == 0 {
+                return None;
+            }
+            bits.position += usize::from(length);
+            let size = value & 15;
+            let extra = (u32::from(bits.peek()) >> (16 - size)) as u16;
+            bits.position += usize::from(size);
+            symbols.push(Symbol { table, value, extra });
+            Some(value)
+        };
+        for _ in 0..self.mcus {
+            for &(dc, ac) in &self.blocks {
+                take(dc)?;
+                let mut next = 1;
+                while next < 64 {
+                    match take(ac + 2)? {
+                        0x00 => break,
+                        value => next += usize::from(value >> 4) + 1,
+                    }
+                }
+            }
+        }
+        (bits.position <= 8 * data.len()).then_some(symbols)
+    }
+}
+
+fn read_tables(mut body: &[u8], tables: &mut [Option<Specification>; TABLES]) -> Option<()> {
+    while let Some((&kind, rest)) = body.split_first() {
+        let (counts, rest) = rest.split_first_chunk::<16>()?;
+        let length = counts.iter().map(|&c| usize::from(c)).sum();
+        let values = rest.get(..length)?.to_vec();
+        *tables.get_mut(usize::from((kind >> 4) * 2 + (kind & 15)))? =
+            Some(Specification { counts: *counts, values });
+        body = &rest[length..];
+    }
+    Some(())
+}
+
+fn blocks(scan: &[u8], components: &[[u8; 3]]) -> Option<Vec<(u8, u8)>> {
+    if usize::from(*scan.first()?) != components.len() {
+        return None;
+    }
+    let mut blocks = Vec::new();
+    for (selector, component) in scan.get(1..)?.chunks_exact(2).zip(components) {
+        let tables = (selector[1] >> 4, selector[1] & 15);
+        if selector[0] != component[0] || tables.0 > 1 || tables.1 > 1 {
+            return None;
+        }
+        let count = if components.len() == 1 { 1 } else { usize::from(component[1] * component[2]) };
+        blocks.extend(std::iter::repeat_n(tables, count));
+    }
+    Some(blocks)
+}
+
+/// A Huffman table as a file specifies it: how many codes of each length, and their symbols.
+struct Specification {
+    counts: [u8; 16],
+    values: Vec<u8>,
+}
+
+impl Specification {
+    /// Code and length of every symbol (ITU-T T.81, annex C.2).
+    fn codes(&self) -> [(u16, u8); 256] {
+        let mut codes = [(0, 0); 256];
+        let mut values = self.values.iter();
+        let mut code = 0u16;
+        for (length, &count) in (1..).zip(&self.counts) {
+            for &value in values.by_ref().take(usize::from(count)) {
+                codes[usize::from(value)] = (code, length);
+                code = code.wrapping_add(1);
+            }
+            code <<= 1;
+        }
+        codes
+    }
+
+    /// Length and symbol by the next 16 bits; length 0 where there is no code.
+    fn lookup(&self) -> Vec<(u8, u8)> {
+        let mut lookup = vec![(0, 0); 1 << 16];
+        for (value, (code, length)) in (0..=255u8).zip(self.codes()) {
+            if length > 0 {
+                let first = usize::from(code) << (16 - length);
+                lookup[first..][..1 << (16 - length)].fill((length, value));
+            }
+        }
+        lookup
+    }
+
+    /// The shortest codes of at most 16 bits for symbols that occur `counts` times (ITU-T T.81, annex K.2).
+    fn optimal(counts: &[u32; 256]) -> Self {
+        // One more symbol, rarer than all, takes the code of all ones, which a file must not use.
+        let mut weights: Vec<u32> = counts.iter().copied().chain([1]).collect();
+        let mut groups: Vec<Vec<usize>> = (0..257).map(|i| vec![i]).collect();
+        let mut lengths = [0usize; 257];
+        let rarest = |weights: &[u32]| (0..257).rev().filter(|&i| weights[i] > 0).min_by_key(|&i| weights[i]);
+        while let Some(a) = rarest(&weights) {
+            let weight = std::mem::take(&mut weights[a]);
+            let Some(b) = rarest(&weights) else { break };
+            weights[b] += weight;
+            let moved = std::mem::take(&mut groups[a]);
+            groups[b].extend(moved);
+            groups[b].iter().for_each(|&i| lengths[i] += 1);
+        }
+        let mut of_length = [0i32; 258];
+        lengths.iter().filter(|&&length| length > 0).for_each(|&length| of_length[length] += 1);
+        for long in (17..258).rev() {
+            while of_length[long] > 0 {
+                // Two siblings move: one takes their parent's place, one splits a shorter leaf.
+                let shorter = (1..long - 1).rev().find(|&l| of_length[l] > 0).unwrap_or(1);
+                of_length[long] -= 2;
+                of_length[long - 1] += 1;
+                of_length[shorter + 1] += 2;
+                of_length[shorter] -= 1;
+            }
+        }
+        if let Some(longest) = (1..=16).rev().find(|&l| of_length[l] > 0) {
+            of_length[longest] -= 1;
+        }
+        let mut values: Vec<usize> = (0..256).filter(|&i| lengths[i] > 0).collect();
+        values.sort_by_key(|&i| (lengths[i], i));
+        Self {
+            counts: std::array::from_fn(|i| of_length[i + 1] as u8),
+            values: values.into_iter().map(|i| i as u8).collect(),
+        }
+    }
+}
+
+/// Bits of entropy-coded data, most significant first, zeros past the end.
+struct Bits<'a> {
+    data: &'a [u8],
+    position: usize,
+}
+
+impl Bits<'_> {
+    fn peek(&self) -> u16 {
+        let byte = |i: usize| u32::from(self.data.get(self.position / 8 + i).copied().unwrap_or(0));
+        ((byte(0) << 16 | byte(1) << 8 | byte(2)) >> (8 - self.position % 8)) as u16
+    }
+}
+
+/// Entropy-coded data without the zero that follows every 0xFF, up to the first marker.
+fn unstuffed(data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(data.len());
+    let mut bytes = data.iter();
+    while let Some(&byte) = bytes.next() {
+        if byte == 0xFF && bytes.next() != Some(&0) {
+            break;
+        }
+        out.push(byte);
+    }
+    out
+}
+
+/// Writes bits after `out`, most significant first.
+struct Writer {
+    out: Vec<u8>,
+    bits: u32,
+    held: u8,
+}
+
+impl Writer {
+    fn put(&mut self, value: u16, length: u8) {
+        self.bits = self.bits << length | u32::from(value);
+        self.held += length;
+        while self.held >= 8 {
+            self.held -= 8;
+            let byte = (self.bits >> self.held) as u8;
+            self.out.push(byte);
+            if byte == 0xFF {
+                self.out.push(0);
+            }
+        }
+    }
+
+    /// Fills the last byte with ones and ends the image.
+    fn finish(mut self) -> Vec<u8> {
+        self.put((1 << 7) - 1, 7);
+        self.out.extend([0xFF, 0xD9]);
+        self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Key, Use};
+
+    #[test]
+    fn optimal_codes_are_prefix_free_short_enough_and_never_all_ones() {
+        let key = Key::new(b"huffman", 0, 0, Use::Augment);
+        for case in 0..60 {
+            let mut random = key.stream(case);
+            // Steep distributions make codes longer than 16 bits, which must be cut.
+            let symbols = 1 + random.below(200) as usize;
+            let mut counts = [0u32; 256];
+            for (i, count) in counts.iter_mut().take(symbols).enumerate() {
+                *count = if case % 2 == 0 { 1 << (i % 24) } else { random.below(1000) as u32 };
+            }
+            let specification = Specification::optimal(&counts);
+            let codes = specification.codes();
+            let mut kraft = 0u32;
+            for (symbol, (&count, (code, length))) in counts.iter().zip(codes).enumerate() {
+                assert_eq!(count > 0, length > 0, "case {case}, symbol {symbol}");
+                if length > 0 {
+                    assert!(u32::from(code) < (1 << length) - 1, "case {case}: all ones");
+                    kraft += 1 << (16 - length);
+                }
+            }
+            assert!(kraft < 1 << 16, "case {case}: {kraft}");
+            assert_eq!(
+                specification.counts.iter().map(|&c| usize::from(c)).sum::<usize>(),
+                specification.values.len()
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_baseline_jpeg_is_refused() {
+        for bytes in [&b""[..], b"\xFF\xD8", b"\xFF\xD8\xFF\xDA\x00\x02", b"\xFF\xD8\xFF\xC4\x00\x04\x00\x01"]
+        {
+            assert!(optimize(bytes).is_none());
+        }
+    }
+}

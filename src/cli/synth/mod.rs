@@ -1,0 +1,166 @@
+//! `foreload synth`: a dataset with ImageNet's statistics, made from real photographs.
+//!
+//! The same seed gives the same bytes for any number of threads: every image draws from its own random stream.
+
+mod encode;
+mod huffman;
+mod photos;
+mod recipe;
+mod store;
+mod summary;
+mod warp;
+
+use super::output;
+use crate::rng::{Key, Use};
+use crate::{Error, Result};
+use crossbeam_channel::bounded;
+use photos::Photo;
+use recipe::Recipe;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What `foreload synth` is asked for.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Directory to make; must not exist or be empty
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Number of images
+    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    images: u64,
+    /// How to store them: a directory per class, or tar shards with .jpg and .cls members
+    #[arg(long, value_enum, default_value = "folder")]
+    layout: store::Layout,
+    /// Number of classes; image i is of class i modulo this
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    classes: u32,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Directories of JPEG and PNG photographs to make them from [default: those that scikit-image and
+    /// scikit-learn ship]
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    photos: Vec<PathBuf>,
+    /// Write Huffman tables optimised for each image; the pixels stay those of the standard tables
+    #[arg(long)]
+    optimize: bool,
+    /// Images in a tar shard
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    shard_size: u64,
+    /// Threads [default: one per processor]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Print the statistics as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// An image on its way to the store.
+struct Made {
+    index: u64,
+    recipe: Recipe,
+    quality: u8,
+    bytes: Vec<u8>,
+}
+
+/// Everything the threads share.
+struct Studio {
+    photos: Vec<Photo>,
+    grain: encode::Grain,
+    key: Key,
+    /// Where the golden-ratio walk over the codings begins.
+    start: f64,
+    optimize: bool,
+}
+
+/// Makes the dataset and prints its statistics.
+pub fn run(args: &Args) -> Result<()> {
+    let began = Instant::now();
+    let mut store = store::Store::create(&args.directory, args.layout, args.classes, args.shard_size)?;
+    let studio = Studio::open(args)?;
+    let threads =
+        args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let bar = output::bar(args.images, "images");
+    let mut statistics = summary::Statistics::default();
+    studio.make_all(args.images, threads, |made| {
+        store.add(made.index, (made.index % u64::from(args.classes)) as u32, &made.bytes)?;
+        statistics.add(&made.recipe, made.quality, made.bytes.len());
+        bar.inc(1);
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    store.publish()?;
+    let summary = statistics.summary(args.layout, args.classes, args.seed, began.elapsed());
+    if args.json { output::print_json(&summary) } else { output::print(&summary.to_string()) }
+}
+
+impl Studio {
+    fn open(args: &Args) -> Result<Self> {
+        let mut photos = Vec::new();
+        for path in photos::find(&args.photos)? {
+            photos.extend(Photo::load(&path)?);
+        }
+        if photos.is_empty() {
+            return Err(Error::config("photos", "every photograph is smaller than 64 pixels on a side"));
+        }
+        let key = Key::new(b"synth", args.seed, 0, Use::Augment);
+        // Images use the streams 0, 1, 2, …; what is drawn once for all uses the last.
+        let mut random = key.stream(u64::MAX);
+        let start = random.unit();
+        let grain = encode::Grain::new(&mut random);
+        Ok(Self { photos, grain, key, start, optimize: args.optimize })
+    }
+
+    /// Makes image `index`.
+    fn make(&self, index: u64) -> Result<Made> {
+        let mut random = self.key.stream(index);
+        let recipe = Recipe::draw(index, self.start, &mut random);
+        let photo = &self.photos[random.below(self.photos.len() as u64) as usize];
+        let image = warp::view(photo, recipe.width, recipe.height, &mut random);
+        let encoded = encode::encode(&image, &recipe, &self.grain, self.optimize, &mut random)
+            .map_err(|error| Error::dataset(&photo.path, format!("encoding image {index} of it: {error}")))?;
+        Ok(Made { index, recipe, quality: encoded.quality, bytes: encoded.bytes })
+    }
+
+    /// Makes `images` images on `threads` threads and hands them to `keep` in order.
+    fn make_all(&self, images: u64, threads: usize, mut keep: impl FnMut(Made) -> Result<()>) -> Result<()> {
+        let next = AtomicU64::new(0);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (sender, receiver) = bounded(2 * threads);
+            for _ in 0..threads {
+                let sender = sender.clone();
+                scope.spawn(|| {
+                    let sender = sender;
+                    while !stop.load(Ordering::Relaxed) {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        if index >= images || sender.send(self.make(index)).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            // Images that overtook a slower one wait here.
+            let mut early = BTreeMap::new();
+            let mut due = 0;
+            for made in receiver {
+                let kept = made.and_then(|made| {
+                    early.insert(made.index, made);
+                    while let Some(made) = early.remove(&due) {
+                        keep(made)?;
+                        due += 1;
+                    }
+                    Ok(())
+                });
+                if kept.is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                    return kept;
+                }
+            }
+            Ok(())
+        })
+    }
+}

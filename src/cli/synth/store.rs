@@ -1,0 +1,134 @@
+//! Where the images go: class directories or tar shards, published whole under the dataset's name.
+
+use crate::{Error, Result};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// How a synthetic dataset is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// `n00000003/n00000003_00000042.jpg`
+    Folder,
+    /// `shard-000000.tar` with `00000042.jpg` and `00000042.cls`
+    Tar,
+}
+
+/// A dataset being written. It appears under its name only when complete; until then, and if it never is, its files
+/// lie in a hidden directory beside it, which the next attempt removes.
+pub struct Store {
+    directory: PathBuf,
+    partial: PathBuf,
+    // Held for its lock: two writers of one dataset would mix their files.
+    _lock: File,
+    layout: Layout,
+    shard_size: u64,
+    shard: Option<tar::Builder<BufWriter<File>>>,
+}
+
+impl Store {
+    /// Begins a dataset at `directory`, which must not exist or be empty.
+    pub fn create(directory: &Path, layout: Layout, classes: u32, shard_size: u64) -> Result<Self> {
+        let occupied = match fs::read_dir(directory) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+            Err(error) => return Err(Error::io("list", directory, error)),
+        };
+        if occupied {
+            return Err(Error::config(
+                "DIR",
+                format!("{} is not empty; remove it or name another directory", directory.display()),
+            ));
+        }
+        let name = directory
+            .file_name()
+            .ok_or_else(|| Error::config("DIR", format!("{} has no name of its own", directory.display())))?;
+        let parent = directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(".partial");
+        let partial = parent.join(hidden);
+        fs::create_dir_all(&partial).map_err(|error| Error::io("create", &partial, error))?;
+        let lock = File::open(&partial).map_err(|error| Error::io("open", &partial, error))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            Error::dataset(
+                directory,
+                "another `foreload synth` is writing it; wait for it or name another directory",
+            )
+        })?;
+        for entry in fs::read_dir(&partial).map_err(|error| Error::io("list", &partial, error))? {
+            let path = entry.map_err(|error| Error::io("list", &partial, error))?.path();
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(|error| Error::io("remove", &path, error))?;
+        }
+        if layout == Layout::Folder {
+            for class in 0..classes {
+                let path = partial.join(class_name(class));
+                fs::create_dir(&path).map_err(|error| Error::io("create", &path, error))?;
+            }
+        }
+        Ok(Self { directory: directory.to_owned(), partial, _lock: lock, layout, shard_size, shard: None })
+    }
+
+    /// Adds image `index`; indices come in order.
+    pub fn add(&mut self, index: u64, class: u32, jpeg: &[u8]) -> Result<()> {
+        match self.layout {
+            Layout::Folder => {
+                let class = class_name(class);
+                let path = self.partial.join(&class).join(format!("{class}_{index:08}.jpg"));
+                fs::write(&path, jpeg).map_err(|error| Error::io("write", &path, error))
+            }
+            Layout::Tar => {
+                if index.is_multiple_of(self.shard_size) {
+                    self.finish_shard()?;
+                    let path = self.partial.join(format!("shard-{:06}.tar", index / self.shard_size));
+                    let file = File::create_new(&path).map_err(|error| Error::io("create", &path, error))?;
+                    self.shard = Some(tar::Builder::new(BufWriter::with_capacity(1 << 20, file)));
+                }
+                let shard = self.shard.as_mut().expect("indices begin at 0 and come in order");
+                append(shard, &format!("{index:08}.jpg"), jpeg)
+                    .and_then(|()| append(shard, &format!("{index:08}.cls"), class.to_string().as_bytes()))
+                    .map_err(|error| Error::io("write a shard in", &self.partial, error))
+            }
+        }
+    }
+
+    fn finish_shard(&mut self) -> Result<()> {
+        let Some(shard) = self.shard.take() else { return Ok(()) };
+        // The two zero blocks at the end, then what is buffered: errors of either must not be lost in a drop.
+        shard
+            .into_inner()
+            .and_then(|mut file| file.flush())
+            .map_err(|error| Error::io("write a shard in", &self.partial, error))
+    }
+
+    /// Publishes the dataset under its name.
+    pub fn publish(mut self) -> Result<()> {
+        self.finish_shard()?;
+        // Replaces the empty directory that may be there, and fails if it has been filled meanwhile.
+        fs::rename(&self.partial, &self.directory).map_err(|error| {
+            Error::io(format!("rename {} to", self.partial.display()), &self.directory, error)
+        })
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // After publishing there is nothing under this name; after a failure nobody can use what is there.
+        let _ = fs::remove_dir_all(&self.partial);
+    }
+}
+
+fn class_name(class: u32) -> String {
+    format!("n{:08}", class + 1)
+}
+
+fn append(shard: &mut tar::Builder<BufWriter<File>>, name: &str, data: &[u8]) -> std::io::Result<()> {
+    let mut header = tar::Header::new_ustar();
+    header.set_size(data.len() as u64);
+    header.set_mode(0o644);
+    header.set_mtime(0);
+    shard.append_data(&mut header, name, data)
+}
