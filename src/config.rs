@@ -19,6 +19,86 @@ pub enum OnError {
     Zero,
 }
 
+/// A setting with a few named values: one list of names for Python and the command line.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// Every value by the name users write.
+    const NAMES: &'static [(&'static str, Self)];
+
+    /// The value called `name`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that lists the names there are.
+    fn parse(setting: &'static str, name: &str) -> Result<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
+            let known: Vec<_> = Self::NAMES.iter().map(|(name, _)| *name).collect();
+            Error::config(setting, format!("is {name:?}, must be one of {}", known.join(", ")))
+        })
+    }
+
+    /// The name of this value.
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, value)| *value == self).map_or("?", |(name, _)| name)
+    }
+}
+
+impl Choice for OnError {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("raise", Self::Raise), ("skip", Self::Skip), ("zero", Self::Zero)];
+}
+
+impl Choice for LastBatch {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("drop", Self::Drop), ("pad", Self::Pad), ("partial", Self::Partial)];
+}
+
+impl Choice for DType {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("float32", Self::F32), ("float16", Self::F16), ("bfloat16", Self::Bf16), ("uint8", Self::U8)];
+}
+
+impl Choice for MemoryFormat {
+    const NAMES: &'static [(&'static str, Self)] = &[("nchw", Self::Nchw), ("nhwc", Self::Nhwc)];
+}
+
+impl Choice for Fidelity {
+    const NAMES: &'static [(&'static str, Self)] = &[("fast", Self::Fast), ("exact", Self::Exact)];
+}
+
+impl Choice for IoChoice {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("auto", Self::Auto), ("io_uring", Self::Uring), ("pread", Self::Pread)];
+}
+
+impl Choice for Direct {
+    const NAMES: &'static [(&'static str, Self)] = &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
+}
+
+/// Bytes of `text`: a number with an optional unit, `300MB`, `1.5GiB`, `4096`. Units ending in `iB` are powers of 1024.
+///
+/// # Errors
+/// [`Error::Config`] naming `setting`.
+pub fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" | "k" => 1e3,
+        "mb" | "m" => 1e6,
+        "gb" | "g" => 1e9,
+        "tb" | "t" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => f64::NAN,
+    };
+    match number.parse::<f64>().map(|n| n * factor) {
+        Ok(bytes) if bytes.is_finite() => Ok(bytes as u64),
+        _ => Err(Error::config(setting, format!("is {text:?}, must be a size such as 300MB or 1.5GiB"))),
+    }
+}
+
 /// What the user asked for. `None` means "choose for me".
 #[derive(Debug, Clone)]
 pub struct LoaderOptions {

@@ -14,6 +14,8 @@ pub mod dlpack;
 pub mod error;
 pub mod io;
 pub mod pipeline;
+#[cfg(feature = "python")]
+mod python;
 pub mod rng;
 pub mod schedule;
 pub mod simd;

@@ -1,0 +1,62 @@
+//! One Python exception per kind of error, all under `foreload.Error`.
+
+use crate::error::Error as Cause;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+macro_rules! exceptions {
+    ($($name:ident: $base:ty = $doc:literal;)*) => {
+        $(pyo3::create_exception!(foreload, $name, $base, $doc);)*
+    };
+}
+
+exceptions! {
+    Error: PyException = "Any failure of Foreload.";
+    ConfigError: Error = "A setting has a value that cannot work; the message names it.";
+    DatasetError: Error = "The dataset or its index cannot be used.";
+    DatasetChangedError: DatasetError = "The dataset is not what it was when it was indexed.";
+    IoError: Error = "An operation on a file failed.";
+    DecodeError: Error = "An image cannot be decoded.";
+    SampleError: Error = "A sample failed: attributes sample_id, path, offset, length; __cause__ says why.";
+    TooManyErrorsError: Error = "More samples failed than max_errors allows; __cause__ is the last failure.";
+    UnavailableError: Error = "Something this build or machine does not have.";
+    InternalError: Error = "A defect in Foreload.";
+}
+
+/// The exception for `error`, with its causes chained and a sample's place as attributes.
+pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Cause::Config { .. } => ConfigError::new_err(message),
+        Cause::Dataset { .. } => DatasetError::new_err(message),
+        Cause::DatasetChanged { .. } => DatasetChangedError::new_err(message),
+        Cause::Io { .. } => IoError::new_err(message),
+        Cause::Decode(_) => DecodeError::new_err(message),
+        Cause::Unavailable(_) => UnavailableError::new_err(message),
+        Cause::Internal(_) => InternalError::new_err(message),
+        Cause::TooManyErrors { source, .. } => {
+            let exception = TooManyErrorsError::new_err(message);
+            exception.set_cause(py, Some(to_python(py, source)));
+            exception
+        }
+        Cause::Sample { id, path, offset, length, source } => {
+            let exception = SampleError::new_err(message);
+            let value = exception.value(py);
+            let attributes = value
+                .setattr("sample_id", id)
+                .and_then(|()| value.setattr("path", path))
+                .and_then(|()| value.setattr("offset", offset))
+                .and_then(|()| value.setattr("length", length));
+            if let Err(failure) = attributes {
+                return failure;
+            }
+            exception.set_cause(py, Some(to_python(py, source)));
+            exception
+        }
+    }
+}
+
+/// `result` with its error as a Python exception.
+pub(super) fn raise<T>(py: Python<'_>, result: crate::Result<T>) -> PyResult<T> {
+    result.map_err(|error| to_python(py, &error))
+}

@@ -1,0 +1,372 @@
+//! `foreload.ImageLoader` and what it yields.
+
+use super::error::raise;
+use super::tensor::Tensor;
+use crate::batch;
+use crate::config::{Choice, LoaderOptions, parse_bytes};
+use crate::dataset::{DatasetIndex, IndexOptions};
+use crate::pipeline::{Epoch, Pipeline, Poll};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often a waiting call looks for Ctrl-C.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+
+/// A height and width, from one number or two.
+#[derive(FromPyObject)]
+enum Size {
+    Square(u32),
+    Sides((u32, u32)),
+}
+
+/// Bytes, from a number or a text such as "300MB".
+#[derive(FromPyObject)]
+enum Bytes {
+    Number(u64),
+    Text(String),
+}
+
+/// See `_core.pyi` for the documentation of every setting.
+#[pyclass(frozen, module = "foreload")]
+pub(super) struct ImageLoader {
+    pipeline: Arc<Pipeline>,
+    rank: Option<u32>,
+    world_size: Option<u32>,
+    epoch: Mutex<u64>,
+    current: Mutex<Option<Py<Batches>>>,
+}
+
+#[pymethods]
+impl ImageLoader {
+    #[new]
+    #[pyo3(signature = (
+        path, *, batch_size=64, image_size=Size::Square(224), seed=0, train=true, shuffle=None, last_batch=None,
+        device="auto", dtype="float32", memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5,
+        resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
+        on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
+        rebuild_index=false, progress=true,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keyword arguments")]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        batch_size: u32,
+        image_size: Size,
+        seed: u64,
+        train: bool,
+        shuffle: Option<bool>,
+        last_batch: Option<&str>,
+        device: &str,
+        dtype: &str,
+        memory_format: &str,
+        mean: Option<[f32; 3]>,
+        std: Option<[f32; 3]>,
+        scale: Option<(f64, f64)>,
+        ratio: Option<(f64, f64)>,
+        flip: f64,
+        resize: Option<u32>,
+        decode: &str,
+        threads: Option<u32>,
+        memory: Option<Bytes>,
+        io: &str,
+        direct: &str,
+        queue_depth: Option<u32>,
+        on_error: &str,
+        max_errors: Option<u64>,
+        max_pixels: Option<u64>,
+        rank: Option<u32>,
+        world_size: Option<u32>,
+        index_dir: Option<PathBuf>,
+        rebuild_index: bool,
+        progress: bool,
+    ) -> PyResult<Self> {
+        let usual = LoaderOptions::default();
+        let asked = || -> crate::Result<LoaderOptions> {
+            Ok(LoaderOptions {
+                batch_size,
+                image_size: match image_size {
+                    Size::Square(side) => (side, side),
+                    Size::Sides(sides) => sides,
+                },
+                seed,
+                train,
+                shuffle,
+                last_batch: last_batch.map(|name| Choice::parse("last_batch", name)).transpose()?,
+                device: device.into(),
+                dtype: Choice::parse("dtype", dtype)?,
+                memory_format: Choice::parse("memory_format", memory_format)?,
+                mean: mean.unwrap_or(usual.mean),
+                std: std.unwrap_or(usual.std),
+                scale: scale.unwrap_or(usual.scale),
+                ratio: ratio.unwrap_or(usual.ratio),
+                flip,
+                resize,
+                decode: Choice::parse("decode", decode)?,
+                threads,
+                memory: match memory {
+                    None => None,
+                    Some(Bytes::Number(bytes)) => Some(bytes),
+                    Some(Bytes::Text(text)) => Some(parse_bytes("memory", &text)?),
+                },
+                io: Choice::parse("io", io)?,
+                direct: Choice::parse("direct", direct)?,
+                queue_depth,
+                on_error: Choice::parse("on_error", on_error)?,
+                max_errors: max_errors.unwrap_or(usual.max_errors),
+                max_pixels: max_pixels.unwrap_or(usual.max_pixels),
+            })
+        };
+        let options = raise(py, asked())?;
+        let index_options = IndexOptions { directory: index_dir, rebuild: rebuild_index, progress, threads: 0 };
+        let pipeline = py.detach(|| {
+            let index = DatasetIndex::open(&path, &index_options)?;
+            let config = options.check(&index)?;
+            Ok(Pipeline::new(Arc::new(index), config))
+        });
+        let pipeline = Arc::new(raise(py, pipeline)?);
+        Ok(Self { pipeline, rank, world_size, epoch: Mutex::new(0), current: Mutex::new(None) })
+    }
+
+    /// Chooses the epoch that the next iteration runs.
+    fn set_epoch(&self, epoch: u64) {
+        *lock(&self.epoch) = epoch;
+    }
+
+    /// The epoch that the next iteration runs.
+    #[getter]
+    fn epoch(&self) -> u64 {
+        *lock(&self.epoch)
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Py<Batches>> {
+        let (rank, world_size) = self.place_in_world(py)?;
+        let number = self.epoch();
+        let epoch = py.detach(|| self.pipeline.epoch(number, rank, world_size, 0));
+        let epoch = raise(py, epoch)?;
+        let batches = Py::new(py, Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone() })?;
+        *lock(&self.current) = Some(batches.clone_ref(py));
+        Ok(batches)
+    }
+
+    /// Batches of this rank in one epoch.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let (rank, world_size) = self.place_in_world(py)?;
+        Ok(raise(py, self.pipeline.schedule(self.epoch(), rank, world_size))?.steps() as usize)
+    }
+
+    /// Samples in the dataset.
+    #[getter]
+    fn samples(&self) -> u64 {
+        self.pipeline.index().len()
+    }
+
+    /// Class names by number; empty when the dataset has only numbers.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.pipeline.index().classes().to_vec()
+    }
+
+    /// SHA-256 of the dataset's layout, names, extents and labels, in hex.
+    #[getter]
+    fn fingerprint(&self) -> String {
+        self.pipeline.index().fingerprint().0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// How bytes are read, in words; empty before the first iteration.
+    #[getter]
+    fn io(&self) -> String {
+        self.pipeline.io()
+    }
+
+    /// Failures of the latest iteration that were skipped or replaced by zeros (the first 1000), each a dict of step,
+    /// sample_id, path, offset, message.
+    #[getter]
+    fn errors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let current = lock(&self.current).as_ref().map(|batches| batches.clone_ref(py));
+        let Some(current) = current else { return Ok(Vec::new()) };
+        let failures = py.detach(|| lock(&current.get().epoch).failures().to_vec());
+        let as_dict = |failure: &crate::pipeline::SampleFailure| {
+            let dict = PyDict::new(py);
+            dict.set_item("step", failure.step)?;
+            dict.set_item("sample_id", failure.sample)?;
+            dict.set_item("path", &failure.path)?;
+            dict.set_item("offset", failure.offset)?;
+            dict.set_item("message", &failure.message)?;
+            Ok(dict)
+        };
+        failures.iter().map(as_dict).collect()
+    }
+
+    /// File of a sample: a path as text (for shards, the shard), where its bytes begin, and their number.
+    fn locate(&self, py: Python<'_>, sample_id: u64) -> PyResult<(PathBuf, u64, u32)> {
+        let index = self.pipeline.index();
+        if sample_id >= index.len() {
+            let message = format!("is {sample_id}, the dataset has {} samples", index.len());
+            return raise(py, Err(crate::Error::config("sample_id", message)));
+        }
+        let extent = index.extent(sample_id);
+        Ok((index.path(extent.file), extent.offset, extent.length))
+    }
+
+    /// What an epoch makes of a sample: dict of x, y, width, height (source pixels that are resized), resized_width,
+    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip.
+    #[pyo3(signature = (sample_id, epoch=None))]
+    fn view<'py>(&self, py: Python<'py>, sample_id: u64, epoch: Option<u64>) -> PyResult<Bound<'py, PyDict>> {
+        let epoch = epoch.unwrap_or_else(|| self.epoch());
+        let view = py.detach(|| self.pipeline.view(sample_id, epoch));
+        let view = raise(py, view)?;
+        let dict = PyDict::new(py);
+        dict.set_item("x", view.x.start)?;
+        dict.set_item("y", view.y.start)?;
+        dict.set_item("width", view.x.length)?;
+        dict.set_item("height", view.y.length)?;
+        dict.set_item("resized_width", view.x.full)?;
+        dict.set_item("resized_height", view.y.full)?;
+        dict.set_item("left", view.x.window)?;
+        dict.set_item("top", view.y.window)?;
+        dict.set_item("flip", view.flip)?;
+        Ok(dict)
+    }
+
+    fn __repr__(&self) -> String {
+        let (index, config) = (self.pipeline.index(), self.pipeline.config());
+        format!(
+            "foreload.ImageLoader({:?}: {} samples, batch_size={}, threads={})",
+            index.root(),
+            index.len(),
+            config.batch_size,
+            config.threads
+        )
+    }
+}
+
+impl ImageLoader {
+    /// (rank, world size), asked anew at every iteration: a process group may have been made since.
+    fn place_in_world(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
+        let ranks = py.import("foreload._ranks")?;
+        ranks.call_method1("resolve", (self.rank, self.world_size))?.extract()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One iteration over an epoch.
+#[pyclass(frozen, module = "foreload")]
+pub(super) struct Batches {
+    epoch: Mutex<Epoch>,
+    /// Keeps the threads alive when only the iterator is left: `for batch in ImageLoader(...)`.
+    #[expect(dead_code, reason = "held, not used")]
+    pipeline: Arc<Pipeline>,
+}
+
+#[pymethods]
+impl Batches {
+    fn __iter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        loop {
+            let polled = py.detach(|| lock(&self.epoch).poll(SIGNAL_CHECK));
+            match raise(py, polled)? {
+                Poll::Batch(batch) => return Ok(Some(Batch(batch))),
+                Poll::End => return Ok(None),
+                Poll::Pending => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Batches of the whole epoch.
+    fn __len__(&self, py: Python<'_>) -> usize {
+        py.detach(|| lock(&self.epoch).steps() as usize)
+    }
+
+    /// What the stages did so far: a dict of seconds and counters.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (stats, failed) = py.detach(|| {
+            let epoch = lock(&self.epoch);
+            (epoch.stats(), epoch.failed())
+        });
+        let dict = PyDict::new(py);
+        let stages = &stats.stages;
+        for (name, seconds) in [
+            ("read_busy_seconds", stages.read_busy),
+            ("read_waiting_seconds", stages.read_waiting),
+            ("read_blocked_seconds", stages.read_blocked),
+            ("decode_busy_seconds", stages.decode_busy),
+            ("augment_busy_seconds", stages.augment_busy),
+            ("workers_waiting_seconds", stages.workers_waiting),
+            ("consumer_waiting_seconds", stages.consumer_waiting),
+        ] {
+            dict.set_item(name, seconds)?;
+        }
+        for (name, count) in [
+            ("source_bytes", stats.reads.bytes),
+            ("source_reads", stats.reads.reads),
+            ("source_opens", stats.reads.opens),
+            ("decoded_region", stats.decoded_region),
+            ("decoded_zune", stats.decoded_zune),
+            ("decoded_png", stats.decoded_png),
+            ("errors", failed),
+        ] {
+            dict.set_item(name, count)?;
+        }
+        Ok(dict)
+    }
+}
+
+/// A batch; see `_core.pyi`.
+#[pyclass(frozen, module = "foreload")]
+pub(super) struct Batch(batch::Batch);
+
+#[pymethods]
+impl Batch {
+    /// [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
+    #[getter]
+    fn images(&self) -> Tensor {
+        Tensor(self.0.images())
+    }
+
+    /// int64 [n].
+    #[getter]
+    fn labels(&self) -> Tensor {
+        Tensor(self.0.labels())
+    }
+
+    /// int64 [n].
+    #[getter]
+    fn sample_ids(&self) -> Tensor {
+        Tensor(self.0.sample_ids())
+    }
+
+    /// bool [n]; false for padding and for failed samples replaced by zeros.
+    #[getter]
+    fn mask(&self) -> Tensor {
+        Tensor(self.0.mask())
+    }
+
+    /// Its number in the epoch.
+    #[getter]
+    fn step(&self) -> u64 {
+        self.0.step()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __repr__(&self) -> String {
+        let images = self.0.images();
+        format!(
+            "foreload.Batch(step={}, images={:?} {})",
+            self.0.step(),
+            images.shape(),
+            images.element().name()
+        )
+    }
+}

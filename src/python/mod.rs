@@ -1,0 +1,36 @@
+//! The Python module `foreload._core`: conversion, GIL release, exceptions; no logic.
+
+mod error;
+mod loader;
+mod tensor;
+
+use pyo3::prelude::*;
+
+/// Foreload's core, in Rust. Use the names that `foreload` exports.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::error::{
+        ConfigError, DatasetChangedError, DatasetError, DecodeError, Error, InternalError, IoError, SampleError,
+        TooManyErrorsError, UnavailableError,
+    };
+    #[pymodule_export]
+    use super::loader::{Batch, Batches, ImageLoader};
+    #[pymodule_export]
+    use super::main;
+    #[pymodule_export]
+    use super::tensor::Tensor;
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// Runs the command line program with `arguments` (the program's name first) and returns its exit code.
+#[pyfunction]
+fn main(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> i32 {
+    py.detach(|| crate::cli::main(arguments))
+}
