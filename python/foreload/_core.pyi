@@ -1,0 +1,256 @@
+"""Foreload's core, in Rust. Use the names that `foreload` exports."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypedDict, final
+
+__version__: str
+
+class Error(Exception):
+    """Any failure of Foreload."""
+
+class ConfigError(Error):
+    """A setting has a value that cannot work; the message names it."""
+
+class DatasetError(Error):
+    """The dataset or its index cannot be used."""
+
+class DatasetChangedError(DatasetError):
+    """The dataset is not what it was when it was indexed."""
+
+class IoError(Error):
+    """An operation on a file failed."""
+
+class DecodeError(Error):
+    """An image cannot be decoded."""
+
+class SampleError(Error):
+    """A sample failed; `__cause__` says why."""
+
+    sample_id: int
+    path: os.PathLike[str]
+    offset: int
+    length: int
+
+class TooManyErrorsError(Error):
+    """More samples failed than `max_errors` allows; `__cause__` is the last failure."""
+
+class UnavailableError(Error):
+    """Something this build or machine does not have."""
+
+class InternalError(Error):
+    """A defect in Foreload."""
+
+@final
+class Tensor:
+    """A tensor in CPU memory that any DLPack consumer takes without a copy: `np.from_dlpack`, `torch.from_dlpack`.
+
+    Its memory is not reused while it, or anything made from it, exists.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the dimensions."""
+    @property
+    def dtype(self) -> str:
+        """`float32`, `float16`, `bfloat16`, `uint8`, `int64` or `bool`."""
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule: `dltensor_versioned` when `max_version` allows 1.0, else `dltensor`.
+
+        `stream` must be None (or -1) for CPU memory, `dl_device` None or (1, 0); `copy=True` copies.
+
+        Raises:
+            ValueError: `stream` is something else.
+            BufferError: `dl_device` is something else.
+        """
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(1, 0): CPU memory."""
+    def __len__(self) -> int: ...
+
+@final
+class Batch:
+    """One step's samples. It may be kept for as long as you like: a buffer in use is never overwritten."""
+
+    @property
+    def images(self) -> Tensor:
+        """[n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), RGB, in the loader's dtype."""
+    @property
+    def labels(self) -> Tensor:
+        """Class numbers, int64 [n]."""
+    @property
+    def sample_ids(self) -> Tensor:
+        """Numbers of the samples in the index, int64 [n]; with `on_error="skip"` those of the substitutes."""
+    @property
+    def mask(self) -> Tensor:
+        """Bool [n]: False for padding (`last_batch="pad"`) and for failed samples (`on_error="zero"`)."""
+    @property
+    def step(self) -> int:
+        """Its number in the epoch."""
+    def __len__(self) -> int: ...
+
+class View(TypedDict):
+    """What an epoch makes of a sample."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    resized_width: int
+    resized_height: int
+    left: int
+    top: int
+    flip: bool
+
+class SampleFailure(TypedDict):
+    """A sample that was skipped or replaced by zeros."""
+
+    step: int
+    sample_id: int
+    path: os.PathLike[str]
+    offset: int
+    message: str
+
+@final
+class Batches(Iterator[Batch]):
+    """One iteration over an epoch. Dropping it stops the epoch."""
+
+    def __iter__(self) -> Batches: ...
+    def __next__(self) -> Batch: ...
+    def __len__(self) -> int: ...
+    def stats(self) -> dict[str, float | int]:
+        """Seconds of each stage, summed over its threads, and counters, of this epoch so far."""
+
+@final
+class ImageLoader:
+    """Shuffled, augmented, normalised batches from a directory of images or of tar shards.
+
+    Iterating runs one epoch, the one chosen by `set_epoch` (0 at first). The order and every crop depend on (dataset,
+    seed, epoch) alone. A loader runs one epoch at a time: a new iteration ends the former one.
+
+    Args:
+        path: `path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of
+            WebDataset-style `.tar` shards, or one such shard.
+        batch_size: Samples per step and rank.
+        image_size: Side of the square output in pixels, or (height, width).
+        seed: Seed of order and augmentation.
+        train: True: RandomResizedCrop + RandomHorizontalFlip. False: Resize + CenterCrop.
+        shuffle: Shuffled order; None: as `train`.
+        last_batch: What happens to the samples that do not fill the last global batch: `drop` them, `pad` the batch
+            from the epoch's beginning (`mask` says which), or a `partial` batch. None: drop in training, else partial.
+        device: `auto` or `cpu`.
+        dtype: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
+        memory_format: `nchw` or `nhwc`.
+        mean: Per channel, of values scaled to 0..1. None: ImageNet's.
+        std: Per channel, of values scaled to 0..1. None: ImageNet's.
+        scale: Bounds of the random crop's share of the image's area. None: (0.08, 1).
+        ratio: Bounds of the random crop's width / height. None: (3/4, 4/3).
+        flip: Probability of a horizontal flip.
+        resize: Evaluation: length of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
+        decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
+            torchvision compute. EXIF orientation is ignored, as torchvision does.
+        threads: Decoding threads. None: the processors this process may use.
+        memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
+            while batches are kept, up to a quarter of the machine's memory.
+        io: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
+        direct: Bypass the page cache: `auto` (by file system and size), `on` or `off`.
+        queue_depth: Reads in flight. None: 32.
+        on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
+            position) alone, takes its place, so batches stay full and equal on every rank; `zero`: a zero image, mask
+            False.
+        max_errors: Failures an epoch survives with `skip` and `zero`. None: 100.
+        max_pixels: Images of more pixels are refused (decompression bombs). None: 2**27.
+        rank: This process's rank. None: of an initialised `torch.distributed`, else `RANK`, else 0.
+        world_size: Number of ranks, likewise.
+        index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory.
+        rebuild_index: Index the dataset anew.
+        progress: Show a progress bar while indexing, when stderr is a terminal.
+
+    Raises:
+        ConfigError: A setting cannot work.
+        DatasetError: There is no dataset at `path`, or its index cannot be read.
+        UnavailableError: The device is not there.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        batch_size: int = 64,
+        image_size: int | tuple[int, int] = 224,
+        seed: int = 0,
+        train: bool = True,
+        shuffle: bool | None = None,
+        last_batch: Literal["drop", "pad", "partial"] | None = None,
+        device: Literal["auto", "cpu"] = "auto",
+        dtype: Literal["float32", "float16", "bfloat16", "uint8"] = "float32",
+        memory_format: Literal["nchw", "nhwc"] = "nchw",
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        scale: tuple[float, float] | None = None,
+        ratio: tuple[float, float] | None = None,
+        flip: float = 0.5,
+        resize: int | None = None,
+        decode: Literal["fast", "exact"] = "fast",
+        threads: int | None = None,
+        memory: int | str | None = None,
+        io: Literal["auto", "io_uring", "pread"] = "auto",
+        direct: Literal["auto", "on", "off"] = "auto",
+        queue_depth: int | None = None,
+        on_error: Literal["raise", "skip", "zero"] = "raise",
+        max_errors: int | None = None,
+        max_pixels: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        index_dir: str | os.PathLike[str] | None = None,
+        rebuild_index: bool = False,
+        progress: bool = True,
+    ) -> None: ...
+    def __iter__(self) -> Batches:
+        """One epoch.
+
+        Raises (also while iterating):
+            SampleError: A sample failed and `on_error` is `raise`.
+            TooManyErrorsError: More samples failed than `max_errors`.
+            ConfigError: Every batch the `memory` setting allows is kept by the consumer.
+            IoError: There is no memory, or the reader failed.
+        """
+    def __len__(self) -> int:
+        """Batches of this rank in one epoch."""
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration runs."""
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration runs."""
+    @property
+    def samples(self) -> int:
+        """Samples in the dataset."""
+    @property
+    def classes(self) -> list[str]:
+        """Class names by number; empty when the dataset has only numbers."""
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
+    @property
+    def io(self) -> str:
+        """How bytes are read, in words; empty before the first iteration."""
+    @property
+    def errors(self) -> list[SampleFailure]:
+        """Failures of the latest iteration that were skipped or replaced by zeros (the first 1000)."""
+    def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
+        """File of a sample (for shards, the shard), where its bytes begin, and their number."""
+    def view(self, sample_id: int, epoch: int | None = None) -> View:
+        """What an epoch (None: the chosen one) makes of a sample.
+
+        Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output shows
+        the window that begins at (left, top); flip mirrors it.
+        """
+
+def main(arguments: Sequence[str | os.PathLike[str]]) -> int:
+    """Run the command line program with `arguments` (the program's name first) and return its exit code."""

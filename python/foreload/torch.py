@@ -1,0 +1,89 @@
+"""Foreload for PyTorch: an `IterableDataset` of finished batches.
+
+    from foreload.torch import ImageDataset
+
+    dataset = ImageDataset("data/train", batch_size=256, image_size=224, seed=0)
+    for epoch in range(90):
+        dataset.set_epoch(epoch)
+        for images, labels in dataset:
+            ...
+
+It yields whole batches, so a `DataLoader` around it (only needed where a framework insists on one) is made with
+`DataLoader(dataset, batch_size=None, num_workers=0)`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from foreload._core import ImageLoader, UnavailableError
+
+_ONE_PROCESS = (
+    "ImageDataset works in the training process, with threads of its own, not in worker processes: use "
+    "DataLoader(dataset, batch_size=None, num_workers=0)"
+)
+
+
+class ImageDataset(IterableDataset):
+    """Batches of (images, labels) as torch tensors that share Foreload's memory.
+
+    Args:
+        path: The dataset: a directory of class directories, or of tar shards.
+        memory_format: `torch.contiguous_format` or `torch.channels_last`, as torch means it: images are
+            [n, 3, height, width] in both cases.
+        dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`.
+        with_mask: Yield (images, labels, mask); for `last_batch="pad"` and `on_error="zero"`.
+        settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
+
+    A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        memory_format: torch.memory_format = torch.contiguous_format,
+        dtype: torch.dtype = torch.float32,
+        with_mask: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self._channels_last = memory_format is torch.channels_last
+        self._with_mask = with_mask
+        self.loader = ImageLoader(
+            path,
+            dtype=str(dtype).removeprefix("torch."),
+            memory_format="nhwc" if self._channels_last else "nchw",
+            **settings,
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration runs."""
+        self.loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Batches of this rank in one epoch."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
+        """One epoch: (images, labels), or (images, labels, mask)."""
+        if get_worker_info() is not None:
+            raise UnavailableError(_ONE_PROCESS)
+        for batch in self.loader:
+            images = torch.from_dlpack(batch.images)
+            if self._channels_last:
+                images = images.permute(0, 3, 1, 2)
+            labels = torch.from_dlpack(batch.labels)
+            if self._with_mask:
+                yield images, labels, torch.from_dlpack(batch.mask)
+            else:
+                yield images, labels
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to be sent to another process, with the reason."""
+        raise UnavailableError(_ONE_PROCESS)
