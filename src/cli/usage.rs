@@ -1,0 +1,28 @@
+//! What this process has used so far, as the kernel counts it.
+
+/// CPU time and memory of the whole process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Usage {
+    /// User and system time, seconds.
+    pub cpu_seconds: f64,
+    /// Largest resident set so far, bytes.
+    pub peak_rss_bytes: u64,
+}
+
+impl Usage {
+    /// Asks the kernel.
+    pub(super) fn now() -> Self {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the pointer is to writable memory of the right type; all-zero is a valid rusage should the call fail.
+        let usage = unsafe {
+            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+            usage.assume_init()
+        };
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
+        Self {
+            cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            // Linux counts in KiB.
+            peak_rss_bytes: usage.ru_maxrss as u64 * 1024,
+        }
+    }
+}
