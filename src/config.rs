@@ -70,7 +70,8 @@ impl Choice for IoChoice {
 }
 
 impl Choice for Direct {
-    const NAMES: &'static [(&'static str, Self)] = &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
 }
 
 /// Bytes of `text`: a number with an optional unit, `300MB`, `1.5GiB`, `4096`. Units ending in `iB` are powers of 1024.

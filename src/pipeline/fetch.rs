@@ -117,14 +117,8 @@ impl Fetcher {
     /// On this thread, which then owns the ring; kept from epoch to epoch with its open shards.
     fn open_reader(&mut self) -> Result<()> {
         if self.reader.is_none() {
-            let config = &self.shared.config;
-            let reader = crate::io::open(
-                &self.shared.index,
-                &self.slots,
-                config.io,
-                config.direct,
-                config.queue_depth,
-            )?;
+            let Shared { index, config, open_reader, .. } = &*self.shared;
+            let reader = open_reader(index, &self.slots, config)?;
             *self.shared.io.lock().unwrap_or_else(PoisonError::into_inner) = reader.describe();
             *self.shared.bell.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
             self.reader = Some(reader);

@@ -18,6 +18,7 @@ use crate::config::LoaderConfig;
 use crate::dataset::DatasetIndex;
 use crate::decode::Decoder;
 use crate::error::{Error, Result};
+use crate::io::Reader;
 use crate::rng::{Key, Use};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
@@ -37,10 +38,15 @@ pub struct Pipeline {
     threads: Mutex<Option<Threads>>,
 }
 
+/// Makes the reader, on the thread that will drive it.
+pub type OpenReader =
+    dyn Fn(&Arc<DatasetIndex>, &SlotPool, &LoaderConfig) -> Result<Box<dyn Reader>> + Send + Sync;
+
 /// What all threads know.
 struct Shared {
     index: Arc<DatasetIndex>,
     config: LoaderConfig,
+    open_reader: Box<OpenReader>,
     bell: Arc<Bell>,
     /// How bytes are read, in words; known once the reader is open.
     io: Mutex<String>,
@@ -77,7 +83,15 @@ struct Threads {
 impl Pipeline {
     /// A pipeline for `index`. Starts no thread and allocates no pool before the first epoch.
     pub fn new(index: Arc<DatasetIndex>, config: LoaderConfig) -> Self {
-        let shared = Shared { index, config, bell: Arc::default(), io: Mutex::default() };
+        let open = |index: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
+            crate::io::open(index, slots, config.io, config.direct, config.queue_depth)
+        };
+        Self::with_reader(index, config, Box::new(open))
+    }
+
+    /// A pipeline whose bytes come through a reader of the caller's: one that injects faults, say.
+    pub fn with_reader(index: Arc<DatasetIndex>, config: LoaderConfig, open_reader: Box<OpenReader>) -> Self {
+        let shared = Shared { index, config, open_reader, bell: Arc::default(), io: Mutex::default() };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
 

@@ -120,7 +120,8 @@ impl ImageLoader {
             })
         };
         let options = raise(py, asked())?;
-        let index_options = IndexOptions { directory: index_dir, rebuild: rebuild_index, progress, threads: 0 };
+        let index_options =
+            IndexOptions { directory: index_dir, rebuild: rebuild_index, progress, threads: 0 };
         let pipeline = py.detach(|| {
             let index = DatasetIndex::open(&path, &index_options)?;
             let config = options.check(&index)?;

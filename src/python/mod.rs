@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::error::{
-        ConfigError, DatasetChangedError, DatasetError, DecodeError, Error, InternalError, IoError, SampleError,
-        TooManyErrorsError, UnavailableError,
+        ConfigError, DatasetChangedError, DatasetError, DecodeError, Error, InternalError, IoError,
+        SampleError, TooManyErrorsError, UnavailableError,
     };
     #[pymodule_export]
     use super::loader::{Batch, Batches, ImageLoader};

@@ -1,0 +1,92 @@
+//! Small datasets for the tests, made of real JPEG files in a temporary directory.
+
+use foreload::config::LoaderOptions;
+use foreload::dataset::{DatasetIndex, IndexOptions};
+use foreload::pipeline::Pipeline;
+use foreload::rng::{Key, Use};
+use jpeg_encoder::{ColorType, Encoder};
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A dataset of three classes and its index, both in a temporary directory.
+pub struct Dataset {
+    directory: TempDir,
+    paths: Vec<PathBuf>,
+}
+
+impl Dataset {
+    /// `samples` JPEG files of different sizes; sample i is `paths[i]`.
+    pub fn folder(samples: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut paths: Vec<_> = (0..samples)
+            .map(|i| directory.path().join(format!("data/class{}/{:05}.jpg", 3 * i / samples, i)))
+            .collect();
+        paths.sort();
+        for (i, path) in paths.iter().enumerate() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, jpeg(i as u64)).unwrap();
+        }
+        let dataset = Self { directory, paths };
+        dataset.index();
+        dataset
+    }
+
+    /// The index: built at first, loaded after that.
+    pub fn index(&self) -> Arc<DatasetIndex> {
+        let directory = Some(self.directory.path().join("index"));
+        let options = IndexOptions { directory, ..IndexOptions::default() };
+        Arc::new(DatasetIndex::open(&self.directory.path().join("data"), &options).unwrap())
+    }
+
+    /// A pipeline with these options.
+    pub fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
+        let index = self.index();
+        let config = options.check(&index).unwrap();
+        Pipeline::new(index, config)
+    }
+
+    /// File of a sample.
+    pub fn path(&self, sample: usize) -> PathBuf {
+        self.paths[sample].clone()
+    }
+
+    /// Overwrites a sample with as many bytes that are no image.
+    pub fn spoil(&self, sample: usize) {
+        let length = std::fs::metadata(&self.paths[sample]).unwrap().len() as usize;
+        let page = "<!DOCTYPE html> not found ".repeat(length);
+        std::fs::write(&self.paths[sample], &page.as_bytes()[..length]).unwrap();
+    }
+}
+
+/// A JPEG file of gradients and noise, its size and content drawn from `number`.
+pub fn jpeg(number: u64) -> Vec<u8> {
+    let mut stream = Key::new(b"test image", 0, 0, Use::Augment).stream(number);
+    let (width, height) = (40 + stream.below(60) as u16, 40 + stream.below(60) as u16);
+    let mut pixels = Vec::new();
+    for y in 0..u32::from(height) {
+        for x in 0..u32::from(width) {
+            let noise = stream.next_u32();
+            pixels.extend(
+                [(2 * x) as u8, (3 * y) as u8, (x + y) as u8].map(|v| v.wrapping_add(noise as u8 & 15)),
+            );
+        }
+    }
+    let mut bytes = Vec::new();
+    Encoder::new(&mut bytes, 85).encode(&pixels, width, height, ColorType::Rgb).unwrap();
+    bytes
+}
+
+/// SHA-256 of everything a consumer of the whole epoch sees.
+#[allow(dead_code, reason = "not every test program hashes")]
+pub fn epoch_bytes(pipeline: &Pipeline, number: u64) -> [u8; 32] {
+    let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
+    let mut hash = Sha256::new();
+    while let Some(batch) = epoch.next_batch().unwrap() {
+        for tensor in [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()] {
+            hash.update(tensor.bytes());
+        }
+    }
+    hash.finalize().into()
+}
