@@ -1,8 +1,15 @@
 //! Pixels to the network's input: random crop and flip drawn from (seed, epoch, sample), then one fused pass of
 //! antialiased resize, colour conversion, normalisation, cast and store.
 
-use crate::decode::{Planes, Region};
-use crate::rng::Stream;
+mod kernels;
+mod policy;
+mod render;
+mod upsample;
+mod view;
+mod weights;
+
+pub use render::Augmenter;
+pub use view::{Axis, View};
 
 /// Element type of the images tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,59 +99,4 @@ pub enum Policy {
         /// Shorter side in pixels.
         resize: u32,
     },
-}
-
-/// One axis of a view: source pixels `start..start+length`, resized to `full` pixels, of which the output is
-/// `window..window+n` (n the output's size). Random crops have `full = n, window = 0`; a centre crop looks at the
-/// middle of a resized whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Axis {
-    /// First source pixel.
-    pub start: u32,
-    /// Source pixels.
-    pub length: u32,
-    /// Pixels after the resize.
-    pub full: u32,
-    /// First of them that the output shows.
-    pub window: i32,
-}
-
-/// What of an image becomes the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct View {
-    /// Columns.
-    pub x: Axis,
-    /// Rows.
-    pub y: Axis,
-    /// Mirror left and right.
-    pub flip: bool,
-}
-
-impl View {
-    /// The source pixels the output depends on: what the decoder is asked for.
-    pub fn region(&self, _output: &Output) -> Region {
-        todo!()
-    }
-}
-
-impl Policy {
-    /// The view of an image of `width` × `height` pixels; `stream` is the sample's own.
-    pub fn draw(&self, _stream: &mut Stream, _width: u32, _height: u32, _output: &Output) -> View {
-        todo!()
-    }
-}
-
-/// Runs the pass; owns the weights' tables and scratch memory. One per thread.
-pub struct Augmenter {}
-
-impl Augmenter {
-    /// An augmenter that writes `output`, with the instructions of `level`.
-    pub fn new(_output: Output, _level: crate::simd::Level) -> Self {
-        todo!()
-    }
-
-    /// Writes the view of `planes` to `out` (exactly [`Output::bytes`] bytes, aligned to the element).
-    pub fn render(&mut self, _planes: &Planes, _view: &View, _out: &mut [u8]) {
-        todo!()
-    }
 }

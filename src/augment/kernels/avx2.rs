@@ -1,0 +1,238 @@
+//! 256-bit vectors: AVX2 and F16C.
+
+use std::arch::x86_64::*;
+
+use super::simd::Simd;
+
+/// Evidence that AVX2 and F16C may be used: made only in functions compiled for them.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2;
+
+/// An intrinsic of the level.
+macro_rules! op {
+    ($intrinsic:expr) => {{
+        // SAFETY: a value of the level's type exists only where its instructions do; pointers come from slices whose
+        // length was checked on the same line or the one before.
+        unsafe { $intrinsic }
+    }};
+}
+pub(super) use op;
+
+/// Start of a slice that holds at least `n` elements.
+#[inline(always)]
+pub(super) fn from<T>(slice: &[T], n: usize) -> *const T {
+    slice[..n].as_ptr()
+}
+
+/// Start of a writable slice that holds at least `n` elements.
+#[inline(always)]
+pub(super) fn to<T>(slice: &mut [T], n: usize) -> *mut T {
+    slice[..n].as_mut_ptr()
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    // Bytes are picked within 128 bits: four columns from sixteen samples.
+    const WINDOWS: usize = 2;
+    const WINDOW: usize = 16;
+    type I = __m256i;
+    type F = __m256;
+
+    #[inline(always)]
+    fn splat(self, value: i32) -> Self::I {
+        op!(_mm256_set1_epi32(value))
+    }
+    #[inline(always)]
+    fn splat16(self, value: i16) -> Self::I {
+        op!(_mm256_set1_epi16(value))
+    }
+    #[inline(always)]
+    fn load(self, v: &[i32]) -> Self::I {
+        op!(_mm256_loadu_si256(from(v, 8).cast()))
+    }
+    #[inline(always)]
+    fn load16(self, v: &[i16]) -> Self::I {
+        op!(_mm256_loadu_si256(from(v, 16).cast()))
+    }
+    #[inline(always)]
+    fn store(self, out: &mut [i32], v: Self::I) {
+        op!(_mm256_storeu_si256(to(out, 8).cast(), v));
+    }
+    #[inline(always)]
+    fn store16(self, out: &mut [i16], v: Self::I) {
+        op!(_mm256_storeu_si256(to(out, 16).cast(), v));
+    }
+    #[inline(always)]
+    fn store_bytes(self, out: &mut [u8], v: Self::I) {
+        op!(_mm256_storeu_si256(to(out, 32).cast(), v));
+    }
+    #[inline(always)]
+    fn widen(self, v: &[u8]) -> Self::I {
+        op!(_mm256_cvtepu8_epi16(_mm_loadu_si128(from(v, 16).cast())))
+    }
+    #[inline(always)]
+    fn narrow(self, out: &mut [u8], v: Self::I) {
+        let packed =
+            op!(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi16(v, v))));
+        op!(_mm_storeu_si128(to(out, 16).cast(), packed));
+    }
+    #[inline(always)]
+    fn windows(self, row: &[u8], bases: &[u32]) -> Self::I {
+        let at = |base: u32| op!(_mm_loadu_si128(from(&row[base as usize..], 16).cast()));
+        op!(_mm256_set_m128i(at(bases[1]), at(bases[0])))
+    }
+    #[inline(always)]
+    fn pick(self, windows: Self::I, index: &[u8]) -> Self::I {
+        op!(_mm256_shuffle_epi8(windows, _mm256_loadu_si256(from(index, 32).cast())))
+    }
+    #[inline(always)]
+    fn add(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    fn dot(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_madd_epi16(a, b))
+    }
+    #[inline(always)]
+    fn shift_right(self, v: Self::I, by: u32) -> Self::I {
+        op!(_mm256_srl_epi32(v, _mm_cvtsi32_si128(by as i32)))
+    }
+    #[inline(always)]
+    fn shift_left(self, v: Self::I, by: u32) -> Self::I {
+        op!(_mm256_sll_epi32(v, _mm_cvtsi32_si128(by as i32)))
+    }
+    #[inline(always)]
+    fn add16(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_add_epi16(a, b))
+    }
+    #[inline(always)]
+    fn sub16(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_sub_epi16(a, b))
+    }
+    #[inline(always)]
+    fn mul_high16(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_mulhi_epi16(a, b))
+    }
+    #[inline(always)]
+    fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I {
+        op!(_mm256_srai_epi16::<BY>(v))
+    }
+    #[inline(always)]
+    fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I {
+        op!(_mm256_slli_epi16::<BY>(v))
+    }
+    #[inline(always)]
+    fn weigh16(self, a: Self::I, b: Self::I, wa: i16, wb: i16) -> Self::I {
+        let weights = self.splat(super::columns::couple(wa, wb));
+        let half = self.splat(1 << 15);
+        let weigh = |pairs| op!(_mm256_srai_epi32::<16>(self.add(self.dot(pairs, weights), half)));
+        let (low, high) = op!((_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)));
+        op!(_mm256_packs_epi32(weigh(low), weigh(high)))
+    }
+    #[inline(always)]
+    fn float(self, v: Self::I) -> Self::F {
+        op!(_mm256_cvtepi32_ps(v))
+    }
+    #[inline(always)]
+    fn splat_f(self, value: f32) -> Self::F {
+        op!(_mm256_set1_ps(value))
+    }
+    #[inline(always)]
+    fn add_f(self, a: Self::F, b: Self::F) -> Self::F {
+        op!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F {
+        op!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F {
+        op!(_mm256_min_ps(_mm256_max_ps(v, self.splat_f(low)), self.splat_f(high)))
+    }
+    #[inline(always)]
+    fn interleave(self, [r, g, b]: [Self::F; 3]) -> [Self::F; 3] {
+        // Each channel in the order in which its lanes are wanted; no two outputs want the same lane.
+        let (r, g, b) = op!((
+            _mm256_permutevar8x32_ps(r, _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5)),
+            _mm256_permutevar8x32_ps(g, _mm256_setr_epi32(5, 0, 3, 6, 1, 4, 7, 2)),
+            _mm256_permutevar8x32_ps(b, _mm256_setr_epi32(2, 5, 0, 3, 6, 1, 4, 7)),
+        ));
+        op!([
+            _mm256_blend_ps::<0b0010_0100>(_mm256_blend_ps::<0b1001_0010>(r, g), b),
+            _mm256_blend_ps::<0b0100_1001>(_mm256_blend_ps::<0b0010_0100>(r, g), b),
+            _mm256_blend_ps::<0b1001_0010>(_mm256_blend_ps::<0b0100_1001>(r, g), b),
+        ])
+    }
+    #[inline(always)]
+    fn store_f32(self, out: &mut [u8], v: Self::F) {
+        op!(_mm256_storeu_ps(to(out, 32).cast(), v));
+    }
+    #[inline(always)]
+    fn store_f16(self, out: &mut [u8], v: Self::F) {
+        op!(_mm_storeu_si128(to(out, 16).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));
+    }
+    #[inline(always)]
+    fn store_bf16(self, out: &mut [u8], v: Self::F) {
+        let bits = op!(_mm256_castps_si256(v));
+        // Half a unit, or a little less where that would round to odd; no value here is a NaN.
+        let even = op!(_mm256_and_si256(_mm256_srli_epi32::<16>(bits), self.splat(1)));
+        let rounded = self.shift_right(self.add(bits, self.add(even, self.splat(0x7fff))), 16);
+        store_words(out, rounded);
+    }
+    #[inline(always)]
+    fn store_u8(self, out: &mut [u8], v: Self::F) {
+        let words = op!(_mm256_cvttps_epi32(v));
+        let packed = op!(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(words, words)));
+        let packed = op!(_mm256_castsi256_si128(packed));
+        op!(_mm_storel_epi64(to(out, 8).cast(), _mm_packus_epi16(packed, packed)));
+    }
+    #[inline(always)]
+    fn resize_long(self, rows: [&[u8]; 2], columns: &super::Columns, shift: u32, out: &mut [i32]) {
+        op!(resize_long(rows, columns, shift, out));
+    }
+}
+
+/// The low halves of eight words.
+#[inline(always)]
+fn store_words(out: &mut [u8], v: __m256i) {
+    let packed = op!(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(v, v))));
+    op!(_mm_storeu_si128(to(out, 16).cast(), packed));
+}
+
+/// Sixteen taps at a time along the row, four columns together for the sums across lanes.
+#[target_feature(enable = "avx2")]
+pub(super) fn resize_long(
+    [first, second]: [&[u8]; 2],
+    columns: &super::Columns,
+    shift: u32,
+    out: &mut [i32],
+) {
+    let taps = &columns.taps;
+    let (half, by) = (_mm_set1_epi32(1 << (shift - 1)), _mm_cvtsi32_si128(shift as i32));
+    for (i, out) in out.chunks_exact_mut(4).enumerate() {
+        let sum = |row: &[u8], o: usize| {
+            let (mut sum, row) = (_mm256_setzero_si256(), &row[taps.start[o] as usize..]);
+            for (samples, weights) in row.chunks_exact(16).zip(taps.padded(o).chunks_exact(16)) {
+                let samples = op!(_mm256_cvtepu8_epi16(_mm_loadu_si128(from(samples, 16).cast())));
+                let weights = op!(_mm256_loadu_si256(from(weights, 16).cast()));
+                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(samples, weights));
+            }
+            sum
+        };
+        let four = |row: &[u8]| {
+            let a = _mm256_hadd_epi32(sum(row, 4 * i), sum(row, 4 * i + 1));
+            let b = _mm256_hadd_epi32(sum(row, 4 * i + 2), sum(row, 4 * i + 3));
+            let lanes = _mm256_hadd_epi32(a, b);
+            let sums = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
+            _mm_srl_epi32(_mm_add_epi32(sums, half), by)
+        };
+        let both = _mm_or_si128(four(first), _mm_slli_epi32::<16>(four(second)));
+        op!(_mm_storeu_si128(to(out, 4).cast(), both));
+    }
+}
+
+super::kernels!(Avx2, #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]);

@@ -1,0 +1,194 @@
+//! 512-bit vectors: AVX-512 F, BW, DQ, VL, VBMI.
+
+use std::arch::x86_64::*;
+
+use super::avx2::{self, from, op, to};
+use super::simd::Simd;
+
+/// Evidence that these instructions may be used: made only in functions compiled for them.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512;
+
+/// For each channel, the lane it gives to each lane of the interleaved vectors: no two of these want the same.
+const INTERLEAVE: [[i32; 16]; 3] = {
+    let mut order = [[0; 16]; 3];
+    let mut at = 0;
+    while at < 48 {
+        order[at % 3][at % 16] = at as i32 / 3;
+        at += 1;
+    }
+    order
+};
+
+/// For each channel and interleaved vector, the lanes that are the channel's.
+const LANES_OF: [[u16; 3]; 3] = {
+    let mut masks = [[0; 3]; 3];
+    let mut at = 0;
+    while at < 48 {
+        masks[at % 3][at / 16] |= 1 << (at % 16);
+        at += 1;
+    }
+    masks
+};
+
+impl Simd for Avx512 {
+    const LANES: usize = 16;
+    const WINDOWS: usize = 1;
+    const WINDOW: usize = 64;
+    type I = __m512i;
+    type F = __m512;
+
+    #[inline(always)]
+    fn splat(self, value: i32) -> Self::I {
+        op!(_mm512_set1_epi32(value))
+    }
+    #[inline(always)]
+    fn splat16(self, value: i16) -> Self::I {
+        op!(_mm512_set1_epi16(value))
+    }
+    #[inline(always)]
+    fn load(self, v: &[i32]) -> Self::I {
+        op!(_mm512_loadu_si512(from(v, 16).cast()))
+    }
+    #[inline(always)]
+    fn load16(self, v: &[i16]) -> Self::I {
+        op!(_mm512_loadu_si512(from(v, 32).cast()))
+    }
+    #[inline(always)]
+    fn store(self, out: &mut [i32], v: Self::I) {
+        op!(_mm512_storeu_si512(to(out, 16).cast(), v));
+    }
+    #[inline(always)]
+    fn store16(self, out: &mut [i16], v: Self::I) {
+        op!(_mm512_storeu_si512(to(out, 32).cast(), v));
+    }
+    #[inline(always)]
+    fn store_bytes(self, out: &mut [u8], v: Self::I) {
+        op!(_mm512_storeu_si512(to(out, 64).cast(), v));
+    }
+    #[inline(always)]
+    fn widen(self, v: &[u8]) -> Self::I {
+        op!(_mm512_cvtepu8_epi16(_mm256_loadu_si256(from(v, 32).cast())))
+    }
+    #[inline(always)]
+    fn narrow(self, out: &mut [u8], v: Self::I) {
+        let packed = op!(_mm512_cvtusepi16_epi8(_mm512_max_epi16(v, _mm512_setzero_si512())));
+        op!(_mm256_storeu_si256(to(out, 32).cast(), packed));
+    }
+    #[inline(always)]
+    fn windows(self, row: &[u8], bases: &[u32]) -> Self::I {
+        op!(_mm512_loadu_si512(from(&row[bases[0] as usize..], 64).cast()))
+    }
+    #[inline(always)]
+    fn pick(self, windows: Self::I, index: &[u8]) -> Self::I {
+        let index = op!(_mm512_loadu_si512(from(index, 64).cast()));
+        op!(_mm512_maskz_permutexvar_epi8(0x5555_5555_5555_5555, index, windows))
+    }
+    #[inline(always)]
+    fn add(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn dot(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_madd_epi16(a, b))
+    }
+    #[inline(always)]
+    fn shift_right(self, v: Self::I, by: u32) -> Self::I {
+        op!(_mm512_srl_epi32(v, _mm_cvtsi32_si128(by as i32)))
+    }
+    #[inline(always)]
+    fn shift_left(self, v: Self::I, by: u32) -> Self::I {
+        op!(_mm512_sll_epi32(v, _mm_cvtsi32_si128(by as i32)))
+    }
+    #[inline(always)]
+    fn add16(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_add_epi16(a, b))
+    }
+    #[inline(always)]
+    fn sub16(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_sub_epi16(a, b))
+    }
+    #[inline(always)]
+    fn mul_high16(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_mulhi_epi16(a, b))
+    }
+    #[inline(always)]
+    fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I {
+        op!(_mm512_sra_epi16(v, _mm_cvtsi32_si128(BY)))
+    }
+    #[inline(always)]
+    fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I {
+        op!(_mm512_sll_epi16(v, _mm_cvtsi32_si128(BY)))
+    }
+    #[inline(always)]
+    fn weigh16(self, a: Self::I, b: Self::I, wa: i16, wb: i16) -> Self::I {
+        let weights = self.splat(super::columns::couple(wa, wb));
+        let half = self.splat(1 << 15);
+        let weigh = |pairs| op!(_mm512_srai_epi32::<16>(self.add(self.dot(pairs, weights), half)));
+        let (low, high) = op!((_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b)));
+        op!(_mm512_packs_epi32(weigh(low), weigh(high)))
+    }
+    #[inline(always)]
+    fn float(self, v: Self::I) -> Self::F {
+        op!(_mm512_cvtepi32_ps(v))
+    }
+    #[inline(always)]
+    fn splat_f(self, value: f32) -> Self::F {
+        op!(_mm512_set1_ps(value))
+    }
+    #[inline(always)]
+    fn add_f(self, a: Self::F, b: Self::F) -> Self::F {
+        op!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F {
+        op!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F {
+        op!(_mm512_min_ps(_mm512_max_ps(v, self.splat_f(low)), self.splat_f(high)))
+    }
+    #[inline(always)]
+    fn interleave(self, rgb: [Self::F; 3]) -> [Self::F; 3] {
+        let order = |c: usize| op!(_mm512_loadu_si512(INTERLEAVE[c].as_ptr().cast()));
+        let [r, g, b] = [0, 1, 2].map(|c| op!(_mm512_permutexvar_ps(order(c), rgb[c])));
+        [0, 1, 2].map(|v| {
+            let rg = op!(_mm512_mask_blend_ps(LANES_OF[1][v], r, g));
+            op!(_mm512_mask_blend_ps(LANES_OF[2][v], rg, b))
+        })
+    }
+    #[inline(always)]
+    fn store_f32(self, out: &mut [u8], v: Self::F) {
+        op!(_mm512_storeu_ps(to(out, 64).cast(), v));
+    }
+    #[inline(always)]
+    fn store_f16(self, out: &mut [u8], v: Self::F) {
+        let packed = op!(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
+        op!(_mm256_storeu_si256(to(out, 32).cast(), packed));
+    }
+    #[inline(always)]
+    fn store_bf16(self, out: &mut [u8], v: Self::F) {
+        let bits = op!(_mm512_castps_si512(v));
+        // Half a unit, or a little less where that would round to odd; no value here is a NaN.
+        let even = op!(_mm512_and_si512(_mm512_srli_epi32::<16>(bits), self.splat(1)));
+        let rounded = self.shift_right(self.add(bits, self.add(even, self.splat(0x7fff))), 16);
+        op!(_mm256_storeu_si256(to(out, 32).cast(), _mm512_cvtepi32_epi16(rounded)));
+    }
+    #[inline(always)]
+    fn store_u8(self, out: &mut [u8], v: Self::F) {
+        op!(_mm_storeu_si128(to(out, 16).cast(), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(v))));
+    }
+    #[inline(always)]
+    fn resize_long(self, rows: [&[u8]; 2], columns: &super::Columns, shift: u32, out: &mut [i32]) {
+        op!(avx2::resize_long(rows, columns, shift, out));
+    }
+}
+
+super::kernels!(
+    Avx512,
+    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi")]
+);

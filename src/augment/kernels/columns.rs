@@ -1,0 +1,156 @@
+//! Rows to the output's columns: the horizontal half of the resize.
+
+use super::VECTOR;
+use super::simd::Simd;
+use crate::augment::Axis;
+use crate::augment::weights::{Taps, Upsampling};
+
+/// Byte index that picks nothing.
+const NOTHING: u8 = 0x80;
+
+/// The taps of the output's columns, laid out for the vectors of one level.
+#[derive(Debug, Default)]
+pub(in crate::augment) struct Columns {
+    pub(in crate::augment) taps: Taps,
+    /// Pairs of taps a column has; 0 when a filter is too long for the windows.
+    pairs: usize,
+    /// First sample of each window.
+    bases: Vec<u32>,
+    /// For each vector and pair of taps: where in the window the two samples of each column lie.
+    index: Vec<u8>,
+    /// For each vector and pair of taps: the two weights of each column.
+    weights: Vec<i32>,
+}
+
+/// How the vectors of a level look at a row: vectors of `lanes` columns from `windows` windows of `window` samples.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::augment) struct Shape {
+    pub lanes: usize,
+    pub windows: usize,
+    pub window: usize,
+}
+
+pub(super) fn shape<S: Simd>(_: S) -> Shape {
+    Shape { lanes: S::LANES, windows: S::WINDOWS, window: S::WINDOW }
+}
+
+impl Columns {
+    /// Columns after padding to whole vectors.
+    pub(in crate::augment) fn width(&self) -> usize {
+        self.taps.start.len()
+    }
+
+    /// Computes the taps of `n` columns; see [`Taps::build`].
+    pub(in crate::augment) fn build(
+        &mut self,
+        shape: Shape,
+        axis: &Axis,
+        n: u32,
+        mirror: bool,
+        upsampling: Upsampling,
+        max_bits: u32,
+    ) {
+        self.taps.build(axis, n, mirror, upsampling, max_bits);
+        // Columns are stored in whole vectors; the last ones are copies without weight.
+        let padded = (n as usize).next_multiple_of(VECTOR);
+        // From here on samples are counted from the first that is read.
+        for start in &mut self.taps.start {
+            *start -= self.taps.reach.start;
+        }
+        let last = self.taps.start.last().copied().unwrap_or(0);
+        self.taps.start.resize(padded, last);
+        self.taps.count.resize(padded, 0);
+        self.taps.weights.resize(padded * self.taps.stride, 0);
+        self.lay_out(shape, padded);
+    }
+
+    fn lay_out(&mut self, shape: Shape, padded: usize) {
+        self.pairs = 0;
+        if shape.windows == 0 {
+            return;
+        }
+        let longest = self.taps.longest as u32;
+        let columns = shape.lanes / shape.windows;
+        self.bases.clear();
+        for starts in self.taps.start.chunks_exact(columns) {
+            let (low, high) = starts.iter().fold((u32::MAX, 0), |(l, h), &s| (l.min(s), h.max(s)));
+            if (high - low + longest) as usize > shape.window {
+                return;
+            }
+            self.bases.push(low);
+        }
+        let pairs = (self.taps.longest).div_ceil(2);
+        self.pairs = pairs;
+        self.index.clear();
+        self.index.resize(4 * padded * pairs, NOTHING);
+        self.weights.clear();
+        self.weights.resize(padded * pairs, 0);
+        let limit = (shape.window - 1) as u32;
+        let vectors = self
+            .index
+            .chunks_exact_mut(4 * shape.lanes * pairs)
+            .zip(self.weights.chunks_exact_mut(shape.lanes * pairs));
+        for (v, (index, weights)) in vectors.enumerate() {
+            for lane in 0..shape.lanes {
+                let o = v * shape.lanes + lane;
+                let offset = self.taps.start[o] - self.bases[v * shape.windows + lane / columns];
+                let taps = &self.taps.weights[o * self.taps.stride..][..2 * pairs];
+                for (p, pair) in taps.chunks_exact(2).enumerate() {
+                    let at = p * shape.lanes + lane;
+                    // An unused tap may lie outside the window; its weight is 0.
+                    index[4 * at] = (offset + 2 * p as u32).min(limit) as u8;
+                    index[4 * at + 2] = (offset + 2 * p as u32 + 1).min(limit) as u8;
+                    weights[at] = couple(pair[0], pair[1]);
+                }
+            }
+        }
+    }
+}
+
+/// Two 16-bit weights in one word, the first in the low half.
+pub(in crate::augment) fn couple(low: i16, high: i16) -> i32 {
+    i32::from(low as u16) | i32::from(high) << 16
+}
+
+/// See [`super::resize_columns`].
+#[inline(always)]
+pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &Columns, shift: u32, out: &mut [i32]) {
+    match columns.pairs {
+        0 => s.resize_long(rows, columns, shift, out),
+        1 => windowed::<S, 1>(s, rows, columns, shift, out),
+        2 => windowed::<S, 2>(s, rows, columns, shift, out),
+        3 => windowed::<S, 3>(s, rows, columns, shift, out),
+        4 => windowed::<S, 4>(s, rows, columns, shift, out),
+        _ => windowed::<S, 0>(s, rows, columns, shift, out),
+    }
+}
+
+/// Each vector of columns picks its samples from windows of the row. `PAIRS` is `columns.pairs`, or 0 for any.
+#[inline(always)]
+fn windowed<S: Simd, const PAIRS: usize>(
+    s: S,
+    [first, second]: [&[u8]; 2],
+    columns: &Columns,
+    shift: u32,
+    out: &mut [i32],
+) {
+    let pairs = if PAIRS == 0 { columns.pairs } else { PAIRS };
+    let half = s.splat(1 << (shift - 1));
+    let vectors = out
+        .chunks_exact_mut(S::LANES)
+        .zip(columns.bases.chunks_exact(S::WINDOWS))
+        .zip(columns.index.chunks_exact(4 * S::LANES * pairs))
+        .zip(columns.weights.chunks_exact(S::LANES * pairs));
+    for (((out, bases), index), weights) in vectors {
+        let (a, b) = (s.windows(first, bases), s.windows(second, bases));
+        let (mut sum_a, mut sum_b) = (half, half);
+        let taps = index.chunks_exact(4 * S::LANES).zip(weights.chunks_exact(S::LANES));
+        for (index, weights) in taps {
+            let w = s.load(weights);
+            sum_a = s.add(sum_a, s.dot(s.pick(a, index), w));
+            sum_b = s.add(sum_b, s.dot(s.pick(b, index), w));
+        }
+        let high = s.shift_left(s.shift_right(sum_b, shift), 16);
+        s.store(out, s.or(s.shift_right(sum_a, shift), high));
+    }
+}

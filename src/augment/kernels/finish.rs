@@ -1,0 +1,285 @@
+//! Resized rows to the output: the vertical half of the resize, colour conversion, normalisation, cast, store.
+
+use super::simd::Simd;
+use crate::augment::weights::Taps;
+use crate::augment::{DType, MemoryFormat, Output};
+
+/// Bits after the binary point of a resized row in the `fast` pass: 255 just fits 16 signed bits.
+pub(in crate::augment) const FRACTION: u32 = 7;
+
+/// The taps of the output's rows, in pairs of source rows.
+#[derive(Debug, Default)]
+pub(in crate::augment) struct Rows {
+    pub(in crate::augment) taps: Taps,
+    /// First pair of source rows and range in `weights` of each output row.
+    spans: Vec<Span>,
+    /// For each pair of source rows its two weights.
+    weights: Vec<i32>,
+    /// Pairs of source rows that must be kept at a time.
+    pub(in crate::augment) depth: usize,
+}
+
+/// Pairs of source rows under an output row.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    first: usize,
+    /// No later row needs a pair before this one.
+    keep: usize,
+    weights: (usize, usize),
+}
+
+impl Rows {
+    /// Lays out `taps`, which were just built. Pairs are counted from row `taps.reach.start`.
+    pub(in crate::augment) fn lay_out(&mut self) {
+        self.spans.clear();
+        self.weights.clear();
+        for o in 0..self.taps.start.len() {
+            let from = self.taps.start[o].saturating_sub(self.taps.reach.start) as usize;
+            let begin = self.weights.len();
+            let taps = self.taps.of(o);
+            // An odd first row is the second of its pair.
+            let odd = from % 2;
+            let at = |i: usize| if i >= odd && i - odd < taps.len() { taps[i - odd] } else { 0 };
+            self.weights.extend(
+                (0..(taps.len() + odd).div_ceil(2)).map(|p| super::columns::couple(at(2 * p), at(2 * p + 1))),
+            );
+            self.spans.push(Span { first: from / 2, keep: 0, weights: (begin, self.weights.len()) });
+        }
+        // Rows come in order, but rounding may let a filter begin a little before its predecessor's.
+        let mut keep = usize::MAX;
+        for span in self.spans.iter_mut().rev() {
+            keep = keep.min(span.first);
+            span.keep = keep;
+        }
+        (self.depth, keep) = (1, 0);
+        for span in &self.spans {
+            keep = keep.max(span.first + span.weights.1 - span.weights.0);
+            self.depth = self.depth.max(keep - span.keep);
+        }
+    }
+
+    /// Pairs of source rows that must have been resized before output row `o`.
+    pub(in crate::augment) fn needed(&self, o: usize) -> usize {
+        let span = self.spans[o];
+        span.first + span.weights.1 - span.weights.0
+    }
+}
+
+/// Resized rows of one component: a ring of the latest pairs.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::augment) struct Source<'a> {
+    /// Pair p lies at `(p % capacity) * stride`, each word two rows' values.
+    pub ring: &'a [i32],
+    /// A power of two.
+    pub capacity: usize,
+    /// Words of a pair of rows.
+    pub stride: usize,
+    /// What an output row is made of.
+    pub rows: &'a Rows,
+}
+
+/// What the resized components mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::augment) enum Colour {
+    /// Y, Cb, Cr with [`FRACTION`] bits after the point, to be converted.
+    YCbCr,
+    /// One, to be stored three times, with so many bits after the point; 0 as well after the resize.
+    Gray(u32),
+    /// R, G, B; as `Gray`.
+    Rgb(u32),
+}
+
+/// How rows become output.
+#[derive(Debug, Clone)]
+pub(in crate::augment) struct Finish {
+    pub colour: Colour,
+    width: usize,
+    height: usize,
+    dtype: DType,
+    format: MemoryFormat,
+    /// Output value = grey level * gain + offset, per channel.
+    gain: [f32; 3],
+    offset: [f32; 3],
+}
+
+impl Finish {
+    pub(in crate::augment) fn new(output: &Output) -> Self {
+        let (mut gain, mut offset) = ([1.0; 3], [0.0; 3]);
+        if output.dtype != DType::U8 {
+            for c in 0..3 {
+                let (mean, std) = (f64::from(output.mean[c]), f64::from(output.std[c]));
+                gain[c] = (1.0 / (255.0 * std)) as f32;
+                offset[c] = (-mean / std) as f32;
+            }
+        }
+        Self {
+            colour: Colour::YCbCr,
+            width: output.width as usize,
+            height: output.height as usize,
+            dtype: output.dtype,
+            format: output.format,
+            gain,
+            offset,
+        }
+    }
+
+    /// Byte offset of channel `c` at (row, x), were it stored alone.
+    #[inline(always)]
+    fn at(&self, c: usize, row: usize, x: usize) -> usize {
+        self.dtype.size()
+            * match self.format {
+                MemoryFormat::Nchw => (c * self.height + row) * self.width + x,
+                MemoryFormat::Nhwc => (row * self.width + x) * 3 + c,
+            }
+    }
+}
+
+/// JFIF's conversion: the shares of Cr in R, of Cb and Cr in G, of Cb in B.
+const CR_R: f32 = 1.402;
+const CB_G: f32 = -0.344_136_3;
+const CR_G: f32 = -0.714_136_3;
+const CB_B: f32 = 1.772;
+
+/// See [`super::finish_row`].
+#[inline(always)]
+pub(super) fn row<S: Simd>(s: S, sources: [Source; 3], finish: &Finish, row: usize, out: &mut [u8]) {
+    match finish.colour {
+        Colour::YCbCr => {
+            let bits = [0, 1, 2].map(|c| FRACTION + sources[c].rows.taps.bits);
+            let unit = bits.map(|b| 1.0 / (1u64 << b) as f32);
+            // Chroma is centred before it becomes a float: the difference is exact.
+            let start = [0, -(128 << bits[1]), -(128 << bits[2])].map(|v| s.splat(v));
+            let [luma, cb_g, cb_b] = [unit[0], CB_G * unit[1], CB_B * unit[1]].map(|k| s.splat_f(k));
+            let [cr_r, cr_g] = [CR_R * unit[2], CR_G * unit[2]].map(|k| s.splat_f(k));
+            chunks(s, finish, row, out, |x| {
+                let [y, cb, cr] = [0, 1, 2].map(|c| s.float(weigh(s, &sources[c], row, x, start[c])));
+                let y = s.mul_f(y, luma);
+                let r = s.add_f(y, s.mul_f(cr, cr_r));
+                let g = s.add_f(s.add_f(y, s.mul_f(cb, cb_g)), s.mul_f(cr, cr_g));
+                let b = s.add_f(y, s.mul_f(cb, cb_b));
+                [r, g, b].map(|v| s.clamp(v, 0.0, 255.0))
+            });
+        }
+        Colour::Gray(fraction) => {
+            let plane = Planar::new(&sources[0], fraction);
+            chunks(s, finish, row, out, |x| [plane.value(s, &sources[0], row, x); 3]);
+        }
+        Colour::Rgb(fraction) => {
+            let planes = [0, 1, 2].map(|c| Planar::new(&sources[c], fraction));
+            chunks(s, finish, row, out, |x| [0, 1, 2].map(|c| planes[c].value(s, &sources[c], row, x)));
+        }
+    }
+}
+
+/// How a weighted sum becomes a grey level that needs no conversion.
+#[derive(Clone, Copy)]
+struct Planar {
+    half: i32,
+    shift: u32,
+    unit: f32,
+}
+
+impl Planar {
+    /// Rows without fraction are rounded to whole grey levels again, as PIL does between and after its passes.
+    fn new(source: &Source, fraction: u32) -> Self {
+        let bits = source.rows.taps.bits;
+        match fraction {
+            0 => Self { half: 1 << (bits - 1), shift: bits, unit: 1.0 },
+            _ => Self { half: 0, shift: 0, unit: 1.0 / (1u64 << (bits + fraction)) as f32 },
+        }
+    }
+
+    #[inline(always)]
+    fn value<S: Simd>(self, s: S, source: &Source, row: usize, x: usize) -> S::F {
+        let sum = weigh(s, source, row, x, s.splat(self.half));
+        s.mul_f(s.float(s.shift_right(sum, self.shift)), s.splat_f(self.unit))
+    }
+}
+
+/// Weighted sum of the source rows under output row `row`, for the columns from `x`.
+#[inline(always)]
+fn weigh<S: Simd>(s: S, source: &Source, row: usize, x: usize, start: S::I) -> S::I {
+    let span = source.rows.spans[row];
+    let mut sum = start;
+    for (p, &w) in source.rows.weights[span.weights.0..span.weights.1].iter().enumerate() {
+        let slot = (span.first + p) & (source.capacity - 1);
+        sum = s.add(sum, s.dot(s.load(&source.ring[slot * source.stride + x..]), s.splat(w)));
+    }
+    sum
+}
+
+/// Normalises and stores what `value` gives for the columns from x, for every vector of columns.
+#[inline(always)]
+fn chunks<S: Simd>(s: S, finish: &Finish, row: usize, out: &mut [u8], value: impl Fn(usize) -> [S::F; 3]) {
+    let size = finish.dtype.size();
+    let (gain, offset) = (finish.gain.map(|v| s.splat_f(v)), finish.offset.map(|v| s.splat_f(v)));
+    for x in (0..finish.width).step_by(S::LANES) {
+        let levels = value(x);
+        let values = [0, 1, 2].map(|c| s.add_f(s.mul_f(levels[c], gain[c]), offset[c]));
+        let columns = S::LANES.min(finish.width - x);
+        match finish.format {
+            MemoryFormat::Nchw => {
+                for (c, v) in values.into_iter().enumerate() {
+                    let to = &mut out[finish.at(c, row, x)..][..columns * size];
+                    if columns == S::LANES {
+                        put(s, finish.dtype, to, v);
+                    } else {
+                        let mut whole = [0; 4 * super::VECTOR];
+                        put(s, finish.dtype, &mut whole, v);
+                        to.copy_from_slice(&whole[..to.len()]);
+                    }
+                }
+            }
+            MemoryFormat::Nhwc => {
+                let to = &mut out[finish.at(0, row, x)..][..3 * columns * size];
+                let values = s.interleave(values);
+                if columns == S::LANES {
+                    for (to, v) in to.chunks_exact_mut(S::LANES * size).zip(values) {
+                        put(s, finish.dtype, to, v);
+                    }
+                } else {
+                    let mut whole = [0; 12 * super::VECTOR];
+                    for (to, v) in whole.chunks_exact_mut(S::LANES * size).zip(values) {
+                        put(s, finish.dtype, to, v);
+                    }
+                    to.copy_from_slice(&whole[..to.len()]);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn put<S: Simd>(s: S, dtype: DType, to: &mut [u8], v: S::F) {
+    match dtype {
+        DType::F32 => s.store_f32(to, v),
+        DType::F16 => s.store_f16(to, v),
+        DType::Bf16 => s.store_bf16(to, v),
+        DType::U8 => s.store_u8(to, s.add_f(v, s.splat_f(0.5))),
+    }
+}
+
+/// Makes the pixels of `columns` in `rows` black: what torchvision's padding is.
+pub(in crate::augment) fn fill(
+    finish: &Finish,
+    rows: std::ops::Range<usize>,
+    columns: std::ops::Range<usize>,
+    out: &mut [u8],
+) {
+    for c in 0..3 {
+        let black = finish.offset[c];
+        let mut bytes = [0; 4];
+        match finish.dtype {
+            DType::F32 => bytes = black.to_ne_bytes(),
+            DType::F16 => bytes[..2].copy_from_slice(&half::f16::from_f32(black).to_ne_bytes()),
+            DType::Bf16 => bytes[..2].copy_from_slice(&half::bf16::from_f32(black).to_ne_bytes()),
+            DType::U8 => {}
+        }
+        let bytes = &bytes[..finish.dtype.size()];
+        for row in rows.clone() {
+            for x in columns.clone() {
+                out[finish.at(c, row, x)..][..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+    }
+}

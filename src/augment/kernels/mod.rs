@@ -1,0 +1,119 @@
+//! The arithmetic of the pass. Each kernel is written once over [`simd::Simd`] and compiled for every level; integers
+//! and a fixed order of floating-point operations make all levels agree bit for bit.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod columns;
+mod finish;
+mod pixels;
+mod portable;
+mod simd;
+
+pub(super) use columns::{Columns, Shape};
+pub(super) use finish::{Colour, FRACTION, Finish, Rows, Source, fill};
+pub(super) use pixels::Blend;
+
+use crate::simd::Level;
+
+/// Columns are computed in vectors of up to this many.
+pub(super) const VECTOR: usize = 16;
+
+/// Calls a kernel in the build for `$level`.
+macro_rules! dispatch {
+    ($level:expr, $kernel:ident($($argument:expr),* $(,)?)) => {
+        match $level {
+            // SAFETY: `Augmenter::new` lowers the level to what this processor has.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512::$kernel($($argument),*) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2::$kernel($($argument),*) },
+            _ => portable::$kernel($($argument),*),
+        }
+    };
+}
+
+/// Compiles every kernel for one level: `$simd` its vectors, `$features` the instructions it may use.
+macro_rules! kernels {
+    ($simd:expr $(, #[$features:meta])?) => {
+        use super::{Blend, Columns, Finish, Shape, Source, columns, finish, pixels};
+
+        pub(super) fn shape() -> Shape {
+            columns::shape($simd)
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn resize_columns(rows: [&[u8]; 2], columns: &Columns, shift: u32, out: &mut [i32]) {
+            columns::resize($simd, rows, columns, shift, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn finish_row(sources: [Source; 3], finish: &Finish, row: usize, out: &mut [u8]) {
+            finish::row($simd, sources, finish, row, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn sum_rows(near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
+            pixels::sum_rows($simd, near, next, count, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn blend_rows(near: &[u8], next: &[u8], bias: i16, out: &mut [u8]) {
+            pixels::blend_rows($simd, near, next, bias, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn blend_columns(sums: &[i16], blend: Blend, out: &mut [u8]) {
+            pixels::blend_columns($simd, sums, blend, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn convert(from: [&[u8]; 3], to: [&mut [u8]; 3]) {
+            pixels::convert($simd, from, to);
+        }
+    };
+}
+use kernels;
+
+/// How the vectors of `level` look at a row.
+pub(super) fn shape(level: Level) -> Shape {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => avx512::shape(),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => avx2::shape(),
+        _ => portable::shape(),
+    }
+}
+
+/// Resizes two rows to the output's columns: `out[x]` holds both results, the first row's in the low half.
+pub(super) fn resize_columns(level: Level, rows: [&[u8]; 2], columns: &Columns, shift: u32, out: &mut [i32]) {
+    dispatch!(level, resize_columns(rows, columns, shift, out));
+}
+
+/// Resizes to one output row, converts, normalises, casts and stores it.
+pub(super) fn finish_row(level: Level, sources: [Source; 3], finish: &Finish, row: usize, out: &mut [u8]) {
+    dispatch!(level, finish_row(sources, finish, row, out));
+}
+
+/// `count` sums 3·near + next, or just the samples where there is no next row.
+pub(super) fn sum_rows(level: Level, near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
+    dispatch!(level, sum_rows(near, next, count, out));
+}
+
+/// Rows of twice the height: (3·near + next + bias) / 4 for every byte of `out`.
+pub(super) fn blend_rows(level: Level, near: &[u8], next: &[u8], bias: i16, out: &mut [u8]) {
+    dispatch!(level, blend_rows(near, next, bias, out));
+}
+
+/// Rows of twice the width from `sums`, which begin one before the first.
+pub(super) fn blend_columns(level: Level, sums: &[i16], blend: Blend, out: &mut [u8]) {
+    dispatch!(level, blend_columns(sums, blend, out));
+}
+
+/// Y, Cb, Cr to R, G, B, bit for bit as libjpeg's tables do it, for every byte of `to`.
+pub(super) fn convert(level: Level, from: [&[u8]; 3], to: [&mut [u8]; 3]) {
+    dispatch!(level, convert(from, to));
+}

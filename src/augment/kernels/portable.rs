@@ -1,0 +1,193 @@
+//! Vectors as arrays: any processor.
+
+use std::array::from_fn;
+
+use super::simd::Simd;
+
+/// No special instructions.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+const N: usize = 8;
+
+/// The 16-bit lanes of a vector.
+#[inline(always)]
+fn halves(v: [i32; N]) -> [i16; 2 * N] {
+    from_fn(|i| (v[i / 2] >> (16 * (i % 2))) as i16)
+}
+
+#[inline(always)]
+fn join(f: impl Fn(usize) -> i16) -> [i32; N] {
+    from_fn(|i| super::columns::couple(f(2 * i), f(2 * i + 1)))
+}
+
+impl Simd for Portable {
+    const LANES: usize = N;
+    // Picking from windows is no faster than walking the taps.
+    const WINDOWS: usize = 0;
+    const WINDOW: usize = 0;
+    type I = [i32; N];
+    type F = [f32; N];
+
+    #[inline(always)]
+    fn splat(self, value: i32) -> Self::I {
+        [value; N]
+    }
+    #[inline(always)]
+    fn splat16(self, value: i16) -> Self::I {
+        join(|_| value)
+    }
+    #[inline(always)]
+    fn load(self, from: &[i32]) -> Self::I {
+        from_fn(|i| from[..N][i])
+    }
+    #[inline(always)]
+    fn load16(self, from: &[i16]) -> Self::I {
+        join(|i| from[..2 * N][i])
+    }
+    #[inline(always)]
+    fn store(self, to: &mut [i32], v: Self::I) {
+        to[..N].copy_from_slice(&v);
+    }
+    #[inline(always)]
+    fn store16(self, to: &mut [i16], v: Self::I) {
+        to[..2 * N].copy_from_slice(&halves(v));
+    }
+    #[inline(always)]
+    fn widen(self, from: &[u8]) -> Self::I {
+        join(|i| i16::from(from[..2 * N][i]))
+    }
+    #[inline(always)]
+    fn store_bytes(self, to: &mut [u8], v: Self::I) {
+        for (to, v) in to[..4 * N].chunks_exact_mut(4).zip(v) {
+            to.copy_from_slice(&v.to_le_bytes());
+        }
+    }
+    #[inline(always)]
+    fn narrow(self, to: &mut [u8], v: Self::I) {
+        for (to, v) in to[..2 * N].iter_mut().zip(halves(v)) {
+            *to = v.clamp(0, 255) as u8;
+        }
+    }
+    fn windows(self, _row: &[u8], _bases: &[u32]) -> Self::I {
+        unreachable!("the portable level has no windows")
+    }
+    fn pick(self, _windows: Self::I, _index: &[u8]) -> Self::I {
+        unreachable!("the portable level has no windows")
+    }
+    #[inline(always)]
+    fn add(self, a: Self::I, b: Self::I) -> Self::I {
+        from_fn(|i| a[i].wrapping_add(b[i]))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::I, b: Self::I) -> Self::I {
+        from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    fn dot(self, a: Self::I, b: Self::I) -> Self::I {
+        let product = |a: i32, b: i32| i32::from(a as i16) * i32::from(b as i16);
+        from_fn(|i| product(a[i], b[i]).wrapping_add(product(a[i] >> 16, b[i] >> 16)))
+    }
+    #[inline(always)]
+    fn shift_right(self, v: Self::I, by: u32) -> Self::I {
+        v.map(|v| (v as u32 >> by) as i32)
+    }
+    #[inline(always)]
+    fn shift_left(self, v: Self::I, by: u32) -> Self::I {
+        v.map(|v| v << by)
+    }
+    #[inline(always)]
+    fn add16(self, a: Self::I, b: Self::I) -> Self::I {
+        let (a, b) = (halves(a), halves(b));
+        join(|i| a[i].wrapping_add(b[i]))
+    }
+    #[inline(always)]
+    fn sub16(self, a: Self::I, b: Self::I) -> Self::I {
+        let (a, b) = (halves(a), halves(b));
+        join(|i| a[i].wrapping_sub(b[i]))
+    }
+    #[inline(always)]
+    fn mul_high16(self, a: Self::I, b: Self::I) -> Self::I {
+        let (a, b) = (halves(a), halves(b));
+        join(|i| ((i32::from(a[i]) * i32::from(b[i])) >> 16) as i16)
+    }
+    #[inline(always)]
+    fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I {
+        let v = halves(v);
+        join(|i| v[i] >> BY)
+    }
+    #[inline(always)]
+    fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I {
+        let v = halves(v);
+        join(|i| v[i] << BY)
+    }
+    #[inline(always)]
+    fn weigh16(self, a: Self::I, b: Self::I, wa: i16, wb: i16) -> Self::I {
+        let (a, b) = (halves(a), halves(b));
+        join(|i| ((i32::from(a[i]) * i32::from(wa) + i32::from(b[i]) * i32::from(wb) + 32_768) >> 16) as i16)
+    }
+    #[inline(always)]
+    fn float(self, v: Self::I) -> Self::F {
+        v.map(|v| v as f32)
+    }
+    #[inline(always)]
+    fn splat_f(self, value: f32) -> Self::F {
+        [value; N]
+    }
+    #[inline(always)]
+    fn add_f(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F {
+        // Comparisons, not `max`: they choose between +0 and -0 as the vector instructions do.
+        v.map(|v| if v > low { v } else { low }).map(|v| if v < high { v } else { high })
+    }
+    #[inline(always)]
+    fn interleave(self, rgb: [Self::F; 3]) -> [Self::F; 3] {
+        from_fn(|v| from_fn(|i| rgb[(v * N + i) % 3][(v * N + i) / 3]))
+    }
+    #[inline(always)]
+    fn store_f32(self, to: &mut [u8], v: Self::F) {
+        for (to, v) in to[..4 * N].chunks_exact_mut(4).zip(v) {
+            to.copy_from_slice(&v.to_ne_bytes());
+        }
+    }
+    #[inline(always)]
+    fn store_f16(self, to: &mut [u8], v: Self::F) {
+        for (to, v) in to[..2 * N].chunks_exact_mut(2).zip(v) {
+            to.copy_from_slice(&half::f16::from_f32(v).to_ne_bytes());
+        }
+    }
+    #[inline(always)]
+    fn store_bf16(self, to: &mut [u8], v: Self::F) {
+        for (to, v) in to[..2 * N].chunks_exact_mut(2).zip(v) {
+            to.copy_from_slice(&half::bf16::from_f32(v).to_ne_bytes());
+        }
+    }
+    #[inline(always)]
+    fn store_u8(self, to: &mut [u8], v: Self::F) {
+        for (to, v) in to[..N].iter_mut().zip(v) {
+            *to = v as u8;
+        }
+    }
+
+    fn resize_long(self, [first, second]: [&[u8]; 2], columns: &super::Columns, shift: u32, out: &mut [i32]) {
+        let taps = &columns.taps;
+        let half = 1 << (shift - 1);
+        for (o, out) in out.iter_mut().enumerate() {
+            let (start, weights) = (taps.start[o] as usize, taps.of(o));
+            let sum = |row: &[u8]| {
+                let samples = row[start..].iter().zip(weights);
+                samples.fold(half, |sum, (&v, &w)| sum + i32::from(v) * i32::from(w))
+            };
+            *out = super::columns::couple((sum(first) >> shift) as i16, (sum(second) >> shift) as i16);
+        }
+    }
+}
+
+super::kernels!(Portable);

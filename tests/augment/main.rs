@@ -1,0 +1,240 @@
+//! The augmentation pass against independent references: a plain double-precision resize, libjpeg's own pixels, and
+//! itself on every instruction set.
+
+mod libjpeg;
+mod reference;
+
+use foreload::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
+use foreload::decode::{ColorModel, Planes};
+use foreload::rng::{Key, Stream, Use};
+use foreload::simd::Level;
+use reference::Image;
+
+const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+const STD: [f32; 3] = [0.229, 0.224, 0.225];
+
+fn stream(test: u64, case: u64) -> Stream {
+    Key::new(b"augment test", test, 0, Use::Augment).stream(case)
+}
+
+fn between(random: &mut Stream, low: u32, high: u32) -> u32 {
+    low + random.below(u64::from(high - low) + 1) as u32
+}
+
+/// A number from `low` to `high`, small ones as likely as large ones.
+fn scaled(random: &mut Stream, low: u32, high: u32) -> u32 {
+    (random.uniform(f64::from(low).ln(), f64::from(high + 1).ln()).exp() as u32).clamp(low, high)
+}
+
+fn output(random: &mut Stream, fidelity: Fidelity) -> Output {
+    Output {
+        height: scaled(random, 1, 90),
+        width: scaled(random, 1, 90),
+        dtype: DType::F32,
+        format: MemoryFormat::Nchw,
+        mean: MEAN,
+        std: STD,
+        fidelity,
+    }
+}
+
+/// A crop, or now and then the window of a resized whole, perhaps with padding.
+fn axis(random: &mut Stream, size: u32, n: u32) -> Axis {
+    if random.below(3) > 0 {
+        let length = scaled(random, 1, size);
+        Axis { start: random.below(u64::from(size - length) + 1) as u32, length, full: n, window: 0 }
+    } else {
+        let full = scaled(random, 1, 150);
+        let window = random.below(u64::from(full + n)) as i32 - n as i32 + 1;
+        Axis { start: 0, length: size, full, window }
+    }
+}
+
+fn view(random: &mut Stream, image: &Image, output: &Output) -> View {
+    View {
+        x: axis(random, image.width, output.width),
+        y: axis(random, image.height, output.height),
+        flip: random.below(2) == 1,
+    }
+}
+
+fn render(output: &Output, level: Level, planes: &Planes, view: &View) -> Vec<u8> {
+    // Not aligned to anything, and full of what must be overwritten.
+    let mut out = vec![0xa5; output.bytes() + 1];
+    Augmenter::new(output.clone(), level).render(planes, view, &mut out[1..]);
+    out.split_off(1)
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect()
+}
+
+/// Grey levels of normalised channel-first values.
+fn levels(values: &[f32]) -> Vec<f64> {
+    let plane = values.len() / 3;
+    let level = |(i, &v): (usize, &f32)| {
+        let c = i / plane;
+        (f64::from(v) * f64::from(STD[c]) + f64::from(MEAN[c])) * 255.0
+    };
+    values.iter().enumerate().map(level).collect()
+}
+
+/// Mean and largest absolute difference.
+fn difference(a: &[f64], b: &[f64]) -> (f64, f64) {
+    assert_eq!(a.len(), b.len());
+    let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+    let (sum, largest) = differences.fold((0.0, 0f64), |(sum, largest), d| (sum + d, largest.max(d)));
+    (sum / a.len() as f64, largest)
+}
+
+#[test]
+fn exact_is_pil_on_libjpegs_pixels() {
+    let (mut total, mut count) = (0.0, 0.0);
+    for case in 0..300 {
+        let random = &mut stream(1, case);
+        let image = Image::random(random, 300);
+        let output = output(random, Fidelity::Exact);
+        let view = view(random, &image, &output);
+        let planes = image.planes(&view.region(&output));
+        let got = levels(&floats(&render(&output, Level::detect(), &planes, &view)));
+        let want = reference::exact(&image, &view, &output);
+        let (mean, largest) = difference(&got, &want);
+        // Two roundings may each go the other way.
+        assert!(largest < 2.01 && mean < 0.2, "case {case}: {mean} {largest}: {view:?} {image}");
+        total += mean * got.len() as f64;
+        count += got.len() as f64;
+    }
+    println!("mean difference from PIL's arithmetic: {}", total / count);
+    assert!(total / count < 0.02, "mean difference from PIL's arithmetic: {}", total / count);
+}
+
+#[test]
+fn fast_is_the_real_resize_within_a_fraction_of_a_level() {
+    for case in 0..300 {
+        let random = &mut stream(2, case);
+        let image = Image::random(random, 300);
+        let output = output(random, Fidelity::Fast);
+        let view = view(random, &image, &output);
+        let planes = image.planes(&view.region(&output));
+        let got = levels(&floats(&render(&output, Level::detect(), &planes, &view)));
+        let want = reference::fast(&image, &view, &output);
+        let (mean, largest) = difference(&got, &want);
+        assert!(largest < 0.08 && mean < 0.02, "case {case}: {mean} {largest}: {view:?} {image}");
+    }
+}
+
+#[test]
+fn every_level_gives_the_same_bytes() {
+    for case in 0..400 {
+        let random = &mut stream(3, case);
+        let image = Image::random(random, 700);
+        let either = [Fidelity::Fast, Fidelity::Exact][random.below(2) as usize];
+        let mut output = output(random, either);
+        output.dtype = [DType::F32, DType::F16, DType::Bf16, DType::U8][random.below(4) as usize];
+        output.format = [MemoryFormat::Nchw, MemoryFormat::Nhwc][random.below(2) as usize];
+        let view = view(random, &image, &output);
+        let planes = image.planes(&view.region(&output));
+        let portable = render(&output, Level::Portable, &planes, &view);
+        for level in Level::available() {
+            let same = render(&output, level, &planes, &view) == portable;
+            assert!(same, "case {case}: {} differs: {output:?} {view:?} {image}", level.name());
+        }
+    }
+}
+
+#[test]
+fn formats_and_types_hold_the_same_values() {
+    for case in 0..60 {
+        let random = &mut stream(4, case);
+        let image = Image::random(random, 200);
+        let either = [Fidelity::Fast, Fidelity::Exact][random.below(2) as usize];
+        let f32s = output(random, either);
+        let view = view(random, &image, &f32s);
+        let planes = image.planes(&view.region(&f32s));
+        let render = |output: &Output| render(output, Level::detect(), &planes, &view);
+        let values = floats(&render(&f32s));
+        let plane = values.len() / 3;
+
+        let nhwc = floats(&render(&Output { format: MemoryFormat::Nhwc, ..f32s.clone() }));
+        assert!((0..values.len()).all(|i| nhwc[i] == values[i % 3 * plane + i / 3]), "case {case}");
+
+        let halves = render(&Output { dtype: DType::F16, ..f32s.clone() });
+        let bf16s = render(&Output { dtype: DType::Bf16, ..f32s.clone() });
+        let bytes = render(&Output { dtype: DType::U8, ..f32s.clone() });
+        let pair = |from: &[u8], i: usize| u16::from_ne_bytes([from[2 * i], from[2 * i + 1]]);
+        for ((i, &v), level) in values.iter().enumerate().zip(levels(&values)) {
+            assert_eq!(pair(&halves, i), half::f16::from_f32(v).to_bits(), "case {case}");
+            assert_eq!(pair(&bf16s, i), half::bf16::from_f32(v).to_bits(), "case {case}");
+            assert!((f64::from(bytes[i]) - level).abs() < 0.5001, "case {case}: {} {level}", bytes[i]);
+        }
+    }
+}
+
+#[test]
+fn huge_reductions_and_enlargements_work() {
+    for (width, height, full) in [(9000, 3, 16), (3, 9000, 16), (1, 1, 40), (2, 2, 4000), (5000, 1, 3)] {
+        for case in 0..6 {
+            let random = &mut stream(5, case);
+            let image = Image::sized(random, width, height);
+            let output = Output { width: 16, height: 16, ..output(random, Fidelity::Exact) };
+            let axis = |length| Axis { start: 0, length, full, window: (full as i32 - 16) / 2 };
+            let view = View { x: axis(width), y: axis(height), flip: case % 2 == 1 };
+            let planes = image.planes(&view.region(&output));
+            let want = reference::exact(&image, &view, &output);
+            let portable = render(&output, Level::Portable, &planes, &view);
+            for level in Level::available() {
+                assert_eq!(render(&output, level, &planes, &view), portable, "{}", level.name());
+            }
+            let (mean, largest) = difference(&levels(&floats(&portable)), &want);
+            assert!(largest < 2.01, "{width}×{height} → {full}: {mean} {largest} {image}");
+        }
+    }
+}
+
+#[test]
+fn an_augmenter_remembers_nothing_of_the_last_image() {
+    let random = &mut stream(6, 0);
+    let output = Output { width: 50, height: 40, ..output(random, Fidelity::Exact) };
+    let fast = Output { fidelity: Fidelity::Fast, ..output.clone() };
+    let mut exact_pass = Augmenter::new(output.clone(), Level::detect());
+    let mut fast_pass = Augmenter::new(fast.clone(), Level::detect());
+    for case in 0..60 {
+        let image = Image::random(random, 300);
+        let view = view(random, &image, &output);
+        let planes = image.planes(&view.region(&output));
+        for (pass, output) in [(&mut exact_pass, &output), (&mut fast_pass, &fast)] {
+            let mut out = vec![0xa5; output.bytes()];
+            pass.render(&planes, &view, &mut out);
+            assert_eq!(out, render(output, Level::detect(), &planes, &view), "case {case}");
+        }
+    }
+}
+
+/// The whole image through a resize to its own size: nothing but upsampling and colour conversion remains.
+#[test]
+fn pixels_are_libjpegs_bit_for_bit() {
+    for case in 0..120 {
+        let random = &mut stream(7, case);
+        let (width, height) = (scaled(random, 1, 130), scaled(random, 1, 130));
+        let samplings = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4)];
+        let sampling = samplings[case as usize % samplings.len()];
+        let jpeg = libjpeg::encode(random, width, height, sampling);
+        let (planes, rgb) = (libjpeg::planes(&jpeg), libjpeg::rgb(&jpeg));
+        assert_eq!(planes.color, ColorModel::YCbCr);
+        let output = Output {
+            width,
+            height,
+            dtype: DType::U8,
+            format: MemoryFormat::Nhwc,
+            mean: MEAN,
+            std: STD,
+            fidelity: Fidelity::Exact,
+        };
+        let axis = |size| Axis { start: 0, length: size, full: size, window: 0 };
+        let view = View { x: axis(width), y: axis(height), flip: false };
+        for level in Level::available() {
+            let same = render(&output, level, &planes, &view) == rgb;
+            assert!(same, "case {case}: {width}×{height}, chroma 1/{sampling:?}, {}", level.name());
+        }
+    }
+}
