@@ -1,0 +1,53 @@
+"""Small datasets of real JPEG files, made once per test run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+def _image(rng: np.random.Generator) -> Image.Image:
+    """Smooth colours with some noise, of a random size."""
+    height, width = rng.integers(60, 160, size=2)
+    coarse = rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8)
+    smooth = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16)
+    noisy = smooth + rng.integers(-12, 13, size=smooth.shape)
+    return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _index_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the tests' index files out of the user's cache."""
+    os.environ["FORELOAD_INDEX_DIR"] = str(tmp_path_factory.mktemp("index"))
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three classes of 20 JPEG files; shared, never changed by a test."""
+    return make_dataset(tmp_path_factory.mktemp("dataset"))
+
+
+@pytest.fixture
+def own_dataset(tmp_path: Path) -> Path:
+    """The same for one test, which may change it."""
+    return make_dataset(tmp_path / "own")
+
+
+def make_dataset(root: Path) -> Path:
+    """Write the files; sample i is the i-th path in order."""
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        path = root / f"class_{number // 20}" / f"{number:03}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        subsampling = (2, 0, 1)[number % 3]
+        _image(rng).save(path, quality=90, subsampling=subsampling)
+    return root
+
+
+def paths(root: Path) -> list[Path]:
+    """Files by sample id."""
+    return sorted(root.glob("*/*.jpg"))

@@ -1,0 +1,86 @@
+"""ImageDataset with a real torch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import foreload
+import numpy as np
+import pytest
+
+if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
+    pytest.importorskip("torch", reason="torch is not installed; FORELOAD_REQUIRE_TORCH=1 makes this a failure")
+
+import torch
+from foreload.torch import ImageDataset
+from torch.utils.data import DataLoader
+
+
+def test_batches_of_images_and_labels(dataset: Path) -> None:
+    torch_side = ImageDataset(dataset, batch_size=12, image_size=32, seed=1)
+    numpy_side = foreload.ImageLoader(dataset, batch_size=12, image_size=32, seed=1)
+    assert len(torch_side) == 5
+    count = 0
+    for (images, labels), batch in zip(torch_side, numpy_side, strict=True):
+        assert images.dtype == torch.float32
+        assert images.shape == (12, 3, 32, 32)
+        assert labels.dtype == torch.int64
+        assert np.array_equal(np.array(images.tolist(), dtype=np.float32), np.from_dlpack(batch.images))
+        assert labels.tolist() == np.from_dlpack(batch.labels).tolist()
+        count += 1
+    assert count == 5
+
+
+def test_under_a_data_loader_it_is_the_same(dataset: Path) -> None:
+    alone = ImageDataset(dataset, batch_size=12, image_size=32)
+    wrapped = DataLoader(ImageDataset(dataset, batch_size=12, image_size=32), batch_size=None, num_workers=0)
+    assert len(wrapped) == len(alone)
+    for epoch in range(2):
+        alone.set_epoch(epoch)
+        wrapped.dataset.set_epoch(epoch)
+        for (a, b), (c, d) in zip(alone, wrapped, strict=True):
+            assert torch.equal(a, c)
+            assert torch.equal(b, d)
+
+
+def test_worker_processes_are_refused(dataset: Path) -> None:
+    loader = DataLoader(ImageDataset(dataset, batch_size=12, image_size=32), batch_size=None, num_workers=1)
+    with pytest.raises(Exception, match="num_workers=0"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
+def test_types(dataset: Path, dtype: torch.dtype) -> None:
+    images, _ = next(iter(ImageDataset(dataset, batch_size=12, image_size=32, dtype=dtype)))
+    assert images.dtype == dtype
+    assert images.float().std() > 0.1
+
+
+def test_channels_last(dataset: Path) -> None:
+    settings = dict(batch_size=12, image_size=32)
+    plain, _ = next(iter(ImageDataset(dataset, **settings)))
+    images, _ = next(iter(ImageDataset(dataset, memory_format=torch.channels_last, **settings)))
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(images, plain)
+
+
+def test_a_kept_tensor_stays_as_it_was(dataset: Path) -> None:
+    kept = [(images, images.clone()) for images, _ in ImageDataset(dataset, batch_size=4, image_size=32)]
+    assert len(kept) == 15
+    assert all(torch.equal(images, clone) for images, clone in kept)
+
+
+def test_a_training_step(dataset: Path) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, stride=4), torch.nn.Flatten(), torch.nn.LazyLinear(3))
+    batches = ImageDataset(dataset, batch_size=12, image_size=32)
+    images, _ = next(iter(batches))
+    model(images)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    for images, labels in batches:
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert torch.isfinite(loss)
