@@ -1,5 +1,6 @@
 //! `foreload bench`: the whole pipeline as fast as it goes, with where the time went.
 
+use super::output;
 use super::usage::Usage;
 use crate::augment::{DType, Fidelity, MemoryFormat};
 use crate::batch::Batch;
@@ -9,16 +10,15 @@ use crate::error::Result;
 use crate::io::{Direct, IoChoice};
 use crate::pipeline::{Epoch, EpochStats, Pipeline, StageTimes};
 use crate::schedule::LastBatch;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Run epochs of a dataset as fast as they go and print what they took.
+/// What `foreload bench` takes.
 #[derive(clap::Args, Debug)]
-pub struct BenchArgs {
+pub(super) struct Args {
     /// The dataset: a directory of class directories or of tar shards
     dir: PathBuf,
     /// Samples per batch
@@ -164,7 +164,7 @@ struct DecodedBy {
 ///
 /// # Errors
 /// Whatever the loader raises.
-pub(super) fn run(args: &BenchArgs) -> Result<()> {
+pub(super) fn run(args: &Args) -> Result<()> {
     let options = LoaderOptions {
         batch_size: args.batch_size,
         image_size: (args.image_size, args.image_size),
@@ -202,14 +202,14 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
         let stats = epoch.stats();
         add(&mut times, &mut decoded_by, &stats);
         if !args.json {
-            print_epoch(&report);
+            output::print(&epoch_line(&report))?;
         }
         epochs.push(report);
     }
     let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
     let config = pipeline.config();
     let report = Report {
-        version: super::version(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         device: "cpu",
         decode: config.output.fidelity.name(),
         dtype: config.output.dtype.name(),
@@ -228,16 +228,16 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
         peak_rss_bytes: Usage::now().peak_rss_bytes,
     };
     if args.json {
-        println!("{}", serde_json::to_string(&report).expect("plain data becomes JSON"));
+        output::print_json(&report)?;
     } else {
-        print_summary(&report);
+        output::print(&summary(&report))?;
     }
     Ok(())
 }
 
-fn run_epoch(args: &BenchArgs, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Result<EpochReport> {
+fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Result<EpochReport> {
     let steps = args.steps.unwrap_or(u64::MAX).min(epoch.steps());
-    let bar = progress(epoch.number(), steps * u64::from(args.batch_size));
+    let bar = output::bar(steps * u64::from(args.batch_size), "images");
     let before = Usage::now();
     let start = Instant::now();
     let mut hash = args.checksum.then(Sha256::new);
@@ -276,14 +276,6 @@ fn update(hash: &mut Sha256, batch: &Batch) {
     for tensor in [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()] {
         hash.update(tensor.bytes());
     }
-}
-
-/// On stderr, and only when that is a terminal (indicatif sees to it).
-fn progress(epoch: u64, images: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("epoch {msg} {wide_bar} {pos}/{len} images, {per_sec}, {eta} left");
-    ProgressBar::new(images)
-        .with_style(style.expect("the template is well-formed"))
-        .with_message(epoch.to_string())
 }
 
 fn add(times: &mut StageTimes, decoded: &mut DecodedBy, stats: &EpochStats) {
@@ -335,43 +327,48 @@ fn stages(times: &StageTimes, seconds: f64, threads: usize) -> Stages {
     }
 }
 
-fn print_epoch(epoch: &EpochReport) {
-    println!(
-        "epoch {}: {} images in {:.2} s: {:.0} images/s, {:.3} CPU s per 1000 images, waited {:.2} s, {:.1} MB read{}",
+fn epoch_line(epoch: &EpochReport) -> String {
+    let mut line = format!(
+        "epoch {}: {} images in {:.2} s: {:.0} images/s, {:.3} CPU s per 1000 images, waited {:.2} s, {} read",
         epoch.epoch,
         epoch.images,
         epoch.seconds,
         epoch.images_per_s,
         1000.0 * epoch.cpu_seconds / epoch.images.max(1) as f64,
         epoch.wait_seconds,
-        epoch.source_bytes as f64 / 1e6,
-        match epoch.errors {
-            0 => String::new(),
-            n => format!(", {n} samples failed"),
-        }
+        output::bytes(epoch.source_bytes),
     );
-    if let Some(sha256) = &epoch.sha256 {
-        println!("         sha256 {sha256}");
+    if epoch.errors > 0 {
+        line += &format!(", {} samples failed", epoch.errors);
     }
+    if let Some(sha256) = &epoch.sha256 {
+        line += &format!("\n         sha256 {sha256}");
+    }
+    line
 }
 
-fn print_summary(report: &Report) {
+fn summary(report: &Report) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    println!("\nstage     threads  busy   waiting  blocked");
     let Stages { limit, read, decode, augment, consumer } = &report.stages;
+    let mut lines = vec![String::new(), "stage     threads  busy   waiting  blocked".into()];
     for (name, stage) in [("read", read), ("decode", decode), ("augment", augment), ("consumer", consumer)] {
-        println!(
-            "{name:<9} {:>7}  {:<6} {:<8} {:<8}{}",
-            stage.threads,
-            percent(stage.busy),
-            percent(stage.waiting),
-            percent(stage.blocked),
-            if name == *limit { " <- limits" } else { "" }
-        );
+        let (busy, waiting, blocked) = (percent(stage.busy), percent(stage.waiting), percent(stage.blocked));
+        let mark = if name == *limit { " <- limits" } else { "" };
+        lines.push(format!("{name:<9} {:>7}  {busy:<6} {waiting:<8} {blocked:<8}{mark}", stage.threads));
     }
     let DecodedBy { region, zune, png } = report.decoded_by;
-    println!("\nread by    {}", report.io);
-    println!("decoded by region decoder {region}, zune-jpeg {zune}, png {png} ({}, {})", report.decode, report.simd);
-    println!("first batch after {:.2} s (index {:.2} s)", report.first_batch_seconds, report.index_seconds);
-    println!("peak memory {:.0} MB", report.peak_rss_bytes as f64 / 1e6);
+    lines.extend([
+        String::new(),
+        format!("read by      {}", report.io),
+        format!(
+            "decoded by   region decoder {region}, zune-jpeg {zune}, png {png} ({}, {})",
+            report.decode, report.simd
+        ),
+        format!(
+            "first batch  after {:.2} s (index {:.2} s)",
+            report.first_batch_seconds, report.index_seconds
+        ),
+        format!("peak memory  {}", output::bytes(report.peak_rss_bytes)),
+    ]);
+    lines.join("\n")
 }

@@ -1,7 +1,9 @@
 //! The command line: what the user can ask for, one file per command.
 
+mod bench;
 mod output;
 mod synth;
+mod usage;
 
 use crate::Error;
 use clap::{Parser, Subcommand};
@@ -19,6 +21,8 @@ struct Cli {
 enum Command {
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::Args),
+    /// Run epochs of a dataset as fast as they go and show what limits them
+    Bench(bench::Args),
 }
 
 /// Runs the command line `args` (program name first) and returns the exit code: 0, 1 when the work failed, 2 for
@@ -34,6 +38,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     };
     let outcome = match cli.command {
         Command::Synth(args) => synth::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(()) => 0,
