@@ -1,0 +1,321 @@
+//! The members of a tar archive, read header by header: data is stepped over, never read.
+//!
+//! An own reader rather than a general one because an index must tell a truncated shard from a complete one (seeking
+//! past the end succeeds in silence), must not let a header make it allocate, and has to name the byte where an
+//! archive goes wrong. Formats: POSIX.1-1988 ustar, POSIX.1-2001 pax, GNU (`L` long names, base-256 numbers, `S`
+//! sparse files), as described in GNU tar's manual, "Basic Tar Format".
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+const BLOCK: usize = 512;
+/// One read covers the small members (labels) and headers between two images.
+const WINDOW: usize = 4096;
+/// Longest name an archive may give a member, in bytes; Linux refuses paths longer than 4096.
+const MAX_NAME: u64 = 1 << 16;
+/// Longest pax header, in bytes: extended attributes may be large, but not this large.
+const MAX_PAX: u64 = 1 << 20;
+
+/// Bytes that can be read at any place.
+pub trait ReadAt {
+    /// Number of bytes.
+    fn size(&self) -> u64;
+    /// Fills `buffer` from `offset`; returns how many bytes there were.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+impl ReadAt for [u8] {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|at| self.get(at..)).unwrap_or_default();
+        let n = rest.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+}
+
+/// A file whose size was taken when it was opened.
+pub struct SizedFile {
+    /// The file.
+    pub file: File,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+impl ReadAt for SizedFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Why an archive cannot be read, and where.
+#[derive(Debug)]
+pub struct Malformed {
+    /// The byte of the archive where it was noticed.
+    pub offset: u64,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// One member of an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its full name.
+    pub name: Vec<u8>,
+    /// Where its data begins.
+    pub offset: u64,
+    /// Bytes of data.
+    pub size: u64,
+    /// Whether it is a plain file whose data lies in one piece: no directory, link, device or sparse file.
+    pub plain: bool,
+}
+
+/// Walks the members of an archive in order.
+pub struct Members<'a, S: ReadAt + ?Sized> {
+    source: &'a S,
+    at: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
+    /// Starts at the archive's first byte.
+    pub fn new(source: &'a S) -> Self {
+        Self { source, at: 0, window: Vec::new(), window_at: 0 }
+    }
+
+    /// The next member, or `None` after the end-of-archive mark.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the archive is no archive, ends too early or cannot be read.
+    pub fn next_member(&mut self) -> Result<Option<Member>, Malformed> {
+        let mut long_name = None;
+        let mut pax = Pax::default();
+        loop {
+            let start = self.at;
+            let fail = |message: &str| Malformed { offset: start, message: message.to_owned() };
+            if start >= self.source.size() {
+                return Err(fail("the shard ends without an end-of-archive mark: it is truncated"));
+            }
+            let header = self.header(start)?;
+            let Some(header) = header else { return Ok(None) };
+            let data = start + BLOCK as u64;
+            match header.kind {
+                b'L' | b'K' => {
+                    if header.size > MAX_NAME {
+                        return Err(fail("a long-name member of more than 64 KiB"));
+                    }
+                    let mut name = self.read(data, header.size)?;
+                    name.truncate(name.iter().position(|&b| b == 0).unwrap_or(name.len()));
+                    if header.kind == b'L' {
+                        long_name = Some(name);
+                    }
+                    self.at = self.after(start, data, header.size)?;
+                }
+                b'x' | b'X' => {
+                    if header.size > MAX_PAX {
+                        return Err(fail("a pax header of more than 1 MiB"));
+                    }
+                    let records = self.read(data, header.size)?;
+                    pax.parse(&records).ok_or_else(|| fail("a malformed pax header"))?;
+                    self.at = self.after(start, data, header.size)?;
+                }
+                // Defaults for all later members: comments in practice, never their names or sizes.
+                b'g' => self.at = self.after(start, data, header.size)?,
+                kind => {
+                    let size = pax.size.unwrap_or(header.size);
+                    let name = pax.path.or(long_name).unwrap_or(header.name);
+                    let directory = kind == 0 && name.ends_with(b"/");
+                    // Links, devices, directories and pipes have no data, whatever their size field says.
+                    let size = if directory || (b'1'..=b'6').contains(&kind) { 0 } else { size };
+                    let data = if kind == b'S' { self.after_sparse_map(start)? } else { data };
+                    self.at = self.after(start, data, size)?;
+                    let plain = matches!(kind, 0 | b'0' | b'7') && !directory && !pax.sparse;
+                    return Ok(Some(Member { name, offset: data, size, plain }));
+                }
+            }
+        }
+    }
+
+    /// `size` bytes at `offset`, all of them.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the archive has fewer bytes or cannot be read. Bound `size` before: it is allocated.
+    pub fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
+        let end = offset.checked_add(size).filter(|&end| end <= self.source.size());
+        let Some(end) = end else { return Err(self.truncated(offset, size)) };
+        if offset < self.window_at || end > self.window_at + self.window.len() as u64 {
+            if size > WINDOW as u64 {
+                let mut buffer = vec![0; size as usize];
+                let got = self.fill(&mut buffer, offset)?;
+                return if got as u64 == size { Ok(buffer) } else { Err(self.truncated(offset, size)) };
+            }
+            let mut window = std::mem::take(&mut self.window);
+            window.resize(WINDOW, 0);
+            let got = self.fill(&mut window, offset)?;
+            window.truncate(got);
+            (self.window, self.window_at) = (window, offset);
+        }
+        let from = (offset - self.window_at) as usize;
+        // Shorter than asked for only when the file shrank while it was read.
+        let bytes = self.window.get(from..from + size as usize).map(<[u8]>::to_vec);
+        bytes.ok_or_else(|| self.truncated(offset, size))
+    }
+
+    fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
+        self.source
+            .read_at(buffer, offset)
+            .map_err(|error| Malformed { offset, message: format!("reading failed: {error}") })
+    }
+
+    fn truncated(&self, offset: u64, size: u64) -> Malformed {
+        let message = format!(
+            "{size} bytes should follow, but the shard ends at byte {}: it is truncated",
+            self.source.size()
+        );
+        Malformed { offset, message }
+    }
+
+    /// Where the header after `size` bytes of data at `data` stands.
+    fn after(&self, start: u64, data: u64, size: u64) -> Result<u64, Malformed> {
+        match data.checked_add(size) {
+            Some(end) if end <= self.source.size() => Ok(end.next_multiple_of(BLOCK as u64)),
+            _ => Err(Malformed { offset: start, ..self.truncated(data, size) }),
+        }
+    }
+
+    /// Where the data of an old GNU sparse file begins: its map may go on in blocks after the header.
+    fn after_sparse_map(&mut self, start: u64) -> Result<u64, Malformed> {
+        let mut at = start + BLOCK as u64;
+        let mut more = self.read(start, BLOCK as u64)?[482] != 0;
+        while more {
+            more = self.read(at, BLOCK as u64)?[504] != 0;
+            at += BLOCK as u64;
+        }
+        Ok(at)
+    }
+
+    /// The header at `start`; `None` for the zeros that end the archive.
+    fn header(&mut self, start: u64) -> Result<Option<Header>, Malformed> {
+        let block = self.read(start, BLOCK as u64)?;
+        if block.iter().all(|&b| b == 0) {
+            return Ok(None);
+        }
+        let fail = |message: String| Malformed { offset: start, message };
+        let stated = number(&block[148..156]).ok_or_else(|| fail(no_header(start)))?;
+        let others = || block[..148].iter().chain(&block[156..]);
+        let unsigned = 8 * u64::from(b' ') + others().map(|&b| u64::from(b)).sum::<u64>();
+        // Some old programs added the bytes as signed.
+        let signed = 8 * i64::from(b' ') + others().map(|&b| i64::from(b as i8)).sum::<i64>();
+        if stated != unsigned && i64::try_from(stated) != Ok(signed) {
+            return Err(fail(no_header(start)));
+        }
+        let size = number(&block[124..136]).ok_or_else(|| fail("a size that is no number".to_owned()))?;
+        let mut name = text(&block[..100]).to_vec();
+        // GNU's magic is "ustar  " and keeps other things where POSIX has the prefix.
+        if &block[257..263] == b"ustar\0" && block[345] != 0 {
+            name = [text(&block[345..500]), b"/", &name].concat();
+        }
+        Ok(Some(Header { name, size, kind: block[156] }))
+    }
+}
+
+struct Header {
+    name: Vec<u8>,
+    size: u64,
+    kind: u8,
+}
+
+fn no_header(start: u64) -> String {
+    match start {
+        0 => "not a tar archive: it does not begin with a tar header".to_owned(),
+        _ => "no tar header where the next member should begin: the shard is damaged".to_owned(),
+    }
+}
+
+#[derive(Default)]
+struct Pax {
+    path: Option<Vec<u8>>,
+    size: Option<u64>,
+    sparse: bool,
+}
+
+impl Pax {
+    /// Records of `"LENGTH KEY=VALUE\n"`, LENGTH counting the whole record: a value may hold any byte.
+    fn parse(&mut self, mut records: &[u8]) -> Option<()> {
+        while !records.is_empty() {
+            let space = records.iter().position(|&b| b == b' ')?;
+            let length: usize = std::str::from_utf8(&records[..space]).ok()?.parse().ok()?;
+            let record = records.get(space + 1..length)?.strip_suffix(b"\n")?;
+            let equals = record.iter().position(|&b| b == b'=')?;
+            let (key, value) = (&record[..equals], &record[equals + 1..]);
+            match key {
+                b"path" => self.path = Some(value.to_vec()),
+                b"size" => self.size = Some(std::str::from_utf8(value).ok()?.parse().ok()?),
+                _ => self.sparse |= key.starts_with(b"GNU.sparse."),
+            }
+            records = &records[length..];
+        }
+        Some(())
+    }
+}
+
+/// Up to the first NUL.
+fn text(field: &[u8]) -> &[u8] {
+    &field[..field.iter().position(|&b| b == 0).unwrap_or(field.len())]
+}
+
+/// A numeric field: octal digits, or GNU's base 256, whose first bit is set. `None` when it is neither, or negative.
+fn number(field: &[u8]) -> Option<u64> {
+    if field[0] & 0x80 != 0 {
+        let first = u64::from(field[0] & 0x7f);
+        return field[1..].iter().try_fold(first, |value, &byte| {
+            if value >> 56 == 0 { Some(value << 8 | u64::from(byte)) } else { None }
+        });
+    }
+    let digits = text(field).trim_ascii();
+    digits.iter().try_fold(0u64, |value, &digit| match digit {
+        b'0'..=b'7' => Some(value.checked_mul(8)? + u64::from(digit - b'0')),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_octal_or_base_256() {
+        assert_eq!(number(b"00000000017\0"), Some(15));
+        assert_eq!(number(b"   17 \0"), Some(15));
+        assert_eq!(number(b"\0\0\0\0\0\0\0\0\0\0\0\0"), Some(0));
+        assert_eq!(number(b"\x80\0\0\0\0\0\0\x02\0\0\0\0"), Some(2 << 32));
+        assert_eq!(number(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), None, "negative");
+        assert_eq!(number(b"\x80\0\0\x01\0\0\0\0\0\0\0\0"), None, "more than 64 bits");
+        assert_eq!(number(b"19"), None);
+    }
+
+    #[test]
+    fn pax_values_may_hold_newlines() {
+        let mut pax = Pax::default();
+        assert_eq!(pax.parse(b"13 path=a\nb=\n17 size=99999999\n"), None, "a wrong length");
+        let mut pax = Pax::default();
+        assert_eq!(pax.parse(b"13 path=a\nb=\n11 size=17\n"), Some(()));
+        assert_eq!((pax.path.as_deref(), pax.size), (Some(&b"a\nb="[..]), Some(17)));
+    }
+}

@@ -1,0 +1,338 @@
+//! Class directories of loose images, in torchvision's order: `sorted(os.walk(class, followlinks=True))`, then sorted
+//! names, both by code points (which for UTF-8 is the order of bytes).
+//!
+//! Where torchvision would fail later or never end, this differs and says so in the notes: broken links and pipes named
+//! like images are left out, links to a directory above are not followed, and a class without images keeps its number
+//! instead of being an error (torchvision's `allow_empty=True`).
+
+use super::build::{Builder, Group, Loose, Rows};
+use super::open::{Progress, collect};
+use super::{Notes, Stamp};
+use crate::error::{Error, Result};
+use rustix::fs::{AtFlags, FileType, RawDir};
+use rustix::io::Errno;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The files of a directory are measured in portions of this many, so that one huge directory keeps all threads busy.
+const PORTION: usize = 1024;
+/// The size of what is not a regular file.
+const NO_FILE: u32 = u32::MAX;
+
+/// Images torchvision would take and no decoder here knows.
+const OTHER_IMAGES: [&str; 6] = [".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
+
+/// Indexes the directories `classes` (sorted names) below `root`.
+pub(super) fn index(
+    root: &Path,
+    classes: &[Vec<u8>],
+    builder: &mut Builder,
+    threads: usize,
+    progress: &Progress,
+) -> Result<Notes> {
+    let mut notes = Notes::default();
+    let mut filled = vec![false; classes.len()];
+    let walk = Walk { root, queue: Queue::new() };
+    for (class, name) in classes.iter().enumerate().rev() {
+        walk.queue.push(Job::List(Place { class: class as u32, path: name.clone(), above: None }));
+    }
+    collect(
+        threads,
+        |send| {
+            while let Some(job) = walk.queue.take() {
+                let running = Running(&walk.queue);
+                let go_on = walk.run(job).transpose().is_none_or(send);
+                drop(running);
+                if !go_on {
+                    walk.queue.stop();
+                }
+            }
+        },
+        |(group, more): (Group, Notes)| {
+            if let Rows::Files { class, files, .. } = &group.rows {
+                filled[*class as usize] |= !files.is_empty();
+                progress.step(files.len() as u64);
+            }
+            notes.absorb(more);
+            builder.add(&group)
+        },
+    )?;
+    let empty = classes.iter().zip(filled).filter(|(_, filled)| !filled);
+    notes.empty_classes = empty.map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
+    Ok(notes)
+}
+
+/// A directory to list.
+struct Place {
+    class: u32,
+    /// Below the root.
+    path: Vec<u8>,
+    above: Option<Arc<Above>>,
+}
+
+/// The directories above one, by device and inode: a link to one of them would be a loop.
+struct Above {
+    identity: (u64, u64),
+    next: Option<Arc<Above>>,
+}
+
+/// A listed directory whose files are being measured.
+struct Listing {
+    class: u32,
+    path: Vec<u8>,
+    stamp: Stamp,
+    directory: File,
+    notes: Notes,
+    /// Names, each followed by NUL: what the system wants to be asked with.
+    names: Vec<u8>,
+    files: Vec<Measured>,
+}
+
+struct Measured {
+    name: u32,
+    name_length: u32,
+    size: AtomicU32,
+}
+
+enum Job {
+    List(Place),
+    /// A portion of a listing; who finishes the last one hands the listing over.
+    Measure(Arc<Listing>, std::ops::Range<usize>),
+}
+
+struct Walk<'a> {
+    root: &'a Path,
+    queue: Queue,
+}
+
+impl Walk<'_> {
+    fn run(&self, job: Job) -> Result<Option<(Group, Notes)>> {
+        match job {
+            Job::List(place) => {
+                let listing = self.list(place)?;
+                let count = listing.files.len();
+                if count <= 2 * PORTION {
+                    self.measure(&listing, 0..count)?;
+                    return Ok(Some(listing.finish()));
+                }
+                let listing = Arc::new(listing);
+                for start in (0..count).step_by(PORTION) {
+                    self.queue.push(Job::Measure(listing.clone(), start..count.min(start + PORTION)));
+                }
+                // Also this one's share may be the last to go.
+                Ok(Arc::into_inner(listing).map(Listing::finish))
+            }
+            Job::Measure(listing, portion) => {
+                self.measure(&listing, portion)?;
+                Ok(Arc::into_inner(listing).map(Listing::finish))
+            }
+        }
+    }
+
+    /// Reads the names of a directory and queues the directories in it.
+    fn list(&self, place: Place) -> Result<Listing> {
+        let path = self.root.join(OsStr::from_bytes(&place.path));
+        let fail = |error: std::io::Error| Error::io("list", &path, error);
+        let directory =
+            File::options().read(true).custom_flags(libc::O_DIRECTORY).open(&path).map_err(fail)?;
+        // Before the names are read: what is added meanwhile shows as a change.
+        let metadata = directory.metadata().map_err(fail)?;
+        let identity = (metadata.dev(), metadata.ino());
+        let mut listing = Listing {
+            class: place.class,
+            path: place.path,
+            stamp: Stamp::of(&metadata),
+            directory,
+            notes: Notes::default(),
+            names: Vec::new(),
+            files: Vec::new(),
+        };
+        let above = Arc::new(Above { identity, next: place.above });
+        if std::iter::successors(above.next.as_deref(), |above| above.next.as_deref())
+            .any(|above| above.identity == identity)
+        {
+            let name = || String::from_utf8_lossy(&listing.path).into_owned();
+            listing.notes.skip("links to a directory above", name);
+            return Ok(listing);
+        }
+        let mut buffer = Vec::with_capacity(1 << 16);
+        let mut entries = RawDir::new(&listing.directory, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|error| fail(error.into()))?;
+            let name = entry.file_name();
+            let mut kind = entry.file_type();
+            if matches!(kind, FileType::Symlink | FileType::Unknown) {
+                kind = match rustix::fs::statat(&listing.directory, name, AtFlags::empty()) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                    // A link to nothing, or to itself: a file without a size.
+                    Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => FileType::Unknown,
+                    Err(error) => {
+                        let path = path.join(OsStr::from_bytes(name.to_bytes()));
+                        return Err(Error::io("look at", path, error.into()));
+                    }
+                };
+            }
+            let name = name.to_bytes();
+            match kind {
+                FileType::Directory if name == b"." || name == b".." => {}
+                FileType::Directory => {
+                    let path = [&listing.path, &b"/"[..], name].concat();
+                    self.queue.push(Job::List(Place {
+                        class: listing.class,
+                        path,
+                        above: Some(above.clone()),
+                    }));
+                }
+                _ if is_image(name) => {
+                    let at = u32::try_from(listing.names.len()).map_err(|_| {
+                        Error::dataset(&path, "holds more than 4 GiB of file names: split the directory")
+                    })?;
+                    listing.names.extend(name);
+                    listing.names.push(0);
+                    let size = AtomicU32::new(NO_FILE);
+                    listing.files.push(Measured { name: at, name_length: name.len() as u32, size });
+                }
+                _ => {
+                    let reason = match OTHER_IMAGES.iter().find(|&&ending| has_ending(name, ending)) {
+                        Some(ending) => format!("{ending} images (only .jpg, .jpeg and .png are read)"),
+                        None => "files that are no images".to_owned(),
+                    };
+                    let whole = || display(&listing.path, name);
+                    listing.notes.skip(reason, whole);
+                }
+            }
+        }
+        Ok(listing)
+    }
+
+    /// Looks up the sizes of a portion of the files.
+    fn measure(&self, listing: &Listing, portion: std::ops::Range<usize>) -> Result<()> {
+        for file in &listing.files[portion] {
+            let name = listing.name(file);
+            let path = || self.root.join(OsStr::from_bytes(&listing.path)).join(OsStr::from_bytes(name));
+            let with_nul = CString::new(name).map_err(|_| Error::dataset(path(), "has a NUL in its name"))?;
+            let stat = match rustix::fs::statat(&listing.directory, &with_nul, AtFlags::empty()) {
+                Ok(stat) => stat,
+                Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => continue,
+                Err(error) => return Err(Error::io("look at", path(), error.into())),
+            };
+            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+                continue;
+            }
+            let size = u32::try_from(stat.st_size).ok().filter(|&size| size != NO_FILE);
+            let message = || format!("has {} bytes: images of 4 GiB or more cannot be loaded", stat.st_size);
+            file.size.store(size.ok_or_else(|| Error::dataset(path(), message()))?, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl Listing {
+    fn name(&self, file: &Measured) -> &[u8] {
+        let start = file.name as usize;
+        &self.names[start..start + file.name_length as usize]
+    }
+
+    /// Sorts the files and leaves out what is none.
+    fn finish(mut self) -> (Group, Notes) {
+        let mut files = std::mem::take(&mut self.files);
+        files.retain(|file| {
+            let is_file = file.size.load(Ordering::Relaxed) != NO_FILE;
+            if !is_file {
+                let name = display(&self.path, self.name(file));
+                self.notes.skip("broken links and special files", || name);
+            }
+            is_file
+        });
+        files.sort_unstable_by(|a, b| self.name(a).cmp(self.name(b)));
+        let files = files
+            .into_iter()
+            .map(|file| Loose {
+                name: file.name,
+                name_length: file.name_length,
+                length: file.size.into_inner(),
+            })
+            .collect();
+        let rows = Rows::Files { class: self.class, names: self.names, files };
+        (Group { path: self.path, stamp: self.stamp, rows }, self.notes)
+    }
+}
+
+fn display(directory: &[u8], name: &[u8]) -> String {
+    format!("{}/{}", String::from_utf8_lossy(directory), String::from_utf8_lossy(name))
+}
+
+fn is_image(name: &[u8]) -> bool {
+    [".jpg", ".jpeg", ".png"].iter().any(|ending| has_ending(name, ending))
+}
+
+fn has_ending(name: &[u8], ending: &str) -> bool {
+    name.len() >= ending.len() && name[name.len() - ending.len()..].eq_ignore_ascii_case(ending.as_bytes())
+}
+
+/// Jobs that make jobs: a stack, so that what was begun is finished first. Empty for good when no job runs any more.
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    jobs: Vec<Job>,
+    running: usize,
+    stopped: bool,
+}
+
+impl Queue {
+    fn new() -> Self {
+        let state = State { jobs: Vec::new(), running: 0, stopped: false };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// A panic elsewhere leaves the state whole: it is only changed in single steps.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, job: Job) {
+        self.state().jobs.push(job);
+        self.changed.notify_one();
+    }
+
+    /// The next job, to be kept [`Running`]; `None` when all are done or it was stopped.
+    fn take(&self) -> Option<Job> {
+        let mut state = self.state();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            if let Some(job) = state.jobs.pop() {
+                state.running += 1;
+                return Some(job);
+            }
+            if state.running == 0 {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn stop(&self) {
+        self.state().stopped = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A job that runs. Ends also when it panics, so that the others do not wait for its jobs for ever.
+struct Running<'a>(&'a Queue);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state().running -= 1;
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,319 @@
+//! Finds, loads or builds the index of a dataset.
+
+use super::build::{self, Builder, Whole};
+use super::format::{Map, Section};
+use super::{DatasetIndex, IndexOptions, Layout, Notes, Origin, Stamp, folder, shards};
+use crate::error::{Error, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::fs::FlockOperation;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub(super) fn open(root: &Path, options: &IndexOptions) -> Result<DatasetIndex> {
+    let start = Instant::now();
+    let canonical = root.canonicalize().map_err(|error| Error::io("open dataset", root, error))?;
+    let stamp = Stamp::of(&canonical.metadata().map_err(|error| Error::io("open dataset", root, error))?);
+    let directory = index_directory(options)?;
+    refuse_inside(&directory, &canonical)?;
+    let file = directory.join(file_name(&canonical));
+
+    let load = || -> Result<DatasetIndex> {
+        let index = DatasetIndex::from_map(root, Map::load(&file)?)?;
+        if index.map.section(Section::Root) != canonical.as_os_str().as_bytes() {
+            return Err(Error::dataset(&file, "is the index of another dataset"));
+        }
+        Ok(index)
+    };
+    let usable = |because: &mut String| -> Option<DatasetIndex> {
+        match load() {
+            Ok(index) => return Some(index),
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            // An index can always be made again; what was wrong with this one is in the summary.
+            Err(error) => *because = error.to_string(),
+        }
+        None
+    };
+
+    let mut because = "there was no index yet".to_owned();
+    let mut index = None;
+    if options.rebuild {
+        "a rebuild was asked for".clone_into(&mut because);
+    } else {
+        index = usable(&mut because);
+    }
+    if index.is_none() {
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| Error::io("create index directory", &directory, error))?;
+        let _lock = lock(&file)?;
+        // Another process may have built it while this one waited.
+        if !options.rebuild {
+            index = usable(&mut because);
+        }
+        if index.is_none() {
+            build_index(root, &canonical, stamp, &file, options)?;
+            let mut built = load()?;
+            built.origin = Origin::Built(because);
+            index = Some(built);
+        }
+    }
+    let Some(mut index) = index else {
+        return Err(Error::Internal("no index after building one".to_owned()));
+    };
+    check_root(&index, root, stamp)?;
+    index.seconds = start.elapsed().as_secs_f64();
+    Ok(index)
+}
+
+/// Entries added to the root or removed are seen by its time: the one thing looked at in every start.
+fn check_root(index: &DatasetIndex, root: &Path, now: Stamp) -> Result<()> {
+    let header = index.map.header();
+    if (header.root_size, header.root_mtime) == (now.size, now.mtime) {
+        return Ok(());
+    }
+    let message = "entries of it were added, removed or replaced since it was indexed".to_owned();
+    Err(Error::DatasetChanged { path: root.to_path_buf(), message })
+}
+
+fn index_directory(options: &IndexOptions) -> Result<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let directory = options
+        .directory
+        .clone()
+        .or_else(|| variable("FORELOAD_INDEX_DIR"))
+        .or_else(|| variable("XDG_CACHE_HOME").map(|cache| cache.join("foreload/index")))
+        .or_else(|| variable("HOME").map(|home| home.join(".cache/foreload/index")))
+        .ok_or_else(|| {
+            Error::config(
+                "index_dir",
+                "is not set and neither is HOME: set FORELOAD_INDEX_DIR to a directory",
+            )
+        })?;
+    std::path::absolute(&directory).map_err(|error| Error::io("resolve", directory, error))
+}
+
+/// Sources are read-only: not even an index is written into one.
+fn refuse_inside(directory: &Path, dataset: &Path) -> Result<()> {
+    let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
+    if existing.is_some_and(|path| path.starts_with(dataset)) {
+        let message = format!(
+            "is {}, inside the dataset {}, which Foreload never writes to: choose another or set FORELOAD_INDEX_DIR",
+            directory.display(),
+            dataset.display()
+        );
+        return Err(Error::config("index_dir", message));
+    }
+    Ok(())
+}
+
+/// One name a dataset path: moving or copying a dataset means a new index, with the same fingerprint.
+fn file_name(canonical: &Path) -> String {
+    let digest = Sha256::digest(canonical.as_os_str().as_bytes());
+    digest[..16].iter().map(|byte| format!("{byte:02x}")).chain([".index".to_owned()]).collect()
+}
+
+/// Waits until no other process builds this index. The kernel releases the lock of a process that dies.
+fn lock(index: &Path) -> Result<File> {
+    let path = index.with_extension("lock");
+    let file = File::options().write(true).create(true).truncate(false).open(&path);
+    let file = file.map_err(|error| Error::io("create", &path, error))?;
+    match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+        Ok(()) => build::remove_leftovers(index),
+        // A file system without locks: two processes may then build the same index, each to its own file.
+        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {}
+        Err(error) => return Err(Error::io("lock", &path, error.into())),
+    }
+    Ok(file)
+}
+
+/// What is in the root of a dataset.
+#[derive(Default)]
+struct Root {
+    directories: Vec<Vec<u8>>,
+    shards: Vec<Vec<u8>>,
+    compressed: Vec<PathBuf>,
+    notes: Notes,
+}
+
+fn look(root: &Path) -> Result<Root> {
+    let fail = |error| Error::io("list dataset", root, error);
+    let mut found = Root::default();
+    for entry in std::fs::read_dir(root).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name();
+        let mut kind = entry.file_type().map_err(fail)?;
+        if kind.is_symlink() {
+            match std::fs::metadata(entry.path()) {
+                Ok(metadata) => kind = metadata.file_type(),
+                Err(_) => {
+                    found
+                        .notes
+                        .skip("broken links and special files", || name.to_string_lossy().into_owned());
+                    continue;
+                }
+            }
+        }
+        if kind.is_dir() {
+            found.directories.push(name.into_encoded_bytes());
+        } else if name.as_bytes().ends_with(b".tar") {
+            found.shards.push(name.into_encoded_bytes());
+        } else if shards::is_compressed_name(&name) {
+            found.compressed.push(entry.path());
+        } else {
+            found.notes.skip("files in the root", || name.to_string_lossy().into_owned());
+        }
+    }
+    found.directories.sort_unstable();
+    found.shards.sort_unstable();
+    Ok(found)
+}
+
+fn build_index(
+    root: &Path,
+    canonical: &Path,
+    stamp: Stamp,
+    file: &Path,
+    options: &IndexOptions,
+) -> Result<()> {
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
+        threads => threads,
+    };
+    let progress = Progress::new(options.progress);
+    let single = !canonical.is_dir();
+    let mut found = if single {
+        let name = canonical.file_name().unwrap_or_default();
+        if !name.as_bytes().ends_with(b".tar") && !shards::is_compressed_name(name) {
+            let message = "is neither a directory nor a .tar shard; name a directory of class directories, a directory \
+                           of .tar shards, or one shard";
+            return Err(Error::dataset(root, message));
+        }
+        Root { shards: vec![Vec::new()], ..Root::default() }
+    } else {
+        look(root)?
+    };
+    let mut whole =
+        Whole { root: canonical.to_path_buf(), root_stamp: stamp, notes: found.notes, ..Whole::default() };
+    let builder = if found.directories.is_empty() && !found.shards.is_empty() {
+        if let Some(path) = found.compressed.into_iter().min() {
+            let message =
+                "is a compressed tar beside plain ones: samples can only be read from plain tar; unpack it";
+            return Err(Error::dataset(path, message));
+        }
+        let mut builder = Builder::new(file, Layout::Tar)?;
+        let more = shards::index(root, &found.shards, &mut builder, threads, &progress)?;
+        whole.notes.absorb(more);
+        if builder.samples() == 0 {
+            return Err(Error::dataset(
+                root,
+                no_samples(&whole.notes, "the shards hold no .jpg, .jpeg or .png image"),
+            ));
+        }
+        builder
+    } else if !found.directories.is_empty() {
+        let mut builder = Builder::new(file, Layout::Folder)?;
+        for name in found.shards.drain(..) {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            whole.notes.skip("shards beside class directories", || name);
+        }
+        progress.expect(0, "images");
+        let more = folder::index(root, &found.directories, &mut builder, threads, &progress)?;
+        whole.notes.absorb(more);
+        if builder.samples() == 0 {
+            let what = "its directories hold no .jpg, .jpeg or .png image";
+            return Err(Error::dataset(root, no_samples(&whole.notes, what)));
+        }
+        whole.classes = found.directories;
+        builder
+    } else if let Some(path) = found.compressed.into_iter().min() {
+        let message = "is a compressed tar: samples can only be read from plain tar; unpack it";
+        return Err(Error::dataset(path, message));
+    } else {
+        let what = "holds neither class directories (root/class/image.jpg) nor .tar shards";
+        return Err(Error::dataset(root, no_samples(&whole.notes, what)));
+    };
+    builder.finish(&whole)
+}
+
+fn no_samples(notes: &Notes, what: &str) -> String {
+    let found: Vec<String> = notes
+        .skipped
+        .iter()
+        .map(|(reason, skipped)| format!("{} {reason}, e.g. {}", skipped.count, skipped.example))
+        .collect();
+    if found.is_empty() { what.to_owned() } else { format!("{what}; found: {}", found.join("; ")) }
+}
+
+/// Runs `work` on `threads` threads; what they send goes, one at a time, to `take` on this one. The first error ends it.
+///
+/// `work` gets a function to send with, which says whether to go on.
+pub(super) fn collect<T: Send>(
+    threads: usize,
+    work: impl Fn(&dyn Fn(Result<T>) -> bool) + Sync,
+    mut take: impl FnMut(T) -> Result<()>,
+) -> Result<()> {
+    std::thread::scope(|scope| {
+        let (sender, receiver) = crossbeam_channel::bounded(threads);
+        for i in 0..threads {
+            let (work, sender) = (&work, sender.clone());
+            let thread = std::thread::Builder::new().name(format!("foreload-index-{i}"));
+            let spawned = thread.spawn_scoped(scope, move || {
+                work(&|item: Result<T>| {
+                    let go_on = item.is_ok();
+                    sender.send(item).is_ok() && go_on
+                });
+            });
+            if let Err(error) = spawned {
+                // Fewer threads do the same work; none cannot.
+                if i == 0 {
+                    return Err(Error::Unavailable(format!("no thread could be started: {error}")));
+                }
+                break;
+            }
+        }
+        drop(sender);
+        for item in receiver {
+            take(item?)?;
+        }
+        Ok(())
+    })
+}
+
+/// A progress bar on stderr: of known length, or counting up.
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    fn new(visible: bool) -> Self {
+        // Draws nothing where stderr is no terminal.
+        Self(if visible { ProgressBar::new_spinner() } else { ProgressBar::hidden() })
+    }
+
+    /// `total` of `what` are to come; 0: nobody knows how many.
+    pub(super) fn expect(&self, total: u64, what: &str) {
+        let template = if total > 0 {
+            "{spinner} indexing [{bar:40}] {human_pos}/{human_len} {msg} ({per_sec}, {eta} left)"
+        } else {
+            "{spinner} indexing {human_pos} {msg} ({per_sec})"
+        };
+        if total > 0 {
+            self.0.set_length(total);
+        }
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.0.set_style(style);
+        }
+        self.0.set_message(what.to_owned());
+        self.0.enable_steady_tick(Duration::from_millis(200));
+    }
+
+    pub(super) fn step(&self, count: u64) {
+        self.0.inc(count);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
