@@ -1,6 +1,12 @@
 //! Compressed bytes to pixels: our region decoder for baseline JPEG, well-kept decoders for the rest.
 
+mod fallback;
+mod jpeg;
+mod planes;
+mod png;
+
 use crate::error::DecodeError;
+use crate::simd::Level;
 
 /// A rectangle of image pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,26 +98,97 @@ pub struct Decoded {
 }
 
 /// Decodes one image after another; owns the tables and scratch memory. One per thread.
-pub struct Decoder {}
+///
+/// EXIF orientation is ignored, as Pillow and torchvision ignore it by default.
+#[derive(Debug)]
+pub struct Decoder {
+    max_pixels: u64,
+    level: Level,
+    jpeg: jpeg::Jpeg,
+}
 
 impl Decoder {
     /// A decoder that refuses images of more than `max_pixels` pixels.
-    pub fn new(_max_pixels: u64) -> Self {
-        todo!()
+    pub fn new(max_pixels: u64) -> Self {
+        Self::with_level(max_pixels, Level::detect())
+    }
+
+    /// As [`Decoder::new`], with the instructions of `level`, which the processor must have: for tests and benches,
+    /// which compare levels.
+    pub fn with_level(max_pixels: u64, level: Level) -> Self {
+        assert!(Level::available().any(|available| available == level), "{} is not available", level.name());
+        Self { max_pixels, level, jpeg: jpeg::Jpeg::default() }
     }
 
     /// Decodes the region that `choose` picks from the image's (width, height) into `out`.
     ///
-    /// `choose` is called once, after the header was parsed. Its region must lie inside the image.
+    /// `choose` is called once, after the header was parsed. Its region must lie inside the image. The result depends
+    /// on `bytes` and the region alone. A file must be whole, up to its end marker, whatever the region; damage inside
+    /// its entropy-coded data is noticed where the region, or what must be read before it, is damaged.
     ///
     /// # Errors
     /// [`DecodeError`]; `out` then holds no meaningful pixels.
+    ///
+    /// # Panics
+    /// If the region is empty or leaves the image.
     pub fn decode(
         &mut self,
-        _bytes: &[u8],
-        _choose: impl FnOnce(u32, u32) -> Region,
-        _out: &mut Planes,
+        bytes: &[u8],
+        choose: impl FnOnce(u32, u32) -> Region,
+        out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
-        todo!()
+        let limit = self.max_pixels;
+        let choose = |width: u32, height: u32| {
+            if u64::from(width) * u64::from(height) > limit {
+                return Err(DecodeError::TooLarge { width, height, limit });
+            }
+            let region = choose(width, height);
+            let inside = |start: u32, length: u32, full: u32| {
+                length > 0 && start.checked_add(length).is_some_and(|end| end <= full)
+            };
+            assert!(
+                inside(region.x, region.width, width) && inside(region.y, region.height, height),
+                "{region:?} of an image of {width}×{height}"
+            );
+            Ok(region)
+        };
+        let (region, backend) = if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
+            self.jpeg.decode(bytes, self.level, choose, out)?
+        } else if bytes.starts_with(png::SIGNATURE) {
+            (png::decode(bytes, limit, choose, out)?, Backend::Png)
+        } else {
+            return Err(DecodeError::NotAnImage(beginning(bytes)));
+        };
+        Ok(Decoded { region, backend })
+    }
+}
+
+/// The first bytes in words.
+fn beginning(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "is empty".into();
+    }
+    let first = &bytes[..bytes.len().min(16)];
+    if first.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
+        format!("starts with {:?}", String::from_utf8_lossy(first))
+    } else {
+        format!("starts with bytes {first:02x?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_image_is_named_by_its_beginning() {
+        let mut decoder = Decoder::new(100);
+        let mut decode = |bytes: &[u8]| {
+            let error = decoder.decode(bytes, |_, _| unreachable!("no header"), &mut Planes::default());
+            error.unwrap_err().to_string()
+        };
+        assert_eq!(decode(b"<!DOCTYPE html>"), r#"not a JPEG or PNG image: starts with "<!DOCTYPE html>""#);
+        assert_eq!(decode(b""), "not a JPEG or PNG image: is empty");
+        assert_eq!(decode(&[0, 1]), "not a JPEG or PNG image: starts with bytes [00, 01]");
     }
 }

@@ -1,0 +1,106 @@
+//! JPEGs the region decoder does not know, by zune-jpeg: progressive, CMYK, several scans, odd sampling ratios.
+
+use zune_core::bytestream::ZCursor;
+use zune_core::colorspace::ColorSpace;
+use zune_core::options::DecoderOptions;
+use zune_jpeg::JpegDecoder;
+
+use super::{ColorModel, Planes, Region};
+use crate::error::DecodeError;
+
+/// What the file's components mean, by our own reading of its headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ink {
+    Gray,
+    YCbCr,
+    Rgb,
+    Cmyk,
+    Ycck,
+}
+
+/// Decodes the whole image of `size` (width, height) and keeps `region`.
+pub(super) fn decode(
+    bytes: &[u8],
+    size: (u32, u32),
+    ink: Ink,
+    region: Region,
+    out: &mut Planes,
+) -> Result<(), DecodeError> {
+    let corrupt = |error| DecodeError::Corrupt(format!("{error:?}"));
+    let options = DecoderOptions::default()
+        .set_strict_mode(true)
+        .set_max_width(usize::from(u16::MAX))
+        .set_max_height(usize::from(u16::MAX));
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers().map_err(corrupt)?;
+    let coded = decoder.input_colorspace().ok_or_else(|| DecodeError::Corrupt("no image".into()))?;
+    // Asked for the colours of the file it hands out the components as they are.
+    let target = match ink {
+        Ink::Gray => ColorSpace::Luma,
+        Ink::YCbCr => ColorSpace::RGB,
+        Ink::Rgb | Ink::Cmyk | Ink::Ycck => coded,
+    };
+    decoder.set_options(options.jpeg_set_out_colorspace(target));
+    let image = decoder.decode().map_err(corrupt)?;
+    let channels = match ink {
+        Ink::Gray => 1,
+        Ink::YCbCr | Ink::Rgb => 3,
+        Ink::Cmyk | Ink::Ycck => 4,
+    };
+    if image.len() != size.0 as usize * size.1 as usize * channels {
+        return Err(DecodeError::Unsupported(format!("JPEG with components coded as {coded:?}")));
+    }
+    match ink {
+        Ink::Gray => out.take(&image, size, region, ColorModel::Gray, |&[gray]| [gray]),
+        Ink::YCbCr | Ink::Rgb => out.take(&image, size, region, ColorModel::Rgb, |&rgb: &[u8; 3]| rgb),
+        Ink::Cmyk => out.take(&image, size, region, ColorModel::Rgb, |&[c, m, y, k]| paper([c, m, y], k)),
+        Ink::Ycck => out.take(&image, size, region, ColorModel::Rgb, |&[y, cb, cr, k]| {
+            paper(ycc_to_rgb(y, cb, cr).map(|ink| 255 - ink), k)
+        }),
+    }
+    Ok(())
+}
+
+/// Stored cyan, magenta, yellow and black to red, green and blue: as Pillow does, which takes them as inverted (as
+/// Adobe's programs store them) and multiplies what ink and black leave of the light.
+fn paper(stored: [u8; 3], black: u8) -> [u8; 3] {
+    let light = u32::from(black);
+    stored.map(|stored| {
+        let product = u32::from(255 - stored) * light + 128;
+        (light - ((product + (product >> 8)) >> 8).min(light)) as u8
+    })
+}
+
+/// JFIF's conversion with libjpeg's rounding: factors of 16 fractional bits.
+fn ycc_to_rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
+    let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
+    let half = 1 << 15;
+    [
+        y + ((91881 * cr + half) >> 16),
+        y + ((-22554 * cb - 46802 * cr + half) >> 16),
+        y + ((116130 * cb + half) >> 16),
+    ]
+    .map(|value| value.clamp(0, 255) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ink_on_paper_is_as_pillow_has_it() {
+        // Image.new("CMYK", (1, 1), (255 - c, 255 - m, 255 - y, 255 - k)).convert("RGB") of Pillow 12.
+        assert_eq!(paper([255, 128, 0], 255), [255, 128, 0]);
+        assert_eq!(paper([255, 128, 0], 100), [100, 50, 0]);
+        assert_eq!(paper([200, 100, 50], 0), [0, 0, 0]);
+    }
+
+    #[test]
+    fn colours_convert_as_jfif_says() {
+        for (ycc, rgb) in
+            [([0, 128, 128], [0; 3]), ([76, 85, 255], [254, 0, 0]), ([150, 44, 21], [0, 255, 1])]
+        {
+            assert_eq!(ycc_to_rgb(ycc[0], ycc[1], ycc[2]), rgb);
+        }
+    }
+}

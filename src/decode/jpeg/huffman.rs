@@ -1,0 +1,437 @@
+//! Huffman codes as lookup tables: one that decodes a symbol and its value bits, one that steps over several symbols.
+
+use std::sync::Arc;
+
+use crate::error::DecodeError;
+
+/// Bits of the AC lookup.
+pub(super) const AC_BITS: u32 = 10;
+/// Bits of the DC lookup.
+pub(super) const DC_BITS: u32 = 9;
+/// Bits of the lookup that steps over symbols.
+pub(super) const SKIP_BITS: u32 = 12;
+
+/// Most value bits a coefficient of an 8-bit image has (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
+pub(super) const MAX_AC_SIZE: u8 = 10;
+/// As [`MAX_AC_SIZE`], of a DC difference.
+pub(super) const MAX_DC_SIZE: u8 = 11;
+
+/// A code as a DHT segment spells it: how many codes of each length 1..=16, and the symbols in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spec {
+    counts: [u8; 16],
+    symbols: Vec<u8>,
+}
+
+impl Spec {
+    /// A code of `symbols`, of which `counts[i]` have codes of i + 1 bits; `None` unless it can be a Huffman code in
+    /// which, as JPEG demands, no code consists of ones only.
+    pub(super) fn new(counts: [u8; 16], symbols: &[u8]) -> Option<Self> {
+        let total: usize = counts.iter().map(|&count| usize::from(count)).sum();
+        if total != symbols.len() || total > 256 {
+            return None;
+        }
+        let mut next = 0u32;
+        for (i, &count) in counts.iter().enumerate() {
+            next = (next << 1) + u32::from(count);
+            if count > 0 && next >= 1 << (i + 1) {
+                return None;
+            }
+        }
+        Some(Self { counts, symbols: symbols.to_vec() })
+    }
+
+    /// (code, its length, symbol), in order of codes.
+    fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
+        let mut code = 0;
+        let lengths = self
+            .counts
+            .iter()
+            .enumerate()
+            .flat_map(|(i, &count)| std::iter::repeat_n(i as u32 + 1, usize::from(count)));
+        let mut previous = 0;
+        lengths.zip(&self.symbols).map(move |(length, &symbol)| {
+            code <<= length - previous;
+            previous = length;
+            let this = code;
+            code += 1;
+            (this, length, symbol)
+        })
+    }
+}
+
+/// What the fast lookup says about the next symbol: an entry of 32 bits that the hot loop takes apart by shifts alone.
+///
+/// Plain entries: bits 0–5 length of code and value together, 8–13 length of the code, 16–21 the shift that brings the
+/// value down, 24–28 how far the coefficient index advances. Special entries have the sign bit set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry(pub(super) u32);
+
+impl Entry {
+    const SPECIAL: u32 = 1 << 31;
+    const END: u32 = 1 << 30;
+    const ZEROS: u32 = 1 << 29;
+    /// A code longer than the lookup, a value longer than allowed, or no code at all: ask [`Codes::find`].
+    pub(super) const OTHER: Self = Self(Self::SPECIAL);
+
+    #[inline(always)]
+    pub(super) fn is_special(self) -> bool {
+        (self.0 as i32) < 0
+    }
+
+    /// End of block.
+    #[inline(always)]
+    pub(super) fn is_end(self) -> bool {
+        self.0 & Self::END != 0
+    }
+
+    /// Sixteen zero coefficients.
+    #[inline(always)]
+    pub(super) fn is_zeros(self) -> bool {
+        self.0 & Self::ZEROS != 0
+    }
+}
+
+/// The whole code, for what the lookups leave out.
+#[derive(Debug)]
+pub(super) struct Codes {
+    /// First code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
+    limit: [u32; 16],
+    /// Index of a symbol minus its code, by length - 1.
+    offset: [i32; 16],
+    symbols: [u8; 256],
+}
+
+impl Codes {
+    fn new(spec: &Spec) -> Self {
+        let (mut limit, mut offset, mut symbols) = ([0; 16], [0; 16], [0; 256]);
+        symbols[..spec.symbols.len()].copy_from_slice(&spec.symbols);
+        let (mut code, mut index) = (0u32, 0u32);
+        for i in 0..16 {
+            offset[i] = index as i32 - code as i32;
+            code += u32::from(spec.counts[i]);
+            index += u32::from(spec.counts[i]);
+            limit[i] = code << (15 - i);
+            code <<= 1;
+        }
+        Self { limit, offset, symbols }
+    }
+
+    /// Length and symbol of the code at the top of `window`.
+    #[cold]
+    pub(super) fn find(&self, window: u64) -> Option<(u32, u8)> {
+        let top = (window >> 48) as u32;
+        let i = self.limit.iter().position(|&limit| top < limit)?;
+        let code = (top >> (15 - i)) as i32;
+        Some((i as u32 + 1, self.symbols[(code + self.offset[i]) as usize & 255]))
+    }
+}
+
+/// A code of DC differences.
+#[derive(Debug)]
+pub(super) struct DcTable {
+    /// By the next [`DC_BITS`] bits. Plain entries take at most 16 bits with their value; their shift is one less than
+    /// an AC entry's, because the size may be 0.
+    pub(super) fast: [Entry; 1 << DC_BITS],
+    pub(super) codes: Codes,
+}
+
+impl DcTable {
+    fn new(spec: &Spec) -> Self {
+        let mut fast = [Entry::OTHER; 1 << DC_BITS];
+        for (code, length, size) in spec.codes().take_while(|&(_, length, _)| length <= DC_BITS) {
+            let total = length + u32::from(size);
+            if size <= MAX_DC_SIZE && total <= 16 {
+                let entry = Entry(total | length << 8 | (63 - u32::from(size)) << 16);
+                fast[span(code, length, DC_BITS)].fill(entry);
+            }
+        }
+        Self { fast, codes: Codes::new(spec) }
+    }
+}
+
+/// A code of AC coefficients: runs of zeros and sizes of values.
+#[derive(Debug)]
+pub(super) struct AcTable {
+    /// By the next [`AC_BITS`] bits. Plain entries take at most 20 bits with their value.
+    pub(super) fast: [Entry; 1 << AC_BITS],
+    pub(super) codes: Codes,
+}
+
+impl AcTable {
+    fn new(spec: &Spec) -> Self {
+        let mut fast = [Entry::OTHER; 1 << AC_BITS];
+        for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
+            let (run, size) = (symbol >> 4, symbol & 15);
+            let entry = match (run, size) {
+                (15, 0) => Entry(Entry::SPECIAL | Entry::ZEROS | length),
+                // Like libjpeg: runs without a value, which only progressive files know, end the block too.
+                (_, 0) => Entry(Entry::SPECIAL | Entry::END | length),
+                (_, MAX_AC_SIZE..) if size > MAX_AC_SIZE => Entry::OTHER,
+                _ => Entry(
+                    (length + u32::from(size))
+                        | length << 8
+                        | (64 - u32::from(size)) << 16
+                        | (u32::from(run) + 1) << 24,
+                ),
+            };
+            fast[span(code, length, AC_BITS)].fill(entry);
+        }
+        Self { fast, codes: Codes::new(spec) }
+    }
+}
+
+/// Steps over whole AC symbols, values included, as many as have their codes in [`SKIP_BITS`] bits.
+///
+/// Entries: bits 0–5 bits to step over, bit 6 whether the last symbol ends the block, from bit 7 on how far the
+/// coefficient index advances; [`SkipTable::NONE`] where not even the first symbol is known.
+#[derive(Debug)]
+pub(super) struct SkipTable(pub(super) [u16; 1 << SKIP_BITS]);
+
+impl SkipTable {
+    /// Advances so far that it cannot be right: the block must be stepped through symbol by symbol.
+    pub(super) const NONE: u16 = 127 << 7;
+    /// The entry's last symbol ends the block.
+    pub(super) const END: u16 = 1 << 6;
+
+    fn new(spec: &Spec) -> Self {
+        let mut table = [Self::NONE; 1 << SKIP_BITS];
+        let codes: Vec<_> = spec
+            .codes()
+            .filter(|&(_, length, symbol)| length <= SKIP_BITS && symbol & 15 <= MAX_AC_SIZE)
+            .collect();
+        fill_skip(&mut table, &codes, 0, 0, 0);
+        Self(table)
+    }
+}
+
+/// Fills the entries that begin with the `used` bits `prefix`, which stand for symbols that advance by `advance`.
+fn fill_skip(table: &mut [u16], codes: &[(u32, u32, u8)], prefix: u32, used: u32, advance: u32) {
+    for &(code, length, symbol) in codes {
+        if used + length > SKIP_BITS {
+            break;
+        }
+        let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+        let (prefix, known) = (prefix << length | code, used + length);
+        let ends = size == 0 && run != 15;
+        let step = if ends { 0 } else { run + 1 };
+        if advance + step > 63 {
+            // Leave what is there: the symbols before this one.
+            continue;
+        }
+        let (bits, advance) = (known + size, advance + step);
+        let entry = (bits | advance << 7) as u16 | if ends { SkipTable::END } else { 0 };
+        table[span(prefix, known, SKIP_BITS)].fill(entry);
+        if !ends && bits < SKIP_BITS {
+            for value in 0..1 << size {
+                fill_skip(table, codes, prefix << size | value, bits, advance);
+            }
+        }
+    }
+}
+
+/// The entries of a lookup by `bits` bits that begin with this code.
+fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
+    let first = (code << (bits - length)) as usize;
+    first..first + (1 << (bits - length))
+}
+
+/// Tables made so far. Most files carry the tables of the standard's annex K, so few are ever built; files with
+/// optimised tables build theirs anew and push the oldest out.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    dc: Recent<DcTable>,
+    ac: Recent<AcTable>,
+    skip: Recent<SkipTable>,
+}
+
+impl Cache {
+    pub(super) fn dc(&mut self, spec: &Spec) -> Result<Arc<DcTable>, DecodeError> {
+        if let Some(&symbol) = spec.symbols.iter().find(|&&symbol| symbol > 15) {
+            return Err(DecodeError::Corrupt(format!(
+                "DC Huffman table has symbol {symbol}, at most 15 is legal"
+            )));
+        }
+        Ok(self.dc.get(spec, DcTable::new))
+    }
+
+    pub(super) fn ac(&mut self, spec: &Spec) -> Arc<AcTable> {
+        self.ac.get(spec, AcTable::new)
+    }
+
+    pub(super) fn skip(&mut self, spec: &Spec) -> Arc<SkipTable> {
+        self.skip.get(spec, SkipTable::new)
+    }
+}
+
+#[derive(Debug)]
+struct Recent<T>(Vec<(Spec, Arc<T>)>);
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Recent<T> {
+    const CAPACITY: usize = 8;
+
+    fn get(&mut self, spec: &Spec, build: impl FnOnce(&Spec) -> T) -> Arc<T> {
+        let at = self.0.iter().position(|(known, _)| known == spec).unwrap_or_else(|| {
+            self.0.truncate(Self::CAPACITY - 1);
+            self.0.push((spec.clone(), Arc::new(build(spec))));
+            self.0.len() - 1
+        });
+        self.0[..=at].rotate_right(1);
+        self.0[0].1.clone()
+    }
+}
+
+/// The tables of annex K.3, which files without DHT segments (frames of Motion JPEG) mean.
+pub(super) mod standard {
+    use super::Spec;
+
+    /// (DC, AC) for luma (0) and chroma (1).
+    pub(in super::super) fn tables(chroma: bool) -> (Spec, Spec) {
+        let (dc_counts, ac_counts, ac_head) = if chroma {
+            (
+                [0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0],
+                [0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 0x77],
+                CHROMA_AC,
+            )
+        } else {
+            (
+                [0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0],
+                [0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7D],
+                LUMA_AC,
+            )
+        };
+        let dc: Vec<u8> = (0..12).collect();
+        // The long codes come in order; only the short ones are listed.
+        let mut ac = ac_head.to_vec();
+        for run in 0..16u8 {
+            ac.extend((1..=10).map(|size| run << 4 | size).filter(|symbol| !ac_head.contains(symbol)));
+        }
+        let spec = |counts, symbols: &[u8]| Spec::new(counts, symbols).expect("annex K holds Huffman codes");
+        (spec(dc_counts, &dc), spec(ac_counts, &ac))
+    }
+
+    /// Symbols of codes shorter than 16 bits, from table K.5.
+    const LUMA_AC: &[u8] = &[
+        0x01, 0x02, 0x03, 0x00, 0x04, 0x11, 0x05, 0x12, 0x21, 0x31, 0x41, 0x06, 0x13, 0x51, 0x61, 0x07, 0x22,
+        0x71, 0x14, 0x32, 0x81, 0x91, 0xA1, 0x08, 0x23, 0x42, 0xB1, 0xC1, 0x15, 0x52, 0xD1, 0xF0, 0x24, 0x33,
+        0x62, 0x72, 0x82,
+    ];
+
+    /// Symbols of codes shorter than 16 bits, from table K.6.
+    const CHROMA_AC: &[u8] = &[
+        0x00, 0x01, 0x02, 0x03, 0x11, 0x04, 0x05, 0x21, 0x31, 0x06, 0x12, 0x41, 0x51, 0x07, 0x61, 0x71, 0x13,
+        0x22, 0x32, 0x81, 0x08, 0x14, 0x42, 0x91, 0xA1, 0xB1, 0xC1, 0x09, 0x23, 0x33, 0x52, 0xF0, 0x15, 0x62,
+        0x72, 0xD1, 0x0A, 0x16, 0x24, 0x34, 0xE1, 0x25, 0xF1,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn specs() -> Vec<Spec> {
+        let mut specs: Vec<Spec> = [false, true].iter().map(|&chroma| standard::tables(chroma).1).collect();
+        // Short codes for many symbols with few value bits; and one that has only long codes.
+        specs.push(
+            Spec::new([0, 2, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0x11, 0xF0, 2, 0x31])
+                .unwrap(),
+        );
+        specs.push(Spec::new([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1], &[0, 1, 0x0F]).unwrap());
+        specs
+    }
+
+    #[test]
+    fn the_codes_of_the_standard_are_those_of_its_tables() {
+        let code_of =
+            |spec: &Spec, symbol| spec.codes().find(|&(_, _, s)| s == symbol).map(|(c, l, _)| (c, l));
+        let [luma, chroma] = [false, true].map(|chroma| standard::tables(chroma).1);
+        // Table K.5 and K.6, some rows of each.
+        assert_eq!(code_of(&luma, 0x00), Some((0b1010, 4)));
+        assert_eq!(code_of(&luma, 0xF0), Some((0b11111111001, 11)));
+        assert_eq!(code_of(&luma, 0x82), Some((0b111111111000000, 15)));
+        assert_eq!(code_of(&luma, 0x09), Some((0b1111111110000010, 16)));
+        assert_eq!(code_of(&luma, 0xFA), Some((0b1111111111111110, 16)));
+        assert_eq!(code_of(&chroma, 0x00), Some((0b00, 2)));
+        assert_eq!(code_of(&chroma, 0xF0), Some((0b1111111010, 10)));
+        assert_eq!(code_of(&chroma, 0xF1), Some((0b111111111000011, 15)));
+        assert_eq!(code_of(&chroma, 0x17), Some((0b1111111110001000, 16)));
+        assert_eq!(code_of(&chroma, 0xFA), Some((0b1111111111111110, 16)));
+    }
+
+    #[test]
+    fn every_lookup_agrees_with_the_code() {
+        for spec in specs() {
+            let (ac, skip) = (AcTable::new(&spec), SkipTable::new(&spec));
+            for window in (0..1u64 << 16).map(|top| top << 48 | 0x5A5A_5A5A_5A5A) {
+                let found = ac.codes.find(window);
+                let by_hand =
+                    spec.codes().find(|&(code, length, _)| window >> (64 - length) == u64::from(code));
+                assert_eq!(found, by_hand.map(|(_, length, symbol)| (length, symbol)));
+                let entry = ac.fast[(window >> (64 - AC_BITS)) as usize];
+                if let Some((length, symbol)) =
+                    found.filter(|&(length, symbol)| length <= AC_BITS && symbol & 15 <= 10)
+                {
+                    let size = u32::from(symbol & 15);
+                    assert_eq!(entry.0 & 63, length + size);
+                    assert_eq!(entry.is_end(), size == 0 && symbol != 0xF0);
+                    assert_eq!(entry.is_zeros(), symbol == 0xF0);
+                    if !entry.is_special() {
+                        assert_eq!((entry.0 >> 8 & 63, entry.0 >> 16 & 63), (length, 64 - size));
+                        assert_eq!(entry.0 >> 24, u32::from(symbol >> 4) + 1);
+                    }
+                } else {
+                    assert_eq!(entry, Entry::OTHER);
+                }
+                // Step by step as far as codes lie in the lookup's bits.
+                let (mut bits, mut advance, mut end) = (0, 0, false);
+                while let Some((length, symbol)) = ac.codes.find(window << bits) {
+                    let step =
+                        if symbol & 15 == 0 && symbol != 0xF0 { 0 } else { u32::from(symbol >> 4) + 1 };
+                    if end || bits + length > SKIP_BITS || symbol & 15 > 10 || advance + step > 63 {
+                        break;
+                    }
+                    (bits, advance, end) =
+                        (bits + length + u32::from(symbol & 15), advance + step, step == 0);
+                }
+                let expected = if bits == 0 {
+                    SkipTable::NONE
+                } else {
+                    (bits | advance << 7) as u16 | if end { SkipTable::END } else { 0 }
+                };
+                assert_eq!(skip.0[(window >> (64 - SKIP_BITS)) as usize], expected);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_codes_are_refused() {
+        let counts = |pairs: &[(usize, u8)]| {
+            let mut counts = [0; 16];
+            pairs.iter().for_each(|&(length, count)| counts[length - 1] = count);
+            counts
+        };
+        assert!(Spec::new(counts(&[(1, 1)]), &[7]).is_some());
+        assert!(Spec::new(counts(&[(1, 2)]), &[7, 8]).is_none(), "a code of ones only");
+        assert!(Spec::new(counts(&[(1, 1), (2, 3)]), &[1, 2, 3, 4]).is_none(), "too many codes");
+        assert!(Spec::new(counts(&[(3, 2)]), &[1]).is_none(), "too few symbols");
+    }
+
+    #[test]
+    fn the_cache_returns_what_it_built_and_forgets_the_oldest() {
+        let mut cache = Cache::default();
+        let spec = |symbol| Spec::new([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[symbol]).unwrap();
+        let first = cache.ac(&spec(1));
+        assert!(Arc::ptr_eq(&first, &cache.ac(&spec(1))));
+        for symbol in 2..=9 {
+            cache.ac(&spec(symbol));
+        }
+        assert!(!Arc::ptr_eq(&first, &cache.ac(&spec(1))));
+        assert!(cache.dc(&spec(16)).is_err());
+    }
+}

@@ -1,0 +1,362 @@
+//! Coefficients of a block to samples: the accurate integer inverse DCT of libjpeg (`islow`), bit for bit.
+//!
+//! Loeffler, Ligtenberg and Moschytz, "Practical fast 1-D DCT algorithms with 11 multiplications" (ICASSP 1989), with
+//! constants of 13 fractional bits and 2 more bits kept between the passes, as in libjpeg's `jidctint.c`. The sums are
+//! exact, so any order of operations gives the same result; here each output is a dot product, which vector units like.
+
+use std::ops::{Add, Mul, Shr, Sub};
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+
+/// Quantised coefficients of a block. Only the first 64 are used; an index of 8 bits needs no bounds check.
+///
+/// Kept in the order of [`position`], and all zero between blocks.
+#[repr(C, align(64))]
+pub(super) struct Block(pub(super) [i16; 256]);
+
+impl Block {
+    pub(super) const fn new() -> Self {
+        Self([0; 256])
+    }
+}
+
+/// Where the coefficient of vertical frequency `u` and horizontal frequency `j` is kept: rows that are multiplied together
+/// (0 and 4, 2 and 6, 1 and 3, 5 and 7) lie interleaved, ready for multiply-and-add of pairs.
+const fn position(u: usize, j: usize) -> usize {
+    const PAIR: [usize; 8] = [0, 2, 1, 2, 0, 3, 1, 3];
+    const HALF: [usize; 8] = [0, 0, 0, 1, 1, 0, 1, 1];
+    PAIR[u] * 16 + 2 * j + HALF[u]
+}
+
+/// Natural index (8·row + column) of the coefficients in the order they are coded (ITU T.81, figure A.6).
+const ZIGZAG: [u8; 64] = {
+    let mut order = [0; 64];
+    let (mut row, mut column, mut k) = (0usize, 0usize, 0);
+    while k < 64 {
+        order[k] = (8 * row + column) as u8;
+        if (row + column).is_multiple_of(2) {
+            if column == 7 {
+                row += 1;
+            } else {
+                column += 1;
+                row = row.saturating_sub(1);
+            }
+        } else if row == 7 {
+            column += 1;
+        } else {
+            row += 1;
+            column = column.saturating_sub(1);
+        }
+        k += 1;
+    }
+    order
+};
+
+/// [`position`] by coding order. Beyond 63, where only corrupt data leads, an unused place.
+pub(super) static PLACES: [u8; 128] = {
+    let mut places = [64; 128];
+    let mut k = 0;
+    while k < 64 {
+        places[k] = position(ZIGZAG[k] as usize / 8, ZIGZAG[k] as usize % 8) as u8;
+        k += 1;
+    }
+    places
+};
+
+/// The quantisation table of a component, in the order of [`position`].
+#[derive(Debug, Clone)]
+#[repr(C, align(64))]
+pub(super) struct Quantisation {
+    steps: [i16; 64],
+    /// Largest coefficients that stay within [`LIMIT`] when multiplied.
+    limits: [i16; 64],
+    /// Whether a coefficient of 10 bits can leave 16 bits when multiplied: then [`Self::limits`] must be looked at.
+    coarse: bool,
+    /// Largest DC coefficient that stays within 16 bits when multiplied.
+    pub(super) dc_limit: i32,
+}
+
+impl Quantisation {
+    /// From a table in coding order.
+    pub(super) fn new(table: &[u16; 64]) -> Self {
+        let (mut steps, mut limits) = ([0; 64], [0; 64]);
+        for (k, &step) in table.iter().enumerate() {
+            let place = usize::from(PLACES[k]);
+            // A step beyond 16 bits signed allows no coefficient but 0, so its value does not matter.
+            steps[place] = i16::try_from(step).unwrap_or(1);
+            limits[place] = (LIMIT / i32::from(step.max(1))) as i16;
+        }
+        let coarse = table.iter().any(|&step| i32::from(step) * 1023 > 32767);
+        Self { steps, limits, coarse, dc_limit: 32767 / i32::from(table[0].max(1)) }
+    }
+}
+
+/// Bound on the sum of the magnitudes of four coefficients that share a column: rows 0, 2, 1, 5 and rows 4, 6, 3, 7.
+///
+/// Blocks of 8-bit samples stay below 2048 + 510 (Parseval, and half a step of 255 each): what lies beyond is damage.
+const LIMIT: i32 = 2950;
+
+/// Where all these sums stay within this, no intermediate value leaves 16 bits between the passes (8400 · 1.387 · 4 / 2
+/// < 2^15) and none leaves 32 bits in the second (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
+const QUICK: i32 = 2100;
+
+/// A block's coefficients are beyond what samples of 8 bits can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OutOfRange;
+
+/// An inverse DCT for one instruction set. Both functions write 8×8 samples to `out`, rows `stride` apart.
+pub(super) trait Transform {
+    /// Of a whole block, which is zero afterwards.
+    fn block(
+        block: &mut Block,
+        quantisation: &Quantisation,
+        out: &mut [u8],
+        stride: usize,
+    ) -> Result<(), OutOfRange>;
+
+    /// Of a block of which only `dc`, not yet multiplied, is not zero.
+    #[inline(always)]
+    fn dc_only(
+        dc: i32,
+        quantisation: &Quantisation,
+        out: &mut [u8],
+        stride: usize,
+    ) -> Result<(), OutOfRange> {
+        let dc = dc * i32::from(quantisation.steps[0]);
+        if dc.abs() > LIMIT {
+            return Err(OutOfRange);
+        }
+        let sample = (((dc << 2) + 16 >> 5) + 128).clamp(0, 255) as u8;
+        for row in out[..7 * stride + 8].chunks_mut(stride) {
+            row[..8].fill(sample);
+        }
+        Ok(())
+    }
+}
+
+// Constants with 13 fractional bits, named as in the paper's C renderings: C_0_541 is 0.541196100.
+const C_0_298: i32 = 2446;
+const C_0_390: i32 = 3196;
+const C_0_541: i32 = 4433;
+const C_0_765: i32 = 6270;
+const C_0_899: i32 = 7373;
+const C_1_175: i32 = 9633;
+const C_1_501: i32 = 12299;
+const C_1_847: i32 = 15137;
+const C_1_961: i32 = 16069;
+const C_2_053: i32 = 16819;
+const C_2_562: i32 = 20995;
+const C_3_072: i32 = 25172;
+const ONE: i32 = 1 << 13;
+
+/// Factors of inputs 2 and 6 in the even part's rotated outputs.
+const EVEN: [[i32; 2]; 2] = [[C_0_541 + C_0_765, C_0_541], [C_0_541, C_0_541 - C_1_847]];
+
+/// Factors of inputs 1, 3, 5, 7 in the odd part's outputs, from that added to row 0 to that added to row 3: the paper's
+/// rotations multiplied out.
+const ODD: [[i32; 4]; 4] = [
+    [C_1_501 - C_0_899 - C_0_390 + C_1_175, C_1_175, C_1_175 - C_0_390, C_1_175 - C_0_899],
+    [C_1_175, C_3_072 - C_2_562 - C_1_961 + C_1_175, C_1_175 - C_2_562, C_1_175 - C_1_961],
+    [C_1_175 - C_0_390, C_1_175 - C_2_562, C_2_053 - C_2_562 - C_0_390 + C_1_175, C_1_175],
+    [C_1_175 - C_0_899, C_1_175 - C_1_961, C_1_175, C_0_298 - C_0_899 - C_1_961 + C_1_175],
+];
+
+/// Plain Rust.
+pub(super) struct Portable;
+
+impl Transform for Portable {
+    fn block(
+        block: &mut Block,
+        quantisation: &Quantisation,
+        out: &mut [u8],
+        stride: usize,
+    ) -> Result<(), OutOfRange> {
+        let (mut sums, mut within) = ([0i32; 16], true);
+        for place in 0..64 {
+            let (value, step) = (i32::from(block.0[place]), i32::from(quantisation.steps[place]));
+            within &= !quantisation.coarse || value.abs() <= i32::from(quantisation.limits[place]);
+            sums[place % 16] += (value * step).abs();
+        }
+        if !within || sums.iter().any(|&sum| sum > LIMIT) {
+            block.0[..64].fill(0);
+            return Err(OutOfRange);
+        }
+        if sums.iter().all(|&sum| sum <= QUICK) {
+            both_passes::<i32>(block, quantisation, out, stride);
+        } else {
+            both_passes::<i64>(block, quantisation, out, stride);
+        }
+        block.0[..64].fill(0);
+        Ok(())
+    }
+}
+
+/// An integer to calculate with: 32 bits suffice but for blocks beyond [`QUICK`].
+trait Int:
+    Copy + From<i32> + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Shr<u32, Output = Self>
+{
+    fn sample(self) -> u8;
+}
+
+impl Int for i32 {
+    fn sample(self) -> u8 {
+        (self + 128).clamp(0, 255) as u8
+    }
+}
+
+impl Int for i64 {
+    fn sample(self) -> u8 {
+        (self + 128).clamp(0, 255) as u8
+    }
+}
+
+#[inline(always)]
+fn both_passes<T: Int>(block: &Block, quantisation: &Quantisation, out: &mut [u8], stride: usize) {
+    let mut work = [[T::from(0); 8]; 8];
+    for column in 0..8 {
+        let input = std::array::from_fn(|u| {
+            let place = position(u, column);
+            T::from(i32::from(block.0[place]) * i32::from(quantisation.steps[place]))
+        });
+        for (row, value) in pass::<11, T>(input).into_iter().enumerate() {
+            work[row][column] = value;
+        }
+    }
+    for (input, row) in work.into_iter().zip(out[..7 * stride + 8].chunks_mut(stride)) {
+        for (sample, value) in row.iter_mut().zip(pass::<18, T>(input)) {
+            *sample = value.sample();
+        }
+    }
+}
+
+/// One dimension; the result is divided by 2^SHIFT and rounded.
+#[inline(always)]
+fn pass<const SHIFT: u32, T: Int>(x: [T; 8]) -> [T; 8] {
+    let times = |value: T, factor: i32| value * T::from(factor);
+    let rounding = T::from(1 << (SHIFT - 1));
+    let (sum, difference) = (times(x[0] + x[4], ONE) + rounding, times(x[0] - x[4], ONE) + rounding);
+    let outer = times(x[2], EVEN[0][0]) + times(x[6], EVEN[0][1]);
+    let inner = times(x[2], EVEN[1][0]) + times(x[6], EVEN[1][1]);
+    let even = [sum + outer, difference + inner, difference - inner, sum - outer];
+    let odd = ODD.map(|f| times(x[1], f[0]) + times(x[3], f[1]) + times(x[5], f[2]) + times(x[7], f[3]));
+    std::array::from_fn(|i| {
+        let value = if i < 4 { even[i] + odd[i] } else { even[7 - i] - odd[7 - i] };
+        value >> SHIFT
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Key, Use};
+
+    /// The definition (ITU T.81, A.3.3) in floating point.
+    fn reference(coefficients: &[[f64; 8]; 8]) -> [[f64; 8]; 8] {
+        let scale = |k: usize| if k == 0 { 0.5f64.sqrt() } else { 1.0 };
+        let cosine = |x: usize, k: usize| ((2 * x + 1) as f64 * k as f64 * std::f64::consts::PI / 16.0).cos();
+        std::array::from_fn(|y| {
+            std::array::from_fn(|x| {
+                let mut sum = 0.0;
+                for v in 0..8 {
+                    for u in 0..8 {
+                        sum += scale(u) * scale(v) / 4.0 * coefficients[v][u] * cosine(x, u) * cosine(y, v);
+                    }
+                }
+                sum + 128.0
+            })
+        })
+    }
+
+    /// Blocks of random density and size, with the tables to multiply them.
+    fn samples() -> impl Iterator<Item = ([i16; 64], [u16; 64])> {
+        (0..3000).map(|index| {
+            let mut stream = Key::new(b"idct", 0, 0, Use::Augment).stream(index);
+            let (coarse, reach, count) =
+                (1 + stream.below(300), 1 + stream.below(400), 1 + stream.below(64) as usize);
+            let mut table = [0; 64];
+            table.iter_mut().for_each(|step| *step = 1 + stream.below(coarse) as u16);
+            let mut coefficients = [0i16; 64];
+            for value in &mut coefficients[..count] {
+                *value = (stream.below(2 * reach) as i32 - reach as i32) as i16 / (1 + coarse as i16 / 8);
+            }
+            (coefficients, table)
+        })
+    }
+
+    fn run<T: Transform>(coefficients: &[i16; 64], table: &[u16; 64]) -> (Result<(), OutOfRange>, Vec<u8>) {
+        let mut block = Block::new();
+        for (k, &value) in coefficients.iter().enumerate() {
+            block.0[usize::from(PLACES[k])] = value;
+        }
+        let mut out = vec![0; 7 * 13 + 8];
+        let result = T::block(&mut block, &Quantisation::new(table), &mut out, 13);
+        assert!(block.0[..64].iter().all(|&value| value == 0));
+        (result, out)
+    }
+
+    #[test]
+    fn coding_order_is_the_zigzag() {
+        assert_eq!(ZIGZAG[..16], [0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5]);
+        assert_eq!(ZIGZAG[56..], [53, 60, 61, 54, 47, 55, 62, 63]);
+        let mut places = PLACES[..64].to_vec();
+        places.sort();
+        assert_eq!(places, (0..64).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn samples_are_those_of_the_definition() {
+        let mut compared = 0;
+        for (coefficients, table) in samples() {
+            let (result, out) = run::<Portable>(&coefficients, &table);
+            if result.is_err() {
+                continue;
+            }
+            let mut natural = [[0.0; 8]; 8];
+            for k in 0..64 {
+                let at = usize::from(ZIGZAG[k]);
+                natural[at / 8][at % 8] = f64::from(coefficients[k]) * f64::from(table[k]);
+            }
+            for (y, row) in reference(&natural).iter().enumerate() {
+                for (x, value) in row.iter().enumerate() {
+                    let difference = f64::from(out[13 * y + x]) - value.clamp(0.0, 255.0);
+                    assert!(difference.abs() < 0.7, "{difference} at {x}, {y}");
+                }
+            }
+            compared += 1;
+        }
+        assert!(compared > 500, "{compared}");
+    }
+
+    #[test]
+    fn a_lone_dc_needs_no_transform() {
+        for dc in -1100..1100 {
+            let mut coefficients = [0; 64];
+            coefficients[0] = dc;
+            let (result, whole) = run::<Portable>(&coefficients, &[3; 64]);
+            let mut out = vec![0; 7 * 13 + 8];
+            let quick = Portable::dc_only(dc.into(), &Quantisation::new(&[3; 64]), &mut out, 13);
+            assert_eq!((quick, quick.is_ok().then_some(out)), (result, result.is_ok().then_some(whole)));
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn all_levels_agree() {
+        if crate::simd::Level::available().all(|level| level < crate::simd::Level::Avx2) {
+            return;
+        }
+        let mut failed = 0;
+        for (coefficients, table) in samples() {
+            let expected = run::<Portable>(&coefficients, &table);
+            let (result, out) = run::<avx2::Avx2>(&coefficients, &table);
+            assert_eq!(result, expected.0);
+            if result.is_ok() {
+                assert_eq!(out, expected.1);
+            } else {
+                failed += 1;
+            }
+        }
+        assert!((10..2900).contains(&failed), "{failed}");
+    }
+}

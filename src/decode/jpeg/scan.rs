@@ -1,0 +1,404 @@
+//! Huffman decoding of a baseline scan: transforms the blocks of the wanted region, steps over the rest.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::bits::{Bits, Entropy};
+use super::huffman::{
+    AC_BITS, AcTable, Codes, DC_BITS, DcTable, Entry, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS, SkipTable,
+};
+use super::idct::{Block, OutOfRange, PLACES, Portable, Quantisation, Transform};
+use crate::decode::Plane;
+use crate::simd::Level;
+
+/// One component of the scan.
+pub(super) struct Component {
+    /// Blocks of this component in an MCU: columns and rows.
+    pub(super) h: u32,
+    pub(super) v: u32,
+    pub(super) quantisation: Arc<Quantisation>,
+    pub(super) dc: Arc<DcTable>,
+    pub(super) ac: Arc<AcTable>,
+    /// Absent where so few blocks are stepped over that building it would not pay.
+    pub(super) skip: Option<Arc<SkipTable>>,
+    /// Wanted blocks of the component.
+    pub(super) columns: Range<u32>,
+    pub(super) rows: Range<u32>,
+}
+
+/// What to decode of a scan.
+pub(super) struct Scan<'a> {
+    pub(super) entropy: &'a Entropy,
+    pub(super) components: &'a [Component],
+    /// MCUs of the image: columns and rows.
+    pub(super) columns: u32,
+    pub(super) rows: u32,
+    /// MCUs between restart markers; 0: none.
+    pub(super) restart_interval: u32,
+}
+
+/// What is wrong with the entropy-coded data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Bits that no Huffman code begins with.
+    BadCode,
+    /// A run of zeros beyond the block's end.
+    BlockOverrun,
+    /// A coefficient larger than 8-bit samples can have.
+    OutOfRange,
+    /// The data ends, or a restart marker comes, too early.
+    OutOfData,
+    /// A restart marker comes too late.
+    LeftOver,
+}
+
+impl From<OutOfRange> for Fault {
+    fn from(_: OutOfRange) -> Self {
+        Self::OutOfRange
+    }
+}
+
+/// A fault, where it was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    /// Number of the MCU.
+    pub(super) mcu: u64,
+    /// Unstuffed bytes before it.
+    pub(super) byte: usize,
+}
+
+/// All that must be known to decode on from an MCU boundary.
+struct State<'a> {
+    bits: Bits<'a>,
+    /// The components' last DC coefficients.
+    dc: [i32; 3],
+}
+
+/// Decodes the wanted blocks into `planes`, whose first sample is that of the first wanted block.
+pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), Failure> {
+    match level {
+        // SAFETY: the level says that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => unsafe { decode_avx2(scan, planes) },
+        _ => decode_with::<Portable>(scan, planes),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+fn decode_avx2(scan: &Scan, planes: &mut [Plane]) -> Result<(), Failure> {
+    decode_with::<super::idct::avx2::Avx2>(scan, planes)
+}
+
+#[inline(always)]
+fn decode_with<T: Transform>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Failure> {
+    let (columns, rows) = scan.wanted();
+    let (width, interval) = (u64::from(scan.columns), u64::from(scan.restart_interval));
+    let end = u64::from(rows.end - 1) * width + u64::from(columns.end);
+    let segment_of = |mcu: u64| mcu.checked_div(interval).unwrap_or(0);
+    let mut block = Block::new();
+    let mut segment = 0;
+    let start = scan.entropy.reader(0).ok_or(Failure { fault: Fault::OutOfData, mcu: 0, byte: 0 })?;
+    let mut state = State { bits: start, dc: [0; 3] };
+    let mut mcu = 0;
+    while mcu < end {
+        // The next MCU that is wanted tells how far restart markers let us jump.
+        let (row, column) = ((mcu / width) as u32, (mcu % width) as u32);
+        let wanted = if row < rows.start {
+            (rows.start, columns.start)
+        } else if column < columns.end {
+            (row, column.max(columns.start))
+        } else {
+            (row + 1, columns.start)
+        };
+        let target = segment_of(u64::from(wanted.0) * width + u64::from(wanted.1));
+        if target > segment {
+            segment = target;
+            mcu = target * interval;
+            let Some(bits) = scan.entropy.reader(target as usize) else {
+                return Err(Failure { fault: Fault::OutOfData, mcu, byte: state.bits.consumed_bytes() });
+            };
+            state = State { bits, dc: [0; 3] };
+            continue;
+        }
+        let segment_end = if interval == 0 { u64::MAX } else { (segment + 1) * interval };
+        let run = (width - u64::from(column)).min(segment_end - mcu).min(end - mcu) as u32;
+        let wanted_here = if row < rows.start { 0..0 } else { columns.clone() };
+        for column in column..column + run {
+            let done = if wanted_here.contains(&column) {
+                state.decode_mcu::<T>(scan.components, planes, &mut block, row, column)
+            } else {
+                state.skip_mcu(scan.components)
+            };
+            let done = if state.bits.overrun() { Err(Fault::OutOfData) } else { done };
+            if let Err(fault) = done {
+                let mcu = u64::from(row) * width + u64::from(column);
+                return Err(Failure { fault, mcu, byte: state.bits.consumed_bytes() });
+            }
+        }
+        mcu += u64::from(run);
+        if mcu == segment_end && mcu < u64::from(scan.rows) * width {
+            if state.bits.left() >= 8 {
+                return Err(Failure { fault: Fault::LeftOver, mcu, byte: state.bits.consumed_bytes() });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Scan<'_> {
+    /// The MCUs that hold wanted blocks: columns and rows.
+    fn wanted(&self) -> (Range<u32>, Range<u32>) {
+        let over = |range: fn(&Component) -> (&Range<u32>, u32)| {
+            let first = self.components.iter().map(|c| range(c).0.start / range(c).1).min().unwrap_or(0);
+            let end = self.components.iter().map(|c| range(c).0.end.div_ceil(range(c).1)).max().unwrap_or(0);
+            first..end
+        };
+        (over(|c| (&c.columns, c.h)), over(|c| (&c.rows, c.v)))
+    }
+}
+
+impl State<'_> {
+    #[inline(always)]
+    fn decode_mcu<T: Transform>(
+        &mut self,
+        components: &[Component],
+        planes: &mut [Plane],
+        block: &mut Block,
+        row: u32,
+        column: u32,
+    ) -> Result<(), Fault> {
+        for ((component, plane), dc) in components.iter().zip(planes).zip(&mut self.dc) {
+            for y in row * component.v..(row + 1) * component.v {
+                for x in column * component.h..(column + 1) * component.h {
+                    if component.rows.contains(&y) && component.columns.contains(&x) {
+                        let last = decode_block(&mut self.bits, component, dc, block)?;
+                        let (x, y) = (x - component.columns.start, y - component.rows.start);
+                        let out = &mut plane.data[8 * (y as usize * plane.stride + x as usize)..];
+                        if last == 0 {
+                            block.0[0] = 0;
+                            T::dc_only(*dc, &component.quantisation, out, plane.stride)?;
+                        } else {
+                            T::block(block, &component.quantisation, out, plane.stride)?;
+                        }
+                    } else {
+                        skip_block(&mut self.bits, component, dc)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn skip_mcu(&mut self, components: &[Component]) -> Result<(), Fault> {
+        for (component, dc) in components.iter().zip(&mut self.dc) {
+            for _ in 0..component.h * component.v {
+                skip_block(&mut self.bits, component, dc)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value at the top of `window` behind a code of `code` bits; `shift` brings it down from the top.
+///
+/// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): 2^size - 1 less than their bits say.
+#[inline(always)]
+fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
+    let bits = window << (code & 63);
+    let negative = !((bits as i64) >> 63) as u64;
+    (shift(bits) as i32).wrapping_sub(shift(negative) as i32)
+}
+
+/// Reads the DC difference, at most 16 bits in the plain case; the window must hold 56.
+#[inline(always)]
+fn read_dc(bits: &mut Bits<'_>, component: &Component, dc: &mut i32) -> Result<(), Fault> {
+    let entry = component.dc.fast[(bits.window >> (64 - DC_BITS)) as usize];
+    let difference = if entry.is_special() {
+        let (after, _, difference) = read_long(*bits, &component.dc.codes, MAX_DC_SIZE)?;
+        *bits = after;
+        difference
+    } else {
+        let difference = value(bits.window, entry.0 >> 8, |x| x >> 1 >> (entry.0 >> 16 & 63));
+        bits.consume(entry.0);
+        difference
+    };
+    *dc += difference;
+    if dc.abs() > component.quantisation.dc_limit {
+        return Err(Fault::OutOfRange);
+    }
+    Ok(())
+}
+
+/// Reads a symbol and its value whatever their length: what the lookups leave out. Leaves 56 bits in the window.
+///
+/// The reader goes in and out by value, here and below: a reference to it would keep it out of registers everywhere.
+#[cold]
+#[inline(never)]
+fn read_long<'a>(mut bits: Bits<'a>, codes: &Codes, max_size: u8) -> Result<(Bits<'a>, u8, i32), Fault> {
+    bits.refill();
+    let (length, symbol) = codes.find(bits.window).ok_or(Fault::BadCode)?;
+    let size = symbol & 15;
+    if size > max_size {
+        return Err(Fault::OutOfRange);
+    }
+    let value = value(bits.window, length, |x| x >> 1 >> (63 - u32::from(size)));
+    bits.consume(length + u32::from(size));
+    bits.refill();
+    Ok((bits, symbol, value))
+}
+
+/// Reads a block's coefficients into `block`, which is zero before; returns the index of the last in coding order.
+#[inline(always)]
+fn decode_block(
+    bits: &mut Bits<'_>,
+    component: &Component,
+    dc: &mut i32,
+    block: &mut Block,
+) -> Result<usize, Fault> {
+    bits.refill();
+    read_dc(bits, component, dc)?;
+    block.0[0] = *dc as i16;
+    let table = &component.ac;
+    let mut k = 0;
+    // The window holds two plain symbols of at most 20 bits, at first beside a DC difference of 16.
+    let fault = loop {
+        let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+        if entry.is_special() {
+            match special(bits, table, entry, &mut k, block) {
+                Ok(true) => return Ok(k),
+                Ok(false) => continue,
+                Err(fault) => break fault,
+            }
+        }
+        k = plain(bits, entry, k, block);
+        if k >= 63 {
+            if k == 63 {
+                return Ok(k);
+            }
+            break Fault::BlockOverrun;
+        }
+        let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+        if entry.is_special() {
+            match special(bits, table, entry, &mut k, block) {
+                Ok(true) => return Ok(k),
+                Ok(false) => continue,
+                Err(fault) => break fault,
+            }
+        }
+        k = plain(bits, entry, k, block);
+        if k >= 63 {
+            if k == 63 {
+                return Ok(k);
+            }
+            break Fault::BlockOverrun;
+        }
+        bits.refill();
+    };
+    Err(fault)
+}
+
+/// Stores the coefficient a plain entry stands for; returns its index, up to 16 beyond `k`.
+#[inline(always)]
+fn plain(bits: &mut Bits<'_>, entry: Entry, k: usize, block: &mut Block) -> usize {
+    let value = value(bits.window, entry.0 >> 8, |x| x >> (entry.0 >> 16 & 63));
+    bits.consume(entry.0);
+    let k = k + (entry.0 >> 24) as usize;
+    block.0[usize::from(PLACES[k & 127])] = value as i16;
+    k
+}
+
+/// Whether the special entry ends the block. If not, `k` is advanced and the window refilled.
+#[inline(always)]
+fn special(
+    bits: &mut Bits<'_>,
+    table: &AcTable,
+    entry: Entry,
+    k: &mut usize,
+    block: &mut Block,
+) -> Result<bool, Fault> {
+    if entry.is_end() {
+        bits.consume(entry.0);
+        return Ok(true);
+    }
+    if entry.is_zeros() {
+        bits.consume(entry.0);
+        bits.refill();
+        *k += 16;
+    } else {
+        let (after, symbol, value) = read_long(*bits, &table.codes, MAX_AC_SIZE)?;
+        *bits = after;
+        if symbol & 15 == 0 && symbol != 0xF0 {
+            return Ok(true);
+        }
+        *k += usize::from(symbol >> 4) + 1;
+        block.0[usize::from(PLACES[*k & 127])] = value as i16;
+    }
+    match *k {
+        0..63 => Ok(false),
+        63 => Ok(true),
+        _ => Err(Fault::BlockOverrun),
+    }
+}
+
+/// Reads a block's DC difference and steps over the rest.
+#[inline(always)]
+fn skip_block(bits: &mut Bits<'_>, component: &Component, dc: &mut i32) -> Result<(), Fault> {
+    bits.refill();
+    read_dc(bits, component, dc)?;
+    let mut k = 0;
+    if let Some(table) = &component.skip {
+        loop {
+            // Twice at most 22 bits, at first beside a DC difference of 16: refill between the first two.
+            bits.refill();
+            let entry = table.0[(bits.window >> (64 - SKIP_BITS)) as usize];
+            let next = k + usize::from(entry >> 7);
+            if next > 62 {
+                break;
+            }
+            bits.consume(u32::from(entry));
+            k = next;
+            if entry & SkipTable::END != 0 {
+                return Ok(());
+            }
+            let entry = table.0[(bits.window >> (64 - SKIP_BITS)) as usize];
+            let next = k + usize::from(entry >> 7);
+            if next > 62 {
+                break;
+            }
+            bits.consume(u32::from(entry));
+            k = next;
+            if entry & SkipTable::END != 0 {
+                return Ok(());
+            }
+        }
+    }
+    *bits = skip_symbols(*bits, &component.ac, k)?;
+    Ok(())
+}
+
+/// Steps over a block's symbols after coefficient `k`, one by one.
+#[inline(never)]
+fn skip_symbols<'a>(mut bits: Bits<'a>, table: &AcTable, mut k: usize) -> Result<Bits<'a>, Fault> {
+    while k < 63 {
+        bits.refill();
+        let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+        if !entry.is_special() {
+            bits.consume(entry.0);
+            k += (entry.0 >> 24) as usize;
+        } else if entry.is_end() {
+            bits.consume(entry.0);
+            return Ok(bits);
+        } else {
+            let (after, symbol, _) = read_long(bits, &table.codes, MAX_AC_SIZE)?;
+            bits = after;
+            if symbol & 15 == 0 && symbol != 0xF0 {
+                return Ok(bits);
+            }
+            k += usize::from(symbol >> 4) + 1;
+        }
+    }
+    if k == 63 { Ok(bits) } else { Err(Fault::BlockOverrun) }
+}

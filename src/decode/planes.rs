@@ -1,0 +1,84 @@
+//! Shapes of planes: which samples a region needs, and memory for them.
+
+use std::ops::Range;
+
+use super::{ColorModel, Plane, Planes, Region};
+
+/// Bytes after the last sample that readers may load.
+const SLACK: usize = 64;
+
+/// How a component samples the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sampling {
+    pub(super) step_x: u32,
+    pub(super) step_y: u32,
+    pub(super) image_width: u32,
+    pub(super) image_height: u32,
+}
+
+impl Sampling {
+    /// The samples that `region` needs: columns and rows. One more on each side where chroma upsampling looks there.
+    pub(super) fn wanted(&self, region: Region) -> (Range<u32>, Range<u32>) {
+        (
+            along(region.x..region.x + region.width, self.step_x, self.image_width),
+            along(region.y..region.y + region.height, self.step_y, self.image_height),
+        )
+    }
+}
+
+fn along(pixels: Range<u32>, step: u32, full: u32) -> Range<u32> {
+    let margin = u32::from(step > 1);
+    let start = (pixels.start / step).saturating_sub(margin);
+    let end = (pixels.end.div_ceil(step) + margin).min(full.div_ceil(step));
+    start..end
+}
+
+impl Plane {
+    /// Makes this the plane that stores `columns` and `rows`, which may go beyond the component: what lies there is
+    /// written but not counted. The samples keep whatever they held.
+    pub(super) fn shape(&mut self, sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) {
+        self.full_width = sampling.image_width.div_ceil(sampling.step_x);
+        self.full_height = sampling.image_height.div_ceil(sampling.step_y);
+        self.step_x = sampling.step_x;
+        self.step_y = sampling.step_y;
+        self.x0 = columns.start;
+        self.y0 = rows.start;
+        self.width = columns.end.min(self.full_width) - columns.start;
+        self.height = rows.end.min(self.full_height) - rows.start;
+        self.stride = columns.len();
+        let bytes = self.stride * rows.len() + SLACK;
+        if self.data.len() < bytes {
+            self.data.resize(bytes, 0);
+        }
+    }
+}
+
+impl Planes {
+    /// Takes `region` of an image of `size` (width, height), BYTES a pixel; `pixel` makes samples of them.
+    pub(super) fn take<const BYTES: usize, const CHANNELS: usize>(
+        &mut self,
+        image: &[u8],
+        size: (u32, u32),
+        region: Region,
+        color: ColorModel,
+        pixel: impl Fn(&[u8; BYTES]) -> [u8; CHANNELS],
+    ) {
+        let (image_width, image_height) = size;
+        (self.image_width, self.image_height, self.color) = (image_width, image_height, color);
+        let sampling = Sampling { step_x: 1, step_y: 1, image_width, image_height };
+        for plane in &mut self.planes[..CHANNELS] {
+            plane.shape(&sampling, region.x..region.x + region.width, region.y..region.y + region.height);
+        }
+        let width = region.width as usize;
+        for row in 0..region.height as usize {
+            let first = (region.y as usize + row) * image_width as usize + region.x as usize;
+            let source = image[first * BYTES..(first + width) * BYTES].as_chunks::<BYTES>().0;
+            for (channel, plane) in self.planes[..CHANNELS].iter_mut().enumerate() {
+                let target = &mut plane.data[row * width..(row + 1) * width];
+                for (sample, bytes) in target.iter_mut().zip(source) {
+                    *sample = pixel(bytes)[channel];
+                }
+            }
+        }
+    }
+}

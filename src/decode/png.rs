@@ -1,0 +1,52 @@
+//! PNG files, whole image: to gray or RGB of 8 bits, alpha dropped as Pillow's `convert("RGB")` drops it.
+
+use std::io::Cursor;
+
+use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
+
+use super::{ColorModel, Planes, Region};
+use crate::error::DecodeError;
+
+/// What PNG files begin with.
+pub(super) const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// Decodes what `choose` picks of the image into `out`.
+pub(super) fn decode(
+    bytes: &[u8],
+    max_pixels: u64,
+    choose: impl FnOnce(u32, u32) -> Result<Region, DecodeError>,
+    out: &mut Planes,
+) -> Result<Region, DecodeError> {
+    let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
+    // Rows and text chunks; the image itself is bounded by `choose`, which refuses large ones.
+    let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
+    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
+    decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
+    let info = decoder.read_header_info().map_err(corrupt)?;
+    let size = (info.width, info.height);
+    let region = choose(size.0, size.1)?;
+    let mut reader = decoder.read_info().map_err(corrupt)?;
+    let bytes = reader
+        .output_buffer_size()
+        .ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?;
+    let mut image = vec![0; bytes];
+    reader.next_frame(&mut image).map_err(corrupt)?;
+    // The rest, so that a truncated file is noticed.
+    reader.finish().map_err(corrupt)?;
+    match reader.output_color_type() {
+        (ColorType::Grayscale, BitDepth::Eight) => {
+            out.take(&image, size, region, ColorModel::Gray, |&[gray]: &[u8; 1]| [gray]);
+        }
+        (ColorType::GrayscaleAlpha, BitDepth::Eight) => {
+            out.take(&image, size, region, ColorModel::Gray, |&[gray, _]| [gray]);
+        }
+        (ColorType::Rgb, BitDepth::Eight) => {
+            out.take(&image, size, region, ColorModel::Rgb, |&rgb: &[u8; 3]| rgb);
+        }
+        (ColorType::Rgba, BitDepth::Eight) => {
+            out.take(&image, size, region, ColorModel::Rgb, |&[r, g, b, _]| [r, g, b]);
+        }
+        other => return Err(DecodeError::Unsupported(format!("PNG of {other:?}"))),
+    }
+    Ok(region)
+}
