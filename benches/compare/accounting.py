@@ -1,0 +1,62 @@
+"""CPU time and memory of a process and all its descendants, read from the kernel's accounting."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def tree_cpu_seconds() -> float:
+    """User + system seconds of this process, its ended children and its living descendants."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    return seconds + sum(process_cpu_seconds(pid) for pid in descendants(os.getpid()))
+
+
+def process_cpu_seconds(pid: int) -> float:
+    """User + system seconds of a process and of its ended children, in steps of one clock tick."""
+    fields = stat_fields(pid)
+    return sum(int(value) for value in fields[11:15]) / TICKS_PER_SECOND if fields else 0.0
+
+
+def descendants(root: int) -> list[int]:
+    """Ids of all living processes below `root`."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := stat_fields(int(entry))):
+            children.setdefault(int(fields[1]), []).append(int(entry))
+    found, pending = [], [root]
+    while pending:
+        below = children.get(pending.pop(), [])
+        found += below
+        pending += below
+    return found
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the third (state) on; empty when the process has gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def tree_memory_bytes(root: int) -> int:
+    """Resident memory of a process and its descendants, shared pages counted once among them (PSS)."""
+    return sum(proportional_set_bytes(pid) for pid in [root, *descendants(root)])
+
+
+def proportional_set_bytes(pid: int) -> int:
+    """PSS of one process; 0 when it has gone."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    for line in text.splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,201 @@
+"""Environments of the peers: one virtual environment each, packages pinned, built on first use.
+
+PyPI's torch brings several GB of CUDA packages, so the peers that need it extend one environment ("torch")
+by a `.pth` line; what such an environment holds itself comes first on the import path. A peer whose packages
+or system libraries cannot be had raises `Unavailable` with the reason, which ends up in the table and the
+JSON result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_FOLDER = ROOT / ".envs"
+MARKER = "installed.json"
+INSTALL_TIMEOUT = 3600
+
+
+class Unavailable(Exception):
+    """A peer that cannot take part, and why."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What one environment needs."""
+
+    requirements: tuple[str, ...]
+    extends: str | None = None
+    libraries: tuple[str, ...] = ()
+    """Debian packages the wheels need at run time or to build."""
+    check: str = ""
+    """Python statements that must run once everything is installed."""
+    build_environment: dict[str, str] = field(default_factory=dict)
+    no_build_isolation: bool = False
+    no_dependencies: bool = False
+
+
+RECIPES: dict[str, Recipe] = {
+    "torch": Recipe(
+        ("torch==2.15.0", "torchvision==0.29.2", "webdataset==1.0.2", "pillow==13.0.0", "numpy==2.4.6"),
+        check="import torch, torchvision, webdataset",
+    ),
+    "pillow-simd": Recipe(
+        ("pillow-simd==12.1.1.post0",),
+        extends="torch",
+        libraries=("libjpeg62-turbo-dev", "zlib1g-dev"),
+        build_environment={"CC": "cc -mavx2"},
+        check="import PIL; assert 'post' in PIL.__version__, PIL.__version__\nfrom PIL import _imaging",
+    ),
+    "opencv": Recipe(
+        ("albumentations==2.0.8", "opencv-python-headless==4.13.0.92"),
+        extends="torch",
+        check="import cv2, albumentations",
+    ),
+    "ffcv": Recipe(
+        (
+            "setuptools==80.9.0",
+            "wheel==0.45.1",
+            "numpy==2.4.6",
+            "numba==0.68.1",
+            "opencv-python-headless==4.13.0.92",
+            "ffcv==1.0.2",
+        ),
+        extends="torch",
+        libraries=("pkg-config", "libopencv-dev", "libturbojpeg0-dev"),
+        check="import ffcv.loader",
+    ),
+    "dali": Recipe(("nvidia-dali-cuda130==2.4.0", "numpy==2.4.6"), check="import nvidia.dali"),
+    "spdl": Recipe(
+        ("spdl==0.8.0", "numpy==2.4.6"),
+        libraries=("libavdevice59", "libavfilter8"),
+        check="import spdl.io, spdl.pipeline",
+    ),
+    "tensorflow": Recipe(("tensorflow-cpu==2.21.0",), check="import tensorflow"),
+    "reference": Recipe(
+        ("pillow==13.0.0", "simplejpeg==1.9.0", "numpy==2.4.6"), check="import PIL, simplejpeg"
+    ),
+}
+
+
+def python_of(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
+    """The interpreter of an environment."""
+    return folder / name / "bin" / "python"
+
+
+def site_packages(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
+    """Where an environment keeps its packages."""
+    return (
+        folder / name / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    )
+
+
+def ensure(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
+    """Builds the environment unless it stands already; returns its interpreter or raises `Unavailable`."""
+    recipe = RECIPES[name]
+    home = folder / name
+    wanted = {
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "requirements": list(recipe.requirements),
+        "extends": recipe.extends,
+    }
+    if recipe.extends:
+        ensure(recipe.extends, folder)
+    marker = home / MARKER
+    if marker.is_file() and json.loads(marker.read_text()) == wanted and python_of(name, folder).exists():
+        ensure_libraries(recipe.libraries)
+        return python_of(name, folder)
+    ensure_libraries(recipe.libraries)
+    print(f"installing {name}: {', '.join(recipe.requirements)}", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    shutil.rmtree(home, ignore_errors=True)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    call([sys.executable, "-m", "venv", str(home)], f"{name}: cannot make a virtual environment")
+    if recipe.extends:
+        (site_packages(name, folder) / "extends.pth").write_text(f"{site_packages(recipe.extends, folder)}\n")
+    command = [str(python_of(name, folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    environment = os.environ | recipe.build_environment
+    if recipe.no_dependencies:
+        command.append("--no-deps")
+    if recipe.no_build_isolation:
+        command.append("--no-build-isolation")
+    call([*command, *recipe.requirements], f"{name}: pip install failed", environment)
+    if recipe.check:
+        call([str(python_of(name, folder)), "-c", recipe.check], f"{name}: installed but not usable")
+    marker.write_text(json.dumps(wanted))
+    print(f"installed {name} in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return python_of(name, folder)
+
+
+def ensure_libraries(packages: tuple[str, ...]) -> None:
+    """Installs missing Debian packages when root; otherwise raises with the command that does."""
+    missing = [package for package in packages if not debian_package_installed(package)]
+    if not missing:
+        return
+    command = f"apt-get install -y --no-install-recommends {' '.join(missing)}"
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise Unavailable(f"system packages {', '.join(missing)} are missing: sudo {command}")
+    print(f"installing system packages: {', '.join(missing)}", file=sys.stderr, flush=True)
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    first = subprocess.run(command.split(), env=environment, capture_output=True, text=True, check=False)
+    if first.returncode != 0:
+        call(["apt-get", "update", "-q"], "apt-get update failed", environment)
+        call(command.split(), f"system packages {', '.join(missing)} cannot be installed", environment)
+
+
+def debian_package_installed(package: str) -> bool:
+    """True when dpkg knows the package as installed."""
+    if shutil.which("dpkg-query") is None:
+        return False
+    answer = subprocess.run(
+        ["dpkg-query", "-W", "-f=${db:Status-Status}", package], capture_output=True, text=True, check=False
+    )
+    return answer.returncode == 0 and answer.stdout.strip() == "installed"
+
+
+def call(command: list[str], complaint: str, environment: dict[str, str] | None = None) -> None:
+    """Runs a command; a failure becomes `Unavailable` with the last telling lines of its output."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=INSTALL_TIMEOUT,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{complaint}: no end after {INSTALL_TIMEOUT} s") from error
+    if done.returncode != 0:
+        raise Unavailable(f"{complaint}: {last_lines(done.stdout)}")
+
+
+def last_lines(output: str, limit: int = 300) -> str:
+    """The end of a program's output in one line, errors preferred."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower()] or lines
+    return " | ".join(telling[-3:])[-limit:] or "no output"
+
+
+def main(names: list[str]) -> int:
+    """Builds the named environments (all of them by default) and says which stand."""
+    failed = 0
+    for name in names or list(RECIPES):
+        try:
+            print(f"{name}: {ensure(name)}")
+        except Unavailable as reason:
+            failed += 1
+            print(f"{name}: not available: {reason}")
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,152 @@
+"""What every peer program shares: its options, the timed epoch, and the accounting of CPU time and memory.
+
+A peer program gives one function, `prepare(options)`, which returns `epoch(number, batches)`: an iterator
+over (images, labels) of that epoch, cut off after `batches` batches where the peer can do so (None: all of
+it). `main` runs a warm-up, which starts workers, compiles kernels and checks the output, then times whole
+epochs and prints one JSON line.
+
+CPU time is counted over the timed epochs only, as a difference of two readings (`accounting`), so imports,
+index building and the start of workers, which happens in the warm-up, are not in it. The peers find this
+module by PYTHONPATH, which `run.py` sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from accounting import tree_cpu_seconds
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+SCALE = (0.08, 1.0)
+RATIO = (3 / 4, 4 / 3)
+SUFFIXES = (".jpg", ".jpeg", ".JPEG", ".JPG")
+FLOATS_PER_PAGE = 1024
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a peer is asked to do."""
+
+    data: Path
+    """Image folder: one sub-folder a class."""
+    shards: Path | None
+    """Folder of tar shards with the same samples, for peers that read those."""
+    scratch: Path
+    """Folder for a peer's own copy of the data (FFCV)."""
+    batch_size: int
+    image_size: int
+    threads: int
+    seed: int
+    variant: str
+    """Peer-specific choice, for example a data type."""
+
+
+Batches = Iterable[tuple[np.ndarray, np.ndarray]]
+Epoch = Callable[[int, int | None], Batches]
+
+
+def parse_options(arguments: list[str] | None = None) -> tuple[Options, argparse.Namespace]:
+    """The command line that every peer program understands."""
+    parser = argparse.ArgumentParser(description="Times one loader; prints one JSON line.")
+    parser.add_argument("data", type=Path, help="image folder, one sub-folder a class")
+    parser.add_argument("--shards", type=Path, help="folder of tar shards with the same samples")
+    parser.add_argument(
+        "--scratch", type=Path, default=Path("/tmp"), help="folder for a peer's own copy of the data"
+    )
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--threads", type=int, default=2, help="worker threads or processes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--variant", default="", help="peer-specific choice")
+    parser.add_argument("--warmup", type=int, default=8, help="batches before the timed epochs")
+    parser.add_argument("--epochs", type=int, default=1, help="timed epochs")
+    raw = parser.parse_args(arguments)
+    options = Options(
+        raw.data, raw.shards, raw.scratch, raw.batch_size, raw.image_size, raw.threads, raw.seed, raw.variant
+    )
+    return options, raw
+
+
+def main(prepare: Callable[[Options], Epoch]) -> None:
+    """Runs one peer: warm-up, timed epochs, one JSON line on stdout."""
+    options, raw = parse_options()
+    started = time.perf_counter()
+    epoch = prepare(options)
+    output = check_warm_up(epoch(0, raw.warmup), options)
+    ready = time.perf_counter()
+    images, per_epoch = 0, []
+    cpu_before = tree_cpu_seconds()
+    for number in range(1, raw.epochs + 1):
+        epoch_started = time.perf_counter()
+        for batch, labels in epoch(number, None):
+            touch(batch)
+            images += len(labels)
+        per_epoch.append(time.perf_counter() - epoch_started)
+    cpu = tree_cpu_seconds() - cpu_before
+    print(
+        json.dumps(
+            {
+                "images": images,
+                "seconds": sum(per_epoch),
+                "cpu_seconds": cpu,
+                "epoch_seconds": per_epoch,
+                "start_seconds": ready - started,
+                **output,
+            }
+        ),
+        flush=True,
+    )
+
+
+def check_warm_up(batches: Batches, options: Options) -> dict:
+    """Consumes the warm-up and describes what came: shape, data type, per-channel mean and deviation."""
+    total = np.zeros(3)
+    squares = np.zeros(3)
+    pixels = 0
+    shape, dtype = None, None
+    for images, labels in batches:
+        expected = (len(labels), 3, options.image_size, options.image_size)
+        if images.shape != expected:
+            sys.exit(f"batch of shape {images.shape}, expected {expected}")
+        shape, dtype = list(images.shape), str(images.dtype)
+        sample = images.astype(np.float32)
+        total += sample.sum(axis=(0, 2, 3), dtype=np.float64)
+        squares += np.square(sample).sum(axis=(0, 2, 3), dtype=np.float64)
+        pixels += images.shape[0] * options.image_size**2
+    if not pixels:
+        sys.exit("no batch came in the warm-up")
+    mean = total / pixels
+    deviation = np.sqrt(squares / pixels - mean**2)
+    return {
+        "shape": shape,
+        "dtype": dtype,
+        "mean": mean.round(4).tolist(),
+        "std": deviation.round(4).tolist(),
+    }
+
+
+def touch(images: np.ndarray) -> float:
+    """Reads one value of every page of a batch, as a copy to the device would reach them all."""
+    return float(images.reshape(-1)[::FLOATS_PER_PAGE].sum(dtype=np.float32))
+
+
+def list_images(folder: Path) -> tuple[list[str], list[int]]:
+    """Paths and labels of an image folder, classes sorted by name."""
+    paths, labels = [], []
+    classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    for label, name in enumerate(classes):
+        for path in sorted((folder / name).rglob("*")):
+            if path.suffix in SUFFIXES:
+                paths.append(str(path))
+                labels.append(label)
+    if not paths:
+        sys.exit(f"no JPEG in the sub-folders of {folder}")
+    return paths, labels

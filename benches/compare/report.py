@@ -1,0 +1,93 @@
+"""What the reports of all benchmarks share: the machine they ran on, Markdown tables, where results go."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SIMD_FLAGS = ("avx2", "avx512bw", "avx512vbmi", "asimd")
+
+
+def machine() -> dict:
+    """Processor, cores, memory, kernel, time and command, so that a result can be judged later."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    facts = dict(line.split(":", 1) for line in cpuinfo.splitlines() if ":" in line)
+    facts = {key.strip(): value.strip() for key, value in facts.items()}
+    flags = facts.get("flags", facts.get("Features", "")).split()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": facts.get("model name", platform.processor()),
+        "simd": [flag for flag in SIMD_FLAGS if flag in flags],
+        "cores": os.cpu_count(),
+        "memory_bytes": memory,
+        "kernel": platform.release(),
+        "system": system_name(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
+def system_name() -> str:
+    """The distribution's own name for itself."""
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return platform.system()
+
+
+def commit() -> str:
+    """The commit measured, marked when the tree has changes."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() if answer.returncode == 0 else "unknown"
+
+
+def machine_line(facts: dict) -> str:
+    """One sentence on the machine for the head of a table."""
+    memory = facts["memory_bytes"] / 2**30
+    simd = " ".join(facts["simd"]) or "no SIMD noted"
+    return (
+        f"{facts['processor']}, {facts['cores']} cores ({simd}), {memory:.0f} GiB, {facts['system']}, "
+        f"Linux {facts['kernel']}; {facts['date']}, commit {facts['commit']}: `{facts['command']}`"
+    )
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; the first column to the left, figures to the right."""
+    marks = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, marks, *rows])
+
+
+def spread(values: list[float]) -> dict:
+    """Median, least and greatest of a list of measurements, and the list itself."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "values": values}
+
+
+def show(spread_of: dict, digits: int) -> str:
+    """`median (least-greatest)`."""
+    return f"{spread_of['median']:.{digits}f} ({spread_of['min']:.{digits}f}-{spread_of['max']:.{digits}f})"
+
+
+def deliver(result: dict, text: str, as_json: bool, output: Path | None) -> None:
+    """Prints the result (table, or one JSON object) and keeps both beside each other when asked."""
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+        output.with_suffix(".md").write_text(text + "\n")
+    print(json.dumps(result) if as_json else text)
+
+
+def log(message: str) -> None:
+    """Progress goes to stderr; stdout carries the result alone."""
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,396 @@
+"""Times Foreload beside the loaders a user would pick instead: same files, output and cores, in one run.
+
+Rounds alternate (A B C … A B C …), so that a busy machine hits all alike; the table gives medians with their
+range. Memory is sampled in a round of its own, as sampling costs time. Every peer lives in its own
+environment, installed on first use; one that cannot be installed or fails stays in the table with its reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import accounting
+import environments
+import report
+from environments import Unavailable
+
+ROOT = environments.ROOT
+PEER_FOLDER = Path(__file__).resolve().parent / "peers"
+SUFFIXES = {".jpg", ".jpeg"}
+MEMORY_INTERVAL = 0.1
+PEER_TIMEOUT = 1800
+COLOUR_TOLERANCE = 0.15
+"""Largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One line of the table."""
+
+    title: str
+    program: str
+    environment: str | None
+    """None: Foreload's own interpreter."""
+    variant: str = ""
+    equal: bool = True
+    """Same work at the same quality: antialiased resize of the source files."""
+    tar: bool = False
+    target: float | None = None
+    """Foreload alone: CPU time of the best equal peer divided by ours must reach this."""
+
+
+PEERS: dict[str, Peer] = {
+    "foreload-fast-f16": Peer("**Foreload** fast, float16", "foreload_loader", None, "fast-f16", target=3.5),
+    "foreload-fast-f32": Peer("**Foreload** fast", "foreload_loader", None, "fast-f32", target=3.0),
+    "foreload-exact-f32": Peer("**Foreload** exact", "foreload_loader", None, "exact-f32", target=2.5),
+    "foreload-torch-f32": Peer("**Foreload** fast, torch dataset", "foreload_loader", None, "torch-fast-f32"),
+    "foreload-tar-f32": Peer(
+        "**Foreload** fast, tar shards", "foreload_loader", None, "tar-fast-f32", tar=True
+    ),
+    "dali": Peer("DALI, CPU pipeline, fused random-crop decode", "dali_cpu", "dali"),
+    "torchvision-io": Peer("torchvision.io + v2, batched normalise", "torchvision_io", "torch"),
+    "webdataset": Peer("WebDataset + torchvision.io", "webdataset_io", "torch", tar=True),
+    "torchvision-pil": Peer("torchvision ImageFolder, Pillow", "torchvision_pil", "torch"),
+    "torchvision-simd": Peer("torchvision ImageFolder, Pillow-SIMD", "torchvision_pil", "pillow-simd"),
+    "tf-data": Peer("tf.data, fused decode-and-crop, antialiased", "tf_data", "tensorflow"),
+    "spdl": Peer("SPDL (FFmpeg)", "spdl_ffmpeg", "spdl"),
+    "dali-f16": Peer("DALI, float16", "dali_cpu", "dali", "f16"),
+    "ffcv-jpg": Peer("FFCV, re-encoded JPEG (area resize)", "ffcv_beton", "ffcv", "jpg", equal=False),
+    "ffcv-raw": Peer("FFCV, raw pixels, resized when written", "ffcv_beton", "ffcv", "raw", equal=False),
+    "opencv": Peer(
+        "OpenCV + albumentations (no antialiasing)", "opencv_albumentations", "opencv", equal=False
+    ),
+    "tf-data-plain": Peer("tf.data, no antialiasing", "tf_data", "tensorflow", "plain", equal=False),
+}
+
+
+@dataclass
+class Standing:
+    """What is known of one peer on one dataset."""
+
+    runs: list[dict]
+    failure: str | None = None
+    peak_bytes: int | None = None
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        nargs="+",
+        default=[ROOT / "data" / "folder"],
+        help="image folders (default: data/folder)",
+    )
+    parser.add_argument(
+        "--shards",
+        type=Path,
+        nargs="+",
+        help="tar shards of the same samples (default: `tar` beside each folder)",
+    )
+    parser.add_argument("--images", type=int, default=4000, help="images to make when data/folder is missing")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", help=f"from: {', '.join(PEERS)}")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds of every peer")
+    parser.add_argument("--epochs", type=int, default=1, help="timed epochs in each round")
+    parser.add_argument("--warmup", type=int, default=8, help="batches before the timed epochs")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--threads", type=int, default=2, help="cores, and worker threads or processes")
+    parser.add_argument("--no-memory", action="store_true", help="leave out the round that samples memory")
+    parser.add_argument("--require-targets", action="store_true", help="exit code 1 when a target is missed")
+    parser.add_argument(
+        "--envs", type=Path, default=environments.DEFAULT_FOLDER, help="folder of the environments"
+    )
+    parser.add_argument("--foreload-python", type=Path, default=ROOT / ".venv" / "bin" / "python")
+    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    chosen = parser.parse_args()
+    chosen.peers = chosen.peers or list(PEERS)
+    if chosen.shards and len(chosen.shards) != len(chosen.data):
+        parser.error("--shards: give one folder for each of --data")
+    return chosen
+
+
+def make_data(chosen: argparse.Namespace) -> None:
+    """Makes the default dataset with `foreload synth` where it is missing."""
+    program = chosen.foreload_python.parent / "foreload"
+    for folder, layout in ((ROOT / "data" / "folder", "folder"), (ROOT / "data" / "tar", "tar")):
+        if folder.is_dir() or ROOT / "data" / "folder" not in chosen.data:
+            continue
+        if not program.exists():
+            sys.exit(f"{program} is missing: run `make setup` first")
+        report.log(f"making {chosen.images} images in {folder}")
+        subprocess.run(
+            [program, "synth", str(folder), "--images", str(chosen.images), "--layout", layout],
+            check=True,
+            stdout=sys.stderr,
+        )
+
+
+def command_of(
+    peer: Peer, data: Path, shards: Path | None, chosen: argparse.Namespace
+) -> tuple[list[str], dict]:
+    """The command line and environment that run one peer; installs what it needs."""
+    extra = {"PYTHONPATH": str(PEER_FOLDER.parent)}
+    if peer.environment:
+        python = environments.ensure(peer.environment, chosen.envs)
+    else:
+        python = chosen.foreload_python
+        if not python.exists():
+            raise Unavailable(f"{python} is missing: run `make setup` first")
+        if "torch" in peer.variant:
+            environments.ensure("torch", chosen.envs)
+            extra["PYTHONPATH"] += f":{environments.site_packages('torch', chosen.envs)}"
+    command = [str(python), str(PEER_FOLDER / f"{peer.program}.py"), str(data), "--variant", peer.variant]
+    if peer.tar:
+        if shards is None or not any(shards.glob("*.tar")):
+            raise Unavailable(f"no tar shards of {data}")
+        command += ["--shards", str(shards)]
+    scratch = chosen.envs / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    command += ["--scratch", str(scratch), "--threads", str(chosen.threads), "--warmup", str(chosen.warmup)]
+    command += ["--batch-size", str(chosen.batch_size), "--image-size", str(chosen.image_size)]
+    return [*command, "--epochs", str(chosen.epochs)], os.environ | extra
+
+
+def run_peer(command: list[str], environment: dict, watch_memory: bool) -> tuple[dict, int]:
+    """Runs a peer once; returns its JSON line and, when watched, its peak memory in bytes."""
+    peak = 0
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + PEER_TIMEOUT
+        while True:
+            try:
+                output, complaints = process.communicate(
+                    timeout=MEMORY_INTERVAL if watch_memory else PEER_TIMEOUT
+                )
+                break
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > deadline:
+                    process.kill()
+                    raise Unavailable(f"no end after {PEER_TIMEOUT} s") from None
+                peak = max(peak, accounting.tree_memory_bytes(process.pid))
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    if process.returncode != 0 or not lines:
+        raise Unavailable(f"exit code {process.returncode}: {environments.last_lines(complaints or output)}")
+    return json.loads(lines[-1]), peak
+
+
+def check(result: dict, images: int, peer: Peer, chosen: argparse.Namespace) -> None:
+    """A peer that delivers less than an epoch has not done the work it is timed for."""
+    # Every worker of a sharded loader may drop a partial batch of its own.
+    dropped = chosen.batch_size * (chosen.threads if peer.tar else 1)
+    least = (images - dropped) * chosen.epochs
+    if not least < result["images"] <= images * chosen.epochs:
+        raise Unavailable(f"delivered {result['images']} of {images * chosen.epochs} images")
+
+
+def measure_dataset(data: Path, shards: Path | None, chosen: argparse.Namespace) -> dict:
+    """All rounds of all peers on one dataset."""
+    files = [path for path in data.rglob("*") if path.suffix.lower() in SUFFIXES]
+    if not files:
+        sys.exit(f"{data}: no JPEGs; `foreload synth {data}` makes some")
+    size = sum(path.stat().st_size for path in files)
+    for path in [*files, *(shards.glob("*.tar") if shards else [])]:
+        path.read_bytes()
+    standings = {name: Standing([]) for name in chosen.peers}
+    commands = {}
+    for name in chosen.peers:
+        try:
+            commands[name] = command_of(PEERS[name], data, shards, chosen)
+        except Unavailable as reason:
+            standings[name].failure = str(reason)
+            report.log(f"{name}: {reason}")
+    memory_round = [] if chosen.no_memory else [True]
+    for number, watch in enumerate([False] * chosen.rounds + memory_round, start=1):
+        for name, (command, environment) in commands.items():
+            standing = standings[name]
+            if standing.failure:
+                continue
+            try:
+                result, peak = run_peer(command, environment, watch)
+                check(result, len(files), PEERS[name], chosen)
+            except Unavailable as reason:
+                standing.failure = str(reason)
+                report.log(f"{name}: {reason}")
+                continue
+            if watch:
+                standing.peak_bytes = peak
+                report.log(f"{data.name} memory: {name}: {peak / 1e6:.0f} MB")
+            else:
+                standing.runs.append(result)
+                rate, cpu = (
+                    result["images"] / result["seconds"],
+                    1000 * result["cpu_seconds"] / result["images"],
+                )
+                report.log(
+                    f"{data.name} round {number}: {name}: {rate:.0f} images/s, {cpu:.2f} CPU s per 1000"
+                )
+    return {
+        "data": data.name,
+        "images": len(files),
+        "mean_bytes": size / len(files),
+        "peers": summarise(standings),
+    }
+
+
+def summarise(standings: dict[str, Standing]) -> dict:
+    """Medians, ranges and ratios to the best peer of equal quality."""
+    summary = {}
+    for name, standing in standings.items():
+        entry = {
+            "title": PEERS[name].title,
+            "equal_quality": PEERS[name].equal,
+            "failure": relative(standing.failure),
+        }
+        if standing.runs and not standing.failure:
+            entry |= {
+                "images_per_s": report.spread([run["images"] / run["seconds"] for run in standing.runs]),
+                "cpu_seconds_per_1000": report.spread(
+                    [1000 * run["cpu_seconds"] / run["images"] for run in standing.runs]
+                ),
+                "peak_rss_bytes": standing.peak_bytes,
+                "start_seconds": statistics.median(run["start_seconds"] for run in standing.runs),
+                **{key: standing.runs[-1][key] for key in ("shape", "dtype", "mean", "std")},
+            }
+        summary[name] = entry
+    measured = {name: entry for name, entry in summary.items() if "images_per_s" in entry}
+    if measured:
+        typical = [
+            statistics.median(entry["mean"][channel] for entry in measured.values()) for channel in range(3)
+        ]
+        for entry in measured.values():
+            off = max(abs(own - other) for own, other in zip(entry["mean"], typical, strict=True))
+            entry["colours_agree"] = off <= COLOUR_TOLERANCE
+    rivals = {
+        name: e for name, e in measured.items() if e["equal_quality"] and not name.startswith("foreload")
+    }
+    if rivals:
+        least_cpu = min(rivals, key=lambda name: rivals[name]["cpu_seconds_per_1000"]["median"])
+        fastest = max(rivals, key=lambda name: rivals[name]["images_per_s"]["median"])
+        for name, entry in measured.items():
+            cpu = (
+                rivals[least_cpu]["cpu_seconds_per_1000"]["median"] / entry["cpu_seconds_per_1000"]["median"]
+            )
+            entry["best_peer"] = least_cpu
+            entry["cpu_factor"] = cpu
+            entry["speed_factor"] = (
+                entry["images_per_s"]["median"] / rivals[fastest]["images_per_s"]["median"]
+            )
+            if PEERS[name].target:
+                entry["target_factor"] = PEERS[name].target
+                entry["target_met"] = cpu >= PEERS[name].target
+    return summary
+
+
+def relative(reason: str | None) -> str | None:
+    """A reason without the folder this checkout happens to lie in."""
+    return reason and reason.replace(f"{ROOT}/", "")
+
+
+def as_text(result: dict, chosen: argparse.Namespace) -> str:
+    """The whole report in Markdown."""
+    parts = [report.machine_line(result["machine"])]
+    head = [
+        "loader",
+        "images/s",
+        "CPU s per 1 000",
+        "less CPU than best peer",
+        "images/s of fastest",
+        "peak MB",
+    ]
+    for dataset in result["datasets"]:
+        parts.append(
+            f"`{dataset['data']}`: {dataset['images']} JPEGs, "
+            f"{dataset['mean_bytes'] / 1000:.0f} KB on average, page cache warm, "
+            f"RandomResizedCrop {chosen.image_size} + flip + normalise, NCHW, "
+            f"batch {chosen.batch_size}, {chosen.threads} cores; {chosen.rounds} rounds, median (range)"
+        )
+        peers = dataset["peers"]
+        order = sorted(
+            peers, key=lambda name: peers[name].get("cpu_seconds_per_1000", {}).get("median", float("inf"))
+        )
+        parts.append(report.table(head, [row(peers[name]) for name in order]))
+        best = next((entry["best_peer"] for entry in peers.values() if "best_peer" in entry), None)
+        if best:
+            parts.append(
+                f"Best peer of equal quality: {peers[best]['title']}. \\* other work or lower quality."
+            )
+        for entry in peers.values():
+            if "target_factor" in entry:
+                verdict = "met" if entry["target_met"] else "MISSED"
+                factors = f"{entry['cpu_factor']:.2f} times less CPU, asked {entry['target_factor']}"
+                parts.append(f"{entry['title']}: {factors}: {verdict}")
+    return "\n\n".join(parts)
+
+
+def row(entry: dict) -> list[str]:
+    """One loader's line."""
+    title = entry["title"] + ("" if entry["equal_quality"] else " \\*")
+    if "images_per_s" not in entry:
+        return [title, f"not measured: {entry['failure']}".replace("|", "/"), "", "", "", ""]
+    if not entry["colours_agree"]:
+        title += " (COLOURS DIFFER)"
+    peak = f"{entry['peak_rss_bytes'] / 1e6:.0f}" if entry["peak_rss_bytes"] else ""
+    factors = [f"{entry[key]:.2f}" if key in entry else "" for key in ("cpu_factor", "speed_factor")]
+    return [
+        title,
+        report.show(entry["images_per_s"], 0),
+        report.show(entry["cpu_seconds_per_1000"], 2),
+        *factors,
+        peak,
+    ]
+
+
+def main() -> int:
+    """Installs, measures, reports; 1 when Foreload failed, or missed a target that was required."""
+    chosen = parse_arguments()
+    make_data(chosen)
+    cores = sorted(os.sched_getaffinity(0))[: chosen.threads]
+    if len(cores) < chosen.threads:
+        report.log(f"only {len(cores)} cores for {chosen.threads} threads")
+    os.sched_setaffinity(0, cores)
+    result = {
+        "benchmark": "compare",
+        "machine": report.machine(),
+        "settings": settings(chosen),
+        "datasets": [],
+    }
+    for position, data in enumerate(chosen.data):
+        beside = data.parent / "tar" if data.name == "folder" else data.parent / f"{data.name}-tar"
+        shards = chosen.shards[position] if chosen.shards else (beside if beside.is_dir() else None)
+        result["datasets"].append(measure_dataset(data, shards, chosen))
+    report.deliver(result, as_text(result, chosen), chosen.json, chosen.output)
+    own = [
+        entry
+        for dataset in result["datasets"]
+        for name, entry in dataset["peers"].items()
+        if name.startswith("foreload")
+    ]
+    missed = chosen.require_targets and any(entry.get("target_met") is False for entry in own)
+    return 1 if missed or any(entry["failure"] for entry in own) else 0
+
+
+def settings(chosen: argparse.Namespace) -> dict:
+    """What the rounds had in common."""
+    keys = ("rounds", "epochs", "warmup", "batch_size", "image_size", "threads")
+    return {key: getattr(chosen, key) for key in keys} | {
+        "requirements": {name: list(recipe.requirements) for name, recipe in environments.RECIPES.items()}
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
