@@ -1,59 +1,16 @@
 //! Datasets on disk: what torchvision, GNU tar and Python's tarfile say is there, and what happens when it changes.
 
+use foreload::Error;
 use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin};
-use foreload::{Error, Result};
+use scene::{Scene, bytes_of, python};
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use tempfile::TempDir;
 
-/// A dataset directory and an index directory that go with the test.
-struct Scene {
-    _directory: TempDir,
-    root: PathBuf,
-    options: IndexOptions,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let root = directory.path().join("data");
-        fs::create_dir(&root).expect("an empty dataset");
-        let options =
-            IndexOptions { directory: Some(directory.path().join("index")), ..IndexOptions::default() };
-        Self { _directory: directory, root, options }
-    }
-
-    fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) -> PathBuf {
-        let path = self.root.join(path);
-        fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
-        fs::write(&path, bytes).expect("a file");
-        path
-    }
-
-    fn open(&self) -> Result<DatasetIndex> {
-        DatasetIndex::open(&self.root, &self.options)
-    }
-
-    fn error(&self) -> String {
-        match self.open() {
-            Ok(index) => panic!("opened, with {} samples", index.len()),
-            Err(error) => error.to_string(),
-        }
-    }
-}
-
-fn bytes_of(index: &DatasetIndex, sample: u64) -> Vec<u8> {
-    let extent = index.extent(sample);
-    let mut bytes = vec![0; extent.length as usize];
-    let file = File::open(index.path(extent.file)).expect("the sample's file");
-    file.read_exact_at(&mut bytes, extent.offset).expect("the sample's bytes");
-    bytes
-}
+mod scene;
 
 fn relative_paths(index: &DatasetIndex, root: &Path) -> Vec<(PathBuf, u32)> {
     let path = |sample| index.path(index.extent(sample).file);
@@ -154,14 +111,6 @@ fn folders_are_ordered_as_torchvision_orders_them() {
     assert_eq!(skipped("files in the root").example, "readme.md");
     assert_eq!(index.total_bytes(), (0..index.len()).map(|s| u64::from(index.extent(s).length)).sum::<u64>());
     index.verify().unwrap();
-}
-
-fn python() -> Option<Command> {
-    let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: no python3 to compare with");
-    }
-    found.then(|| Command::new("python3"))
 }
 
 #[test]

@@ -110,7 +110,8 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
             let start = self.at;
             let fail = |message: &str| Malformed { offset: start, message: message.to_owned() };
             if start >= self.source.size() {
-                return Err(fail("the shard ends without an end-of-archive mark: it is truncated"));
+                let message = "the shard ends without an end-of-archive mark: it is truncated".to_owned();
+                return Err(Malformed { offset: self.source.size(), message });
             }
             let header = self.header(start)?;
             let Some(header) = header else { return Ok(None) };

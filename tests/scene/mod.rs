@@ -1,0 +1,66 @@
+//! A dataset in a temporary directory, and what its tests share.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use foreload::Result;
+use foreload::dataset::{DatasetIndex, IndexOptions};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// A dataset directory and an index directory that go with the test.
+pub struct Scene {
+    _directory: TempDir,
+    pub root: PathBuf,
+    pub options: IndexOptions,
+}
+
+impl Scene {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().join("data");
+        fs::create_dir(&root).expect("an empty dataset");
+        let options =
+            IndexOptions { directory: Some(directory.path().join("index")), ..IndexOptions::default() };
+        Self { _directory: directory, root, options }
+    }
+
+    /// Writes a file below the root.
+    pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) -> PathBuf {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
+        fs::write(&path, bytes).expect("a file");
+        path
+    }
+
+    pub fn open(&self) -> Result<DatasetIndex> {
+        DatasetIndex::open(&self.root, &self.options)
+    }
+
+    /// What opening it is refused with.
+    pub fn error(&self) -> String {
+        match self.open() {
+            Ok(index) => panic!("opened, with {} samples", index.len()),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+/// A sample's bytes, read as plainly as it goes.
+pub fn bytes_of(index: &DatasetIndex, sample: u64) -> Vec<u8> {
+    let extent = index.extent(sample);
+    let mut bytes = vec![0; extent.length as usize];
+    let file = File::open(index.path(extent.file)).expect("the sample's file");
+    file.read_exact_at(&mut bytes, extent.offset).expect("the sample's bytes");
+    bytes
+}
+
+/// Python, where there is one.
+pub fn python() -> Option<Command> {
+    let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("skipped: no python3 to compare with");
+    }
+    found.then(|| Command::new("python3"))
+}
