@@ -1,0 +1,81 @@
+//! The augmentation pass over a typical crop: 400×300 pixels, 4:2:0, to 224×224, into a batch of 64.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use foreload::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
+use foreload::decode::{ColorModel, Plane, Planes};
+use foreload::rng::{Key, Use};
+use foreload::simd::Level;
+
+const WIDTH: u32 = 500;
+const HEIGHT: u32 = 375;
+const BATCH: usize = 64;
+
+/// Smooth areas with some noise; the pass takes the same time for any pixels.
+fn plane(index: u64, step: u32) -> Plane {
+    let mut random = Key::new(b"", 0, 0, Use::Augment).stream(index);
+    let (width, height) = (WIDTH.div_ceil(step), HEIGHT.div_ceil(step));
+    let stride = (width as usize).next_multiple_of(64);
+    let data = (0..stride * height as usize + 64)
+        .map(|i| (i / stride / 2 + i % stride / 4) as u8 / 2 + random.below(64) as u8);
+    Plane {
+        data: data.collect(),
+        stride,
+        x0: 0,
+        y0: 0,
+        width,
+        height,
+        full_width: width,
+        full_height: height,
+        step_x: step,
+        step_y: step,
+    }
+}
+
+fn pass(criterion: &mut Criterion) {
+    let planes = Planes {
+        image_width: WIDTH,
+        image_height: HEIGHT,
+        color: ColorModel::YCbCr,
+        planes: [plane(0, 1), plane(1, 2), plane(2, 2)],
+    };
+    let axis = |start, length| Axis { start, length, full: 224, window: 0 };
+    let view = View { x: axis(51, 400), y: axis(30, 300), flip: true };
+    let mut group = criterion.benchmark_group("augment");
+    for fidelity in [Fidelity::Fast, Fidelity::Exact] {
+        for (dtype, format) in [
+            (DType::F32, MemoryFormat::Nchw),
+            (DType::F32, MemoryFormat::Nhwc),
+            (DType::F16, MemoryFormat::Nchw),
+            (DType::U8, MemoryFormat::Nchw),
+        ] {
+            let output = Output {
+                height: 224,
+                width: 224,
+                dtype,
+                format,
+                mean: [0.485, 0.456, 0.406],
+                std: [0.229, 0.224, 0.225],
+                fidelity,
+            };
+            for level in Level::available() {
+                let mut augmenter = Augmenter::new(output.clone(), level);
+                let mut batch = vec![0u8; BATCH * output.bytes()];
+                let mut slot = 0;
+                let name = format!("{fidelity:?} {dtype:?} {format:?}").to_lowercase();
+                group.bench_function(BenchmarkId::new(name, level.name()), |b| {
+                    b.iter(|| {
+                        let out = &mut batch[slot * output.bytes()..][..output.bytes()];
+                        augmenter.render(black_box(&planes), black_box(&view), out);
+                        slot = (slot + 1) % BATCH;
+                    });
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, pass);
+criterion_main!(benches);
