@@ -22,6 +22,8 @@ pub struct Augmenter {
     /// Filters of each component; components sampled alike share the first.
     filters: [Filters; 3],
     rings: [Ring; 3],
+    /// An output row of each component before the point is set.
+    sums: [Vec<i32>; 3],
     upsamplers: [Upsampler; 3],
     /// Two rows of R, G, B at source resolution.
     pixels: [[Vec<u8>; 3]; 2],
@@ -56,6 +58,7 @@ impl Augmenter {
             level,
             filters: Default::default(),
             rings: Default::default(),
+            sums: Default::default(),
             upsamplers: Default::default(),
             pixels: Default::default(),
         }
@@ -138,7 +141,7 @@ impl Augmenter {
                 let c = if c < count { c } else { 0 };
                 self.rings[c].source(&self.filters[of[c]])
             });
-            kernels::finish_row(self.level, sources, &self.finish, row, out);
+            kernels::finish_row(self.level, sources, &self.finish, row, &mut self.sums, out);
         }
     }
 
@@ -186,7 +189,7 @@ impl Augmenter {
                 }
             }
             let sources = [0, 1, 2].map(|c| self.rings[c].source(filters));
-            kernels::finish_row(self.level, sources, &self.finish, row, out);
+            kernels::finish_row(self.level, sources, &self.finish, row, &mut self.sums, out);
         }
     }
 }

@@ -155,11 +155,16 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn interleave(self, rgb: [Self::F; 3]) -> [Self::F; 3] {
         let order = |c: usize| op!(_mm512_loadu_si512(INTERLEAVE[c].as_ptr().cast()));
-        let [r, g, b] = [0, 1, 2].map(|c| op!(_mm512_permutexvar_ps(order(c), rgb[c])));
-        [0, 1, 2].map(|v| {
-            let rg = op!(_mm512_mask_blend_ps(LANES_OF[1][v], r, g));
-            op!(_mm512_mask_blend_ps(LANES_OF[2][v], rg, b))
-        })
+        let (r, g, b) = op!((
+            _mm512_permutexvar_ps(order(0), rgb[0]),
+            _mm512_permutexvar_ps(order(1), rgb[1]),
+            _mm512_permutexvar_ps(order(2), rgb[2]),
+        ));
+        op!([
+            _mm512_mask_mov_ps(_mm512_mask_mov_ps(r, LANES_OF[1][0], g), LANES_OF[2][0], b),
+            _mm512_mask_mov_ps(_mm512_mask_mov_ps(r, LANES_OF[1][1], g), LANES_OF[2][1], b),
+            _mm512_mask_mov_ps(_mm512_mask_mov_ps(r, LANES_OF[1][2], g), LANES_OF[2][2], b),
+        ])
     }
     #[inline(always)]
     fn store_f32(self, out: &mut [u8], v: Self::F) {

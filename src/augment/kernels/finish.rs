@@ -142,31 +142,53 @@ const CB_B: f32 = 1.772;
 
 /// See [`super::finish_row`].
 #[inline(always)]
-pub(super) fn row<S: Simd>(s: S, sources: [Source; 3], finish: &Finish, row: usize, out: &mut [u8]) {
+pub(super) fn row<S: Simd>(
+    s: S,
+    sources: [Source; 3],
+    finish: &Finish,
+    row: usize,
+    sums: &mut [Vec<i32>; 3],
+    out: &mut [u8],
+) {
     match finish.colour {
         Colour::YCbCr => {
             let bits = [0, 1, 2].map(|c| FRACTION + sources[c].rows.taps.bits);
-            let unit = bits.map(|b| 1.0 / (1u64 << b) as f32);
             // Chroma is centred before it becomes a float: the difference is exact.
-            let start = [0, -(128 << bits[1]), -(128 << bits[2])].map(|v| s.splat(v));
+            weigh(s, &sources[0], row, 0, &mut sums[0]);
+            weigh(s, &sources[1], row, -(128 << bits[1]), &mut sums[1]);
+            weigh(s, &sources[2], row, -(128 << bits[2]), &mut sums[2]);
+            let unit = bits.map(|b| 1.0 / (1u64 << b) as f32);
             let [luma, cb_g, cb_b] = [unit[0], CB_G * unit[1], CB_B * unit[1]].map(|k| s.splat_f(k));
             let [cr_r, cr_g] = [CR_R * unit[2], CR_G * unit[2]].map(|k| s.splat_f(k));
+            let sums = &*sums;
             chunks(s, finish, row, out, |x| {
-                let [y, cb, cr] = [0, 1, 2].map(|c| s.float(weigh(s, &sources[c], row, x, start[c])));
-                let y = s.mul_f(y, luma);
+                let y = s.mul_f(s.float(s.load(&sums[0][x..])), luma);
+                let (cb, cr) = (s.float(s.load(&sums[1][x..])), s.float(s.load(&sums[2][x..])));
                 let r = s.add_f(y, s.mul_f(cr, cr_r));
                 let g = s.add_f(s.add_f(y, s.mul_f(cb, cb_g)), s.mul_f(cr, cr_g));
                 let b = s.add_f(y, s.mul_f(cb, cb_b));
-                [r, g, b].map(|v| s.clamp(v, 0.0, 255.0))
+                [s.clamp(r, 0.0, 255.0), s.clamp(g, 0.0, 255.0), s.clamp(b, 0.0, 255.0)]
             });
         }
         Colour::Gray(fraction) => {
             let plane = Planar::new(&sources[0], fraction);
-            chunks(s, finish, row, out, |x| [plane.value(s, &sources[0], row, x); 3]);
+            weigh(s, &sources[0], row, plane.half, &mut sums[0]);
+            chunks(s, finish, row, out, |x| [plane.value(s, &sums[0][x..]); 3]);
         }
         Colour::Rgb(fraction) => {
             let planes = [0, 1, 2].map(|c| Planar::new(&sources[c], fraction));
-            chunks(s, finish, row, out, |x| [0, 1, 2].map(|c| planes[c].value(s, &sources[c], row, x)));
+            for c in 0..3 {
+                weigh(s, &sources[c], row, planes[c].half, &mut sums[c]);
+            }
+            let sums = &*sums;
+            // Written out: a closure called three times would not be inlined, and then run without vectors.
+            chunks(s, finish, row, out, |x| {
+                [
+                    planes[0].value(s, &sums[0][x..]),
+                    planes[1].value(s, &sums[1][x..]),
+                    planes[2].value(s, &sums[2][x..]),
+                ]
+            });
         }
     }
 }
@@ -190,22 +212,40 @@ impl Planar {
     }
 
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, source: &Source, row: usize, x: usize) -> S::F {
-        let sum = weigh(s, source, row, x, s.splat(self.half));
-        s.mul_f(s.float(s.shift_right(sum, self.shift)), s.splat_f(self.unit))
+    fn value<S: Simd>(self, s: S, sums: &[i32]) -> S::F {
+        s.mul_f(s.float(s.shift_right(s.load(sums), self.shift)), s.splat_f(self.unit))
     }
 }
 
-/// Weighted sum of the source rows under output row `row`, for the columns from `x`.
+/// Weighted sums of the source rows under output row `row`, over `start`.
 #[inline(always)]
-fn weigh<S: Simd>(s: S, source: &Source, row: usize, x: usize, start: S::I) -> S::I {
+fn weigh<S: Simd>(s: S, source: &Source, row: usize, start: i32, sums: &mut Vec<i32>) {
     let span = source.rows.spans[row];
-    let mut sum = start;
-    for (p, &w) in source.rows.weights[span.weights.0..span.weights.1].iter().enumerate() {
+    sums.resize(source.stride, 0);
+    sums.fill(start);
+    let mut pairs = source.rows.weights[span.weights.0..span.weights.1].iter().enumerate().map(|(p, &w)| {
         let slot = (span.first + p) & (source.capacity - 1);
-        sum = s.add(sum, s.dot(s.load(&source.ring[slot * source.stride + x..]), s.splat(w)));
+        (&source.ring[slot * source.stride..][..source.stride], w)
+    });
+    // Most filters cover two or three pairs of rows; one walk along the columns serves as many at once.
+    while let Some(first) = pairs.next() {
+        match (pairs.next(), pairs.next()) {
+            (Some(second), Some(third)) => accumulate(s, [first, second, third], sums),
+            (Some(second), None) => accumulate(s, [first, second], sums),
+            _ => accumulate(s, [first], sums),
+        }
     }
-    sum
+}
+
+#[inline(always)]
+fn accumulate<S: Simd, const N: usize>(s: S, pairs: [(&[i32], i32); N], sums: &mut [i32]) {
+    for (i, sums) in sums.chunks_exact_mut(S::LANES).enumerate() {
+        let mut sum = s.load(sums);
+        for (row, w) in pairs {
+            sum = s.add(sum, s.dot(s.load(&row[i * S::LANES..]), s.splat(w)));
+        }
+        s.store(sums, sum);
+    }
 }
 
 /// Normalises and stores what `value` gives for the columns from x, for every vector of columns.
@@ -215,7 +255,11 @@ fn chunks<S: Simd>(s: S, finish: &Finish, row: usize, out: &mut [u8], value: imp
     let (gain, offset) = (finish.gain.map(|v| s.splat_f(v)), finish.offset.map(|v| s.splat_f(v)));
     for x in (0..finish.width).step_by(S::LANES) {
         let levels = value(x);
-        let values = [0, 1, 2].map(|c| s.add_f(s.mul_f(levels[c], gain[c]), offset[c]));
+        let values = [
+            s.add_f(s.mul_f(levels[0], gain[0]), offset[0]),
+            s.add_f(s.mul_f(levels[1], gain[1]), offset[1]),
+            s.add_f(s.mul_f(levels[2], gain[2]), offset[2]),
+        ];
         let columns = S::LANES.min(finish.width - x);
         match finish.format {
             MemoryFormat::Nchw => {

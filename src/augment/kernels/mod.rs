@@ -50,8 +50,8 @@ macro_rules! kernels {
         }
 
         $(#[$features])?
-        pub(in crate::augment) fn finish_row(sources: [Source; 3], finish: &Finish, row: usize, out: &mut [u8]) {
-            finish::row($simd, sources, finish, row, out);
+        pub(in crate::augment) fn finish_row(sources: [Source; 3], finish: &Finish, row: usize, sums: &mut [Vec<i32>; 3], out: &mut [u8]) {
+            finish::row($simd, sources, finish, row, sums, out);
         }
 
         $(#[$features])?
@@ -93,9 +93,16 @@ pub(super) fn resize_columns(level: Level, rows: [&[u8]; 2], columns: &Columns, 
     dispatch!(level, resize_columns(rows, columns, shift, out));
 }
 
-/// Resizes to one output row, converts, normalises, casts and stores it.
-pub(super) fn finish_row(level: Level, sources: [Source; 3], finish: &Finish, row: usize, out: &mut [u8]) {
-    dispatch!(level, finish_row(sources, finish, row, out));
+/// Resizes to one output row, converts, normalises, casts and stores it; `sums` is scratch.
+pub(super) fn finish_row(
+    level: Level,
+    sources: [Source; 3],
+    finish: &Finish,
+    row: usize,
+    sums: &mut [Vec<i32>; 3],
+    out: &mut [u8],
+) {
+    dispatch!(level, finish_row(sources, finish, row, sums, out));
 }
 
 /// `count` sums 3·near + next, or just the samples where there is no next row.
