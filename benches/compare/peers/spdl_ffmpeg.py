@@ -41,7 +41,9 @@ def prepare(options: Options) -> Epoch:
         packets = spdl.io.demux_image(paths[index])
         x, y, width, height = draw_box(packets.width, packets.height, rng)
         flip = ",hflip" if rng.random() < 0.5 else ""
-        filters = f"crop={width}:{height}:{x}:{y},scale={size}:{size}:flags=bilinear{flip},format=rgb24"
+        filters = (
+            f"crop={width}:{height}:{x}:{y}:exact=1,scale={size}:{size}:flags=bilinear{flip},format=rgb24"
+        )
         return spdl.io.decode_packets(packets, filter_desc=filters), labels[index]
 
     def collate(samples: list[tuple[spdl.io.ImageFrames, int]]) -> tuple[np.ndarray, np.ndarray]:
