@@ -11,7 +11,7 @@ use std::ffi::OsString;
 
 /// A data loader for people who train on GPUs. It knows the epoch's order and loads ahead.
 #[derive(Debug, Parser)]
-#[command(name = "foreload", version, max_term_width = 100)]
+#[command(name = "foreload", version = env!("FORELOAD_VERSION"), max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -19,10 +19,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run epochs of a dataset as fast as they go and print what they took
+    Bench(bench::BenchArgs),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::Args),
     /// Run epochs of a dataset as fast as they go and show what limits them
     Bench(bench::Args),
+}
+
+/// Version of the program, with the revision it was built from where that is known: `0.1.0 (1a2b3c4d5)`.
+fn version() -> String {
+    env!("FORELOAD_VERSION").to_owned()
 }
 
 /// Runs the command line `args` (program name first) and returns the exit code: 0, 1 when the work failed, 2 for
@@ -37,6 +44,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
         }
     };
     let outcome = match cli.command {
+        Command::Bench(args) => bench::run(&args),
         Command::Synth(args) => synth::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

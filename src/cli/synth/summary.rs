@@ -22,7 +22,7 @@ pub struct Statistics {
 /// What `foreload synth` prints.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    version: &'static str,
+    version: String,
     layout: Layout,
     images: usize,
     classes: u32,
@@ -61,7 +61,7 @@ impl Statistics {
         let rates = sorted(self.rates);
         let (widths, heights) = (sorted(self.widths), sorted(self.heights));
         Summary {
-            version: env!("CARGO_PKG_VERSION"),
+            version: crate::cli::version(),
             layout,
             images,
             classes,

@@ -1,0 +1,79 @@
+# The commands of this project; `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?= data
+FORELOAD_FUZZ_SECONDS ?= 60
+SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -name '*.pyi')
+CARGO_TEST := cargo test --locked
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test test-rust test-python check bench data fuzz compare limits fidelity clean distclean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.built ## build everything into .venv: the program .venv/bin/foreload and the Python package
+
+$(VENV)/.tools: tests/environment/requirements.txt
+	@bash tests/environment/prerequisites.sh $(PYTHON)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.tools Cargo.toml Cargo.lock pyproject.toml rust-toolchain.toml $(SOURCES)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked
+	@touch $@
+
+# The tests want a torch; the program does not.
+$(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
+	@if $(BIN)/python tests/environment/provide_torch.py .envs/test-torch; then touch $@; \
+	else echo "no torch for the tests: those that need one will say so" >&2; fi
+
+test: test-rust test-python ## run all tests
+
+test-rust: $(VENV)/.tools
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST)
+
+test-python: setup $(VENV)/.torch
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.tools ## formatting, lints and house rules
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --locked --all-targets --features python -- -D warnings
+	$(BIN)/ruff check python tests benches
+	$(BIN)/ruff format --check python tests benches
+	$(CARGO_TEST) --test tidy
+
+data: $(DATA)/folder
+
+$(DATA)/folder: | $(VENV)/.built
+	@mkdir -p $(DATA)
+	$(BIN)/foreload synth $@ --images 4000
+
+bench: setup data ## the main job on 4000 ImageNet-like photographs: fast, exact, float16
+	$(BIN)/foreload bench $(DATA)/folder --epochs 3
+	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --decode exact
+	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --dtype float16
+
+fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECONDS (60) each
+	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release fuzz -- --nocapture --test-threads 1
+
+compare: setup data ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
+	$(BIN)/python benches/compare/run.py --data $(DATA)/folder
+
+limits: setup data ## the reader against fio, decoding against libjpeg-turbo
+	$(BIN)/python benches/limits/run.py --data $(DATA)/folder
+
+fidelity: setup data ## how near each loader's pixels come to PIL's
+	$(BIN)/python benches/fidelity/run.py --data $(DATA)/folder
+
+clean: ## remove what was built; environments and data stay
+	cargo clean
+	rm -f $(VENV)/.built python/foreload/*.so
+
+distclean: clean ## remove also environments and data
+	rm -rf $(VENV) .envs $(DATA)

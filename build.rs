@@ -1,0 +1,38 @@
+//! Tells the program which revision it was built from, for `foreload --version`.
+
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    let version = env!("CARGO_PKG_VERSION");
+    let long = match revision() {
+        Some(revision) => format!("{version} ({revision})"),
+        // A source archive or an installed crate.
+        None => version.to_owned(),
+    };
+    println!("cargo::rustc-env=FORELOAD_VERSION={long}");
+    println!("cargo::rerun-if-changed=build.rs");
+}
+
+/// The short revision of the checkout whose top is this directory; asks to be run again when it moves.
+fn revision() -> Option<String> {
+    // A checkout's own `.git` (a file in a linked work tree): not that of a project which holds this one.
+    if !Path::new(".git").exists() {
+        println!("cargo::rerun-if-changed=.git");
+        return None;
+    }
+    // `logs/HEAD` grows with every commit, checkout and rebase; without a log, the two that hold the revision.
+    for file in ["logs/HEAD", "HEAD", "packed-refs"] {
+        let path = git(&["rev-parse", "--git-path", file])?;
+        if Path::new(&path).exists() {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    git(&["rev-parse", "--short=9", "HEAD"])
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let answer = Command::new("git").args(args).output().ok()?;
+    let text = String::from_utf8(answer.stdout).ok()?;
+    (answer.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
+}
