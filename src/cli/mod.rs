@@ -19,12 +19,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run epochs of a dataset as fast as they go and print what they took
-    Bench(bench::BenchArgs),
-    /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
-    Synth(synth::Args),
     /// Run epochs of a dataset as fast as they go and show what limits them
     Bench(bench::Args),
+    /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
+    Synth(synth::Args),
 }
 
 /// Version of the program, with the revision it was built from where that is known: `0.1.0 (1a2b3c4d5)`.
@@ -46,7 +44,6 @@ pub fn main(args: Vec<OsString>) -> i32 {
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Synth(args) => synth::run(&args),
-        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(()) => 0,
