@@ -406,3 +406,78 @@ impl Tensor {
         &memory[self.offset..self.offset + count as usize * self.element.size()]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::augment::Fidelity;
+    use crossbeam_channel::unbounded;
+
+    fn pool(prefetch: usize, batches: usize) -> BatchPool {
+        let output = Output {
+            height: 2,
+            width: 3,
+            dtype: DType::U8,
+            format: MemoryFormat::Nhwc,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            fidelity: Fidelity::Fast,
+        };
+        BatchPool::new(4, output, Pools { slot_bytes: 0, prefetch, batches }, || {})
+    }
+
+    #[test]
+    fn a_batch_is_ready_when_its_last_place_is() {
+        let (ready, finished) = unbounded();
+        let mut tickets = pool(1, 1).begin(7, 3, &ready).unwrap().unwrap();
+        for (index, mut ticket) in tickets.drain(..).enumerate().rev() {
+            assert!(finished.is_empty());
+            ticket.image().fill(index as u8);
+            ticket.finish(10 + index as u64, 20 + index as u32, index != 1);
+        }
+        let batch = finished.try_recv().unwrap().unwrap();
+        assert_eq!((batch.step(), batch.len()), (7, 3));
+        assert_eq!(batch.images().shape(), [3, 2, 3, 3]);
+        assert!(batch.images().bytes().chunks(18).zip(0..).all(|(image, i)| image == [i; 18]));
+        assert_eq!(batch.mask().bytes(), [1, 0, 1]);
+        let longs = |tensor: Tensor| -> Vec<i64> {
+            tensor.bytes().chunks(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap())).collect()
+        };
+        assert_eq!(longs(batch.sample_ids()), [10, 11, 12]);
+        assert_eq!(longs(batch.labels()), [20, 21, 22]);
+    }
+
+    #[test]
+    fn an_unfinished_place_spoils_the_batch_but_not_the_buffer() {
+        let (ready, finished) = unbounded();
+        let pool = pool(1, 1);
+        let mut tickets = pool.begin(0, 2, &ready).unwrap().unwrap();
+        tickets.pop().unwrap().finish(0, 0, true);
+        assert!(pool.begin(1, 2, &ready).unwrap().is_none(), "the pipeline's share is one buffer");
+        drop(tickets);
+        assert!(finished.is_empty());
+        assert!(pool.begin(1, 2, &ready).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_held_tensor_keeps_its_buffer_out_of_the_pool() {
+        let (ready, finished) = unbounded();
+        let pool = pool(1, 2);
+        let mut next = |step| {
+            for ticket in pool.begin(step, 1, &ready).unwrap()? {
+                ticket.finish(step, 0, true);
+            }
+            let mut batch = finished.try_recv().unwrap().unwrap();
+            batch.deliver();
+            Some(batch)
+        };
+        let labels = next(0).unwrap().labels();
+        let second = next(1).unwrap();
+        assert!(next(2).is_none());
+        assert!(pool.all_held());
+        drop(labels);
+        assert!(!pool.all_held());
+        assert!(next(2).is_some());
+        drop(second);
+    }
+}

@@ -17,6 +17,13 @@ use std::time::Instant;
 /// Substitutes tried for one place before the failure is final: with half of all samples broken, one place in 2^32 fails.
 const REFILL_ATTEMPTS: u32 = 32;
 
+/// While at least this many jobs a worker wait, the reading thread is not roused for each slot that comes free: a wake-up
+/// costs as much as a read.
+const ENOUGH_JOBS: usize = 8;
+
+/// How often it is roused all the same, in jobs of one worker.
+const ROUSE_EVERY: usize = 16;
+
 /// A sample whose bytes arrived, or did not.
 pub(super) struct Job {
     pub run: Arc<Run>,
@@ -29,7 +36,7 @@ pub(super) struct Job {
 pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
     let mut worker = Worker::new(shared);
     let mut now = Instant::now();
-    for job in jobs {
+    for (count, job) in jobs.iter().enumerate() {
         let run = job.run.clone();
         now = stats::lap(&run.clock.idle, now);
         if run.stopped() {
@@ -39,7 +46,9 @@ pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
             // Its scratch may be half-written.
             worker = Worker::new(shared);
         }
-        shared.bell.ring();
+        if jobs.len() < ENOUGH_JOBS * shared.config.threads || count % ROUSE_EVERY == 0 {
+            shared.bell.ring();
+        }
     }
 }
 
