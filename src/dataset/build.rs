@@ -80,7 +80,6 @@ pub struct Builder {
     spilled: u64,
     groups: Vec<Spilled>,
     header: Header,
-    row: Vec<u8>,
 }
 
 /// A group whose rows are in the spill file: lengths, then labels and offsets, or ends of names and names.
@@ -91,6 +90,28 @@ struct Spilled {
     at: u64,
     samples: u64,
     names: u64,
+    /// Bytes of prefix and suffix behind the path.
+    affixes: [usize; 2],
+}
+
+impl Spilled {
+    fn own_path(&self) -> &[u8] {
+        &self.path[..self.path.len() - self.affixes[0] - self.affixes[1]]
+    }
+}
+
+/// The longest prefix and suffix that all names share, without overlapping in any of them.
+fn affixes<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> (&'a [u8], &'a [u8]) {
+    let Some(first) = names.next() else { return Default::default() };
+    let (mut prefix, mut suffix, mut shortest) = (first.len(), first.len(), first.len());
+    for name in names {
+        let same = |(a, b): &(&u8, &u8)| a == b;
+        prefix = first[..prefix].iter().zip(name).take_while(same).count();
+        let end = first[first.len() - suffix..].iter().rev();
+        suffix = end.zip(name.iter().rev()).take_while(same).count();
+        shortest = shortest.min(name.len());
+    }
+    (&first[..prefix], &first[first.len() - suffix.min(shortest - prefix)..])
 }
 
 impl Builder {
@@ -111,7 +132,6 @@ impl Builder {
             spilled: 0,
             groups: Vec::new(),
             header: Header { tar: layout == Layout::Tar, ..Header::default() },
-            row: Vec::new(),
         })
     }
 
@@ -125,55 +145,74 @@ impl Builder {
     /// # Errors
     /// [`Error::Io`] when the spill file cannot be written; [`Error::Dataset`] for more loose files than 2^32 - 1.
     pub fn add(&mut self, group: &Group) -> Result<()> {
-        let at = self.spilled;
-        self.row.clear();
-        let row = &mut self.row;
-        let (class, samples, names) = match &group.rows {
-            Rows::Files { class, names, files } => {
-                let name = |file: &Loose| {
-                    let start = file.name as usize;
-                    names.get(start..start + file.name_length as usize).unwrap_or_default()
-                };
-                row.extend(files.iter().flat_map(|file| file.length.to_le_bytes()));
-                let mut end = 0u32;
-                for file in files {
-                    end = end.checked_add(file.name_length).ok_or_else(|| {
-                        let path = PathBuf::from(String::from_utf8_lossy(&group.path).into_owned());
-                        Error::dataset(path, "holds more than 4 GiB of file names: split the directory")
-                    })?;
-                    row.extend(end.to_le_bytes());
-                }
-                files.iter().for_each(|file| row.extend(name(file)));
-                self.header.classes = self.header.classes.max(class + 1);
-                (*class, files.len(), u64::from(end))
-            }
-            Rows::Shard(samples) => {
-                row.extend(samples.iter().flat_map(|sample| sample.length.to_le_bytes()));
-                row.extend(samples.iter().flat_map(|sample| sample.label.to_le_bytes()));
-                row.extend(samples.iter().flat_map(|sample| sample.offset.to_le_bytes()));
-                let classes = samples.iter().map(|sample| sample.label.saturating_add(1)).max().unwrap_or(0);
-                self.header.classes = self.header.classes.max(classes);
-                (0, samples.len(), 0)
-            }
+        let (class, samples) = match &group.rows {
+            Rows::Files { class, files, .. } => (*class, files.len() as u64),
+            Rows::Shard(samples) => (0, samples.len() as u64),
         };
-        let lengths = row.chunks_exact(4).take(samples).map(|length| super::format::u32_at(length, 0));
-        for length in lengths {
-            self.header.total_bytes += u64::from(length);
-            self.header.largest = self.header.largest.max(length);
-        }
-        self.header.samples += samples as u64;
+        let mut spilled = Spilled {
+            class,
+            path: group.path.clone(),
+            stamp: group.stamp,
+            at: self.spilled,
+            samples,
+            names: 0,
+            affixes: [0; 2],
+        };
+        let written = match &group.rows {
+            Rows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
+            Rows::Shard(samples) => self.spill_shard(samples),
+        };
+        written.map_err(|error| Error::io("write", &self.target, error))?;
+        self.header.samples += samples;
+        self.groups.push(spilled);
         if self.layout == Layout::Folder && self.header.samples > u64::from(u32::MAX) {
-            return Err(Error::dataset(
-                &self.target,
-                "more than 4 294 967 295 loose files: pack them into shards",
-            ));
+            let message = "more than 4 294 967 295 loose files: pack them into shards";
+            return Err(Error::dataset(&self.target, message));
         }
-        self.spill.write_all(row).map_err(|error| Error::io("write", &self.target, error))?;
-        self.spilled += row.len() as u64;
-        self.row.shrink_to(1 << 22);
-        let (path, stamp, samples) = (group.path.clone(), group.stamp, samples as u64);
-        self.groups.push(Spilled { class, path, stamp, at, samples, names });
         Ok(())
+    }
+
+    fn spill_files(&mut self, group: &mut Spilled, names: &[u8], files: &[Loose]) -> std::io::Result<()> {
+        let name = |file: &Loose| {
+            let start = file.name as usize;
+            names.get(start..start + file.name_length as usize).unwrap_or_default()
+        };
+        let (prefix, suffix) = affixes(files.iter().map(name));
+        let middle = |file| &name(file)[prefix.len()..name(file).len() - suffix.len()];
+        group.path.extend(prefix);
+        group.path.extend(suffix);
+        group.affixes = [prefix.len(), suffix.len()];
+        for file in files {
+            self.count(file.length, group.class);
+            self.put(&file.length.to_le_bytes())?;
+        }
+        for file in files {
+            group.names += middle(file).len() as u64;
+            // As long as `names`, whose places are 32 bits, unless files share bytes of it.
+            let end = u32::try_from(group.names).map_err(std::io::Error::other)?;
+            self.put(&end.to_le_bytes())?;
+        }
+        files.iter().try_for_each(|file| self.put(middle(file)))
+    }
+
+    fn spill_shard(&mut self, samples: &[Packed]) -> std::io::Result<()> {
+        for sample in samples {
+            self.count(sample.length, sample.label);
+            self.put(&sample.length.to_le_bytes())?;
+        }
+        samples.iter().try_for_each(|sample| self.put(&sample.label.to_le_bytes()))?;
+        samples.iter().try_for_each(|sample| self.put(&sample.offset.to_le_bytes()))
+    }
+
+    fn count(&mut self, length: u32, label: u32) {
+        self.header.total_bytes += u64::from(length);
+        self.header.largest = self.header.largest.max(length);
+        self.header.classes = self.header.classes.max(label.saturating_add(1));
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.spilled += bytes.len() as u64;
+        self.spill.write_all(bytes)
     }
 
     /// Writes the index and puts it in its place, whole or not at all.
@@ -195,7 +234,7 @@ impl Builder {
 
     fn write(&mut self, path: &Path, whole: &Whole) -> std::io::Result<()> {
         self.spill.flush()?;
-        self.groups.sort_unstable_by(|a, b| (a.class, &a.path).cmp(&(b.class, &b.path)));
+        self.groups.sort_unstable_by(|a, b| (a.class, a.own_path()).cmp(&(b.class, b.own_path())));
         let mut file = File::create(path)?;
         file.write_all(&[0; HEADER])?;
         let mut out =
@@ -222,6 +261,10 @@ impl Builder {
                         ends[1] += group.path.len() as u64;
                         ends[2] += group.names;
                         ends.iter().try_for_each(|end| out.put(&end.to_le_bytes()))?;
+                        group
+                            .affixes
+                            .iter()
+                            .try_for_each(|&length| out.put(&(length as u32).to_le_bytes()))?;
                     }
                 }
                 Section::Paths => groups.iter().try_for_each(|group| out.put(&group.path))?,
@@ -236,7 +279,7 @@ impl Builder {
                 }
                 Section::Labels => {
                     for group in groups {
-                        (0..group.samples).try_for_each(|_| out.put(&group.class.to_le_bytes()))?;
+                        out.put(&group.class.to_le_bytes().repeat(group.samples as usize))?;
                     }
                 }
                 Section::Lengths => groups.iter().try_for_each(|g| out.copy(spill, g.at, 4 * g.samples))?,

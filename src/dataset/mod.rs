@@ -8,9 +8,9 @@
 use crate::error::{Error, Result};
 use format::{GROUP_ROW, Map, STAMP_ROW, Section, u32_at, u64_at};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -198,22 +198,16 @@ impl DatasetIndex {
             Layout::Folder => {
                 let sample = u64::from(file.0);
                 let group = self.group_of(sample);
-                let names = self.group_range(group, 2, self.map.section(Section::Names).len());
-                let names = &self.map.section(Section::Names)[names];
+                let names = self.section_of(group, 2, Section::Names);
                 let end = |sample| self.column(Section::Places, sample) as usize;
                 let first = sample == self.group_start(group, 0);
                 let start = if first { 0 } else { end(sample - 1) };
                 let name = names.get(start..end(sample)).unwrap_or_default();
+                let (directory, prefix, suffix) = self.group_parts(group);
                 // One allocation: this runs once a sample on the reading path.
-                let mut path = Vec::with_capacity(
-                    self.base.as_os_str().len() + self.group_path(group).len() + name.len() + 2,
-                );
-                path.extend(self.base.as_os_str().as_bytes());
-                for part in [self.group_path(group), name] {
-                    path.push(b'/');
-                    path.extend(part);
-                }
-                PathBuf::from(std::ffi::OsString::from(OsStr::from_bytes(&path)))
+                let parts =
+                    [self.base.as_os_str().as_bytes(), b"/", directory, b"/", prefix, name, suffix].concat();
+                PathBuf::from(OsString::from_vec(parts))
             }
         }
     }
@@ -326,15 +320,26 @@ impl DatasetIndex {
         }
     }
 
-    fn group_range(&self, group: usize, field: usize, limit: usize) -> std::ops::Range<usize> {
-        let end = (self.group_start(group + 1, field) as usize).min(limit);
-        (self.group_start(group, field) as usize).min(end)..end
+    /// A group's part of the paths (`field` 1) or of the names (2).
+    fn section_of(&self, group: usize, field: usize, section: Section) -> &[u8] {
+        let bytes = self.map.section(section);
+        let end = (self.group_start(group + 1, field) as usize).min(bytes.len());
+        &bytes[(self.group_start(group, field) as usize).min(end)..end]
+    }
+
+    /// A group's path below the root, and what all its names begin and end with.
+    fn group_parts(&self, group: usize) -> (&[u8], &[u8], &[u8]) {
+        assert!(group < self.checked.len(), "file {group} of {}", self.checked.len());
+        let row = self.map.section(Section::Groups);
+        let affix = |field| u32_at(row, GROUP_ROW * group + field) as usize;
+        let path = self.section_of(group, 1, Section::Paths);
+        let (path, suffix) = path.split_at(path.len().saturating_sub(affix(28)));
+        let (path, prefix) = path.split_at(path.len().saturating_sub(affix(24)));
+        (path, prefix, suffix)
     }
 
     fn group_path(&self, group: usize) -> &[u8] {
-        let paths = self.map.section(Section::Paths);
-        assert!(group < self.checked.len(), "file {group} of {}", self.checked.len());
-        &paths[self.group_range(group, 1, paths.len())]
+        self.group_parts(group).0
     }
 
     fn group_stamp(&self, group: usize) -> Stamp {
