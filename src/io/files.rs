@@ -114,6 +114,18 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
+    /// The same for the next of several that failed by one cause.
+    pub fn again(&self) -> Self {
+        match self {
+            Self::Open(error) => Self::Open(*error),
+            Self::Read(error) => Self::Read(*error),
+            Self::Other(Error::DatasetChanged { path, message }) => {
+                Self::Other(Error::DatasetChanged { path: path.clone(), message: message.clone() })
+            }
+            Self::Other(other) => Self::Other(Error::Unavailable(other.to_string())),
+        }
+    }
+
     /// The error of `extent` of the file at `path`, with the knob to turn where there is one.
     pub fn into_error(self, path: &Path, extent: Extent) -> Error {
         match self {

@@ -1,23 +1,26 @@
 //! Bytes from files into slots: one trait, io_uring where the system lets us, threads with pread where not.
 
-pub mod files;
+mod files;
+mod open;
 pub mod pread;
+mod probe;
 mod read_blocking;
 pub mod storage;
 mod transfer;
+pub mod uring;
 
 pub use files::Files;
+pub use open::{Source, open, open_source};
+pub use probe::{PathReport, ProbeReport, UringReport, probe};
 pub use read_blocking::read_blocking;
 pub use transfer::ShortReads;
 
-use crate::dataset::{DatasetIndex, Extent};
+use crate::dataset::Extent;
 use crate::error::Result;
-use crate::slot::{PADDING, Slot, SlotPool};
-use pread::{PreadOptions, PreadReader};
+use crate::slot::{PADDING, Slot};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Storage, available_memory};
 
 /// One read: the bytes of `extent` into `slot`.
 pub struct ReadRequest {
@@ -101,7 +104,8 @@ pub trait Reader: Send {
 pub struct Waker(pub Arc<dyn Fn() + Send + Sync>);
 
 /// Which way to read, as the user asked (`io=`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum IoChoice {
     /// io_uring when its self-test passes, else threads; direct or buffered by file system.
     #[default]
@@ -126,41 +130,3 @@ pub enum Direct {
 
 /// How long dropping a reader waits for reads in flight.
 pub(crate) const DROP_LIMIT: Duration = Duration::from_millis(800);
-
-/// Opens the reader of `index` that `io` and `direct` ask for, reading into slots of `slots`, with up to `depth`
-/// reads in flight (32 suits local NVMe; more for storage with more latency).
-pub fn open(
-    index: &Arc<DatasetIndex>,
-    slots: &SlotPool,
-    io: IoChoice,
-    direct: Direct,
-    depth: usize,
-) -> Result<Box<dyn Reader>> {
-    let source = Source { files: index.clone(), first: index.extent(0), bytes: index.total_bytes() };
-    open_source(&source, slots, io, direct, depth)
-}
-
-/// What [`open_source`] must know of the data.
-pub struct Source {
-    /// The files.
-    pub files: Arc<dyn Files>,
-    /// Some sample: its file tells the storage, its bytes test the reader.
-    pub first: Extent,
-    /// Bytes of all samples.
-    pub bytes: u64,
-}
-
-/// As [`open`], for any [`Files`].
-pub fn open_source(
-    source: &Source,
-    _slots: &SlotPool,
-    _io: IoChoice,
-    direct: Direct,
-    depth: usize,
-) -> Result<Box<dyn Reader>> {
-    let storage = Storage::of(&source.files.path(source.first.file))?;
-    let (is_direct, why) = storage.choose(direct, source.bytes, available_memory())?;
-    let direct_is_required = direct == Direct::On;
-    let options = PreadOptions { direct: is_direct, direct_is_required, short_reads: None, why };
-    Ok(Box::new(PreadReader::new(source.files.clone(), depth, options)?))
-}

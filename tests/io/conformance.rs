@@ -169,15 +169,11 @@ fn the_waker_ends_an_idle_wait() {
         (waker.0)();
         reader.wait(&mut out).unwrap();
         assert!(out.is_empty(), "{name}");
-        // A writer lets the open through; the reader may have ended with an error, which is an answer too.
-        let path = world.path_of(slow);
-        let writer = std::thread::spawn(move || {
-            let _ = std::fs::File::options().write(true).open(path);
+        release(&world.path_of(slow), || {
+            while out.is_empty() {
+                reader.wait(&mut out).unwrap();
+            }
         });
-        while out.is_empty() {
-            reader.wait(&mut out).unwrap();
-        }
-        writer.join().unwrap();
         assert!(out[0].result.is_err(), "{name}");
         drop(out);
         drop(reader);
@@ -209,16 +205,13 @@ fn dropping_with_reads_in_flight_does_not_wait_for_them_for_ever() {
         // 0.8 s by design; the rest is for a machine that is busy with other tests.
         assert!(took < Duration::from_secs(3), "{name}: took {took:?}");
         drop(out);
-        // What the system still holds comes back when the system lets go of it; nothing else is missing.
-        let _writer = std::fs::File::options().read(true).write(true).open(world.path_of(slow)).unwrap();
-        let patience = Instant::now();
-        while slots.usage().in_use > 0 && patience.elapsed() < Duration::from_secs(5) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        drop(_writer);
-        while slots.usage().in_use > 0 && patience.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        // What a thread still holds comes back when the system lets go of it; nothing else is missing.
+        release(&world.path_of(slow), || {
+            let patience = Instant::now();
+            while slots.usage().in_use > 0 && patience.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
         assert_eq!(slots.usage().in_use, 0, "{name}");
     }
 }
@@ -243,4 +236,19 @@ fn submit_slow(reader: &mut dyn Reader, world: &World, slots: &foreload::slot::S
     let slot = slots.try_take(1000).unwrap();
     reader.submit(ReadRequest { token: 1000, extent: Extent { file, offset: 0, length: 1000 }, slot });
     file
+}
+
+/// Opens and closes the other end of a FIFO until `done` is: each time lets one blocked open or read through.
+fn release(path: &std::path::Path, done: impl FnOnce()) {
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(std::sync::atomic::Ordering::SeqCst) {
+                drop(std::fs::File::options().read(true).write(true).open(path).unwrap());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        done();
+        ended.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
 }

@@ -5,6 +5,7 @@ mod world;
 
 use foreload::io::Reader;
 use foreload::io::pread::{PreadOptions, PreadReader};
+use foreload::io::uring::{RingMode, UringOptions, UringReader};
 use foreload::slot::SlotPool;
 use std::sync::Arc;
 use world::World;
@@ -29,6 +30,26 @@ fn variants() -> Vec<Variant> {
                 name,
                 make: Box::new(move |world, _, depth| {
                     Box::new(PreadReader::new(world.clone(), depth, options.clone()).unwrap())
+                }),
+            });
+        }
+    }
+    for mode in RingMode::LADDER {
+        for (register, direct, short_reads) in [
+            (true, false, None),
+            (true, true, None),
+            (false, true, None),
+            (true, false, Some(5)),
+            (false, true, Some(6)),
+        ] {
+            let name =
+                format!("{mode:?} ring, registered {register}, direct {direct}, short reads {short_reads:?}");
+            let options =
+                UringOptions { mode: Some(mode), register, direct, short_reads, ..UringOptions::default() };
+            variants.push(Variant {
+                name,
+                make: Box::new(move |world, slots, depth| {
+                    Box::new(UringReader::new(world.clone(), slots, depth, options.clone()).unwrap())
                 }),
             });
         }

@@ -67,8 +67,6 @@ impl World {
             (0..size.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).collect();
         bytes.truncate(size);
         std::fs::write(&path, &bytes).unwrap();
-        // As long-lived data are: on disk, so that both buffered and direct reads find it.
-        std::fs::File::open(&path).unwrap().sync_all().unwrap();
         let stamp = shard.then(|| stamp(&path));
         self.files.push(File { path, stamp, bytes });
     }

@@ -1,0 +1,170 @@
+//! Choosing a reader: what the user asked for, what the storage suits, what the system lets us, in this order.
+
+use super::files::Files;
+use super::pread::{PreadOptions, PreadReader};
+use super::read_blocking::read_from;
+use super::storage::{Storage, StorageKind, available_memory};
+use super::uring::{UringOptions, UringReader};
+use super::{Direct, IoChoice, ReadRequest, Reader};
+use crate::dataset::{DatasetIndex, Extent, FileId};
+use crate::error::{Error, Result};
+use crate::slot::SlotPool;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Opens the reader of `index` that `io` and `direct` ask for, reading into slots of `slots`, with up to `depth`
+/// reads in flight (32 suits local NVMe; more for storage with more latency).
+///
+/// # Errors
+/// [`Error::Unavailable`] when `io` insists on io_uring and the system refuses it; [`Error::Config`] when `direct`
+/// insists on O_DIRECT and the file system refuses it.
+pub fn open(
+    index: &Arc<DatasetIndex>,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
+) -> Result<Box<dyn Reader>> {
+    let source = Source { files: index.clone(), first: index.extent(0), bytes: index.total_bytes() };
+    open_source(&source, slots, io, direct, depth)
+}
+
+/// What [`open_source`] must know of the data.
+pub struct Source {
+    /// The files.
+    pub files: Arc<dyn Files>,
+    /// Some sample: its file tells the storage, its bytes test the reader.
+    pub first: Extent,
+    /// Bytes of all samples.
+    pub bytes: u64,
+}
+
+/// As [`open`], for any [`Files`].
+pub fn open_source(
+    source: &Source,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
+) -> Result<Box<dyn Reader>> {
+    let storage = Storage::of(&source.files.path(source.first.file))?;
+    let (is_direct, why_direct) = storage.choose(direct, source.bytes, available_memory())?;
+    let direct_is_required = direct == Direct::On;
+    let uring = || {
+        let options = UringOptions {
+            direct: is_direct,
+            direct_is_required,
+            why: why_direct.clone(),
+            ..UringOptions::default()
+        };
+        self_test(source, &options)?;
+        UringReader::new(source.files.clone(), slots, depth, options).map_err(|error| refusal(&error))
+    };
+    let why_threads = match io {
+        IoChoice::Pread => "io=pread".to_owned(),
+        IoChoice::Uring => {
+            return match uring() {
+                Ok(reader) => Ok(Box::new(reader)),
+                Err(why) => {
+                    Err(Error::Unavailable(format!("config: io: is uring, but {why}; or use io=\"auto\"")))
+                }
+            };
+        }
+        IoChoice::Auto => match uring_suits(&storage).and_then(|()| uring()) {
+            Ok(reader) => return Ok(Box::new(reader)),
+            Err(why) => why,
+        },
+    };
+    let why = format!("{why_threads}; {why_direct}");
+    let options = PreadOptions { direct: is_direct, direct_is_required, short_reads: None, why };
+    Ok(Box::new(PreadReader::new(source.files.clone(), depth, options)?))
+}
+
+/// Whether io_uring is worth trying on this storage; the error says why not.
+pub(super) fn uring_suits(storage: &Storage) -> Result<(), String> {
+    match storage.kind {
+        StorageKind::Lustre => Err("Lustre starts every io_uring read in a kernel thread".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// What the refusal of a ring means and what to do about it.
+pub(super) fn refusal(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "io_uring is refused (EPERM: by a seccomp filter such as Docker's \
+            default profile, or by sysctl kernel.io_uring_disabled): run with `--security-opt seccomp=unconfined` \
+            or set the sysctl to 0"
+            .to_owned(),
+        Some(libc::ENOSYS) => "this kernel has no io_uring (ENOSYS)".to_owned(),
+        Some(libc::ENOMEM) => "io_uring may not lock memory for its ring (ENOMEM): raise `ulimit -l`".to_owned(),
+        Some(libc::EMFILE | libc::ENFILE) => "io_uring cannot open its ring: raise `ulimit -n`".to_owned(),
+        _ => format!("io_uring is refused: {error}"),
+    }
+}
+
+/// Reads one sample by io_uring and by pread and compares; the error says what differed.
+///
+/// What the kernel claims to support and what a sandbox, a network file system or an old kernel does are not always
+/// the same; this is the real thing, once, into an arena of its own.
+fn self_test(source: &Source, options: &UringOptions) -> Result<(), String> {
+    match read_from(&*source.files, source.first) {
+        Ok(expected) => compare(source.files.clone(), source.first, &expected, options),
+        // The sample is at fault, which its own error will say later: test on our own program.
+        Err(_) => test_on_program(),
+    }
+}
+
+fn compare(
+    files: Arc<dyn Files>,
+    extent: Extent,
+    expected: &[u8],
+    options: &UringOptions,
+) -> Result<(), String> {
+    let slots = SlotPool::new(extent.length as usize + (1 << 20)).map_err(|error| error.to_string())?;
+    let slot = slots.try_take(extent.length as usize).ok_or("no slot for a test read")?;
+    let mut reader = UringReader::new(files, &slots, 2, options.clone()).map_err(|error| refusal(&error))?;
+    reader.submit(ReadRequest { token: 0, extent, slot });
+    let mut out = Vec::new();
+    reader.wait(&mut out).map_err(|error| error.to_string())?;
+    match out.pop().map(|completion| completion.result) {
+        Some(Ok(filled)) if filled[..] == *expected => Ok(()),
+        Some(Ok(_)) => Err("io_uring read other bytes than pread".to_owned()),
+        Some(Err(error)) => Err(format!("io_uring failed its test read: {error}")),
+        None => Err("io_uring did not answer its test read".to_owned()),
+    }
+}
+
+/// The running program as a shard of its own.
+struct Program {
+    stamp: (u64, i64),
+}
+
+impl Program {
+    const PATH: &str = "/proc/self/exe";
+
+    fn new() -> std::io::Result<Self> {
+        let found = std::fs::metadata(Self::PATH)?;
+        Ok(Self { stamp: (found.size(), found.mtime() * 1_000_000_000 + found.mtime_nsec()) })
+    }
+}
+
+impl Files for Program {
+    fn path(&self, _file: FileId) -> PathBuf {
+        PathBuf::from(Self::PATH)
+    }
+    fn stamp(&self, _file: FileId) -> Option<(u64, i64)> {
+        Some(self.stamp)
+    }
+    fn check_directory(&self, _file: FileId) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The same on the running program, where no data are at hand.
+pub(super) fn test_on_program() -> Result<(), String> {
+    let program = Program::new().map_err(|error| error.to_string())?;
+    let extent = Extent { file: FileId(0), offset: 5, length: 5000 };
+    let expected = read_from(&program, extent).map_err(|error| error.to_string())?;
+    compare(Arc::new(program), extent, &expected, &UringOptions::default())
+}

@@ -1,0 +1,180 @@
+//! One request in the ring: what it owns, what it asks the kernel, and what the answers mean.
+
+use super::ring::Ring;
+use crate::error::{Error, Result};
+use crate::io::files::{Failure, OpenMode, OpenShard};
+use crate::io::transfer::{Piece, Progress, ShortReads, Transfer};
+use io_uring::opcode;
+use io_uring::squeue::{self, Flags};
+use io_uring::types::{DestinationSlot, Fd, Fixed};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a completion is of; with a flight's or a shard's number it is the request's user data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tag {
+    Open,
+    Read,
+    Close,
+    OpenShard,
+}
+
+impl Tag {
+    pub fn with(self, number: u32) -> u64 {
+        (self as u64) << 32 | u64::from(number)
+    }
+
+    pub fn of(user_data: u64) -> (Self, u32) {
+        let tag = match user_data >> 32 {
+            0 => Self::Open,
+            1 => Self::Read,
+            2 => Self::Close,
+            _ => Self::OpenShard,
+        };
+        (tag, user_data as u32)
+    }
+}
+
+/// Results of a flight's requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Answers {
+    open: i32,
+    pub read: i32,
+}
+
+impl Answers {
+    pub fn note(&mut self, tag: Tag, result: i32) {
+        match tag {
+            Tag::Open => self.open = result,
+            Tag::Read => self.read = result,
+            // The bytes are there or not, whatever the close says; the next open takes the place anyway.
+            Tag::Close | Tag::OpenShard => {}
+        }
+    }
+}
+
+/// What to do when all requests of a flight have ended.
+pub(super) enum Step {
+    Again,
+    Done,
+    Failed(Failure),
+}
+
+/// A transfer and all that the kernel uses while it is in flight.
+pub(super) struct Flight {
+    pub transfer: Transfer,
+    /// How its file is to be opened.
+    pub mode: OpenMode,
+    /// Of a loose file.
+    pub path: Option<CString>,
+    /// Of an extent in a shard, once that is open.
+    pub shard: Option<Arc<OpenShard>>,
+    pub piece: Option<Piece>,
+    /// Completions to come.
+    pub pending: u8,
+    pub answers: Answers,
+}
+
+impl Flight {
+    /// The requests for its next piece, and how many files they open.
+    pub fn requests(
+        &mut self,
+        number: u32,
+        ring: &Ring,
+        short: Option<&mut ShortReads>,
+    ) -> (Vec<squeue::Entry>, u32) {
+        let piece = self.transfer.next(short);
+        self.piece = Some(piece);
+        self.answers = Answers::default();
+        let place = &mut self.transfer.slot.bytes_mut()[piece.at..piece.at + piece.length];
+        let (address, length) = (place.as_mut_ptr(), place.len() as u32);
+        let buffer = ring.registered(address as usize, piece.length);
+        macro_rules! read {
+            ($file:expr) => {
+                match buffer {
+                    Some(buffer) => {
+                        opcode::ReadFixed::new($file, address, length, buffer).offset(piece.offset).build()
+                    }
+                    None => opcode::Read::new($file, address, length).offset(piece.offset).build(),
+                }
+                .user_data(Tag::Read.with(number))
+            };
+        }
+        match (&self.path, &self.shard) {
+            (Some(path), _) => {
+                let descriptor = DestinationSlot::try_from_slot_target(number).ok();
+                let open = open_request(path, self.mode, descriptor)
+                    .flags(Flags::IO_LINK)
+                    .user_data(Tag::Open.with(number));
+                // Hard: a short read must not cancel the close.
+                let read = read!(Fixed(number)).flags(Flags::IO_HARDLINK);
+                let close = opcode::Close::new(Fixed(number)).build().user_data(Tag::Close.with(number));
+                (vec![open, read, close], 1)
+            }
+            (None, Some(shard)) => (vec![read!(Fd(shard.fd.as_raw_fd()))], 0),
+            (None, None) => (Vec::new(), 0),
+        }
+    }
+
+    /// What the answers mean.
+    pub fn step(&mut self) -> Step {
+        if let Some(error) = errno(self.answers.open) {
+            return if is_transient(error) { Step::Again } else { Step::Failed(Failure::Open(error)) };
+        }
+        if let Some(error) = errno(self.answers.read) {
+            return if is_transient(error) { Step::Again } else { Step::Failed(Failure::Read(error)) };
+        }
+        let Some(piece) = self.piece.take() else { return Step::Again };
+        match self.transfer.advance(piece, self.answers.read as usize) {
+            Progress::More => Step::Again,
+            Progress::Done | Progress::End => Step::Done,
+        }
+    }
+
+    /// Begins anew in a weaker mode.
+    pub fn restart(&mut self, mode: OpenMode) {
+        self.mode = mode;
+        self.transfer.start(mode);
+    }
+
+    /// The mode its file was opened in.
+    pub fn used_mode(&self) -> OpenMode {
+        self.shard.as_ref().map_or(self.mode, |shard| shard.mode)
+    }
+}
+
+/// An open of `path`, as a direct descriptor or as a file of the process.
+pub(super) fn open_request(
+    path: &CString,
+    mode: OpenMode,
+    descriptor: Option<DestinationSlot>,
+) -> squeue::Entry {
+    let mut flags = mode.flags();
+    // The kernel refuses the flag for direct descriptors, which no child inherits.
+    flags.set(OFlags::CLOEXEC, descriptor.is_none());
+    opcode::OpenAt::new(Fd(libc::AT_FDCWD), path.as_ptr())
+        .file_index(descriptor)
+        .flags(flags.bits() as i32)
+        .build()
+}
+
+/// The error in a completion's result.
+pub(super) fn errno(result: i32) -> Option<Errno> {
+    (result < 0).then(|| Errno::from_raw_os_error(-result))
+}
+
+fn is_transient(error: Errno) -> bool {
+    matches!(error, Errno::INTR | Errno::AGAIN)
+}
+
+/// A file's path for the kernel. No file that was listed has a zero byte in its name, an index file might.
+pub(super) fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().to_owned().into_vec()).map_err(|_| {
+        Error::dataset(path, "the index has a path with a zero byte; run `foreload index --rebuild`")
+    })
+}

@@ -1,0 +1,430 @@
+//! Reading with io_uring: one ring, driven by one thread, with many reads in flight.
+//!
+//! A loose file is a chain of three requests, open → read → close, on a direct descriptor; the read is hard-linked,
+//! so that the close comes also after a read that was short. Shards are opened by the ring too, once, and stay
+//! open. [`Flight`]s own what the kernel writes to until the last completion is in.
+
+mod flight;
+mod ring;
+
+pub use ring::RingMode;
+
+use super::files::{Failure, Files, OpenMode, OpenPolicy, OpenShard, ShardTable};
+use super::transfer::{ShortReads, Transfer};
+use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
+use crate::dataset::FileId;
+use crate::error::{Error, Result};
+use crate::slot::SlotPool;
+use flight::{Answers, Flight, Step, Tag};
+use io_uring::cqueue;
+use ring::Ring;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How a [`UringReader`] reads.
+#[derive(Debug, Clone)]
+pub struct UringOptions {
+    /// Read with O_DIRECT where the file system takes it.
+    pub direct: bool,
+    /// A file system that refuses O_DIRECT is an error.
+    pub direct_is_required: bool,
+    /// Register the arena with the kernel where the locked-memory limit allows it.
+    pub register: bool,
+    /// This ring setup or none; else the best the kernel grants.
+    pub mode: Option<RingMode>,
+    /// Seed of [`ShortReads`] beneath the reader, for tests.
+    pub short_reads: Option<u64>,
+    /// Why these options were chosen, for [`Reader::describe`].
+    pub why: String,
+}
+
+impl Default for UringOptions {
+    fn default() -> Self {
+        Self {
+            direct: false,
+            direct_is_required: false,
+            register: true,
+            mode: None,
+            short_reads: None,
+            why: String::new(),
+        }
+    }
+}
+
+/// The reader. Any thread may make it; the first that waits drives it from then on.
+pub struct UringReader {
+    ring: Ring,
+    files: Arc<dyn Files>,
+    slots: SlotPool,
+    options: UringOptions,
+    policy: OpenPolicy,
+    shards: ShardTable,
+    opening: HashMap<FileId, Opening>,
+    /// By number; a loose file's direct descriptor has its flight's number.
+    flights: Vec<Option<Flight>>,
+    free: Vec<u32>,
+    /// Answers that `wait` has not given out.
+    ready: Vec<Completion>,
+    /// Requests the kernel has, or will have at the next enter.
+    outstanding: usize,
+    entries: Vec<cqueue::Entry>,
+    short: Option<ShortReads>,
+    stats: ReadStats,
+    dropping: bool,
+}
+
+/// A shard on its way to being open.
+struct Opening {
+    /// The kernel's, until the completion.
+    _path: CString,
+    mode: OpenMode,
+    /// Flights that wait for it.
+    waiting: Vec<u32>,
+}
+
+impl UringReader {
+    /// A reader of up to `depth` requests in flight into slots of `slots`.
+    ///
+    /// # Errors
+    /// What the kernel said when it refused the ring.
+    pub fn new(
+        files: Arc<dyn Files>,
+        slots: &SlotPool,
+        depth: usize,
+        options: UringOptions,
+    ) -> std::io::Result<Self> {
+        let depth = depth.clamp(1, 4096);
+        let ring = make_ring(slots, depth, &options)?;
+        Ok(Self {
+            ring,
+            files,
+            slots: slots.clone(),
+            policy: OpenPolicy::new(options.direct, options.direct_is_required),
+            shards: ShardTable::new(),
+            opening: HashMap::new(),
+            flights: (0..depth).map(|_| None).collect(),
+            free: (0..depth as u32).rev().collect(),
+            ready: Vec::new(),
+            outstanding: 0,
+            entries: Vec::new(),
+            short: options.short_reads.map(|seed| ShortReads::new(seed, 0)),
+            stats: ReadStats::default(),
+            dropping: false,
+            options,
+        })
+    }
+
+    /// Makes the ring usable by this thread: a ring of another thread is replaced when nothing is in it.
+    fn claim(&mut self) -> Result<()> {
+        let failed = |error: std::io::Error| Error::Internal(format!("io_uring: {error}"));
+        if self.ring.claim().map_err(failed)? {
+            return Ok(());
+        }
+        if self.outstanding > 0 {
+            return Err(Error::Internal("an io_uring reader changed threads with reads in flight".into()));
+        }
+        let mut ring = make_ring(&self.slots, self.flights.len(), &self.options).map_err(failed)?;
+        ring.adopt_wake_fd(self.ring.wake_fd().clone());
+        ring.claim().map_err(failed)?;
+        self.ring = ring;
+        Ok(())
+    }
+
+    /// Queues `number`'s next requests, whatever it is.
+    fn advance(&mut self, number: u32) {
+        let Some(flight) = &mut self.flights[number as usize] else { return };
+        match flight.shard.clone() {
+            None if flight.path.is_some() => self.queue(number),
+            Some(shard) if shard.serves(flight.mode) => self.queue(number),
+            _ => {
+                let file = flight.transfer.extent.file;
+                let mode = flight.mode;
+                match self.shard(file, mode) {
+                    Some(shard) => {
+                        self.take_shard(number, shard);
+                        self.queue(number);
+                    }
+                    None => self.open_shard(file, mode, number),
+                }
+            }
+        }
+    }
+
+    fn shard(&mut self, file: FileId, mode: OpenMode) -> Option<Arc<OpenShard>> {
+        let cell = self.shards.cell(file);
+        let place = cell.lock().expect("no panic under the lock");
+        place.as_ref().filter(|shard| shard.serves(mode)).cloned()
+    }
+
+    fn take_shard(&mut self, number: u32, shard: Arc<OpenShard>) {
+        if let Some(flight) = &mut self.flights[number as usize] {
+            flight.transfer.start(shard.mode);
+            flight.shard = Some(shard);
+        }
+    }
+
+    /// Queues the requests of a flight that has all it needs.
+    fn queue(&mut self, number: u32) {
+        let Some(flight) = &mut self.flights[number as usize] else { return };
+        let (entries, opens) = flight.requests(number, &self.ring, self.short.as_mut());
+        // SAFETY: the flight owns slot, path and shard and stays in the table until `pending` is zero again; `Drop`
+        // leaks what the kernel still holds.
+        match unsafe { self.ring.push(&entries) } {
+            Ok(()) => {
+                flight.pending = entries.len() as u8;
+                self.outstanding += entries.len();
+                self.stats.reads += 1;
+                self.stats.opens += u64::from(opens);
+            }
+            Err(error) => self.fail(number, Failure::Other(Error::Internal(format!("io_uring: {error}")))),
+        }
+    }
+
+    /// Has the ring open a shard for `number`; reads in flight go on meanwhile.
+    fn open_shard(&mut self, file: FileId, mode: OpenMode, number: u32) {
+        if let Some(opening) = self.opening.get_mut(&file) {
+            opening.waiting.push(number);
+            return;
+        }
+        let path = match flight::c_path(&self.files.path(file)) {
+            Ok(path) => path,
+            Err(error) => return self.fail(number, Failure::Other(error)),
+        };
+        let entry = flight::open_request(&path, mode, None).user_data(Tag::OpenShard.with(file.0));
+        // SAFETY: `opening` owns the path until the completion has come; `Drop` leaks what the kernel still holds.
+        match unsafe { self.ring.push(&[entry]) } {
+            Ok(()) => {
+                self.outstanding += 1;
+                self.opening.insert(file, Opening { _path: path, mode, waiting: vec![number] });
+            }
+            Err(error) => self.fail(number, Failure::Other(Error::Internal(format!("io_uring: {error}")))),
+        }
+    }
+
+    /// The ring has opened a shard, or could not.
+    fn shard_opened(&mut self, file: FileId, result: i32) {
+        let Some(Opening { mode, waiting, .. }) = self.opening.remove(&file) else { return };
+        let opened = match flight::errno(result) {
+            Some(error) => Err(Failure::Open(error)),
+            None => {
+                self.stats.opens += 1;
+                // SAFETY: the descriptor is new and nobody else's.
+                let fd = unsafe { OwnedFd::from_raw_fd(result) };
+                let path = self.files.path(file);
+                let stamp = self.files.stamp(file).unwrap_or_default();
+                OpenShard::check(fd, mode, &path, stamp).map(Arc::new)
+            }
+        };
+        match opened {
+            Ok(shard) => {
+                self.policy.worked(shard.mode);
+                *self.shards.cell(file).lock().expect("no panic under the lock") = Some(shard.clone());
+                for number in waiting {
+                    self.take_shard(number, shard.clone());
+                    self.queue(number);
+                }
+            }
+            Err(failure) => {
+                for number in waiting {
+                    self.retry_or_fail(number, failure.again());
+                }
+            }
+        }
+    }
+
+    /// A request of flight `number` has ended.
+    fn completed(&mut self, tag: Tag, number: u32, result: i32) {
+        let Some(flight) = self.flights.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        flight.answers.note(tag, result);
+        flight.pending -= 1;
+        if flight.pending > 0 {
+            return;
+        }
+        if tag == Tag::Read || flight.answers.read > 0 {
+            self.stats.bytes += flight.answers.read.max(0) as u64;
+        }
+        match flight.step() {
+            Step::Again if !self.dropping => self.advance(number),
+            Step::Again => self.fail(number, Failure::Read(Errno::CANCELED)),
+            Step::Done => {
+                self.policy.worked(flight.used_mode());
+                if let Some(flight) = self.retire(number) {
+                    let (files, file) = (&self.files, flight.transfer.extent.file);
+                    self.ready.push(flight.transfer.finish(|| files.path(file)));
+                }
+            }
+            Step::Failed(failure) => self.retry_or_fail(number, failure),
+        }
+    }
+
+    fn retry_or_fail(&mut self, number: u32, failure: Failure) {
+        let Some(flight) = &mut self.flights[number as usize] else { return };
+        match self.policy.weaker(flight.mode, &failure) {
+            Some(weaker) if !self.dropping => {
+                flight.restart(weaker);
+                self.advance(number);
+            }
+            _ => self.fail(number, failure),
+        }
+    }
+
+    fn fail(&mut self, number: u32, failure: Failure) {
+        if let Some(flight) = self.retire(number) {
+            let path = self.files.path(flight.transfer.extent.file);
+            self.ready.push(flight.transfer.fail(&path, failure));
+        }
+    }
+
+    fn retire(&mut self, number: u32) -> Option<Flight> {
+        let flight = self.flights[number as usize].take()?;
+        self.free.push(number);
+        Some(flight)
+    }
+
+    /// Works off the completions that are there; answers whether the waker was called.
+    fn reap(&mut self) -> bool {
+        let mut entries = std::mem::take(&mut self.entries);
+        let woken = self.ring.reap(&mut entries);
+        for entry in entries.drain(..) {
+            self.outstanding -= 1;
+            match Tag::of(entry.user_data()) {
+                (Tag::OpenShard, file) => self.shard_opened(FileId(file), entry.result()),
+                (tag, number) => self.completed(tag, number, entry.result()),
+            }
+        }
+        self.entries = entries;
+        woken
+    }
+}
+
+/// The best ring the system grants, and why buffers like `slots` cannot be registered with it (`None`: they can).
+pub(super) fn granted(slots: &SlotPool) -> std::io::Result<(RingMode, Option<String>)> {
+    let ring = make_ring(slots, 32, &UringOptions::default())?;
+    Ok((ring.mode, ring.unregistered))
+}
+
+fn make_ring(slots: &SlotPool, depth: usize, options: &UringOptions) -> std::io::Result<Ring> {
+    // A loose file takes three requests; the waker and a cancellation one each.
+    Ring::new(3 * depth as u32 + 2, depth as u32, options.mode, slots, options.register)
+}
+
+impl Reader for UringReader {
+    fn room(&self) -> usize {
+        self.flights.len() - self.in_flight()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len() + self.ready.len()
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        assert!(self.room() > 0, "submit without room");
+        let file = request.extent.file;
+        let is_loose = self.files.stamp(file).is_none();
+        let mode = self.policy.mode();
+        let mut transfer = match Transfer::new(request, is_loose) {
+            Ok(transfer) => transfer,
+            Err(refused) => return self.ready.push(refused),
+        };
+        let mut path = None;
+        if is_loose {
+            let full = self.files.path(file);
+            match self.files.check_directory(file).and_then(|()| flight::c_path(&full)) {
+                Ok(name) => path = Some(name),
+                Err(error) => return self.ready.push(transfer.fail(&full, Failure::Other(error))),
+            }
+        }
+        transfer.start(mode);
+        let number = self.free.pop().expect("there is room");
+        self.flights[number as usize] = Some(Flight {
+            transfer,
+            mode,
+            path,
+            shard: None,
+            piece: None,
+            pending: 0,
+            answers: Answers::default(),
+        });
+        self.advance(number);
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        if self.in_flight() == 0 {
+            return Ok(());
+        }
+        self.claim()?;
+        loop {
+            let want = usize::from(self.ready.is_empty());
+            self.ring
+                .enter(want, None)
+                .map_err(|error| Error::Internal(format!("io_uring_enter: {error}")))?;
+            let woken = self.reap();
+            if woken || !self.ready.is_empty() {
+                out.append(&mut self.ready);
+                return Ok(());
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let wake = self.ring.wake_fd().clone();
+        Waker(Arc::new(move || {
+            let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+        }))
+    }
+
+    fn stats(&self) -> ReadStats {
+        self.stats
+    }
+
+    fn describe(&self) -> String {
+        let mode = if self.policy.mode().direct { "O_DIRECT" } else { "buffered" };
+        let buffers = match &self.ring.unregistered {
+            None => "registered buffers".to_owned(),
+            Some(why) => format!("buffers not registered: {why}"),
+        };
+        let why =
+            if self.options.why.is_empty() { String::new() } else { format!(" ({})", self.options.why) };
+        format!("io_uring, {}, {buffers}, {mode}{why}", self.ring.mode.describe())
+    }
+}
+
+impl Drop for UringReader {
+    /// Cancels what is in flight and waits for it, up to [`DROP_LIMIT`]. What the kernel holds longer is leaked on
+    /// purpose: it may still write to those slots, so they are never handed out again.
+    fn drop(&mut self) {
+        if self.outstanding == 0 {
+            return;
+        }
+        self.dropping = true;
+        let deadline = Instant::now() + DROP_LIMIT;
+        let ours = self.ring.claim().unwrap_or(false);
+        while self.outstanding > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if ours {
+                // Again and again: a chain's next request may begin just after the last cancellation.
+                self.ring.cancel_all();
+                // Two: the first may be the cancellation's own.
+                if self.ring.enter(2, Some(left.min(Duration::from_millis(10)))).is_err() {
+                    break;
+                }
+            } else {
+                // The ring answers only to its own thread; completions still come once that has ended.
+                std::thread::sleep(left.min(Duration::from_millis(1)));
+            }
+            self.reap();
+            self.ready.clear();
+        }
+        for flight in self.flights.iter_mut().filter_map(Option::take).filter(|flight| flight.pending > 0) {
+            std::mem::forget(flight);
+        }
+        std::mem::forget(std::mem::take(&mut self.opening));
+    }
+}
