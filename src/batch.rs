@@ -463,7 +463,7 @@ mod tests {
     fn a_held_tensor_keeps_its_buffer_out_of_the_pool() {
         let (ready, finished) = unbounded();
         let pool = pool(1, 2);
-        let mut next = |step| {
+        let next = |step| {
             for ticket in pool.begin(step, 1, &ready).unwrap()? {
                 ticket.finish(step, 0, true);
             }

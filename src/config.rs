@@ -6,6 +6,9 @@ use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::LastBatch;
 
+/// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
+const LARGEST_SIDE: u32 = 16_384;
+
 /// What happens when a sample cannot be read or decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnError {
@@ -232,11 +235,11 @@ pub struct Pools {
 }
 
 impl LoaderOptions {
-    /// Checks everything that can be wrong and decides what was left open.
+    /// Checks what can be checked without the dataset: call it before an index is built for nothing.
     ///
     /// # Errors
     /// [`Error::Config`] naming the setting; [`Error::Unavailable`] for a device this build does not have.
-    pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
+    pub fn validate(&self) -> Result<()> {
         match self.device.as_str() {
             "auto" | "cpu" => {}
             "cuda" => {
@@ -249,22 +252,46 @@ impl LoaderOptions {
             other => return Err(Error::config("device", format!("is {other:?}, must be auto, cpu or cuda"))),
         }
         at_least("batch_size", u64::from(self.batch_size), 1)?;
-        let (height, width) = self.image_size;
-        for side in [height, width] {
+        for side in [self.image_size.0, self.image_size.1] {
             at_least("image_size", u64::from(side), 1)?;
-            if side > 16_384 {
-                return Err(Error::config("image_size", format!("is {side}, must be at most 16384")));
+            if side > LARGEST_SIDE {
+                return Err(Error::config(
+                    "image_size",
+                    format!("is {side}, must be at most {LARGEST_SIDE}"),
+                ));
             }
         }
         if self.dtype != DType::U8 {
-            let usable = |v: &f32| v.is_finite();
-            if !self.mean.iter().all(usable) {
+            if !self.mean.iter().all(|mean| mean.is_finite()) {
                 return Err(Error::config("mean", format!("is {:?}, must be finite numbers", self.mean)));
             }
-            if !self.std.iter().all(|v| v.is_finite() && *v > 0.0) {
+            if !self.std.iter().all(|std| std.is_finite() && *std > 0.0) {
                 return Err(Error::config("std", format!("is {:?}, must be numbers above 0", self.std)));
             }
         }
+        for (setting, value) in
+            [("threads", self.threads), ("queue_depth", self.queue_depth), ("resize", self.resize)]
+        {
+            at_least(setting, u64::from(value.unwrap_or(1)), 1)?;
+        }
+        at_least("max_pixels", self.max_pixels, 1)?;
+        if self.train {
+            bounds("scale", self.scale, 1.0)?;
+            bounds("ratio", self.ratio, 1e6)?;
+            if !(0.0..=1.0).contains(&self.flip) {
+                return Err(Error::config("flip", format!("is {}, must be a probability", self.flip)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks everything that can be wrong and decides what was left open.
+    ///
+    /// # Errors
+    /// As [`LoaderOptions::validate`]; [`Error::Config`] for a `memory` too small for this dataset.
+    pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
+        self.validate()?;
+        let (height, width) = self.image_size;
         let output = Output {
             height,
             width,
@@ -274,12 +301,12 @@ impl LoaderOptions {
             std: self.std,
             fidelity: self.decode,
         };
-        let threads = match self.threads {
-            Some(n) => at_least("threads", u64::from(n), 1)? as usize,
-            None => std::thread::available_parallelism().map_or(1, usize::from),
+        let policy = if self.train {
+            Policy::Train { scale: self.scale, ratio: self.ratio, flip: self.flip }
+        } else {
+            Policy::Eval { resize: self.resize.unwrap_or((height.max(width) * 8 / 7).max(1)) }
         };
-        let queue_depth = at_least("queue_depth", u64::from(self.queue_depth.unwrap_or(32)), 1)? as usize;
-        at_least("max_pixels", self.max_pixels, 1)?;
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         Ok(LoaderConfig {
             batch_size: self.batch_size,
             seed: self.seed,
@@ -289,36 +316,17 @@ impl LoaderOptions {
             } else {
                 LastBatch::Partial
             }),
-            policy: self.policy(height.max(width))?,
-            threads,
+            policy,
+            threads: self.threads.map_or_else(processors, |threads| threads as usize),
             io: self.io,
             direct: self.direct,
-            queue_depth,
+            queue_depth: self.queue_depth.unwrap_or(32) as usize,
             on_error: self.on_error,
             max_errors: self.max_errors,
             max_pixels: self.max_pixels,
             pools: self.pools(index, crate::batch::buffer_bytes(self.batch_size as usize, output.bytes()))?,
             output,
         })
-    }
-
-    fn policy(&self, larger_side: u32) -> Result<Policy> {
-        if !self.train {
-            let resize = self.resize.unwrap_or(larger_side.saturating_mul(8) / 7);
-            at_least("resize", u64::from(resize), 1)?;
-            return Ok(Policy::Eval { resize });
-        }
-        let bounds = |name, (low, high): (f64, f64), most: f64| {
-            let fine = low > 0.0 && low <= high && high <= most;
-            let message = || format!("is ({low}, {high}), must be 0 < low <= high <= {most}");
-            if fine { Ok(()) } else { Err(Error::config(name, message())) }
-        };
-        bounds("scale", self.scale, 1.0)?;
-        bounds("ratio", self.ratio, 1e6)?;
-        if !(0.0..=1.0).contains(&self.flip) {
-            return Err(Error::config("flip", format!("is {}, must be a probability", self.flip)));
-        }
-        Ok(Policy::Train { scale: self.scale, ratio: self.ratio, flip: self.flip })
     }
 
     /// Slots for the reads in flight and those waiting to be decoded, then batches.
@@ -363,6 +371,13 @@ fn at_least(setting: &'static str, value: u64, least: u64) -> Result<u64> {
         return Err(Error::config(setting, format!("is {value}, must be at least {least}")));
     }
     Ok(value)
+}
+
+fn bounds(setting: &'static str, (low, high): (f64, f64), most: f64) -> Result<()> {
+    if low > 0.0 && low <= high && high <= most {
+        return Ok(());
+    }
+    Err(Error::config(setting, format!("is ({low}, {high}), must be 0 < low <= high <= {most}")))
 }
 
 /// Bytes of memory this machine has.

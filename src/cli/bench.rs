@@ -184,6 +184,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         max_errors: args.max_errors,
         ..LoaderOptions::default()
     };
+    options.validate()?;
     let start = Instant::now();
     let index_options =
         IndexOptions { directory: args.index_dir.clone(), progress: true, ..IndexOptions::default() };

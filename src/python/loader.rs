@@ -119,7 +119,7 @@ impl ImageLoader {
                 max_pixels: max_pixels.unwrap_or(usual.max_pixels),
             })
         };
-        let options = raise(py, asked())?;
+        let options = raise(py, asked().and_then(|options| options.validate().map(|()| options)))?;
         let index_options =
             IndexOptions { directory: index_dir, rebuild: rebuild_index, progress, threads: 0 };
         let pipeline = py.detach(|| {

@@ -162,7 +162,7 @@ def test_bad_settings_are_named(dataset: Path, setting: str, value: object) -> N
 
 
 def test_bad_places(tmp_path: Path) -> None:
-    with pytest.raises(foreload.DatasetError, match="nowhere"):
+    with pytest.raises(foreload.Error, match="nowhere"):
         foreload.ImageLoader(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(foreload.DatasetError, match="empty"):
