@@ -1,0 +1,143 @@
+//! `foreload index`: build, check and show the persistent index of a dataset.
+
+use super::output;
+use crate::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin, Summary};
+use crate::{Error, Result};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// What `foreload index` is asked for.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The dataset: a directory of class directories or of tar shards, or one tar file
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Build it anew even when there is one
+    #[arg(long)]
+    rebuild: bool,
+    /// Check the index file for damage, and every directory or shard for changes since it was indexed
+    #[arg(long)]
+    verify: bool,
+    /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else foreload/index in the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    index_dir: Option<PathBuf>,
+    /// Threads that list directories and read shards [default: one per processor, at least 4]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: String,
+    #[serde(flatten)]
+    summary: Summary,
+    /// Present with `--verify`, and then true: a failed check is an error.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    verified: bool,
+}
+
+/// Opens or builds the index and prints what it holds.
+pub fn run(args: &Args) -> Result<()> {
+    let options = IndexOptions {
+        directory: args.index_dir.clone(),
+        rebuild: args.rebuild,
+        progress: true,
+        threads: args.threads.map_or(0, usize::from),
+    };
+    let index = DatasetIndex::open(&args.directory, &options)?;
+    if args.verify {
+        index.verify()?;
+        compare(&index)?;
+    }
+    let report = Report { version: super::version(), summary: index.summary(), verified: args.verify };
+    if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+}
+
+/// Compares every directory or shard with what it was when it was indexed.
+fn compare(index: &DatasetIndex) -> Result<()> {
+    let bar = output::bar(index.len(), "samples compared");
+    let mut last = None;
+    for sample in 0..index.len() {
+        let file = index.extent(sample).file;
+        match index.layout() {
+            Layout::Folder => index.check_directory(file)?,
+            Layout::Tar if last == Some(file) => {}
+            Layout::Tar => compare_shard(index, file)?,
+        }
+        last = Some(file);
+        if sample % 4096 == 0 {
+            bar.set_position(sample);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn compare_shard(index: &DatasetIndex, file: FileId) -> Result<()> {
+    let path = index.path(file);
+    let metadata = std::fs::metadata(&path).map_err(|error| Error::io("stat", &path, error))?;
+    let Some((size, mtime)) = index.shard_stamp(file) else { return Ok(()) };
+    let message = if metadata.len() != size {
+        format!("is {} bytes, was {size} when indexed", metadata.len())
+    } else if modified(&metadata) != mtime {
+        "was modified after it was indexed".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::DatasetChanged { path, message })
+}
+
+/// Nanoseconds since 1970.
+fn modified(metadata: &std::fs::Metadata) -> i64 {
+    use std::os::unix::fs::MetadataExt;
+    metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec()
+}
+
+fn describe(report: &Report) -> String {
+    let Summary { root, layout, samples, classes, total_bytes, largest, groups, .. } = &report.summary;
+    let (layout, group) = match layout {
+        Layout::Folder => ("loose files", "directories"),
+        Layout::Tar => ("tar shards", "shards"),
+    };
+    let origin = match &report.summary.origin {
+        Origin::Loaded => "loaded".to_owned(),
+        Origin::Built(because) => format!("built ({because})"),
+    };
+    let mut lines = vec![
+        format!("{}: {samples} samples of {classes} classes in {groups} {group}", root.display()),
+        format!("  layout       {layout}"),
+        format!(
+            "  bytes        {}; {} a sample, {} at most",
+            output::bytes(*total_bytes),
+            output::bytes(total_bytes / (*samples).max(1)),
+            output::bytes(u64::from(*largest))
+        ),
+        format!("  fingerprint  {}", report.summary.fingerprint),
+        format!(
+            "  index        {}, {}, {origin} in {:.3} s",
+            report.summary.index_path.display(),
+            output::bytes(report.summary.index_bytes),
+            report.summary.seconds
+        ),
+    ];
+    let notes = &report.summary.notes;
+    if notes.unlabeled {
+        lines.push("  labels       none: every sample is of class 0".to_owned());
+    }
+    if let Some(first) = notes.empty_classes.first() {
+        lines.push(format!(
+            "  empty        {} classes without a sample, e.g. {first}",
+            notes.empty_classes.len()
+        ));
+    }
+    for (reason, skipped) in &notes.skipped {
+        lines.push(format!("  left out     {}: {reason}, e.g. {}", skipped.count, skipped.example));
+    }
+    if report.verified {
+        lines.push("  verified     the index file is sound and the dataset is as it was".to_owned());
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,317 @@
+//! The command line as a user meets it: the program is run, its output, exit code and files are looked at.
+
+use foreload::rng::{Key, Use};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+fn foreload(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foreload"));
+    command.args(args).stdin(std::process::Stdio::null()).output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Stdout as one JSON object and nothing else.
+fn json(output: &Output) -> Value {
+    assert_eq!(code(output), 0, "{}", stderr(output));
+    let text = std::str::from_utf8(&output.stdout).unwrap();
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert!(value.is_object(), "{text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    value
+}
+
+/// A place with three "photographs" to make datasets from: waves of random direction and length, and noise.
+struct Workshop {
+    directory: TempDir,
+}
+
+impl Workshop {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let workshop = Self { directory };
+        fs::create_dir(workshop.path("photos")).unwrap();
+        let key = Key::new(b"photographs", 0, 0, Use::Augment);
+        for (number, (width, height)) in [(640u32, 480u32), (512, 512), (700, 400)].into_iter().enumerate() {
+            let mut random = key.stream(number as u64);
+            let waves: Vec<[f64; 5]> = (0..40)
+                .map(|_| {
+                    let length = random.uniform(1.0, 6.0).exp();
+                    let angle = random.uniform(0.0, std::f64::consts::TAU);
+                    let phase = random.uniform(0.0, std::f64::consts::TAU);
+                    [angle.cos() / length, angle.sin() / length, phase, length.sqrt(), random.unit()]
+                })
+                .collect();
+            let mut pixels = Vec::new();
+            for i in 0..width * height {
+                let (x, y) = (f64::from(i % width), f64::from(i / width));
+                let mut rgb = [128.0; 3];
+                for [dx, dy, phase, height, hue] in &waves {
+                    let value = 2.0 * height * (x * dx + y * dy + phase).sin();
+                    rgb.iter_mut().zip([1.0, 0.5 + hue, 1.5 - hue]).for_each(|(v, gain)| *v += gain * value);
+                }
+                pixels.extend(rgb.map(|v| (v + random.uniform(-6.0, 6.0)).clamp(0.0, 255.0) as u8));
+            }
+            let file = fs::File::create(workshop.path(&format!("photos/{number}.png"))).unwrap();
+            let mut encoder = png::Encoder::new(file, width, height);
+            encoder.set_color(png::ColorType::Rgb);
+            encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+        }
+        workshop
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs `foreload synth` into `name`.
+    fn synth(&self, name: &str, args: &[&str]) -> Output {
+        let (target, photos) = (self.path(name), self.path("photos"));
+        let fixed = ["synth", target.to_str().unwrap(), "--photos", photos.to_str().unwrap(), "--json"];
+        foreload(&[&fixed[..], args].concat())
+    }
+
+    /// Files below `name` by their relative path.
+    fn files(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let root = self.path(name);
+        let mut files = BTreeMap::new();
+        let mut left = vec![root.clone()];
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    left.push(path);
+                } else {
+                    files.insert(path.strip_prefix(&root).unwrap().to_owned(), fs::read(&path).unwrap());
+                }
+            }
+        }
+        files
+    }
+}
+
+fn decode(jpeg: &[u8]) -> (u16, u16, Vec<u8>) {
+    let mut decoder = zune_jpeg::JpegDecoder::new(zune_core::bytestream::ZCursor::new(jpeg));
+    let pixels = decoder.decode().unwrap();
+    let info = decoder.info().unwrap();
+    (info.width, info.height, pixels)
+}
+
+/// Whether a JPEG file is progressive, and its number of components.
+fn frame(jpeg: &[u8]) -> (bool, u8) {
+    let mut at = 2;
+    while !matches!(jpeg[at + 1], 0xC0 | 0xC2) {
+        at += 2 + usize::from(u16::from_be_bytes([jpeg[at + 2], jpeg[at + 3]]));
+    }
+    (jpeg[at + 1] == 0xC2, jpeg[at + 9])
+}
+
+fn scans(jpeg: &[u8]) -> usize {
+    jpeg.windows(2).filter(|w| w == b"\xFF\xDA").count()
+}
+
+#[test]
+fn synth_makes_imagenet_like_files_whatever_the_threads() {
+    let workshop = Workshop::new();
+    let one = json(&workshop.synth("one", &["--images", "100", "--classes", "4", "--threads", "1"]));
+    json(&workshop.synth("three", &["--images", "30", "--classes", "4", "--threads", "3"]));
+    let files = workshop.files("one");
+    let three = workshop.files("three");
+    assert_eq!(three.len(), 30);
+    assert!(
+        three.iter().all(|(path, bytes)| files[path] == *bytes),
+        "one thread and three make different files"
+    );
+    json(&workshop.synth("other", &["--images", "3", "--classes", "4", "--seed", "1"]));
+    let other = workshop.files("other");
+    assert!(other.iter().all(|(path, bytes)| files[path] != *bytes), "the seed changes nothing");
+
+    assert_eq!(one["images"], 100);
+    assert_eq!(one["bytes"], files.values().map(Vec::len).sum::<usize>());
+    assert_eq!(one["width_median"], 500.0);
+    let rate = one["bits_per_pixel_mean"].as_f64().unwrap();
+    assert!((3.7..5.3).contains(&rate), "{rate} bits a pixel");
+    assert_eq!(files.len(), 100);
+    let mut codings = BTreeMap::new();
+    for (path, jpeg) in &files {
+        let (width, height, pixels) = decode(jpeg);
+        assert_eq!(pixels.len(), 3 * usize::from(width) * usize::from(height));
+        let (progressive, components) = frame(jpeg);
+        let kind =
+            if progressive { "progressive" } else { ["gray", "", "colour", "cmyk"][components as usize - 1] };
+        *codings.entry(kind).or_insert(0) += 1;
+        assert!(progressive || scans(jpeg) == 1, "{}", path.display());
+        let name = path.to_str().unwrap();
+        let index: usize = name[20..28].parse().unwrap();
+        assert_eq!(name, format!("n{0:08}/n{0:08}_{index:08}.jpg", index % 4 + 1));
+    }
+    assert_eq!(codings["progressive"], one["codings"]["progressive"]);
+    assert_eq!(codings["gray"], one["codings"]["gray"]);
+    assert!(codings["progressive"] >= 1 && codings["gray"] >= 1, "{codings:?}");
+    assert!(one["codings"]["yuv444"].as_u64().unwrap() >= 9, "{one}");
+}
+
+#[test]
+fn optimised_tables_change_bytes_but_no_pixel() {
+    let workshop = Workshop::new();
+    json(&workshop.synth("plain", &["--images", "20"]));
+    json(&workshop.synth("optimised", &["--images", "20", "--optimize"]));
+    let optimised = workshop.files("optimised");
+    for (path, plain) in workshop.files("plain") {
+        let optimised = &optimised[&path];
+        assert!(decode(&plain) == decode(optimised), "{}", path.display());
+        assert_eq!(scans(&plain), scans(optimised), "{}", path.display());
+        if scans(&plain) == 1 {
+            assert!(optimised.len() < plain.len(), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn tar_shards_hold_the_same_images_with_their_classes() {
+    let workshop = Workshop::new();
+    json(&workshop.synth("folder", &["--images", "23", "--classes", "3"]));
+    let summary = json(
+        &workshop
+            .synth("tar", &["--images", "23", "--classes", "3", "--layout", "tar", "--shard-size", "10"]),
+    );
+    assert_eq!(summary["layout"], "tar");
+    let folder = workshop.files("folder");
+    let shards = workshop.files("tar");
+    let names: Vec<_> = shards.keys().map(|p| p.to_str().unwrap()).collect();
+    assert_eq!(names, ["shard-000000.tar", "shard-000001.tar", "shard-000002.tar"]);
+    let mut members = Vec::new();
+    for shard in shards.values() {
+        for entry in tar::Archive::new(&shard[..]).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            assert!(entry.header().as_ustar().is_some());
+            let name = entry.path().unwrap().to_str().unwrap().to_owned();
+            let mut data = Vec::new();
+            std::io::Read::read_to_end(&mut entry, &mut data).unwrap();
+            members.push((name, data));
+        }
+    }
+    assert_eq!(members.len(), 46);
+    for (index, pair) in members.chunks(2).enumerate() {
+        let class = index % 3;
+        assert_eq!(pair[0].0, format!("{index:08}.jpg"));
+        assert_eq!(pair[1], (format!("{index:08}.cls"), class.to_string().into_bytes()));
+        let loose = PathBuf::from(format!("n{0:08}/n{0:08}_{index:08}.jpg", class + 1));
+        assert!(pair[0].1 == folder[&loose], "image {index} differs between the layouts");
+    }
+}
+
+#[test]
+fn synth_touches_nothing_that_is_there_and_leaves_nothing_half_done() {
+    let workshop = Workshop::new();
+    fs::create_dir(workshop.path("full")).unwrap();
+    fs::write(workshop.path("full/mine"), "kept").unwrap();
+    let refused = workshop.synth("full", &["--images", "1"]);
+    assert_eq!(code(&refused), 2);
+    assert!(stderr(&refused).contains("is not empty"), "{}", stderr(&refused));
+    assert_eq!(workshop.files("full").len(), 1);
+
+    // What a killed run left behind is swept away.
+    fs::create_dir_all(workshop.path(".new.partial/n00000001")).unwrap();
+    fs::write(workshop.path(".new.partial/n00000001/old.jpg"), "half").unwrap();
+    fs::create_dir(workshop.path("new")).unwrap();
+    json(&workshop.synth("new", &["--images", "2", "--classes", "2"]));
+    assert_eq!(workshop.files("new").len(), 2);
+    assert!(!workshop.path(".new.partial").exists());
+
+    fs::write(workshop.path("photos/broken.jpg"), "\u{FFFD}no photograph").unwrap();
+    let failed = workshop.synth("broken", &["--images", "2"]);
+    assert_eq!(code(&failed), 1);
+    assert!(stderr(&failed).contains("broken.jpg"), "{}", stderr(&failed));
+    assert!(!workshop.path("broken").exists() && !workshop.path(".broken.partial").exists());
+}
+
+#[test]
+fn bad_usage_has_exit_code_2_and_help_0() {
+    let target = tempfile::tempdir().unwrap();
+    let target = target.path().join("new").to_str().unwrap().to_owned();
+    let nowhere = Path::new(&target).join("nowhere").to_str().unwrap().to_owned();
+    let bad: &[&[&str]] = &[
+        &[],
+        &["sink"],
+        &["synth"],
+        &["synth", &target, "--images", "0"],
+        &["synth", &target, "--images", "many"],
+        &["synth", &target, "--layout", "zip"],
+        &["synth", &target, "--classes", "0"],
+        &["bench"],
+        &["bench", &target, "--dtype", "float8"],
+        &["index"],
+        &["index", &target, "--verfy"],
+        &["doctor", &target, &target],
+    ];
+    for args in bad {
+        let output = foreload(args);
+        assert_eq!(code(&output), 2, "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(!output.stderr.is_empty(), "{args:?}");
+    }
+    for args in [&["--help"][..], &["synth", "--help"], &["--version"]] {
+        let output = foreload(args);
+        assert_eq!(code(&output), 0, "{args:?}");
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{args:?}");
+    }
+    let version = foreload(&["--version"]);
+    let version = String::from_utf8(version.stdout).unwrap();
+    assert!(version.starts_with(concat!("foreload ", env!("CARGO_PKG_VERSION"))), "{version}");
+    for args in [&["index", &nowhere][..], &["bench", &nowhere]] {
+        let output = foreload(args);
+        assert_eq!(code(&output), 1, "{args:?}");
+        assert!(stderr(&output).contains("nowhere"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn index_shows_what_is_there_and_notices_changes() {
+    let workshop = Workshop::new();
+    for (name, layout) in [("folder", "folder"), ("tar", "tar")] {
+        json(
+            &workshop
+                .synth(name, &["--images", "12", "--classes", "3", "--layout", layout, "--shard-size", "5"]),
+        );
+        let (data, kept) = (workshop.path(name), workshop.path("index"));
+        let index = |more: &[&str]| {
+            let fixed = ["index", data.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()];
+            foreload(&[&fixed[..], more].concat())
+        };
+        let built = json(&index(&["--json"]));
+        assert_eq!(
+            (&built["samples"], &built["classes"], &built["layout"]),
+            (&12.into(), &3.into(), &layout.into())
+        );
+        assert_eq!(built["origin"], "built");
+        let loaded = json(&index(&["--json", "--verify"]));
+        assert_eq!((&loaded["origin"], &loaded["verified"]), (&"loaded".into(), &true.into()));
+        assert_eq!(loaded["fingerprint"], built["fingerprint"]);
+        assert_eq!(json(&index(&["--json", "--rebuild"]))["origin"], "built");
+        let shown = index(&[]);
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert!(shown.contains("12 samples of 3 classes") && shown.contains("loaded"), "{shown}");
+
+        // A file more in a class, a byte more in a shard.
+        let (changed, file) = match layout {
+            "folder" => ("n00000002", data.join("n00000002/new.jpg")),
+            _ => ("shard-000001.tar", data.join("shard-000001.tar")),
+        };
+        fs::write(&file, [fs::read(&file).unwrap_or_default(), vec![0]].concat()).unwrap();
+        let noticed = index(&["--verify"]);
+        assert_eq!(code(&noticed), 1);
+        let said = stderr(&noticed);
+        assert!(said.contains("changed") && said.contains(changed) && said.contains("--rebuild"), "{said}");
+    }
+}
