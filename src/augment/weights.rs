@@ -15,12 +15,14 @@ pub(super) struct Triangle {
     length: u32,
     scale: f64,
     support: f64,
+    inverse: f64,
 }
 
 impl Triangle {
     pub(super) fn new(length: u32, full: u32) -> Self {
         let scale = f64::from(length) / f64::from(full);
-        Self { length, scale, support: scale.max(1.0) }
+        let support = scale.max(1.0);
+        Self { length, scale, support, inverse: 1.0 / support }
     }
 
     fn centre(&self, j: u32) -> f64 {
@@ -36,10 +38,17 @@ impl Triangle {
         first..last.max(first + 1)
     }
 
-    /// Weights of `bounds(j)`, not yet normalised.
-    fn weights(&self, j: u32) -> impl Iterator<Item = f64> {
-        let (centre, inverse) = (self.centre(j), 1.0 / self.support);
-        self.bounds(j).map(move |x| (1.0 - ((f64::from(x) - centre + 0.5) * inverse).abs()).max(0.0))
+    /// Writes the weights of `bounds(j)`, not yet normalised, to the beginning of `to`; returns bounds and sum.
+    #[inline]
+    fn weights(&self, j: u32, to: &mut [f64]) -> (Range<u32>, f64) {
+        let (bounds, inverse) = (self.bounds(j), self.inverse);
+        let offset = f64::from(bounds.start) - self.centre(j) + 0.5;
+        let mut sum = 0.0;
+        for (i, to) in to[..bounds.len()].iter_mut().enumerate() {
+            *to = (1.0 - ((offset + i as f64) * inverse).abs()).max(0.0);
+            sum += *to;
+        }
+        (bounds, sum)
     }
 
     /// More than the widest `bounds`.
@@ -83,8 +92,20 @@ pub(super) struct Taps {
     /// Samples `reach.start..reach.end` are all that is read.
     pub reach: Range<u32>,
     exact: Vec<f64>,
-    spans: Vec<(u32, u32)>,
+    pixels: Vec<f64>,
+    spans: Vec<Span>,
 }
+
+/// Weights before rounding: samples they belong to, and what makes their sum 1.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    first: u32,
+    count: u32,
+    normalise: f64,
+}
+
+/// Zeros around the weights of pixels, so that samples at the ends need no special case.
+const MARGIN: usize = 4;
 
 impl Taps {
     /// Computes the taps of `n` output pixels of `axis`, in reverse order when `mirror`, over the samples that
@@ -95,30 +116,34 @@ impl Taps {
         let shown = axis.shown(n);
         self.exact.clear();
         self.exact.resize(room * n as usize, 0.0);
+        self.pixels.clear();
+        self.pixels.resize(room + 2 * MARGIN, 0.0);
         self.spans.clear();
         let mut largest = 0f64;
         for (o, exact) in (0..n).zip(self.exact.chunks_exact_mut(room)) {
             let o = if mirror { n - 1 - o } else { o };
             if !shown.contains(&o) {
-                self.spans.push((0, 0));
+                self.spans.push(Span { first: 0, count: 0, normalise: 0.0 });
                 continue;
             }
             let j = (i64::from(o) + i64::from(axis.window)) as u32;
-            let pixel = axis.start + filter.bounds(j).start;
-            let (mut sum, mut last) = (0.0, 0);
-            let first = upsampling.first_sample(pixel);
-            for (i, w) in filter.weights(j).enumerate() {
-                sum += w;
-                last =
-                    upsampling.spread(pixel + i as u32, w, |sample, w| exact[(sample - first) as usize] += w);
-            }
-            let count = last + 1 - first;
+            let ((first, count), sum) = match upsampling {
+                Upsampling::None => {
+                    let (bounds, sum) = filter.weights(j, exact);
+                    ((axis.start + bounds.start, bounds.len()), sum)
+                }
+                _ => {
+                    let (bounds, sum) = filter.weights(j, &mut self.pixels[MARGIN..]);
+                    let end = MARGIN + bounds.len();
+                    self.pixels[end..end + MARGIN].fill(0.0);
+                    let start = axis.start + bounds.start;
+                    (upsampling.gather(start, bounds.len(), &self.pixels[..end + MARGIN], exact), sum)
+                }
+            };
             let normalise = 1.0 / sum;
-            for w in &mut exact[..count as usize] {
-                *w *= normalise;
-                largest = largest.max(*w);
-            }
-            self.spans.push((first, count));
+            let peak = exact[..count].iter().fold(0f64, |peak, &w| if w > peak { w } else { peak });
+            largest = largest.max(peak * normalise);
+            self.spans.push(Span { first, count: count as u32, normalise });
         }
         self.bits = (MIN_BITS..=max_bits)
             .rev()
@@ -129,7 +154,7 @@ impl Taps {
 
     fn round(&mut self, room: usize) {
         let one = f64::from(1u32 << self.bits);
-        let widest = self.spans.iter().map(|s| s.1).max().unwrap_or(0) as usize;
+        let widest = self.spans.iter().map(|s| s.count).max().unwrap_or(0) as usize;
         self.stride = widest.max(1).next_multiple_of(16);
         self.start.clear();
         self.count.clear();
@@ -138,12 +163,13 @@ impl Taps {
         self.longest = 1;
         let (mut lowest, mut end) = (u32::MAX, 0);
         let rows = self.weights.chunks_exact_mut(self.stride).zip(self.exact.chunks_exact(room));
-        for ((weights, exact), &(first, count)) in rows.zip(&self.spans) {
+        for ((weights, exact), span) in rows.zip(&self.spans) {
+            let unit = span.normalise * one;
             let (mut running, mut before) = (0.0, 0);
             // Zeros at the front move the start, zeros at the end do not count.
             let (mut skipped, mut used) = (0, 0);
-            for (i, w) in exact[..count as usize].iter().enumerate() {
-                running += w * one;
+            for (i, w) in exact[..span.count as usize].iter().enumerate() {
+                running += w * unit;
                 let now = (running + 0.5) as i32;
                 if now == 0 {
                     skipped = i + 1;
@@ -155,7 +181,7 @@ impl Taps {
                 }
                 before = now;
             }
-            let start = first + if used == 0 { 0 } else { skipped as u32 };
+            let start = span.first + if used == 0 { 0 } else { skipped as u32 };
             self.start.push(start);
             self.count.push(used as u32);
             if used > 0 {
@@ -167,7 +193,7 @@ impl Taps {
         self.reach = lowest.min(end)..end;
         // Pixels of padding have no weights; let them start where others do.
         for (start, span) in self.start.iter_mut().zip(&self.spans) {
-            if span.1 == 0 {
+            if span.count == 0 {
                 *start = self.reach.start;
             }
         }
@@ -186,34 +212,41 @@ impl Taps {
 }
 
 impl Upsampling {
-    /// First sample that pixel `x` or a later one depends on.
+    /// From weights of `n` pixels, the first of them `x`, to weights of samples: first sample and number of them.
+    /// The pixels' weights have [`MARGIN`] zeros at both ends.
     #[inline]
-    fn first_sample(self, x: u32) -> u32 {
-        match self {
-            Self::None => x,
-            Self::Linear { .. } => x.saturating_sub(1) / 2,
-            Self::Repeat(step) => x / step,
-        }
-    }
-
-    /// Calls `add(sample, weight)` for the samples pixel `x` is made of; returns the last of them.
-    #[inline]
-    fn spread(self, x: u32, w: f64, mut add: impl FnMut(u32, f64)) -> u32 {
+    fn gather(self, x: u32, n: usize, pixels: &[f64], samples: &mut [f64]) -> (u32, usize) {
+        let end = x + n as u32;
         match self {
             Self::None => {
-                add(x, w);
-                x
+                samples[..n].copy_from_slice(&pixels[MARGIN..][..n]);
+                (x, n)
             }
-            Self::Linear { samples } => {
-                let near = x / 2;
-                let next = if x % 2 == 1 { (near + 1).min(samples - 1) } else { near.saturating_sub(1) };
-                add(near, 0.75 * w);
-                add(next, 0.25 * w);
-                near.max(next)
+            Self::Linear { samples: all } => {
+                // Sample i gives ¾ to pixels 2i and 2i + 1 and ¼ to their neighbours.
+                let (first, last) = (x.saturating_sub(1) / 2, (end / 2).min(all - 1));
+                let count = (last - first + 1) as usize;
+                let before = MARGIN - 1 - (x - 2 * first) as usize;
+                for (i, sample) in samples[..count].iter_mut().enumerate() {
+                    let w = &pixels[before + 2 * i..][..4];
+                    *sample = 0.75 * (w[1] + w[2]) + 0.25 * (w[0] + w[3]);
+                }
+                // The image's first and last pixels have one neighbour and count it twice.
+                if x == 0 {
+                    samples[0] += 0.25 * pixels[MARGIN];
+                }
+                if end == 2 * all {
+                    samples[count - 1] += 0.25 * pixels[MARGIN + n - 1];
+                }
+                (first, count)
             }
             Self::Repeat(step) => {
-                add(x / step, w);
-                x / step
+                let (first, last) = (x / step, (end - 1) / step);
+                let count = (last - first + 1) as usize;
+                for (i, &w) in pixels[MARGIN..][..n].iter().enumerate() {
+                    samples[((x + i as u32) / step - first) as usize] += w;
+                }
+                (first, count)
             }
         }
     }
