@@ -31,9 +31,15 @@ pub struct Contents {
 /// Members of one stem.
 struct Sample {
     stem: Vec<u8>,
-    image: Option<Member>,
-    cls: Option<Member>,
-    json: Option<Member>,
+    image: Option<Part>,
+    cls: Option<Part>,
+    json: Option<Part>,
+}
+
+/// A member, and its data where that may be a label: read at once, while the bytes around its header are at hand.
+struct Part {
+    member: Member,
+    data: Option<Vec<u8>>,
 }
 
 /// Finds the samples of a shard without reading their images.
@@ -65,21 +71,25 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S) -> Result<Contents, Malformed> {
         if current.as_ref().is_none_or(|sample| sample.stem != stem) {
             let stem = stem.to_vec();
             let next = Sample { stem, image: None, cls: None, json: None };
-            contents.close(current.replace(next), &mut members)?;
+            contents.close(current.replace(next))?;
         }
         let Some(sample) = &mut current else { continue };
-        let slot = match suffix.as_slice() {
-            b"jpg" | b"jpeg" | b"png" => &mut sample.image,
-            b"cls" => &mut sample.cls,
-            b"json" => &mut sample.json,
+        let labeled = sample.cls.is_some();
+        let (slot, limit) = match suffix.as_slice() {
+            b"jpg" | b"jpeg" | b"png" => (&mut sample.image, None),
+            b"cls" => (&mut sample.cls, Some(MAX_CLS)),
+            b"json" => (&mut sample.json, Some(MAX_JSON).filter(|_| !labeled)),
             _ => {
                 let suffix = String::from_utf8_lossy(&suffix).into_owned();
                 contents.notes.skip(format!(".{suffix} members"), name);
                 continue;
             }
         };
-        if let Some(first) = slot.replace(member) {
-            let member = slot.as_ref().unwrap_or(&first);
+        let data = match limit {
+            Some(limit) if member.size <= limit => Some(members.read(member.offset, member.size)?),
+            _ => None,
+        };
+        if let Some(Part { member: first, .. }) = slot {
             return Err(Malformed {
                 offset: member.offset,
                 message: format!(
@@ -90,21 +100,18 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S) -> Result<Contents, Malformed> {
                 ),
             });
         }
+        *slot = Some(Part { member, data });
     }
-    contents.close(current, &mut members)?;
+    contents.close(current)?;
     Ok(contents)
 }
 
 impl Contents {
     /// Takes a sample whose last member has passed.
-    fn close<S: ReadAt + ?Sized>(
-        &mut self,
-        sample: Option<Sample>,
-        members: &mut Members<'_, S>,
-    ) -> Result<(), Malformed> {
+    fn close(&mut self, sample: Option<Sample>) -> Result<(), Malformed> {
         let Some(sample) = sample else { return Ok(()) };
         let name = || String::from_utf8_lossy(&sample.stem).into_owned();
-        let Some(image) = &sample.image else {
+        let Some(Part { member: image, .. }) = &sample.image else {
             self.notes.skip("samples without an image", name);
             return Ok(());
         };
@@ -113,8 +120,8 @@ impl Contents {
             message: format!("the image of sample {:?} has {} bytes: 4 GiB or more", name(), image.size),
         })?;
         let label = match (&sample.cls, &sample.json) {
-            (Some(cls), _) => Some(read_cls(members, cls)?),
-            (None, Some(json)) => read_json(members, json)?,
+            (Some(cls), _) => Some(read_cls(cls)?),
+            (None, Some(json)) => read_json(json)?,
             (None, None) => None,
         };
         match label {
@@ -135,34 +142,28 @@ fn split(name: &[u8]) -> Option<(&[u8], Vec<u8>)> {
     Some((&name[..base + dot], name[base + dot + 1..].to_ascii_lowercase()))
 }
 
-fn read_cls<S: ReadAt + ?Sized>(members: &mut Members<'_, S>, cls: &Member) -> Result<u32, Malformed> {
-    let fail = || Malformed {
-        offset: cls.offset,
+fn read_cls(Part { member, data }: &Part) -> Result<u32, Malformed> {
+    let text = data.as_deref().and_then(|data| std::str::from_utf8(data).ok());
+    let number = text.and_then(|text| text.trim().parse().ok()).filter(|&number| number < u32::MAX);
+    number.ok_or_else(|| Malformed {
+        offset: member.offset,
         message: format!(
             "{:?} should hold a class number from 0 to 4294967294 as text",
-            String::from_utf8_lossy(&cls.name)
+            String::from_utf8_lossy(&member.name)
         ),
-    };
-    if cls.size > MAX_CLS {
-        return Err(fail());
-    }
-    let text = members.read(cls.offset, cls.size)?;
-    let number = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
-    number.filter(|&number| number < u32::MAX).ok_or_else(fail)
+    })
 }
 
 /// The integer at `label` or `cls`; `None` where neither key is there.
-fn read_json<S: ReadAt + ?Sized>(
-    members: &mut Members<'_, S>,
-    json: &Member,
-) -> Result<Option<u32>, Malformed> {
-    let name = String::from_utf8_lossy(&json.name);
-    let fail = |message: String| Malformed { offset: json.offset, message };
-    if json.size > MAX_JSON {
-        return Err(fail(format!("{name:?} has {} bytes; a label is looked for in up to 16 MiB", json.size)));
-    }
-    let value: serde_json::Value = serde_json::from_slice(&members.read(json.offset, json.size)?)
-        .map_err(|error| fail(format!("{name:?} is not JSON: {error}")))?;
+fn read_json(Part { member, data }: &Part) -> Result<Option<u32>, Malformed> {
+    let name = String::from_utf8_lossy(&member.name);
+    let fail = |message: String| Malformed { offset: member.offset, message };
+    let Some(data) = data else {
+        let message = format!("{name:?} has {} bytes; a label is looked for in up to 16 MiB", member.size);
+        return Err(fail(message));
+    };
+    let value: serde_json::Value =
+        serde_json::from_slice(data).map_err(|error| fail(format!("{name:?} is not JSON: {error}")))?;
     let Some((key, label)) = ["label", "cls"].iter().find_map(|key| Some((key, value.get(key)?))) else {
         return Ok(None);
     };
