@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn pax_values_may_hold_newlines() {
         let mut pax = Pax::default();
-        assert_eq!(pax.parse(b"13 path=a\nb=\n17 size=99999999\n"), None, "a wrong length");
+        assert_eq!(pax.parse(b"13 path=a\nb=\n18 size=99999999\n"), None, "a wrong length");
         let mut pax = Pax::default();
         assert_eq!(pax.parse(b"13 path=a\nb=\n11 size=17\n"), Some(()));
         assert_eq!((pax.path.as_deref(), pax.size), (Some(&b"a\nb="[..]), Some(17)));
