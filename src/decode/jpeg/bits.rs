@@ -16,8 +16,8 @@ pub(super) struct Entropy {
 /// How the entropy-coded data ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// By this marker, whose 0xFF lies at this offset of the file.
-    Marker(u8, usize),
+    /// By a marker, whose 0xFF lies at this offset of the file.
+    Marker(usize),
     /// A restart marker out of turn, at this offset of the file.
     StrayRestart(u8, usize),
     /// With the file.
@@ -69,7 +69,7 @@ impl Entropy {
                     segment = to;
                     from += 2;
                 }
-                Some(&marker) => break End::Marker(marker, start + from),
+                Some(_) => break End::Marker(start + from),
                 None => break End::EndOfFile,
             }
         };
@@ -84,14 +84,10 @@ impl Entropy {
         self.segments.len()
     }
 
-    /// Entropy-coded bytes of the scan.
-    pub(super) fn len(&self) -> usize {
-        self.segments.last().map_or(0, |segment| segment.end)
-    }
-
     /// A reader at the start of restart interval `index`.
     pub(super) fn reader(&self, index: usize) -> Option<Bits<'_>> {
         let segment = self.segments.get(index)?;
+        assert!(self.data.len() >= PADDING, "unstuffing pads");
         Some(Bits { data: &self.data, position: segment.start, end: segment.end, window: 0, count: 0 })
     }
 }
@@ -121,15 +117,16 @@ fn first_ff(chunk: &[u8; CHUNK]) -> u32 {
 
 /// Reads bits, the most significant first.
 ///
-/// `window` holds `count` valid bits at its top; what lies below them is either zero or already equal to what the next
-/// refill puts there.
+/// `window` holds at its top as many valid bits as the low six bits of `count` say; what lies below them is either zero
+/// or already equal to what the next refill puts there. The higher bits of `count` mean nothing, so that table entries
+/// can be subtracted from it as they are.
 #[derive(Clone, Copy)]
 pub(super) struct Bits<'a> {
     data: &'a [u8],
     position: usize,
     end: usize,
     pub(super) window: u64,
-    count: u32,
+    count: u64,
 }
 
 impl Bits<'_> {
@@ -137,34 +134,43 @@ impl Bits<'_> {
     /// too many ways", 2018).
     #[inline(always)]
     pub(super) fn refill(&mut self) {
-        let word: [u8; 8] = self.data[self.position..self.position + 8].try_into().expect("eight bytes");
-        self.window |= u64::from_be_bytes(word) >> self.count;
-        self.position += ((63 - self.count) >> 3) as usize;
+        let last = self.data.len() - 8;
+        if self.position > last {
+            // Only damage leads here, far behind the end: stay where loads are in bounds and `overrun` sees it.
+            self.position = last;
+        }
+        // SAFETY: eight bytes lie at every position up to `last`.
+        let word = unsafe { self.data.as_ptr().add(self.position).cast::<[u8; 8]>().read_unaligned() };
+        self.window |= u64::from_be_bytes(word) >> (self.count & 63);
+        self.position += 7 - (self.count >> 3 & 7) as usize;
         self.count |= 56;
     }
 
-    /// Steps over the low six bits of `count` bits; they must be available.
+    /// Steps over as many bits as the low six bits of `entry` say; they must be available.
     #[inline(always)]
-    pub(super) fn consume(&mut self, count: u32) {
-        self.window <<= count & 63;
-        self.count = self.count.wrapping_sub(count & 63);
+    pub(super) fn consume(&mut self, entry: u32) {
+        self.window <<= entry & 63;
+        self.count = self.count.wrapping_sub(u64::from(entry));
+    }
+
+    fn valid(&self) -> usize {
+        (self.count & 63) as usize
     }
 
     /// Whether more bits were consumed than there are. To be asked at least once per MCU.
     #[inline(always)]
     pub(super) fn overrun(&self) -> bool {
-        // The window never holds more than 63 bits, so eight bytes past the end at least one was consumed.
-        self.position * 8 > self.end * 8 + self.count as usize
+        self.position * 8 > self.end * 8 + self.valid()
     }
 
     /// Bits of the restart interval not consumed yet.
     pub(super) fn left(&self) -> usize {
-        (self.end * 8 + self.count as usize).saturating_sub(self.position * 8)
+        (self.end * 8 + self.valid()).saturating_sub(self.position * 8)
     }
 
     /// Unstuffed bytes consumed since the start of the scan.
     pub(super) fn consumed_bytes(&self) -> usize {
-        self.position - (self.count / 8) as usize
+        self.position - self.valid() / 8
     }
 }
 
@@ -202,7 +208,7 @@ mod tests {
                 let mut file = stuff(&plain);
                 let at = file.len();
                 file.extend([0xFF, 0xD9, 1, 2, 3]);
-                assert_eq!(entropy.unstuff(&file, 0), End::Marker(0xD9, at));
+                assert_eq!(entropy.unstuff(&file, 0), End::Marker(at));
                 assert_eq!(entropy.segments, [0..length]);
                 assert_eq!(&entropy.data[..length], &plain[..]);
                 assert!(entropy.data[length..length + PADDING].iter().all(|&byte| byte == 0));
@@ -214,7 +220,7 @@ mod tests {
     fn restart_markers_cut_segments_and_must_come_in_turn() {
         let mut entropy = Entropy::default();
         let file = [9, 1, 2, 0xFF, 0xD0, 3, 0xFF, 0xFF, 0xD1, 0xFF, 0xD9];
-        assert_eq!(entropy.unstuff(&file, 1), End::Marker(0xD9, 9));
+        assert_eq!(entropy.unstuff(&file, 1), End::Marker(9));
         assert_eq!(entropy.segments, [0..2, 2..3, 3..3]);
         assert_eq!(file_offset(&file, 1, 2), 3);
         assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0), End::StrayRestart(0xD1, 1));

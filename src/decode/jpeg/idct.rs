@@ -19,6 +19,12 @@ impl Block {
     pub(super) const fn new() -> Self {
         Self([0; 256])
     }
+
+    /// Stores coefficient `k` in coding order.
+    #[inline(always)]
+    pub(super) fn store(&mut self, k: usize, value: i32) {
+        self.0[usize::from(PLACES[k & 127])] = value as i16;
+    }
 }
 
 /// Where the coefficient of vertical frequency `u` and horizontal frequency `j` is kept: rows that are multiplied together

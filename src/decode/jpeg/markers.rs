@@ -47,20 +47,26 @@ pub(super) enum Coding {
     Ycck,
 }
 
-/// Everything before the entropy-coded bytes of the first scan.
+/// Everything before the entropy-coded bytes of a scan.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) frame: Frame,
-    pub(super) scan: Vec<ScanComponent>,
     pub(super) coding: Coding,
+    pub(super) scan: Vec<ScanComponent>,
+    /// Where the scan's entropy-coded bytes begin.
+    pub(super) data: usize,
+    pub(super) tables: Tables,
+}
+
+/// What segments before a scan define and later ones may redefine.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
     /// MCUs between restart markers; 0: none.
     pub(super) restart_interval: u32,
     /// Quantisation tables, in zigzag order.
     pub(super) quantisation: [Option<[u16; 64]>; 4],
     pub(super) dc: [Option<Spec>; 4],
     pub(super) ac: [Option<Spec>; 4],
-    /// Where the first scan's entropy-coded bytes begin.
-    pub(super) data: usize,
 }
 
 /// Walks over segments; every read is checked.
@@ -113,24 +119,23 @@ fn corrupt(marker: u8, at: usize, what: &str) -> DecodeError {
         0xDB => "DQT",
         0xDD => "DRI",
         0xC0..=0xCF => "SOF",
-        _ => "",
+        _ => "a",
     };
     DecodeError::Corrupt(format!("{name} segment (marker FF{marker:02X}) at byte {at} {what}"))
 }
 
 impl Header {
-    /// Reads the headers of `bytes`, which begin with a JPEG signature.
+    /// Reads the headers of `bytes`, which begin with a JPEG signature, up to the first scan.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut walker = Walker { bytes, at: 2 };
         let mut frame: Option<Frame> = None;
-        let (mut quantisation, mut dc, mut ac) = ([None; 4], [const { None }; 4], [const { None }; 4]);
-        let (mut restart_interval, mut jfif, mut adobe) = (0, false, None);
+        let mut tables = Tables::default();
+        let (mut jfif, mut adobe) = (false, None);
         loop {
             let (marker, at) = walker.marker()?;
             match marker {
-                0xC4 => read_huffman(walker.payload(marker)?, &mut dc, &mut ac)
-                    .ok_or_else(|| corrupt(marker, at, "holds no Huffman codes"))?,
-                // DAC: matters to arithmetic coding only. C8 is reserved.
+                0xC4 | 0xDB | 0xDD => tables.read(marker, at, walker.payload(marker)?)?,
+                // DAC: matters to arithmetic coding only.
                 0xCC => drop(walker.payload(marker)?),
                 0xC0..=0xCF => {
                     if frame.is_some() {
@@ -145,23 +150,8 @@ impl Header {
                     let scan =
                         read_scan(walker.payload(marker)?, &frame).map_err(|e| corrupt(marker, at, e))?;
                     let coding = coding(&frame, jfif, adobe);
-                    return Ok(Self {
-                        frame,
-                        scan,
-                        coding,
-                        restart_interval,
-                        quantisation,
-                        dc,
-                        ac,
-                        data: walker.at,
-                    });
+                    return Ok(Self { frame, coding, scan, data: walker.at, tables });
                 }
-                0xDB => read_quantisation(walker.payload(marker)?, &mut quantisation)
-                    .ok_or_else(|| corrupt(marker, at, "holds no quantisation tables"))?,
-                0xDD => match *walker.payload(marker)? {
-                    [high, low] => restart_interval = u32::from(u16::from_be_bytes([high, low])),
-                    _ => return Err(corrupt(marker, at, "has not four bytes")),
-                },
                 0xE0 => jfif |= walker.payload(marker)?.starts_with(b"JFIF\0"),
                 0xEE => {
                     let payload = walker.payload(marker)?;
@@ -181,8 +171,45 @@ impl Header {
         }
     }
 
+    /// Goes on to the next scan, from `at` where the last one ended.
+    pub(super) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<(), DecodeError> {
+        let mut walker = Walker { bytes, at };
+        loop {
+            let (marker, at) = walker.marker()?;
+            match marker {
+                0xC4 | 0xDB | 0xDD => self.tables.read(marker, at, walker.payload(marker)?)?,
+                0xDA => {
+                    self.scan = read_scan(walker.payload(marker)?, &self.frame)
+                        .map_err(|e| corrupt(marker, at, e))?;
+                    self.data = walker.at;
+                    return Ok(());
+                }
+                0xD9 => {
+                    let what = format!("end-of-image marker at byte {at}, before all components were coded");
+                    return Err(DecodeError::Corrupt(what));
+                }
+                0x01 | 0xD0..=0xD8 => {}
+                _ => drop(walker.payload(marker)?),
+            }
+        }
+    }
+}
+
+impl Tables {
+    /// Takes over what a DHT, DQT or DRI segment at `at` defines.
+    fn read(&mut self, marker: u8, at: usize, payload: &[u8]) -> Result<(), DecodeError> {
+        let done = match marker {
+            0xC4 => read_huffman(payload, &mut self.dc, &mut self.ac),
+            0xDB => read_quantisation(payload, &mut self.quantisation),
+            _ => <[u8; 2]>::try_from(payload)
+                .ok()
+                .map(|interval| self.restart_interval = u32::from(u16::from_be_bytes(interval))),
+        };
+        done.ok_or_else(|| corrupt(marker, at, "does not hold what it should"))
+    }
+
     /// Fills in what a frame of Motion JPEG leaves out: the Huffman tables of annex K.
-    pub(super) fn add_standard_tables(&mut self) {
+    pub(super) fn add_standard(&mut self) {
         for index in 0..2 {
             let (dc, ac) = (&mut self.dc[index], &mut self.ac[index]);
             if dc.is_none() || ac.is_none() {
@@ -329,7 +356,7 @@ mod tests {
         assert_eq!((header.frame.width, header.frame.height), (17, 16));
         assert_eq!(header.frame.components[0], FrameComponent { id: 1, h: 2, v: 2, table: 0 });
         assert_eq!(header.scan[2], ScanComponent { component: 2, dc: 1, ac: 1 });
-        assert_eq!((header.restart_interval, header.data), (258, bytes.len()));
+        assert_eq!((header.tables.restart_interval, header.data), (258, bytes.len()));
         assert_eq!(header.coding, Coding::YCbCr);
     }
 

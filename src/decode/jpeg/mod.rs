@@ -6,12 +6,12 @@ mod idct;
 mod markers;
 mod scan;
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use self::bits::{End, Entropy, file_offset};
 use self::huffman::Cache;
 use self::idct::Quantisation;
-use self::markers::{Coding, FrameComponent, Header, check_end};
+use self::markers::{Coding, FrameComponent, Header, ScanComponent, check_end};
 use self::scan::{Component, Failure, Fault, Scan};
 use super::fallback::{self, Ink};
 use super::planes::Sampling;
@@ -39,12 +39,12 @@ impl Jpeg {
         out: &mut Planes,
     ) -> Result<(Region, Backend), DecodeError> {
         let mut header = Header::parse(bytes)?;
-        let frame = &header.frame;
         refuse_unknown(&header)?;
-        let region = choose(frame.width, frame.height)?;
+        let (width, height) = (header.frame.width, header.frame.height);
+        let region = choose(width, height)?;
+        check_size(bytes, &header)?;
         if let Some(layout) = Layout::of(&header, region) {
-            header.add_standard_tables();
-            self.decode_region(bytes, &header, &layout, level, out)?;
+            self.decode_region(bytes, &mut header, &layout, level, out)?;
             return Ok((region, Backend::Region));
         }
         check_end(bytes, header.data)?;
@@ -55,11 +55,78 @@ impl Jpeg {
             Coding::Cmyk => Ink::Cmyk,
             Coding::Ycck => Ink::Ycck,
         };
-        fallback::decode(bytes, (frame.width, frame.height), ink, region, out)?;
+        fallback::decode(bytes, (width, height), ink, region, out)?;
         Ok((region, Backend::Zune))
     }
 
+    /// Decodes scan after scan until all components are there; nearly always that is one.
     fn decode_region(
+        &mut self,
+        bytes: &[u8],
+        header: &mut Header,
+        layout: &Layout,
+        level: Level,
+        out: &mut Planes,
+    ) -> Result<(), DecodeError> {
+        (out.image_width, out.image_height) = (header.frame.width, header.frame.height);
+        out.color = layout.color;
+        let mut missing = vec![true; layout.parts.len()];
+        let mut end = None;
+        while missing.contains(&true) {
+            match end {
+                None => header.tables.add_standard(),
+                Some(at) => header.next_scan(bytes, at)?,
+            }
+            for part in &header.scan {
+                if !std::mem::take(&mut missing[part.component]) {
+                    return Err(DecodeError::Corrupt(format!("component {} is coded twice", part.component)));
+                }
+            }
+            let at = self.unstuff(bytes, header, layout)?;
+            if end.is_none() {
+                check_end(bytes, at)?;
+                for (part, plane) in layout.parts.iter().zip(&mut out.planes) {
+                    let (columns, rows) = (&part.columns, &part.rows);
+                    plane.shape(
+                        &part.sampling,
+                        8 * columns.start..8 * columns.end,
+                        8 * rows.start..8 * rows.end,
+                    );
+                }
+            }
+            self.decode_scan(bytes, header, layout, level, out)?;
+            end = Some(at);
+        }
+        Ok(())
+    }
+
+    /// Unstuffs the scan, checks its restart markers and returns where it ends.
+    fn unstuff(&mut self, bytes: &[u8], header: &Header, layout: &Layout) -> Result<usize, DecodeError> {
+        let end = match self.entropy.unstuff(bytes, header.data) {
+            End::EndOfFile => bytes.len(),
+            End::Marker(at) => at,
+            End::StrayRestart(marker, at) => {
+                return Err(DecodeError::Corrupt(format!(
+                    "restart marker FF{marker:02X} out of turn at byte {at}"
+                )));
+            }
+        };
+        let (columns, rows) = layout.mcus(&header.scan);
+        let mcus = u64::from(columns) * u64::from(rows);
+        let interval = u64::from(header.tables.restart_interval);
+        let expected = (mcus - 1).checked_div(interval).unwrap_or(0) + 1;
+        let found = self.entropy.segments() as u64;
+        if found != expected {
+            // A file cut short lacks them too, and then that is the better thing to say.
+            check_end(bytes, end)?;
+            return Err(DecodeError::Corrupt(format!(
+                "{found} restart intervals where the header means {expected}"
+            )));
+        }
+        Ok(end)
+    }
+
+    fn decode_scan(
         &mut self,
         bytes: &[u8],
         header: &Header,
@@ -67,22 +134,25 @@ impl Jpeg {
         level: Level,
         out: &mut Planes,
     ) -> Result<(), DecodeError> {
-        let mcus = u64::from(layout.columns) * u64::from(layout.rows);
-        self.unstuff(bytes, header, mcus, layout.blocks_per_mcu)?;
+        let (columns, rows) = layout.mcus(&header.scan);
+        let tables = &header.tables;
         let pays = layout.skipped_blocks >= SKIP_TABLE_PAYS;
         let mut components = Vec::with_capacity(3);
-        for part in &layout.parts {
+        for scan in &header.scan {
+            let part = &layout.parts[scan.component];
             let missing =
                 |what: &str, index: usize| DecodeError::Corrupt(format!("{what} table {index} is missing"));
-            let table = header.quantisation[part.quantisation]
-                .as_ref()
-                .ok_or_else(|| missing("quantisation", part.quantisation))?;
-            let dc = header.dc[part.dc].as_ref().ok_or_else(|| missing("DC Huffman", part.dc))?;
-            let ac = header.ac[part.ac].as_ref().ok_or_else(|| missing("AC Huffman", part.ac))?;
+            let table = tables.quantisation.get(part.quantisation).and_then(Option::as_ref);
+            let table = table.ok_or_else(|| missing("quantisation", part.quantisation))?;
+            let dc = tables.dc[scan.dc].as_ref().ok_or_else(|| missing("DC Huffman", scan.dc))?;
+            let ac = tables.ac[scan.ac].as_ref().ok_or_else(|| missing("AC Huffman", scan.ac))?;
+            // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
+            let (h, v) = if header.scan.len() == 1 { (1, 1) } else { (part.h, part.v) };
             components.push(Component {
-                h: part.h,
-                v: part.v,
-                quantisation: Arc::new(Quantisation::new(table)),
+                h,
+                v,
+                plane: scan.component,
+                quantisation: Quantisation::new(table),
                 dc: self.cache.dc(dc)?,
                 skip: pays.then(|| self.cache.skip(ac)),
                 ac: self.cache.ac(ac),
@@ -90,20 +160,8 @@ impl Jpeg {
                 rows: part.rows.clone(),
             });
         }
-        out.image_width = header.frame.width;
-        out.image_height = header.frame.height;
-        out.color = layout.color;
-        for (part, plane) in layout.parts.iter().zip(&mut out.planes) {
-            let (columns, rows) = (&part.columns, &part.rows);
-            plane.shape(&part.sampling, 8 * columns.start..8 * columns.end, 8 * rows.start..8 * rows.end);
-        }
-        let scan = Scan {
-            entropy: &self.entropy,
-            components: &components,
-            columns: layout.columns,
-            rows: layout.rows,
-            restart_interval: header.restart_interval,
-        };
+        let restart_interval = tables.restart_interval;
+        let scan = Scan { entropy: &self.entropy, components: &components, columns, rows, restart_interval };
         scan::decode(&scan, &mut out.planes, level).map_err(|failure| {
             let Failure { fault, mcu, byte } = failure;
             let at = file_offset(bytes, header.data, byte);
@@ -114,36 +172,25 @@ impl Jpeg {
                 Fault::OutOfData => "the entropy-coded data ends too early",
                 Fault::LeftOver => "more entropy-coded data than its restart interval can hold",
             };
+            let mcus = u64::from(columns) * u64::from(rows);
             DecodeError::Corrupt(format!("{what}, near byte {at}, in MCU {mcu} of {mcus}"))
         })
     }
+}
 
-    /// Unstuffs the scan and checks that it ends as it should and can hold the image.
-    fn unstuff(&mut self, bytes: &[u8], header: &Header, mcus: u64, blocks: u32) -> Result<(), DecodeError> {
-        let interval = u64::from(header.restart_interval);
-        match self.entropy.unstuff(bytes, header.data) {
-            End::EndOfFile => check_end(bytes, bytes.len())?,
-            End::Marker(_, at) => check_end(bytes, at)?,
-            End::StrayRestart(marker, at) => {
-                return Err(DecodeError::Corrupt(format!(
-                    "restart marker FF{marker:02X} out of turn at byte {at}"
-                )));
-            }
-        }
-        let expected = mcus.checked_sub(1).and_then(|last| last.checked_div(interval)).unwrap_or(0) + 1;
-        let found = self.entropy.segments() as u64;
-        if found != expected {
-            return Err(DecodeError::Corrupt(format!(
-                "{found} restart intervals where the header means {expected}"
-            )));
-        }
-        // Each block takes at least two bits: a header that promises more must not make us allocate for it.
-        if (self.entropy.len() as u64) * 4 < mcus * u64::from(blocks) {
-            let length = self.entropy.len();
-            return Err(DecodeError::Corrupt(format!("truncated: {length} bytes cannot hold {mcus} MCUs")));
-        }
-        Ok(())
+/// Refuses files too short for what their header promises, so that it cannot make us allocate for it: each block of the
+/// image takes at least one bit, in baseline and in the first scan of progressive files.
+fn check_size(bytes: &[u8], header: &Header) -> Result<(), DecodeError> {
+    let frame = &header.frame;
+    let blocks = u64::from(frame.width.div_ceil(8)) * u64::from(frame.height.div_ceil(8));
+    // At least one component has full resolution.
+    if (bytes.len() as u64) * 8 < blocks {
+        let (length, width, height) = (bytes.len(), frame.width, frame.height);
+        return Err(DecodeError::Corrupt(format!(
+            "truncated: {length} bytes cannot hold {width}×{height} pixels"
+        )));
     }
+    Ok(())
 }
 
 /// Refuses what no decoder here knows.
@@ -167,13 +214,12 @@ fn refuse_unknown(header: &Header) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// How the region's blocks lie in the scan.
+/// How the region's blocks lie in the image.
 struct Layout {
     color: ColorModel,
-    /// MCUs of the image.
+    /// MCUs of interleaved scans.
     columns: u32,
     rows: u32,
-    blocks_per_mcu: u32,
     skipped_blocks: u64,
     parts: Vec<Part>,
 }
@@ -183,12 +229,10 @@ struct Part {
     h: u32,
     v: u32,
     quantisation: usize,
-    dc: usize,
-    ac: usize,
     sampling: Sampling,
     /// Wanted blocks.
-    columns: std::ops::Range<u32>,
-    rows: std::ops::Range<u32>,
+    columns: Range<u32>,
+    rows: Range<u32>,
 }
 
 impl Layout {
@@ -201,54 +245,48 @@ impl Layout {
             Coding::Rgb => ColorModel::Rgb,
             Coding::Cmyk | Coding::Ycck => return None,
         };
-        // A scan that names the components in another order is legal nowhere and decoded by nobody.
-        let in_order = header.scan.iter().enumerate().all(|(i, part)| part.component == i);
-        if frame.marker == 0xC2 || header.scan.len() != frame.components.len() || !in_order {
+        if frame.marker == 0xC2 {
             return None;
         }
         let (h_max, v_max) = frame
             .components
             .iter()
             .fold((1, 1), |(h, v), component| (component.h.max(h), component.v.max(v)));
-        let alone = frame.components.len() == 1;
         let mut parts = Vec::with_capacity(3);
-        for (component, scan) in frame.components.iter().zip(&header.scan) {
-            // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
-            let FrameComponent { h, v, .. } =
-                if alone { FrameComponent { h: 1, v: 1, ..*component } } else { *component };
-            let (step_x, step_y) = if alone { (1, 1) } else { (step(h, h_max)?, step(v, v_max)?) };
+        for &FrameComponent { h, v, table: quantisation, .. } in &frame.components {
+            let (step_x, step_y) = (step(h, h_max)?, step(v, v_max)?);
             if color == ColorModel::Rgb && (step_x, step_y) != (1, 1) {
                 return None;
             }
             let sampling = Sampling { step_x, step_y, image_width: frame.width, image_height: frame.height };
             let (columns, rows) = sampling.wanted(region);
-            parts.push(Part {
-                h,
-                v,
-                quantisation: component.table,
-                dc: scan.dc,
-                ac: scan.ac,
-                sampling,
-                columns: columns.start / 8..columns.end.div_ceil(8),
-                rows: rows.start / 8..rows.end.div_ceil(8),
-            });
+            let columns = columns.start / 8..columns.end.div_ceil(8);
+            let rows = rows.start / 8..rows.end.div_ceil(8);
+            parts.push(Part { h, v, quantisation, sampling, columns, rows });
         }
-        if parts.iter().any(|part| part.quantisation > 3) {
-            return None;
-        }
-        let (h_max, v_max) = if alone { (1, 1) } else { (h_max, v_max) };
-        let blocks_per_mcu = parts.iter().map(|part| part.h * part.v).sum();
-        // The standard's limit (ITU T.81, B.2.3).
-        if blocks_per_mcu > 10 {
+        // The standard's limit on an interleaved MCU (ITU T.81, B.2.3).
+        let blocks: u32 = parts.iter().map(|part| part.h * part.v).sum();
+        if parts.len() > 1 && blocks > 10 {
             return None;
         }
         let (columns, rows) = (frame.width.div_ceil(8 * h_max), frame.height.div_ceil(8 * v_max));
         // Blocks that are coded before the region ends, less those that are wanted.
         let last_row = parts.iter().map(|part| part.rows.end.div_ceil(part.v)).max().unwrap_or(rows);
-        let coded = u64::from(last_row) * u64::from(columns) * u64::from(blocks_per_mcu);
+        let coded = u64::from(last_row) * u64::from(columns) * u64::from(blocks);
         let wanted: u64 = parts.iter().map(|part| part.columns.len() as u64 * part.rows.len() as u64).sum();
-        let skipped_blocks = coded.saturating_sub(wanted);
-        Some(Self { color, columns, rows, blocks_per_mcu, skipped_blocks, parts })
+        Some(Self { color, columns, rows, skipped_blocks: coded.saturating_sub(wanted), parts })
+    }
+
+    /// Columns and rows of MCUs in a scan of these components.
+    fn mcus(&self, scan: &[ScanComponent]) -> (u32, u32) {
+        match scan {
+            [alone] => {
+                let Sampling { step_x, step_y, image_width, image_height } =
+                    self.parts[alone.component].sampling;
+                (image_width.div_ceil(step_x).div_ceil(8), image_height.div_ceil(step_y).div_ceil(8))
+            }
+            _ => (self.columns, self.rows),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::bits::{Bits, Entropy};
 use super::huffman::{
     AC_BITS, AcTable, Codes, DC_BITS, DcTable, Entry, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS, SkipTable,
 };
-use super::idct::{Block, OutOfRange, PLACES, Portable, Quantisation, Transform};
+use super::idct::{Block, OutOfRange, Portable, Quantisation, Transform};
 use crate::decode::Plane;
 use crate::simd::Level;
 
@@ -16,7 +16,9 @@ pub(super) struct Component {
     /// Blocks of this component in an MCU: columns and rows.
     pub(super) h: u32,
     pub(super) v: u32,
-    pub(super) quantisation: Arc<Quantisation>,
+    /// Which plane it fills.
+    pub(super) plane: usize,
+    pub(super) quantisation: Quantisation,
     pub(super) dc: Arc<DcTable>,
     pub(super) ac: Arc<AcTable>,
     /// Absent where so few blocks are stepped over that building it would not pay.
@@ -68,14 +70,7 @@ pub(super) struct Failure {
     pub(super) byte: usize,
 }
 
-/// All that must be known to decode on from an MCU boundary.
-struct State<'a> {
-    bits: Bits<'a>,
-    /// The components' last DC coefficients.
-    dc: [i32; 3],
-}
-
-/// Decodes the wanted blocks into `planes`, whose first sample is that of the first wanted block.
+/// Decodes the wanted blocks into their components' planes, which begin with the first wanted block.
 pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), Failure> {
     match level {
         // SAFETY: the level says that the processor has these instructions.
@@ -100,7 +95,9 @@ fn decode_with<T: Transform>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Fa
     let mut block = Block::new();
     let mut segment = 0;
     let start = scan.entropy.reader(0).ok_or(Failure { fault: Fault::OutOfData, mcu: 0, byte: 0 })?;
-    let mut state = State { bits: start, dc: [0; 3] };
+    // All that must be known to decode on from an MCU boundary: the reader and the components' last DC coefficients. Two
+    // variables, because together the array would keep the reader out of registers.
+    let (mut bits, mut dc) = (start, [0; 3]);
     let mut mcu = 0;
     while mcu < end {
         // The next MCU that is wanted tells how far restart markers let us jump.
@@ -116,10 +113,10 @@ fn decode_with<T: Transform>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Fa
         if target > segment {
             segment = target;
             mcu = target * interval;
-            let Some(bits) = scan.entropy.reader(target as usize) else {
-                return Err(Failure { fault: Fault::OutOfData, mcu, byte: state.bits.consumed_bytes() });
+            let Some(start) = scan.entropy.reader(target as usize) else {
+                return Err(Failure { fault: Fault::OutOfData, mcu, byte: bits.consumed_bytes() });
             };
-            state = State { bits, dc: [0; 3] };
+            (bits, dc) = (start, [0; 3]);
             continue;
         }
         let segment_end = if interval == 0 { u64::MAX } else { (segment + 1) * interval };
@@ -127,20 +124,20 @@ fn decode_with<T: Transform>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Fa
         let wanted_here = if row < rows.start { 0..0 } else { columns.clone() };
         for column in column..column + run {
             let done = if wanted_here.contains(&column) {
-                state.decode_mcu::<T>(scan.components, planes, &mut block, row, column)
+                decode_mcu::<T>(&mut bits, &mut dc, scan.components, planes, &mut block, row, column)
             } else {
-                state.skip_mcu(scan.components)
+                skip_mcu(&mut bits, &mut dc, scan.components)
             };
-            let done = if state.bits.overrun() { Err(Fault::OutOfData) } else { done };
+            let done = if bits.overrun() { Err(Fault::OutOfData) } else { done };
             if let Err(fault) = done {
                 let mcu = u64::from(row) * width + u64::from(column);
-                return Err(Failure { fault, mcu, byte: state.bits.consumed_bytes() });
+                return Err(Failure { fault, mcu, byte: bits.consumed_bytes() });
             }
         }
         mcu += u64::from(run);
         if mcu == segment_end && mcu < u64::from(scan.rows) * width {
-            if state.bits.left() >= 8 {
-                return Err(Failure { fault: Fault::LeftOver, mcu, byte: state.bits.consumed_bytes() });
+            if bits.left() >= 8 {
+                return Err(Failure { fault: Fault::LeftOver, mcu, byte: bits.consumed_bytes() });
             }
         }
     }
@@ -159,49 +156,48 @@ impl Scan<'_> {
     }
 }
 
-impl State<'_> {
-    #[inline(always)]
-    fn decode_mcu<T: Transform>(
-        &mut self,
-        components: &[Component],
-        planes: &mut [Plane],
-        block: &mut Block,
-        row: u32,
-        column: u32,
-    ) -> Result<(), Fault> {
-        for ((component, plane), dc) in components.iter().zip(planes).zip(&mut self.dc) {
-            for y in row * component.v..(row + 1) * component.v {
-                for x in column * component.h..(column + 1) * component.h {
-                    if component.rows.contains(&y) && component.columns.contains(&x) {
-                        let last = decode_block(&mut self.bits, component, dc, block)?;
-                        let (x, y) = (x - component.columns.start, y - component.rows.start);
-                        let out = &mut plane.data[8 * (y as usize * plane.stride + x as usize)..];
-                        if last == 0 {
-                            block.0[0] = 0;
-                            T::dc_only(*dc, &component.quantisation, out, plane.stride)?;
-                        } else {
-                            T::block(block, &component.quantisation, out, plane.stride)?;
-                        }
+#[inline(always)]
+fn decode_mcu<T: Transform>(
+    bits: &mut Bits,
+    dc: &mut [i32; 3],
+    components: &[Component],
+    planes: &mut [Plane],
+    block: &mut Block,
+    row: u32,
+    column: u32,
+) -> Result<(), Fault> {
+    for (component, dc) in components.iter().zip(dc) {
+        let plane = &mut planes[component.plane];
+        for y in row * component.v..(row + 1) * component.v {
+            for x in column * component.h..(column + 1) * component.h {
+                if component.rows.contains(&y) && component.columns.contains(&x) {
+                    let last = decode_block(bits, component, dc, block)?;
+                    let (x, y) = (x - component.columns.start, y - component.rows.start);
+                    let out = &mut plane.data[8 * (y as usize * plane.stride + x as usize)..];
+                    if last == 0 {
+                        block.0[0] = 0;
+                        T::dc_only(*dc, &component.quantisation, out, plane.stride)?;
                     } else {
-                        skip_block(&mut self.bits, component, dc)?;
+                        T::block(block, &component.quantisation, out, plane.stride)?;
                     }
+                } else {
+                    skip_block(bits, component, dc)?;
                 }
             }
         }
-        Ok(())
     }
-
-    #[inline(always)]
-    fn skip_mcu(&mut self, components: &[Component]) -> Result<(), Fault> {
-        for (component, dc) in components.iter().zip(&mut self.dc) {
-            for _ in 0..component.h * component.v {
-                skip_block(&mut self.bits, component, dc)?;
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
+#[inline(always)]
+fn skip_mcu(bits: &mut Bits, dc: &mut [i32; 3], components: &[Component]) -> Result<(), Fault> {
+    for (component, dc) in components.iter().zip(dc) {
+        for _ in 0..component.h * component.v {
+            skip_block(bits, component, dc)?;
+        }
+    }
+    Ok(())
+}
 /// The value at the top of `window` behind a code of `code` bits; `shift` brings it down from the top.
 ///
 /// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): 2^size - 1 less than their bits say.
@@ -214,12 +210,10 @@ fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
 
 /// Reads the DC difference, at most 16 bits in the plain case; the window must hold 56.
 #[inline(always)]
-fn read_dc(bits: &mut Bits<'_>, component: &Component, dc: &mut i32) -> Result<(), Fault> {
+fn read_dc(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<(), Fault> {
     let entry = component.dc.fast[(bits.window >> (64 - DC_BITS)) as usize];
     let difference = if entry.is_special() {
-        let (after, _, difference) = read_long(*bits, &component.dc.codes, MAX_DC_SIZE)?;
-        *bits = after;
-        difference
+        read_long(bits, &component.dc.codes, MAX_DC_SIZE)?.1
     } else {
         let difference = value(bits.window, entry.0 >> 8, |x| x >> 1 >> (entry.0 >> 16 & 63));
         bits.consume(entry.0);
@@ -234,10 +228,9 @@ fn read_dc(bits: &mut Bits<'_>, component: &Component, dc: &mut i32) -> Result<(
 
 /// Reads a symbol and its value whatever their length: what the lookups leave out. Leaves 56 bits in the window.
 ///
-/// The reader goes in and out by value, here and below: a reference to it would keep it out of registers everywhere.
-#[cold]
-#[inline(never)]
-fn read_long<'a>(mut bits: Bits<'a>, codes: &Codes, max_size: u8) -> Result<(Bits<'a>, u8, i32), Fault> {
+/// Inlined, like all that takes a reader by reference: a call would force it out of registers everywhere.
+#[inline(always)]
+fn read_long(bits: &mut Bits, codes: &Codes, max_size: u8) -> Result<(u8, i32), Fault> {
     bits.refill();
     let (length, symbol) = codes.find(bits.window).ok_or(Fault::BadCode)?;
     let size = symbol & 15;
@@ -247,13 +240,13 @@ fn read_long<'a>(mut bits: Bits<'a>, codes: &Codes, max_size: u8) -> Result<(Bit
     let value = value(bits.window, length, |x| x >> 1 >> (63 - u32::from(size)));
     bits.consume(length + u32::from(size));
     bits.refill();
-    Ok((bits, symbol, value))
+    Ok((symbol, value))
 }
 
 /// Reads a block's coefficients into `block`, which is zero before; returns the index of the last in coding order.
 #[inline(always)]
 fn decode_block(
-    bits: &mut Bits<'_>,
+    bits: &mut Bits,
     component: &Component,
     dc: &mut i32,
     block: &mut Block,
@@ -261,63 +254,39 @@ fn decode_block(
     bits.refill();
     read_dc(bits, component, dc)?;
     block.0[0] = *dc as i16;
-    let table = &component.ac;
+    let table: &AcTable = &component.ac;
     let mut k = 0;
-    // The window holds two plain symbols of at most 20 bits, at first beside a DC difference of 16.
-    let fault = loop {
-        let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
-        if entry.is_special() {
-            match special(bits, table, entry, &mut k, block) {
-                Ok(true) => return Ok(k),
-                Ok(false) => continue,
-                Err(fault) => break fault,
+    loop {
+        // The window holds two plain symbols of at most 20 bits, at first beside a DC difference of 16.
+        for _ in 0..2 {
+            let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+            if entry.is_special() {
+                if special(bits, table, entry, &mut k, |k, value| block.store(k, value))? {
+                    return Ok(k);
+                }
+                break;
             }
-        }
-        k = plain(bits, entry, k, block);
-        if k >= 63 {
-            if k == 63 {
-                return Ok(k);
+            let value = value(bits.window, entry.0 >> 8, |x| x >> (entry.0 >> 16 & 63));
+            bits.consume(entry.0);
+            k += (entry.0 >> 24) as usize;
+            block.store(k, value);
+            if k >= 63 {
+                return if k == 63 { Ok(k) } else { Err(Fault::BlockOverrun) };
             }
-            break Fault::BlockOverrun;
-        }
-        let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
-        if entry.is_special() {
-            match special(bits, table, entry, &mut k, block) {
-                Ok(true) => return Ok(k),
-                Ok(false) => continue,
-                Err(fault) => break fault,
-            }
-        }
-        k = plain(bits, entry, k, block);
-        if k >= 63 {
-            if k == 63 {
-                return Ok(k);
-            }
-            break Fault::BlockOverrun;
         }
         bits.refill();
-    };
-    Err(fault)
+    }
 }
 
-/// Stores the coefficient a plain entry stands for; returns its index, up to 16 beyond `k`.
-#[inline(always)]
-fn plain(bits: &mut Bits<'_>, entry: Entry, k: usize, block: &mut Block) -> usize {
-    let value = value(bits.window, entry.0 >> 8, |x| x >> (entry.0 >> 16 & 63));
-    bits.consume(entry.0);
-    let k = k + (entry.0 >> 24) as usize;
-    block.0[usize::from(PLACES[k & 127])] = value as i16;
-    k
-}
-
-/// Whether the special entry ends the block. If not, `k` is advanced and the window refilled.
+/// Whether the special entry ends the block. If not, `k` is advanced, a value is given to `store` with its index, and the
+/// window may need a refill.
 #[inline(always)]
 fn special(
-    bits: &mut Bits<'_>,
+    bits: &mut Bits,
     table: &AcTable,
     entry: Entry,
     k: &mut usize,
-    block: &mut Block,
+    store: impl FnOnce(usize, i32),
 ) -> Result<bool, Fault> {
     if entry.is_end() {
         bits.consume(entry.0);
@@ -325,16 +294,14 @@ fn special(
     }
     if entry.is_zeros() {
         bits.consume(entry.0);
-        bits.refill();
         *k += 16;
     } else {
-        let (after, symbol, value) = read_long(*bits, &table.codes, MAX_AC_SIZE)?;
-        *bits = after;
+        let (symbol, value) = read_long(bits, &table.codes, MAX_AC_SIZE)?;
         if symbol & 15 == 0 && symbol != 0xF0 {
             return Ok(true);
         }
         *k += usize::from(symbol >> 4) + 1;
-        block.0[usize::from(PLACES[*k & 127])] = value as i16;
+        store(*k, value);
     }
     match *k {
         0..63 => Ok(false),
@@ -345,60 +312,52 @@ fn special(
 
 /// Reads a block's DC difference and steps over the rest.
 #[inline(always)]
-fn skip_block(bits: &mut Bits<'_>, component: &Component, dc: &mut i32) -> Result<(), Fault> {
+fn skip_block(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<(), Fault> {
     bits.refill();
     read_dc(bits, component, dc)?;
+    bits.refill();
+    let table: &AcTable = &component.ac;
     let mut k = 0;
-    if let Some(table) = &component.skip {
+    if let Some(skip) = component.skip.as_deref() {
         loop {
-            // Twice at most 22 bits, at first beside a DC difference of 16: refill between the first two.
+            // The window holds two entries of at most 22 bits.
+            for _ in 0..2 {
+                let entry = skip.0[(bits.window >> (64 - SKIP_BITS)) as usize];
+                let next = k + usize::from(entry >> 7);
+                if next > 62 {
+                    // A long code, or the block may end amid the entry's symbols.
+                    if skip_symbol(bits, table, &mut k)? {
+                        return Ok(());
+                    }
+                    break;
+                }
+                bits.consume(u32::from(entry));
+                k = next;
+                if entry & SkipTable::END != 0 {
+                    return Ok(());
+                }
+            }
             bits.refill();
-            let entry = table.0[(bits.window >> (64 - SKIP_BITS)) as usize];
-            let next = k + usize::from(entry >> 7);
-            if next > 62 {
-                break;
-            }
-            bits.consume(u32::from(entry));
-            k = next;
-            if entry & SkipTable::END != 0 {
-                return Ok(());
-            }
-            let entry = table.0[(bits.window >> (64 - SKIP_BITS)) as usize];
-            let next = k + usize::from(entry >> 7);
-            if next > 62 {
-                break;
-            }
-            bits.consume(u32::from(entry));
-            k = next;
-            if entry & SkipTable::END != 0 {
-                return Ok(());
-            }
         }
     }
-    *bits = skip_symbols(*bits, &component.ac, k)?;
+    while !skip_symbol(bits, table, &mut k)? {
+        bits.refill();
+    }
     Ok(())
 }
 
-/// Steps over a block's symbols after coefficient `k`, one by one.
-#[inline(never)]
-fn skip_symbols<'a>(mut bits: Bits<'a>, table: &AcTable, mut k: usize) -> Result<Bits<'a>, Fault> {
-    while k < 63 {
-        bits.refill();
-        let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
-        if !entry.is_special() {
-            bits.consume(entry.0);
-            k += (entry.0 >> 24) as usize;
-        } else if entry.is_end() {
-            bits.consume(entry.0);
-            return Ok(bits);
-        } else {
-            let (after, symbol, _) = read_long(bits, &table.codes, MAX_AC_SIZE)?;
-            bits = after;
-            if symbol & 15 == 0 && symbol != 0xF0 {
-                return Ok(bits);
-            }
-            k += usize::from(symbol >> 4) + 1;
-        }
+/// Steps over a symbol after coefficient `k`; whether it ends the block.
+#[inline(always)]
+fn skip_symbol(bits: &mut Bits, table: &AcTable, k: &mut usize) -> Result<bool, Fault> {
+    let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+    if entry.is_special() {
+        return special(bits, table, entry, k, |_, _| {});
     }
-    if k == 63 { Ok(bits) } else { Err(Fault::BlockOverrun) }
+    bits.consume(entry.0);
+    *k += (entry.0 >> 24) as usize;
+    match *k {
+        0..63 => Ok(false),
+        63 => Ok(true),
+        _ => Err(Fault::BlockOverrun),
+    }
 }

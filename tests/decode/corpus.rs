@@ -1,0 +1,83 @@
+//! A corpus of hostile and odd JPEGs from other decoders' test suites, where the checkout has one: each file gives
+//! libjpeg's pixels or one clear error.
+
+use std::path::PathBuf;
+
+use foreload::decode::{Backend, ColorModel};
+use foreload::error::DecodeError;
+use foreload::simd::Level;
+use mozjpeg_sys::J_COLOR_SPACE;
+
+use super::images::stream;
+use super::region::{any_region, assert_equal};
+use super::{decode, libjpeg, whole};
+
+/// The corpus' files, in order of their names; `None` where it is absent and may be.
+fn files() -> Option<Vec<PathBuf>> {
+    let shared = std::env::var_os("FORELOAD_SHARED").map(PathBuf::from);
+    let shared = shared.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"));
+    let mut files = Vec::new();
+    for directory in ["jpeg-decoder", "zune-image"] {
+        if let Ok(entries) = std::fs::read_dir(shared.join("jpegs").join(directory)) {
+            files.extend(entries.map(|entry| entry.unwrap().path()));
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        assert!(std::env::var_os("FORELOAD_REQUIRE_SHARED").is_none(), "no corpus in {}", shared.display());
+        println!("skipped: no corpus in {}", shared.display());
+        return None;
+    }
+    Some(files)
+}
+
+#[test]
+fn every_file_gives_libjpegs_pixels_or_a_clear_error() {
+    let Some(files) = files() else { return };
+    let (mut equal, mut refused) = (0, 0);
+    for (number, path) in files.iter().enumerate() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let bytes = std::fs::read(path).unwrap();
+        let (planes, region, backend) = match decode(&bytes, Level::detect(), whole) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                println!("{name}: {error}");
+                refused += 1;
+                // What libjpeg decodes without a warning must be decoded, unless it is of a kind we name.
+                let clean = libjpeg::planes(&bytes).is_ok_and(|reference| reference.warnings == 0);
+                if clean && !matches!(error, DecodeError::Unsupported(_)) {
+                    println!("    although libjpeg finds nothing wrong");
+                }
+                continue;
+            }
+        };
+        if backend == Backend::Region {
+            let reference =
+                libjpeg::planes(&bytes).unwrap_or_else(|code| panic!("{name}: libjpeg fails with {code}"));
+            assert_equal(&planes, region, &reference, &name);
+            let mut stream = stream(number as u64);
+            for _ in 0..3 {
+                let choose = |width, height| any_region(&mut stream, width, height);
+                let (planes, region, _) = decode(&bytes, Level::detect(), choose).unwrap();
+                assert_equal(&planes, region, &reference, &name);
+            }
+            equal += 1;
+        } else if planes.color == ColorModel::Rgb {
+            match libjpeg::pixels(&bytes, J_COLOR_SPACE::JCS_RGB) {
+                Ok((expected, _)) => {
+                    let mut sum = 0;
+                    for (i, expected) in expected.iter().enumerate() {
+                        sum += u64::from(planes.planes[i % 3].data[i / 3].abs_diff(*expected));
+                    }
+                    let mean = sum as f64 / expected.len() as f64;
+                    println!("{name}: {backend:?}, mean difference {mean:.2}");
+                    equal += 1;
+                }
+                Err(code) => println!("{name}: {backend:?} only, libjpeg fails with {code}"),
+            }
+        }
+    }
+    println!("{equal} decoded, {refused} refused");
+    assert!(equal >= 40, "{equal} decoded, {refused} refused");
+}

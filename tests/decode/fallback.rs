@@ -1,0 +1,116 @@
+//! What other decoders do for us: progressive and four-component JPEG, PNG. All of it cropped to the region.
+
+use foreload::decode::{Backend, ColorModel, Plane, Planes, Region};
+use foreload::simd::Level;
+use jpeg_encoder::{ColorType, SamplingFactor};
+use mozjpeg_sys::J_COLOR_SPACE;
+
+use super::images::{Kind, stream};
+use super::region::any_region;
+use super::{decode, libjpeg};
+
+/// Largest difference between the planes' region and an image of interleaved pixels.
+fn difference(planes: &Planes, region: Region, image: &[u8]) -> u8 {
+    let channels = if planes.color == ColorModel::Gray { 1 } else { 3 };
+    let at = |plane: &Plane, x: u32, y: u32| {
+        plane.data[(y - plane.y0) as usize * plane.stride + (x - plane.x0) as usize]
+    };
+    let mut largest = 0;
+    for y in region.y..region.y + region.height {
+        for x in region.x..region.x + region.width {
+            let pixel = (y * planes.image_width + x) as usize * channels;
+            for (plane, &expected) in planes.planes.iter().zip(&image[pixel..pixel + channels]) {
+                largest = largest.max(at(plane, x, y).abs_diff(expected));
+            }
+        }
+    }
+    largest
+}
+
+#[test]
+fn progressive_images_are_libjpegs_within_rounding() {
+    for number in 0..60 {
+        let mut stream = stream(2000 + number);
+        let mut kind = Kind::baseline(&mut stream);
+        kind.progressive = true;
+        kind.restart_interval = 0;
+        // Other samplings differ by how chroma is upsampled.
+        kind.sampling = SamplingFactor::F_1_1;
+        let bytes = kind.encode(&mut stream);
+        let choose = |width, height| any_region(&mut stream, width, height);
+        let (planes, region, backend) = decode(&bytes, Level::detect(), choose).unwrap();
+        assert_eq!(backend, Backend::Zune);
+        let space =
+            if kind.color == ColorType::Luma { J_COLOR_SPACE::JCS_GRAYSCALE } else { J_COLOR_SPACE::JCS_RGB };
+        let (expected, _) = libjpeg::pixels(&bytes, space).unwrap();
+        let difference = difference(&planes, region, &expected);
+        assert!(difference <= 4, "image {number}, {kind:?}: {difference}");
+    }
+}
+
+#[test]
+fn four_components_become_rgb_as_pillow_has_it() {
+    for number in 0..40 {
+        let mut stream = stream(3000 + number);
+        let mut kind = Kind::baseline(&mut stream);
+        kind.color = if number % 2 == 0 { ColorType::Cmyk } else { ColorType::CmykAsYcck };
+        kind.sampling = SamplingFactor::F_1_1;
+        kind.quality = kind.quality.max(50);
+        kind.optimised = false;
+        let bytes = kind.encode(&mut stream);
+        let choose = |width, height| any_region(&mut stream, width, height);
+        let (planes, region, backend) = decode(&bytes, Level::detect(), choose).unwrap();
+        assert_eq!((backend, planes.color), (Backend::Zune, ColorModel::Rgb));
+        let (stored, _) = libjpeg::pixels(&bytes, J_COLOR_SPACE::JCS_CMYK).unwrap();
+        // Inverted, as Pillow takes them; then what ink and black leave.
+        let expected: Vec<u8> = stored
+            .chunks(4)
+            .flat_map(|pixel| {
+                let light = f64::from(pixel[3]);
+                [0, 1, 2].map(|i| (light - f64::from(255 - pixel[i]) * light / 255.0).round() as u8)
+            })
+            .collect();
+        let difference = difference(&planes, region, &expected);
+        assert!(difference <= 4, "image {number}, {kind:?}: {difference}");
+    }
+}
+
+#[test]
+fn png_files_of_every_colour_type_are_decoded() {
+    use png::{BitDepth::*, ColorType::*};
+    let kinds = [(Grayscale, Eight, 1), (GrayscaleAlpha, Eight, 2), (Rgb, Eight, 3), (Rgba, Eight, 4)];
+    let kinds = kinds.into_iter().chain([(Grayscale, Sixteen, 2), (Rgb, Sixteen, 6), (Indexed, Eight, 1)]);
+    for (color, depth, bytes_per_pixel) in kinds {
+        let mut stream = stream(4000 + bytes_per_pixel);
+        let (width, height) = (37, 23);
+        let data: Vec<u8> = (0..width * height * bytes_per_pixel).map(|_| stream.below(200) as u8).collect();
+        let palette: Vec<u8> = (0..600).map(|_| stream.below(256) as u8).collect();
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, width as u32, height as u32);
+        encoder.set_color(color);
+        encoder.set_depth(depth);
+        if color == Indexed {
+            encoder.set_palette(&palette);
+        }
+        encoder.write_header().unwrap().write_image_data(&data).unwrap();
+        let expected: Vec<u8> = data
+            .chunks(bytes_per_pixel as usize)
+            .flat_map(|pixel| match (color, depth) {
+                (Indexed, _) => palette[3 * usize::from(pixel[0])..][..3].to_vec(),
+                (Rgb, Sixteen) => vec![pixel[0], pixel[2], pixel[4]],
+                (Rgb | Rgba, _) => pixel[..3].to_vec(),
+                _ => vec![pixel[0]],
+            })
+            .collect();
+        let choose = |width, height| any_region(&mut stream, width, height);
+        let (planes, region, backend) = decode(&file, Level::detect(), choose).unwrap();
+        assert_eq!(backend, Backend::Png);
+        assert_eq!(difference(&planes, region, &expected), 0, "{color:?} {depth:?}");
+        for length in 0..file.len() {
+            assert!(
+                decode(&file[..length], Level::detect(), |_, _| region).is_err(),
+                "{color:?}, {length} bytes"
+            );
+        }
+    }
+}
