@@ -19,13 +19,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import accounting
+import datasets
 import environments
 import report
 from environments import Unavailable
 
 ROOT = environments.ROOT
 PEER_FOLDER = Path(__file__).resolve().parent / "peers"
-SUFFIXES = {".jpg", ".jpeg"}
 MEMORY_INTERVAL = 0.1
 PEER_TIMEOUT = 1800
 COLOUR_TOLERANCE = 0.15
@@ -100,7 +100,6 @@ def parse_arguments() -> argparse.Namespace:
         nargs="+",
         help="tar shards of the same samples (default: `tar` beside each folder)",
     )
-    parser.add_argument("--images", type=int, default=4000, help="images to make when data/folder is missing")
     parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", help=f"from: {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of every peer")
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs in each round")
@@ -121,22 +120,6 @@ def parse_arguments() -> argparse.Namespace:
     if chosen.shards and len(chosen.shards) != len(chosen.data):
         parser.error("--shards: give one folder for each of --data")
     return chosen
-
-
-def make_data(chosen: argparse.Namespace) -> None:
-    """Makes the default dataset with `foreload synth` where it is missing."""
-    program = chosen.foreload_python.parent / "foreload"
-    for folder, layout in ((ROOT / "data" / "folder", "folder"), (ROOT / "data" / "tar", "tar")):
-        if folder.is_dir() or ROOT / "data" / "folder" not in chosen.data:
-            continue
-        if not program.exists():
-            sys.exit(f"{program} is missing: run `make setup` first")
-        report.log(f"making {chosen.images} images in {folder}")
-        subprocess.run(
-            [program, "synth", str(folder), "--images", str(chosen.images), "--layout", layout],
-            check=True,
-            stdout=sys.stderr,
-        )
 
 
 def command_of(
@@ -200,9 +183,7 @@ def check(result: dict, images: int, peer: Peer, chosen: argparse.Namespace) -> 
 
 def measure_dataset(data: Path, shards: Path | None, chosen: argparse.Namespace) -> dict:
     """All rounds of all peers on one dataset."""
-    files = [path for path in data.rglob("*") if path.suffix.lower() in SUFFIXES]
-    if not files:
-        sys.exit(f"{data}: no JPEGs; `foreload synth {data}` makes some")
+    files = datasets.jpegs(data)
     size = sum(path.stat().st_size for path in files)
     for path in [*files, *(shards.glob("*.tar") if shards else [])]:
         path.read_bytes()
@@ -358,7 +339,6 @@ def row(entry: dict) -> list[str]:
 def main() -> int:
     """Installs, measures, reports; 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
-    make_data(chosen)
     cores = sorted(os.sched_getaffinity(0))[: chosen.threads]
     if len(cores) < chosen.threads:
         report.log(f"only {len(cores)} cores for {chosen.threads} threads")
@@ -370,8 +350,9 @@ def main() -> int:
         "datasets": [],
     }
     for position, data in enumerate(chosen.data):
-        beside = data.parent / "tar" if data.name == "folder" else data.parent / f"{data.name}-tar"
-        shards = chosen.shards[position] if chosen.shards else (beside if beside.is_dir() else None)
+        datasets.ensure_known(data, chosen.foreload_python.parent / "foreload")
+        beside = chosen.shards[position] if chosen.shards else datasets.shards_beside(data)
+        shards = beside if beside.is_dir() else None
         result["datasets"].append(measure_dataset(data, shards, chosen))
     report.deliver(result, as_text(result, chosen), chosen.json, chosen.output)
     own = [

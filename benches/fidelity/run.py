@@ -18,12 +18,12 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+import datasets
 import environments
 import report
 from environments import ROOT, Unavailable
 
 HERE = Path(__file__).resolve().parent
-SUFFIXES = {".jpg", ".jpeg"}
 TIMEOUT = 1800
 
 METHODS = {
@@ -63,19 +63,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     return parser.parse_args()
-
-
-def list_images(folder: Path) -> list[str]:
-    """Paths in the order of Foreload's sample ids: classes sorted by name, then paths."""
-    found = [
-        str(path)
-        for kind in sorted(path for path in folder.glob("*") if path.is_dir())
-        for path in sorted(kind.rglob("*"))
-        if path.suffix.lower() in SUFFIXES
-    ]
-    if not found:
-        sys.exit(f"{folder}: no JPEGs in its sub-folders; `foreload synth {folder}` makes some")
-    return found
 
 
 def draw_views(paths: list[str], count: int, seed: int, python: Path) -> list[dict]:
@@ -120,7 +107,7 @@ def run_method(python: Path, request: dict, output: Path) -> None:
 
 def measure(chosen: argparse.Namespace, folder: Path) -> dict:
     """Scores of every method, and where the boxes came from."""
-    paths = list_images(chosen.data)
+    paths = [str(path) for path in datasets.jpegs(chosen.data)]
     count = min(chosen.images, len(paths))
     reference_python = environments.ensure("reference", chosen.envs)
     loader = {"path": str(chosen.data), "batch_size": 64, "seed": chosen.seed, "last_batch": "partial"}
@@ -216,6 +203,7 @@ def row(entry: dict) -> list[str]:
 def main() -> int:
     """Measures and reports; 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
+    datasets.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
     result = {"benchmark": "fidelity", "machine": report.machine(), "image_size": chosen.image_size}
     with tempfile.TemporaryDirectory(prefix="foreload-fidelity-") as folder:
         result |= measure(chosen, Path(folder))

@@ -1,0 +1,44 @@
+"""The datasets of the benchmarks: made by `foreload synth` where they are missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+IMAGES = 4000
+SUFFIXES = {".jpg", ".jpeg"}
+
+
+def shards_beside(folder: Path) -> Path:
+    """Where the tar shards of an image folder lie: `tar` beside `folder`, `NAME-tar` beside any other."""
+    return folder.parent / ("tar" if folder.name == "folder" else f"{folder.name}-tar")
+
+
+def ensure(folder: Path, layout: str, program: Path, extra: tuple[str, ...] = ()) -> None:
+    """Makes an ImageNet-like dataset unless something is there already."""
+    if folder.is_dir():
+        return
+    if not program.exists():
+        sys.exit(f"{folder} is missing, and so is {program}, which makes it: run `make setup` first")
+    print(f"making {IMAGES} images in {folder}", file=sys.stderr, flush=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    command = [program, "synth", folder, "--images", IMAGES, "--layout", layout, *extra]
+    subprocess.run([str(part) for part in command], check=True, stdout=sys.stderr)
+
+
+def ensure_known(folder: Path, program: Path) -> None:
+    """Makes `folder` with its shards, and `optimized`: the names that say what they should hold."""
+    if folder.name == "folder":
+        ensure(folder, "folder", program)
+        ensure(shards_beside(folder), "tar", program)
+    elif folder.name == "optimized":
+        ensure(folder, "folder", program, ("--optimize",))
+
+
+def jpegs(folder: Path) -> list[Path]:
+    """All JPEGs below a folder, sorted; ends the program when there are none."""
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if not found:
+        sys.exit(f"{folder}: no JPEGs; `foreload synth {folder}` makes some")
+    return found

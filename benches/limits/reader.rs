@@ -1,0 +1,148 @@
+//! The reader alone, at full speed over a dataset in the order of its epochs: one JSON line, for `benches/limits/run.py`.
+//!
+//! `--list FILE` writes the same extents, widened to what O_DIRECT reads, as an fio I/O log, so that fio can replay them.
+
+use clap::{Parser, ValueEnum};
+use foreload::dataset::{DatasetIndex, Extent, IndexOptions};
+use foreload::io::{self, Completion, Direct, IoChoice, ReadRequest};
+use foreload::schedule::Order;
+use foreload::slot::SlotPool;
+use foreload::{Error, Result};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+const ALIGNMENT: u64 = 4096;
+/// Room for this many times the reads in flight, so that a freed slot is always at hand.
+const SLACK: usize = 2;
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Io {
+    Auto,
+    Uring,
+    Pread,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Cache {
+    Auto,
+    Bypass,
+    Use,
+}
+
+/// Reads every sample of a dataset in shuffled order and throws the bytes away.
+#[derive(Parser)]
+struct Arguments {
+    /// The dataset; without it nothing is measured
+    dir: Option<PathBuf>,
+    /// Reads in flight
+    #[arg(long, default_value_t = 32)]
+    depth: usize,
+    /// Epochs, each in an order of its own
+    #[arg(long, default_value_t = 4)]
+    epochs: u64,
+    /// Which way to read
+    #[arg(long, value_enum, default_value = "auto")]
+    io: Io,
+    /// Whether to bypass the page cache
+    #[arg(long, value_enum, default_value = "bypass")]
+    cache: Cache,
+    /// Write the extents as an fio I/O log here instead of reading them
+    #[arg(long)]
+    list: Option<PathBuf>,
+    /// What `cargo bench` adds
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let Some(dir) = &arguments.dir else {
+        eprintln!("limits-reader: measures nothing without a dataset; `make limits` names one");
+        return Ok(());
+    };
+    let index = Arc::new(DatasetIndex::open(dir, &IndexOptions::default())?);
+    let extents = extents(&index, arguments.epochs);
+    match &arguments.list {
+        Some(file) => {
+            std::fs::write(file, fio_log(&index, &extents)).map_err(|error| Error::io("write", file, error))
+        }
+        None => measure(&index, &extents, &arguments),
+    }
+}
+
+/// All samples' extents, epoch after epoch, in the order in which training would ask for them.
+fn extents(index: &DatasetIndex, epochs: u64) -> Vec<Extent> {
+    let mut extents = Vec::new();
+    for epoch in 0..epochs {
+        let order = Order::shuffled(&index.fingerprint(), 0, epoch, index.len());
+        extents.extend((0..index.len()).map(|position| index.extent(order.sample(position))));
+    }
+    extents
+}
+
+fn fio_log(index: &DatasetIndex, extents: &[Extent]) -> String {
+    let files: BTreeMap<u32, String> =
+        extents.iter().map(|extent| (extent.file.0, index.path(extent.file).display().to_string())).collect();
+    let mut log = String::from("fio version 2 iolog\n");
+    let mut line = |path: &str, action: &str| writeln!(log, "{path} {action}").expect("memory takes it");
+    for action in ["add", "open"] {
+        files.values().for_each(|path| line(path, action));
+    }
+    for extent in extents {
+        let start = extent.offset / ALIGNMENT * ALIGNMENT;
+        let end = (extent.offset + u64::from(extent.length)).next_multiple_of(ALIGNMENT);
+        line(&files[&extent.file.0], &format!("read {start} {}", end - start));
+    }
+    files.values().for_each(|path| line(path, "close"));
+    log
+}
+
+fn measure(index: &Arc<DatasetIndex>, extents: &[Extent], arguments: &Arguments) -> Result<()> {
+    let io = match arguments.io {
+        Io::Auto => IoChoice::Auto,
+        Io::Uring => IoChoice::Uring,
+        Io::Pread => IoChoice::Pread,
+    };
+    let direct = match arguments.cache {
+        Cache::Auto => Direct::Auto,
+        Cache::Bypass => Direct::On,
+        Cache::Use => Direct::Off,
+    };
+    let slots = SlotPool::new(SLACK * arguments.depth * (index.largest() as usize + 2 * ALIGNMENT as usize))?;
+    let mut reader = io::open(index, &slots, io, direct, arguments.depth)?;
+    let mut arrived: Vec<Completion> = Vec::with_capacity(arguments.depth);
+    let (mut asked, mut bytes, mut reads) = (0, 0, 0);
+    let (started, cpu_before) = (Instant::now(), cpu_seconds());
+    while reads < extents.len() {
+        while asked < extents.len() && reader.room() > 0 {
+            let extent = extents[asked];
+            let Some(slot) = slots.try_take(extent.length as usize) else { break };
+            reader.submit(ReadRequest { token: asked as u64, extent, slot });
+            asked += 1;
+        }
+        reader.wait(&mut arrived)?;
+        for completion in arrived.drain(..) {
+            bytes += completion.result?.len();
+            reads += 1;
+        }
+    }
+    let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu_before);
+    let result = serde_json::json!({
+        "reads": reads, "bytes": bytes, "seconds": seconds, "cpu_seconds": cpu, "io": reader.describe(),
+        "depth": arguments.depth,
+    });
+    println!("{result}");
+    Ok(())
+}
+
+/// User + system time of all threads of this process, io_uring's own among them.
+fn cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer, and the clock exists on every Linux.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    assert_eq!(status, 0, "the process's CPU clock can be read");
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
