@@ -1,0 +1,337 @@
+//! The house rules, kept by a test: who imports whom, where foreign crates live, what every file must have.
+//!
+//! `ARCHITECTURE.md` gives the reasons. A rule that stands in the way is changed here and there together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which modules of the crate a module may know, beside itself. Tests inside a file may know all.
+const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("error", &[]),
+    ("rng", &[]),
+    ("simd", &[]),
+    ("dataset", &["error"]),
+    ("schedule", &["dataset", "error", "rng"]),
+    ("slot", &["error"]),
+    ("io", &["dataset", "error", "rng", "slot"]),
+    ("decode", &["error", "simd"]),
+    ("augment", &["decode", "error", "rng", "simd"]),
+    ("batch", &["augment", "config", "error"]),
+    ("dlpack", &["batch"]),
+    ("config", &["augment", "batch", "dataset", "error", "io", "schedule"]),
+    (
+        "pipeline",
+        &[
+            "augment", "batch", "config", "dataset", "decode", "error", "io", "rng", "schedule", "simd",
+            "slot",
+        ],
+    ),
+    ("python", &["batch", "cli", "config", "dataset", "dlpack", "error", "pipeline"]),
+    (
+        "cli",
+        &[
+            "augment", "batch", "config", "dataset", "decode", "error", "io", "pipeline", "rng", "schedule",
+            "simd", "slot",
+        ],
+    ),
+    ("lib", &["error"]),
+    ("bin", &["cli"]),
+];
+
+/// Which modules may name a foreign crate. What serves one purpose has one home; the last group is vocabulary.
+const HOMES: &[(&str, &[&str])] = &[
+    ("clap", &["cli"]),
+    ("half", &["augment"]),
+    ("io-uring", &["io"]),
+    ("jpeg-encoder", &["cli"]),
+    ("memmap2", &["batch", "dataset"]),
+    ("png", &["cli", "decode"]),
+    ("pyo3", &["python"]),
+    ("tar", &["cli"]),
+    ("zune-core", &["cli", "decode"]),
+    ("zune-jpeg", &["cli", "decode"]),
+    ("crossbeam-channel", &["batch", "cli", "dataset", "io", "pipeline"]),
+    ("indicatif", &["cli", "dataset"]),
+    ("libc", &["cli", "dataset", "io", "slot"]),
+    ("rustix", &["cli", "config", "dataset", "io", "slot"]),
+    ("serde", &["cli", "dataset", "io"]),
+    ("serde_json", &["cli", "dataset"]),
+    ("sha2", &["cli", "dataset", "rng"]),
+    ("thiserror", &["error"]),
+];
+
+/// Modules without `unsafe`: logic that gains nothing by it.
+const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule"];
+
+const LONGEST: usize = 500;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Files below `places` whose names end so, by path relative to the root, with their text.
+fn files(places: &[&str], extensions: &[&str]) -> BTreeMap<PathBuf, String> {
+    let mut left: Vec<PathBuf> = places.iter().map(|place| root().join(place)).collect();
+    let mut files = BTreeMap::new();
+    while let Some(path) = left.pop() {
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+        if path.is_dir() {
+            if !name.starts_with('.') && name != "__pycache__" {
+                left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+        } else if extensions.iter().any(|extension| name.ends_with(extension)) {
+            let text = fs::read_to_string(&path).unwrap();
+            files.insert(path.strip_prefix(root()).unwrap().to_owned(), text);
+        }
+    }
+    files
+}
+
+fn sources() -> BTreeMap<PathBuf, String> {
+    let sources = files(&["src"], &[".rs"]);
+    assert!(sources.len() > 20, "found only {} source files", sources.len());
+    sources
+}
+
+/// The top-level module a source file belongs to, and how many `super::` lead from it to the crate's root.
+fn module(path: &Path) -> (String, usize) {
+    let parts: Vec<&str> = path.components().skip(1).map(|part| part.as_os_str().to_str().unwrap()).collect();
+    let top = parts[0].trim_end_matches(".rs").to_owned();
+    let depth = parts.len() - usize::from(parts[parts.len() - 1] == "mod.rs");
+    (top, depth)
+}
+
+/// Lines with their numbers that are code outside of tests: no comments, nothing from `#[cfg(test)]` on.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line));
+    lines
+        .take_while(|(_, line)| line.trim() != "#[cfg(test)]")
+        .filter(|(_, line)| !line.trim().starts_with("//"))
+}
+
+fn word(text: &str) -> &str {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("")
+}
+
+/// The names that stand directly behind `prefix` in a line: `crate::{a::B, c}` names `a` and `c` behind `crate::`.
+fn names_behind<'a>(line: &'a str, prefix: &str) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for (at, _) in line.match_indices(prefix) {
+        let rest = &line[at + prefix.len()..];
+        let before = line[..at].chars().next_back();
+        if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':' || c == '$') {
+            continue;
+        }
+        if let Some(group) = rest.strip_prefix('{') {
+            let mut depth = 0;
+            let mut start = 0;
+            for (i, c) in group.char_indices() {
+                match c {
+                    '{' => depth += 1,
+                    '}' if depth > 0 => depth -= 1,
+                    ',' | '}' if depth == 0 => {
+                        names.push(word(group[start..i].trim()));
+                        start = i + 1;
+                        if c == '}' {
+                            break;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        } else {
+            names.push(word(rest));
+        }
+    }
+    names
+}
+
+fn report(broken: Vec<String>) {
+    assert!(broken.is_empty(), "{} broken rules:\n{}", broken.len(), broken.join("\n"));
+}
+
+#[test]
+fn modules_know_only_what_they_may() {
+    let table: BTreeMap<&str, &[&str]> = MAY_KNOW.iter().copied().collect();
+    let mut broken = Vec::new();
+    for (path, text) in sources() {
+        let (own, depth) = module(&path);
+        let Some(allowed) = table.get(own.as_str()) else {
+            broken.push(format!("{}: module {own} is not in MAY_KNOW", path.display()));
+            continue;
+        };
+        let to_root = "super::".repeat(depth);
+        for (number, line) in code(&text) {
+            let mut known = names_behind(line, "crate::");
+            known.extend(names_behind(line, "foreload::"));
+            if depth > 0 {
+                known.extend(names_behind(line, &to_root).into_iter().filter(|name| *name != "super"));
+            }
+            for name in known {
+                let name = if matches!(name, "Error" | "Result") { "error" } else { name };
+                if name != own && table.contains_key(name) && !allowed.contains(&name) {
+                    broken.push(format!("{}:{number}: {own} may not know {name}", path.display()));
+                }
+            }
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn foreign_crates_stay_at_home() {
+    let homes: BTreeMap<String, &[&str]> =
+        HOMES.iter().map(|(name, homes)| (name.replace('-', "_"), *homes)).collect();
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let listed = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let listed: BTreeSet<String> =
+        listed.lines().filter_map(|line| Some(line.split_once(" = ")?.0.replace('-', "_"))).collect();
+    assert_eq!(listed, homes.keys().cloned().collect(), "dependencies of Cargo.toml and HOMES");
+    let mut broken = Vec::new();
+    for (path, text) in sources() {
+        let (own, _) = module(&path);
+        for (number, line) in code(&text) {
+            for (name, homes) in &homes {
+                let used = line.match_indices(&format!("{name}::")).any(|(at, _)| {
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '"')
+                });
+                if used && !homes.contains(&own.as_str()) {
+                    broken.push(format!(
+                        "{}:{number}: {name} has its home in {}",
+                        path.display(),
+                        homes.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn every_file_says_what_it_is_and_is_short() {
+    let mut broken = Vec::new();
+    for (path, text) in files(&["src", "tests", "benches", "build.rs", "python"], &[".rs", ".py", ".pyi"]) {
+        let rust = path.extension().is_some_and(|extension| extension == "rs");
+        let opening = text.lines().find(|line| !line.starts_with("#!")).unwrap_or("");
+        let says = if rust {
+            opening.starts_with("//! ")
+        } else {
+            opening.trim_start_matches('r').starts_with("\"\"\"")
+        };
+        if !says {
+            let wanted = if rust { "a `//!` line" } else { "a docstring" };
+            broken.push(format!("{}: opens without {wanted}", path.display()));
+        }
+        let lines = text.lines().count();
+        if lines > LONGEST {
+            broken.push(format!(
+                "{}: {lines} lines, at most {LONGEST}: split by what changes together",
+                path.display()
+            ));
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn unsafe_has_a_reason_and_few_homes() {
+    let mut broken = Vec::new();
+    for (path, text) in sources() {
+        let (own, _) = module(&path);
+        let lines: Vec<&str> = text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let trimmed = line.trim();
+            if trimmed.starts_with("//") {
+                continue;
+            }
+            let block = line.contains("unsafe {") || line.contains("unsafe impl");
+            let function = line.contains("unsafe fn ") || line.contains("unsafe extern");
+            if (block || function) && SAFE.contains(&own.as_str()) {
+                broken.push(format!("{}:{}: {own} does without unsafe", path.display(), index + 1));
+            }
+            // The reason stands above the statement; the statement may begin a few lines above the block.
+            let above = || lines[index.saturating_sub(8)..=index].iter().any(|line| line.contains("SAFETY:"));
+            if block && !above() {
+                broken.push(format!("{}:{}: unsafe without a SAFETY comment", path.display(), index + 1));
+            }
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn no_file_knows_a_machine() {
+    let mut broken = Vec::new();
+    let places =
+        ["src", "tests", "benches", "python", "build.rs", "Makefile", "pyproject.toml", "Cargo.toml", ".ci"];
+    let documents = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"];
+    let places: Vec<&str> =
+        places.into_iter().chain(documents).filter(|place| root().join(place).exists()).collect();
+    let kinds = [".rs", ".py", ".pyi", ".sh", ".md", ".toml", ".txt", "Makefile", "run"];
+    // Written apart, so that this file does not know them either.
+    let homes = ["tmp", "work", "home", "root", "Users", "mnt"].map(|name| format!("/{name}/"));
+    for (path, text) in files(&places, &kinds) {
+        for (number, line) in text.lines().enumerate() {
+            for home in &homes {
+                let begins = |at: usize| {
+                    // A path of its own, not the middle of one or of an address.
+                    line[..at].chars().next_back().is_none_or(|c| " \"'`(=<>[:,".contains(c))
+                };
+                if line.match_indices(home.as_str()).any(|(at, _)| begins(at)) {
+                    broken.push(format!(
+                        "{}:{}: a path of one machine: {}",
+                        path.display(),
+                        number + 1,
+                        line.trim()
+                    ));
+                }
+            }
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn every_recipe_that_is_told_exists() {
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let targets: BTreeSet<&str> = makefile
+        .lines()
+        .filter(|line| !line.starts_with(['\t', '#', '$', '.', ' ']))
+        .filter_map(|line| Some(line.split_once(':')?.0))
+        .collect();
+    assert!(targets.contains("test"), "{targets:?}");
+    let mut broken = Vec::new();
+    for (path, text) in
+        files(&["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", ".ci/run"], &[".md", "run"])
+    {
+        for (number, line) in text.lines().enumerate() {
+            // Commands stand in code: between backticks, or in an indented block.
+            let in_code = line.split('`').enumerate().filter(|(i, _)| i % 2 == 1).map(|(_, code)| code);
+            let whole = Some(line.trim()).filter(|_| line.starts_with("    ") || path.ends_with("run"));
+            for told in in_code.chain(whole).filter_map(|code| code.strip_prefix("make ")) {
+                let target = told.split([' ', '#']).find(|part| !part.is_empty() && !part.contains('='));
+                if target.is_some_and(|target| !targets.contains(target)) {
+                    broken.push(format!("{}:{}: there is no `make {told}`", path.display(), number + 1));
+                }
+            }
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn the_rules_see_what_they_should() {
+    assert_eq!(
+        names_behind("use crate::{Error, io::{self, Reader}, slot};", "crate::"),
+        ["Error", "io", "slot"]
+    );
+    assert_eq!(names_behind("fn f(x: crate::rng::Key) -> crate::Result<()>", "crate::"), ["rng", "Result"]);
+    assert_eq!(names_behind("use super::super::simd;", "super::super::"), ["simd"]);
+    assert_eq!(names_behind("pub(crate) mod x; mycrate::y", "crate::"), [""; 0]);
+    assert_eq!(module(Path::new("src/io/uring/ring.rs")), ("io".to_owned(), 3));
+    assert_eq!(module(Path::new("src/io/mod.rs")), ("io".to_owned(), 1));
+    assert_eq!(module(Path::new("src/rng.rs")), ("rng".to_owned(), 1));
+    assert_eq!(code("a\n// b\n#[cfg(test)]\nc").collect::<Vec<_>>(), [(1, "a")]);
+}
