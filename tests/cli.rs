@@ -315,3 +315,28 @@ fn index_shows_what_is_there_and_notices_changes() {
         assert!(said.contains("changed") && said.contains(changed) && said.contains("--rebuild"), "{said}");
     }
 }
+
+#[test]
+fn doctor_says_what_is_chosen_and_why() {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("a"), [0; 1000]).unwrap();
+    fs::create_dir(here.path().join("deep")).unwrap();
+    fs::write(here.path().join("deep/b"), [0; 500]).unwrap();
+    let path = here.path().to_str().unwrap();
+    let found = json(&foreload(&["doctor", path, "--json"]));
+    assert!(found["processors"].as_u64().unwrap() >= 1 && found["memory_bytes"].as_u64().unwrap() > 1 << 24);
+    assert!(["portable", "avx2", "avx512"].contains(&found["simd"]["chosen"].as_str().unwrap()), "{found}");
+    assert_eq!((&found["device"]["chosen"], &found["path"]["bytes"]), (&"cpu".into(), &1500.into()));
+    assert_eq!(found["path"]["direct"], false, "1500 bytes fit in memory: {found}");
+    let shown = String::from_utf8(foreload(&["doctor", path]).stdout).unwrap();
+    for word in ["io_uring", "huge pages", "simd", "reader", "1.50 KB"] {
+        assert!(shown.contains(word), "{word} is missing: {shown}");
+    }
+    let mut lowered = Command::new(env!("CARGO_BIN_EXE_foreload"));
+    let lowered =
+        json(&lowered.args(["doctor", "--json"]).env("FORELOAD_SIMD", "portable").output().unwrap());
+    assert_eq!((&lowered["simd"]["chosen"], &lowered["path"]), (&"portable".into(), &Value::Null));
+    let nowhere = foreload(&["doctor", &format!("{path}/nowhere")]);
+    assert_eq!(code(&nowhere), 1);
+    assert!(stderr(&nowhere).contains("nowhere"));
+}

@@ -1,6 +1,7 @@
 //! The command line: what the user can ask for, one file per command.
 
 mod bench;
+mod doctor;
 mod index;
 mod output;
 mod synth;
@@ -22,6 +23,8 @@ struct Cli {
 enum Command {
     /// Run epochs of a dataset as fast as they go and show what limits them
     Bench(bench::Args),
+    /// Say what this machine offers, what will be chosen, and why
+    Doctor(doctor::Args),
     /// Build, check and show the persistent index of a dataset
     Index(index::Args),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
@@ -46,6 +49,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     };
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Index(args) => index::run(&args),
         Command::Synth(args) => synth::run(&args),
     };

@@ -1,0 +1,180 @@
+//! `foreload doctor`: what this machine offers, what will be chosen, and why.
+
+use super::output;
+use crate::io::{IoChoice, PathReport, ProbeReport, probe};
+use crate::simd::Level;
+use crate::{Error, Result};
+use rustix::param::page_size;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What `foreload doctor` is asked for.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also say how data at this path will be read
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// Print the findings as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: String,
+    kernel: String,
+    architecture: &'static str,
+    /// Processors this process may use.
+    processors: usize,
+    page_bytes: usize,
+    memory_bytes: u64,
+    simd: Choice,
+    device: Choice,
+    #[serde(flatten)]
+    probe: ProbeReport,
+    path: Option<At>,
+}
+
+/// What will be used, and why.
+#[derive(Debug, Serialize)]
+struct Choice {
+    chosen: &'static str,
+    because: String,
+}
+
+/// Findings about a path.
+#[derive(Debug, Serialize)]
+struct At {
+    path: PathBuf,
+    /// Bytes of the files below it, as far as they were counted.
+    bytes: u64,
+    /// Whether all of them were.
+    counted: bool,
+    #[serde(flatten)]
+    reading: PathReport,
+}
+
+/// Looks and prints.
+pub fn run(args: &Args) -> Result<()> {
+    let probe = probe();
+    let path = args.path.as_deref().map(|path| look_at(path, &probe)).transpose()?;
+    let system = rustix::system::uname();
+    let report = Report {
+        version: super::version(),
+        kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
+        architecture: std::env::consts::ARCH,
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        page_bytes: page_size(),
+        memory_bytes: rustix::system::sysinfo().totalram as u64
+            * u64::from(rustix::system::sysinfo().mem_unit),
+        simd: simd(),
+        device: Choice {
+            chosen: "cpu",
+            because: "this version decodes and augments on the CPU alone".to_owned(),
+        },
+        probe,
+        path,
+    };
+    if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+}
+
+fn simd() -> Choice {
+    let chosen = Level::detect();
+    let best = Level::available().last().unwrap_or(Level::Portable);
+    let because = match best {
+        _ if chosen < best => format!("FORELOAD_SIMD asks for it; this processor has {}", best.name()),
+        Level::Avx512 => "this processor has all that Foreload uses".to_owned(),
+        Level::Avx2 => "this processor lacks AVX-512 with BW, CD, DQ, VL and VBMI".to_owned(),
+        Level::Portable if cfg!(target_arch = "x86_64") => {
+            "this processor lacks AVX2 with FMA, F16C, BMI1, BMI2, LZCNT and POPCNT".to_owned()
+        }
+        Level::Portable => format!("there are no kernels for {} yet", std::env::consts::ARCH),
+    };
+    Choice { chosen: chosen.name(), because }
+}
+
+/// Longest time to count bytes: what matters is whether they fit in memory.
+const COUNT_LIMIT: Duration = Duration::from_secs(2);
+
+fn look_at(path: &Path, probe: &ProbeReport) -> Result<At> {
+    // An error of the path itself is the user's; a directory below that cannot be listed only leaves bytes out.
+    std::fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
+    let began = Instant::now();
+    let (mut bytes, mut counted) = (0, true);
+    let mut left = vec![path.to_owned()];
+    while let Some(next) = left.pop() {
+        if began.elapsed() > COUNT_LIMIT {
+            counted = false;
+            break;
+        }
+        match std::fs::symlink_metadata(&next) {
+            Ok(found) if found.is_dir() || next == path => match std::fs::read_dir(&next) {
+                Ok(entries) => left.extend(entries.flatten().map(|entry| entry.path())),
+                Err(_) if !found.is_dir() => bytes += std::fs::metadata(&next).map_or(0, |found| found.len()),
+                Err(_) => counted = false,
+            },
+            Ok(found) => bytes += found.len(),
+            Err(_) => counted = false,
+        }
+    }
+    Ok(At { path: path.to_owned(), bytes, counted, reading: probe.choice(path, bytes)? })
+}
+
+fn describe(report: &Report) -> String {
+    let probe = &report.probe;
+    let limit = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), output::bytes);
+    let ring = match (&probe.io_uring.mode, &probe.io_uring.problem) {
+        (Some(mode), None) => format!("works, with {}", mode.describe()),
+        (_, Some(problem)) => format!("is not used: {problem}"),
+        (None, None) => "is not granted".to_owned(),
+    };
+    let registered = match &probe.io_uring.unregistered {
+        None => "can be registered".to_owned(),
+        Some(why) => format!("are not registered: {why}"),
+    };
+    let mut lines = vec![
+        format!("foreload {} on {}, {}", report.version, report.kernel, report.architecture),
+        format!("  processors   {}", report.processors),
+        format!(
+            "  memory       {}, {} available to the page cache",
+            output::bytes(report.memory_bytes),
+            output::bytes(probe.available_memory)
+        ),
+        format!("  simd         {}: {}", report.simd.chosen, report.simd.because),
+        format!("  device       {}: {}", report.device.chosen, report.device.because),
+        format!("  io_uring     {ring}"),
+        format!("  buffers      {registered}; locked memory is limited to {}", limit(probe.memlock_limit)),
+        format!("  huge pages   {}", huge_pages(probe.huge_pages.as_deref())),
+        format!(
+            "  open files   {}",
+            probe.open_files_limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string())
+        ),
+    ];
+    if let Some(at) = &report.path {
+        let reading = &at.reading;
+        let io = if reading.io == IoChoice::Pread { "threads with pread" } else { "io_uring" };
+        let cache = if reading.direct { "past the page cache" } else { "through the page cache" };
+        let least = if at.counted { "" } else { "at least " };
+        lines.push(format!(
+            "{}: {least}{} on {}",
+            at.path.display(),
+            output::bytes(at.bytes),
+            reading.storage.file_system
+        ));
+        lines.push(format!("  reader       {io}: {}", reading.why_io));
+        lines.push(format!("  page cache   {cache}: {}", reading.why_direct));
+    }
+    lines.join("\n")
+}
+
+fn huge_pages(setting: Option<&str>) -> String {
+    match setting {
+        Some("never") => "never: reading costs more; allow them with \
+                          `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`"
+            .to_owned(),
+        Some(setting) => format!("{setting}: used for read buffers"),
+        None => "this kernel has none".to_owned(),
+    }
+}
