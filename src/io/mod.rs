@@ -1,5 +1,6 @@
 //! Bytes from files into slots: one trait, io_uring where the system lets us, threads with pread where not.
 
+pub mod fault;
 mod files;
 mod open;
 pub mod pread;

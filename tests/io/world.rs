@@ -46,9 +46,7 @@ impl Files for World {
 impl World {
     /// Loose files of awkward and of usual sizes, then three shards.
     pub fn new(seed: u64) -> Self {
-        // On the file system of the build, not /tmp: O_DIRECT is to be tried where it works.
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let mut world = Self { dir, files: Vec::new(), broken_directory: None };
+        let mut world = Self::empty();
         let mut random = random(seed);
         let mut sizes = vec![0, 1, 511, 4095, 4096, 4097, 8192, 65_536, 3_000_001];
         sizes.extend((0..40).map(|_| 10_000 + random.below(140_000) as usize));
@@ -59,6 +57,13 @@ impl World {
             world.add(size, true, &mut random);
         }
         world
+    }
+
+    /// No files.
+    pub fn empty() -> Self {
+        // On the file system of the build, not /tmp: O_DIRECT is to be tried where it works.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self { dir, files: Vec::new(), broken_directory: None }
     }
 
     fn add(&mut self, size: usize, shard: bool, random: &mut Stream) {

@@ -81,13 +81,14 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// The requests for its next piece, and how many files they open.
+    /// Appends the requests for its next piece to `entries`; answers how many files they open.
     pub fn requests(
         &mut self,
         number: u32,
         ring: &Ring,
         short: Option<&mut ShortReads>,
-    ) -> (Vec<squeue::Entry>, u32) {
+        entries: &mut Vec<squeue::Entry>,
+    ) -> u64 {
         let piece = self.transfer.next(short);
         self.piece = Some(piece);
         self.answers = Answers::default();
@@ -114,10 +115,14 @@ impl Flight {
                 // Hard: a short read must not cancel the close.
                 let read = read!(Fixed(number)).flags(Flags::IO_HARDLINK);
                 let close = opcode::Close::new(Fixed(number)).build().user_data(Tag::Close.with(number));
-                (vec![open, read, close], 1)
+                entries.extend([open, read, close]);
+                1
             }
-            (None, Some(shard)) => (vec![read!(Fd(shard.fd.as_raw_fd()))], 0),
-            (None, None) => (Vec::new(), 0),
+            (None, Some(shard)) => {
+                entries.push(read!(Fd(shard.fd.as_raw_fd())));
+                0
+            }
+            (None, None) => 0,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::dataset::FileId;
 use crate::error::{Error, Result};
 use crate::slot::SlotPool;
 use flight::{Answers, Flight, Step, Tag};
-use io_uring::cqueue;
+use io_uring::{cqueue, squeue};
 use ring::Ring;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -55,7 +55,7 @@ impl Default for UringOptions {
     }
 }
 
-/// The reader. Any thread may make it; the first that waits drives it from then on.
+/// The reader. Any thread may make it; the first that submits drives it, until another does when nothing is in flight.
 pub struct UringReader {
     ring: Ring,
     files: Arc<dyn Files>,
@@ -71,7 +71,9 @@ pub struct UringReader {
     ready: Vec<Completion>,
     /// Requests the kernel has, or will have at the next enter.
     outstanding: usize,
-    entries: Vec<cqueue::Entry>,
+    /// Kept for their allocations alone.
+    requests: Vec<squeue::Entry>,
+    completions: Vec<cqueue::Entry>,
     short: Option<ShortReads>,
     stats: ReadStats,
     dropping: bool,
@@ -110,7 +112,8 @@ impl UringReader {
             free: (0..depth as u32).rev().collect(),
             ready: Vec::new(),
             outstanding: 0,
-            entries: Vec::new(),
+            requests: Vec::new(),
+            completions: Vec::new(),
             short: options.short_reads.map(|seed| ShortReads::new(seed, 0)),
             stats: ReadStats::default(),
             dropping: false,
@@ -170,15 +173,16 @@ impl UringReader {
     /// Queues the requests of a flight that has all it needs.
     fn queue(&mut self, number: u32) {
         let Some(flight) = &mut self.flights[number as usize] else { return };
-        let (entries, opens) = flight.requests(number, &self.ring, self.short.as_mut());
+        self.requests.clear();
+        let opens = flight.requests(number, &self.ring, self.short.as_mut(), &mut self.requests);
         // SAFETY: the flight owns slot, path and shard and stays in the table until `pending` is zero again; `Drop`
         // leaks what the kernel still holds.
-        match unsafe { self.ring.push(&entries) } {
+        match unsafe { self.ring.push(&self.requests) } {
             Ok(()) => {
-                flight.pending = entries.len() as u8;
-                self.outstanding += entries.len();
+                flight.pending = self.requests.len() as u8;
+                self.outstanding += self.requests.len();
                 self.stats.reads += 1;
-                self.stats.opens += u64::from(opens);
+                self.stats.opens += opens;
             }
             Err(error) => self.fail(number, Failure::Other(Error::Internal(format!("io_uring: {error}")))),
         }
@@ -244,9 +248,7 @@ impl UringReader {
         if flight.pending > 0 {
             return;
         }
-        if tag == Tag::Read || flight.answers.read > 0 {
-            self.stats.bytes += flight.answers.read.max(0) as u64;
-        }
+        self.stats.bytes += flight.answers.read.max(0) as u64;
         match flight.step() {
             Step::Again if !self.dropping => self.advance(number),
             Step::Again => self.fail(number, Failure::Read(Errno::CANCELED)),
@@ -287,7 +289,7 @@ impl UringReader {
 
     /// Works off the completions that are there; answers whether the waker was called.
     fn reap(&mut self) -> bool {
-        let mut entries = std::mem::take(&mut self.entries);
+        let mut entries = std::mem::take(&mut self.completions);
         let woken = self.ring.reap(&mut entries);
         for entry in entries.drain(..) {
             self.outstanding -= 1;
@@ -296,7 +298,7 @@ impl UringReader {
                 (tag, number) => self.completed(tag, number, entry.result()),
             }
         }
-        self.entries = entries;
+        self.completions = entries;
         woken
     }
 }
@@ -323,6 +325,9 @@ impl Reader for UringReader {
 
     fn submit(&mut self, request: ReadRequest) {
         assert!(self.room() > 0, "submit without room");
+        if let Err(error) = self.claim() {
+            return self.ready.push(Completion { token: request.token, result: Err(error) });
+        }
         let file = request.extent.file;
         let is_loose = self.files.stamp(file).is_none();
         let mode = self.policy.mode();
