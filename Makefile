@@ -48,19 +48,19 @@ check: $(VENV)/.tools ## formatting, lints and house rules
 	$(BIN)/ruff format --check python tests benches
 	$(CARGO_TEST) --test tidy
 
-data: $(DATA)/folder
+data: $(DATA)/folder $(DATA)/tar
 
-$(DATA)/folder: | $(VENV)/.built
+$(DATA)/folder $(DATA)/tar: | $(VENV)/.built
 	@mkdir -p $(DATA)
-	$(BIN)/foreload synth $@ --images 4000
+	$(BIN)/foreload synth $@ --layout $(@F) --images 4000
 
-bench: setup data ## the main job on 4000 ImageNet-like photographs: fast, exact, float16
+bench: setup $(DATA)/folder ## the main job on 4000 ImageNet-like photographs: fast, exact, float16
 	$(BIN)/foreload bench $(DATA)/folder --epochs 3
 	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --decode exact
 	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --dtype float16
 
 fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECONDS (60) each
-	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release fuzz -- --nocapture --test-threads 1
+	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release --test 'fuzz_*' -- --nocapture --test-threads 1
 
 compare: setup data ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
 	$(BIN)/python benches/compare/run.py --data $(DATA)/folder
@@ -68,7 +68,7 @@ compare: setup data ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.d
 limits: setup data ## the reader against fio, decoding against libjpeg-turbo
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder
 
-fidelity: setup data ## how near each loader's pixels come to PIL's
+fidelity: setup $(DATA)/folder ## how near each loader's pixels come to PIL's
 	$(BIN)/python benches/fidelity/run.py --data $(DATA)/folder
 
 clean: ## remove what was built; environments and data stay
