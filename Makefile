@@ -10,7 +10,7 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python check bench data fuzz compare limits fidelity clean distclean
+.PHONY: help setup test test-rust test-python check bench fuzz compare limits fidelity clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,11 +48,9 @@ check: $(VENV)/.tools ## formatting, lints and house rules
 	$(BIN)/ruff format --check python tests benches
 	$(CARGO_TEST) --test tidy
 
-data: $(DATA)/folder $(DATA)/tar
-
-$(DATA)/folder $(DATA)/tar: | $(VENV)/.built
+$(DATA)/folder: | $(VENV)/.built
 	@mkdir -p $(DATA)
-	$(BIN)/foreload synth $@ --layout $(@F) --images 4000
+	$(BIN)/foreload synth $@ --images 4000
 
 bench: setup $(DATA)/folder ## the main job on 4000 ImageNet-like photographs: fast, exact, float16
 	$(BIN)/foreload bench $(DATA)/folder --epochs 3
@@ -62,18 +60,18 @@ bench: setup $(DATA)/folder ## the main job on 4000 ImageNet-like photographs: f
 fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECONDS (60) each
 	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release --test 'fuzz_*' -- --nocapture --test-threads 1
 
-compare: setup data ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
+compare: setup ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
 	$(BIN)/python benches/compare/run.py --data $(DATA)/folder
 
-limits: setup data ## the reader against fio, decoding against libjpeg-turbo
+limits: setup ## the reader against fio, decoding against libjpeg-turbo
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder
 
 fidelity: setup $(DATA)/folder ## how near each loader's pixels come to PIL's
 	$(BIN)/python benches/fidelity/run.py --data $(DATA)/folder
 
-clean: ## remove what was built; environments and data stay
+clean: ## remove what was built, leave environments and data
 	cargo clean
 	rm -f $(VENV)/.built python/foreload/*.so
 
-distclean: clean ## remove also environments and data
+distclean: clean ## remove environments and data too
 	rm -rf $(VENV) .envs $(DATA)

@@ -14,7 +14,9 @@ def _image(rng: np.random.Generator) -> Image.Image:
     """Smooth colours with some noise, of a random size."""
     height, width = rng.integers(60, 160, size=2)
     coarse = rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8)
-    smooth = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16)
+    smooth = np.asarray(
+        Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16
+    )
     noisy = smooth + rng.integers(-12, 13, size=smooth.shape)
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8))
 

@@ -25,7 +25,10 @@ def test_both_capsules(batch: foreload.Batch) -> None:
     assert get_name(tensor.__dlpack__()) == b"dltensor"
     assert get_name(tensor.__dlpack__(max_version=(0, 8))) == b"dltensor"
     assert get_name(tensor.__dlpack__(max_version=(1, 0))) == b"dltensor_versioned"
-    assert get_name(tensor.__dlpack__(max_version=(2, 1), stream=None, dl_device=(1, 0))) == b"dltensor_versioned"
+    assert (
+        get_name(tensor.__dlpack__(max_version=(2, 1), stream=None, dl_device=(1, 0)))
+        == b"dltensor_versioned"
+    )
 
 
 def test_what_is_refused(batch: foreload.Batch) -> None:

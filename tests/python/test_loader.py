@@ -172,7 +172,10 @@ def test_bad_places(tmp_path: Path) -> None:
 
 
 def test_ranks(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = [np.from_dlpack(b.sample_ids).tolist() for b in foreload.ImageLoader(dataset, batch_size=20, image_size=16)]
+    whole = [
+        np.from_dlpack(b.sample_ids).tolist()
+        for b in foreload.ImageLoader(dataset, batch_size=20, image_size=16)
+    ]
     halves = []
     for rank in range(2):
         loader = foreload.ImageLoader(dataset, batch_size=10, image_size=16, rank=rank, world_size=2)

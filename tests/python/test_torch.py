@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
-    pytest.importorskip("torch", reason="torch is not installed; FORELOAD_REQUIRE_TORCH=1 makes this a failure")
+    pytest.importorskip(
+        "torch", reason="torch is not installed; FORELOAD_REQUIRE_TORCH=1 makes this a failure"
+    )
 
 import torch
 from foreload.torch import ImageDataset
@@ -73,7 +75,9 @@ def test_a_kept_tensor_stays_as_it_was(dataset: Path) -> None:
 
 def test_a_training_step(dataset: Path) -> None:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, stride=4), torch.nn.Flatten(), torch.nn.LazyLinear(3))
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, stride=4), torch.nn.Flatten(), torch.nn.LazyLinear(3)
+    )
     batches = ImageDataset(dataset, batch_size=12, image_size=32)
     images, _ = next(iter(batches))
     model(images)
