@@ -20,8 +20,8 @@ pub(super) enum End {
     Marker(usize),
     /// A restart marker out of turn, at this offset of the file.
     StrayRestart(u8, usize),
-    /// With the file.
-    EndOfFile,
+    /// With the file, which is cut short.
+    Truncation,
 }
 
 impl Entropy {
@@ -50,7 +50,7 @@ impl Entropy {
                 from += plain;
                 to += plain;
                 if plain == rest.len() {
-                    break End::EndOfFile;
+                    break End::Truncation;
                 }
             }
             match source.get(from + 1) {
@@ -70,7 +70,7 @@ impl Entropy {
                     from += 2;
                 }
                 Some(_) => break End::Marker(start + from),
-                None => break End::EndOfFile,
+                None => break End::Truncation,
             }
         };
         self.segments.push(segment..to);
@@ -164,8 +164,15 @@ impl Bits<'_> {
     }
 
     /// Bits of the restart interval not consumed yet.
-    pub(super) fn left(&self) -> usize {
+    fn left(&self) -> usize {
         (self.end * 8 + self.valid()).saturating_sub(self.position * 8)
+    }
+
+    /// Whether nothing but padding is left of the restart interval: less than a byte, or some encoders' bytes of ones or
+    /// zeros.
+    pub(super) fn only_padding(&self) -> bool {
+        let rest = &self.data[self.end - self.left() / 8..self.end];
+        [0x00, 0xFF].iter().any(|padding| rest.iter().all(|byte| byte == padding))
     }
 
     /// Unstuffed bytes consumed since the start of the scan.
@@ -209,7 +216,7 @@ mod tests {
                 let at = file.len();
                 file.extend([0xFF, 0xD9, 1, 2, 3]);
                 assert_eq!(entropy.unstuff(&file, 0), End::Marker(at));
-                assert_eq!(entropy.segments, [0..length]);
+                assert_eq!(entropy.segments[..], [Range { start: 0, end: length }]);
                 assert_eq!(&entropy.data[..length], &plain[..]);
                 assert!(entropy.data[length..length + PADDING].iter().all(|&byte| byte == 0));
             }
@@ -224,8 +231,8 @@ mod tests {
         assert_eq!(entropy.segments, [0..2, 2..3, 3..3]);
         assert_eq!(file_offset(&file, 1, 2), 3);
         assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0), End::StrayRestart(0xD1, 1));
-        assert_eq!(entropy.unstuff(&[1, 0xFF], 0), End::EndOfFile);
-        assert_eq!(entropy.unstuff(&[], 5), End::EndOfFile);
+        assert_eq!(entropy.unstuff(&[1, 0xFF], 0), End::Truncation);
+        assert_eq!(entropy.unstuff(&[], 5), End::Truncation);
     }
 
     #[test]

@@ -133,7 +133,7 @@ pub(super) trait Transform {
         if dc.abs() > LIMIT {
             return Err(OutOfRange);
         }
-        let sample = (((dc << 2) + 16 >> 5) + 128).clamp(0, 255) as u8;
+        let sample = ((((dc << 2) + 16) >> 5) + 128).clamp(0, 255) as u8;
         for row in out[..7 * stride + 8].chunks_mut(stride) {
             row[..8].fill(sample);
         }
@@ -219,18 +219,15 @@ impl Int for i64 {
 
 #[inline(always)]
 fn both_passes<T: Int>(block: &Block, quantisation: &Quantisation, out: &mut [u8], stride: usize) {
-    let mut work = [[T::from(0); 8]; 8];
-    for column in 0..8 {
-        let input = std::array::from_fn(|u| {
-            let place = position(u, column);
+    let mut columns = [[T::from(0); 8]; 8];
+    for (j, column) in columns.iter_mut().enumerate() {
+        *column = pass::<11, T>(std::array::from_fn(|u| {
+            let place = position(u, j);
             T::from(i32::from(block.0[place]) * i32::from(quantisation.steps[place]))
-        });
-        for (row, value) in pass::<11, T>(input).into_iter().enumerate() {
-            work[row][column] = value;
-        }
+        }));
     }
-    for (input, row) in work.into_iter().zip(out[..7 * stride + 8].chunks_mut(stride)) {
-        for (sample, value) in row.iter_mut().zip(pass::<18, T>(input)) {
+    for (y, row) in out[..7 * stride + 8].chunks_mut(stride).enumerate() {
+        for (sample, value) in row.iter_mut().zip(pass::<18, T>(columns.map(|column| column[y]))) {
             *sample = value.sample();
         }
     }
@@ -264,9 +261,9 @@ mod tests {
         std::array::from_fn(|y| {
             std::array::from_fn(|x| {
                 let mut sum = 0.0;
-                for v in 0..8 {
-                    for u in 0..8 {
-                        sum += scale(u) * scale(v) / 4.0 * coefficients[v][u] * cosine(x, u) * cosine(y, v);
+                for (v, row) in coefficients.iter().enumerate() {
+                    for (u, value) in row.iter().enumerate() {
+                        sum += scale(u) * scale(v) / 4.0 * value * cosine(x, u) * cosine(y, v);
                     }
                 }
                 sum + 128.0

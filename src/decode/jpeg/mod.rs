@@ -103,7 +103,7 @@ impl Jpeg {
     /// Unstuffs the scan, checks its restart markers and returns where it ends.
     fn unstuff(&mut self, bytes: &[u8], header: &Header, layout: &Layout) -> Result<usize, DecodeError> {
         let end = match self.entropy.unstuff(bytes, header.data) {
-            End::EndOfFile => bytes.len(),
+            End::Truncation => bytes.len(),
             End::Marker(at) => at,
             End::StrayRestart(marker, at) => {
                 return Err(DecodeError::Corrupt(format!(

@@ -135,10 +135,9 @@ fn decode_with<T: Transform>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Fa
             }
         }
         mcu += u64::from(run);
-        if mcu == segment_end && mcu < u64::from(scan.rows) * width {
-            if bits.left() >= 8 {
-                return Err(Failure { fault: Fault::LeftOver, mcu, byte: bits.consumed_bytes() });
-            }
+        // Behind the last interval libjpeg, too, lets anything pass.
+        if mcu == segment_end && mcu < u64::from(scan.rows) * width && !bits.only_padding() {
+            return Err(Failure { fault: Fault::LeftOver, mcu, byte: bits.consumed_bytes() });
         }
     }
     Ok(())

@@ -1,0 +1,139 @@
+//! Decoding what RandomResizedCrop picks, and whole images, against libjpeg's C code without SIMD.
+//!
+//! The images are made here, 500×375 in 4:2:0 with noise, unless `FORELOAD_BENCH_DATA` names a directory of JPEG files
+//! (searched two levels deep, 200 files). `make limits` compares with libjpeg-turbo as it is shipped.
+
+use std::hint::black_box;
+use std::mem::zeroed;
+use std::path::Path;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use foreload::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
+use foreload::decode::{Decoder, Planes, Region};
+use foreload::rng::{Key, Use};
+use foreload::simd::Level;
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use mozjpeg_sys::*;
+
+const OUTPUT: Output = Output {
+    height: 224,
+    width: 224,
+    dtype: DType::F32,
+    format: MemoryFormat::Nchw,
+    mean: [0.0; 3],
+    std: [1.0; 3],
+    fidelity: Fidelity::Fast,
+};
+
+const CROP: Policy = Policy::Train { scale: (0.08, 1.0), ratio: (3.0 / 4.0, 4.0 / 3.0), flip: 0.5 };
+
+/// JPEG files below a directory.
+fn read(directory: &Path, depth: u32, files: &mut Vec<Vec<u8>>) {
+    let mut paths: Vec<_> = std::fs::read_dir(directory)
+        .expect("FORELOAD_BENCH_DATA")
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    for path in paths {
+        if files.len() >= 200 {
+            return;
+        } else if path.is_dir() && depth > 0 {
+            read(&path, depth - 1, files);
+        } else if path.extension().is_some_and(|name| name == "jpg" || name == "jpeg" || name == "JPEG") {
+            files.push(std::fs::read(path).unwrap());
+        }
+    }
+}
+
+/// Images with about as many bits a pixel as ImageNet's.
+fn make() -> Vec<Vec<u8>> {
+    let (width, height) = (500u16, 375u16);
+    let image = |index| {
+        let mut random = Key::new(b"bench", 0, 0, Use::Augment).stream(index);
+        let mut pixels = Vec::new();
+        for y in 0..u64::from(height) {
+            for x in 0..u64::from(width) {
+                let shade = 60 + (x * (index + 2) / 16 + y / 4) % 120;
+                let grain = random.below(24);
+                pixels.extend([shade, shade / 2 + 40, 200 - shade].map(|value| (value + grain) as u8));
+            }
+        }
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new(&mut bytes, 92);
+        encoder.set_sampling_factor(SamplingFactor::F_2_2);
+        encoder.encode(&pixels, width, height, ColorType::Rgb).unwrap();
+        bytes
+    };
+    (0..16).map(image).collect()
+}
+
+fn whole(width: u32, height: u32) -> Region {
+    Region { x: 0, y: 0, width, height }
+}
+
+/// libjpeg's whole image in RGB.
+fn libjpeg(jpeg: &[u8], pixels: &mut Vec<u8>) {
+    // SAFETY: the calls follow libjpeg's order, rows are long enough, and `jpeg` outlives the decompressor; an error in
+    // one of these valid files would end the process.
+    unsafe {
+        let mut errors: jpeg_error_mgr = zeroed();
+        let mut d: jpeg_decompress_struct = zeroed();
+        d.common.err = jpeg_std_error(&mut errors);
+        jpeg_create_decompress(&mut d);
+        jpeg_mem_src(&mut d, jpeg.as_ptr(), jpeg.len() as _);
+        jpeg_read_header(&mut d, 1);
+        jpeg_start_decompress(&mut d);
+        let row = d.output_width as usize * d.output_components as usize;
+        pixels.resize(row * d.output_height as usize, 0);
+        for row in pixels.chunks_mut(row) {
+            jpeg_read_scanlines(&mut d, &mut row.as_mut_ptr(), 1);
+        }
+        jpeg_destroy_decompress(&mut d);
+    }
+}
+
+fn decode(criterion: &mut Criterion) {
+    let mut files = Vec::new();
+    match std::env::var_os("FORELOAD_BENCH_DATA") {
+        Some(directory) => read(Path::new(&directory), 2, &mut files),
+        None => files = make(),
+    }
+    assert!(!files.is_empty(), "no JPEG files in FORELOAD_BENCH_DATA");
+    let mut group = criterion.benchmark_group("decode");
+    group.throughput(Throughput::Elements(files.len() as u64)).sample_size(10);
+    let key = Key::new(b"bench", 1, 0, Use::Augment);
+    let mut planes = Planes::default();
+    for level in Level::available() {
+        let mut decoder = Decoder::with_level(100_000_000, level);
+        group.bench_function(BenchmarkId::new("crop", level.name()), |bencher| {
+            bencher.iter(|| {
+                for (index, file) in files.iter().enumerate() {
+                    let mut stream = key.stream(index as u64);
+                    let crop = |width, height| CROP.draw(&mut stream, width, height, &OUTPUT).region(&OUTPUT);
+                    decoder.decode(file, crop, &mut planes).unwrap();
+                    black_box(&planes);
+                }
+            });
+        });
+        group.bench_function(BenchmarkId::new("whole", level.name()), |bencher| {
+            bencher.iter(|| {
+                for file in &files {
+                    decoder.decode(file, whole, &mut planes).unwrap();
+                    black_box(&planes);
+                }
+            });
+        });
+    }
+    let mut pixels = Vec::new();
+    group.bench_function("libjpeg without SIMD, whole, RGB", |bencher| {
+        bencher.iter(|| {
+            for file in &files {
+                libjpeg(file, &mut pixels);
+                black_box(&pixels);
+            }
+        });
+    });
+}
+
+criterion_group!(benches, decode);
+criterion_main!(benches);
