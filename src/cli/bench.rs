@@ -299,10 +299,12 @@ fn stages(times: &StageTimes, seconds: f64, threads: usize) -> Stages {
     let (decode, augment) = (of_workers(times.decode_busy), of_workers(times.augment_busy));
     let waiting = of_workers(times.workers_waiting);
     let consumer_waits = of_one(times.consumer_waiting);
-    // A stage limits when nobody before it keeps it waiting and somebody behind it waits.
-    let limit = if consumer_waits < 0.05 {
+    let consumer_busy = (1.0 - consumer_waits).max(0.0);
+    let storage = of_one(times.read_busy) + of_one(times.read_waiting);
+    // The stage that has the least time to spare. The workers do two stages' work.
+    let limit = if consumer_busy > storage.max(decode + augment) {
         "consumer"
-    } else if waiting > 0.15 {
+    } else if storage > decode + augment {
         "read"
     } else if decode >= augment {
         "decode"
@@ -319,12 +321,7 @@ fn stages(times: &StageTimes, seconds: f64, threads: usize) -> Stages {
         },
         decode: Stage { threads, busy: decode, waiting, blocked: 0.0 },
         augment: Stage { threads, busy: augment, waiting, blocked: 0.0 },
-        consumer: Stage {
-            threads: 1,
-            busy: (1.0 - consumer_waits).max(0.0),
-            waiting: consumer_waits,
-            blocked: 0.0,
-        },
+        consumer: Stage { threads: 1, busy: consumer_busy, waiting: consumer_waits, blocked: 0.0 },
     }
 }
 
