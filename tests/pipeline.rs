@@ -6,8 +6,9 @@ mod common;
 use common::{Dataset, epoch_bytes};
 use foreload::Error;
 use foreload::config::{LoaderOptions, OnError};
+use foreload::io::fault::{FaultOptions, FaultReader};
 use foreload::io::{Direct, IoChoice};
-use foreload::pipeline::Poll;
+use foreload::pipeline::{Pipeline, Poll};
 use foreload::schedule::LastBatch;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -262,4 +263,69 @@ fn zeroed_samples_are_masked() {
         }
     }
     assert!(zeroed.contains(&11) && zeroed.contains(&20), "{zeroed:?}");
+}
+
+/// A pipeline whose reads fail, linger and overtake each other as `faults` says.
+fn faulty(dataset: &Dataset, options: &LoaderOptions, faults: FaultOptions) -> Pipeline {
+    let index = dataset.index();
+    let config = options.check(&index).unwrap();
+    Pipeline::with_reader(
+        index,
+        config,
+        Box::new(move |index, slots, config| {
+            let reader = foreload::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
+            Ok(Box::new(FaultReader::new(reader, faults)))
+        }),
+    )
+}
+
+#[test]
+fn reads_in_any_order_change_no_byte() {
+    let dataset = Dataset::folder(90);
+    let reference = epoch_bytes(&dataset.pipeline(&options()), 0);
+    for seed in 0..6 {
+        let io = if seed % 2 == 0 { IoChoice::Auto } else { IoChoice::Pread };
+        let pipeline = faulty(&dataset, &LoaderOptions { io, ..options() }, FaultOptions::reordering(seed));
+        assert!(epoch_bytes(&pipeline, 0) == reference, "faults of seed {seed}, {io:?}");
+    }
+}
+
+#[test]
+fn under_faults_every_sample_still_comes_once_and_right_or_masked() {
+    let dataset = Dataset::folder(90);
+    let zero = LoaderOptions {
+        on_error: OnError::Zero,
+        shuffle: Some(false),
+        last_batch: Some(LastBatch::Partial),
+        ..options()
+    };
+    let pipeline = dataset.pipeline(&zero);
+    let mut clean = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let mut expected = Vec::new();
+    while let Some(batch) = clean.next_batch().unwrap() {
+        let size = batch.images().bytes().len() / batch.len();
+        expected.extend(batch.images().bytes().chunks(size).map(<[u8]>::to_vec));
+    }
+    for seed in 0..6 {
+        let pipeline = faulty(&dataset, &zero, FaultOptions::everything(seed));
+        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        let (mut next, mut masked) = (0, 0);
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            let images = batch.images();
+            let size = images.bytes().len() / batch.len();
+            for (place, id) in ids(&batch).into_iter().enumerate() {
+                assert_eq!(id, next, "seed {seed}");
+                let image = &images.bytes()[place * size..][..size];
+                if batch.mask().bytes()[place] == 1 {
+                    assert!(image == &expected[next as usize][..], "seed {seed}, sample {id}");
+                } else {
+                    masked += 1;
+                    assert!(image.iter().all(|&byte| byte == 0), "seed {seed}, sample {id}");
+                }
+                next += 1;
+            }
+        }
+        assert_eq!(next, 90, "seed {seed}");
+        assert_eq!(masked, epoch.failed(), "seed {seed}");
+    }
 }

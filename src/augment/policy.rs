@@ -42,10 +42,11 @@ fn random_crop(
     ratio: (f64, f64),
 ) -> (u32, u32, u32, u32) {
     let area = f64::from(width) * f64::from(height);
-    let log_ratio = (ratio.0.ln(), ratio.1.ln());
+    // libm, not the system's: two machines must not disagree about a crop by a last digit.
+    let log_ratio = (libm::log(ratio.0), libm::log(ratio.1));
     for _ in 0..TRIES {
         let target = area * stream.uniform(scale.0, scale.1);
-        let aspect = stream.uniform(log_ratio.0, log_ratio.1).exp();
+        let aspect = libm::exp(stream.uniform(log_ratio.0, log_ratio.1));
         // `as` saturates, so absurd settings only make a try fail.
         let w = (target * aspect).sqrt().round_ties_even() as u32;
         let h = (target / aspect).sqrt().round_ties_even() as u32;

@@ -124,7 +124,7 @@ impl Pipeline {
         Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)
     }
 
-    /// Starts `epoch` at `first_step`. An epoch of this pipeline that still runs is stopped: there is one set of threads
+    /// Starts `epoch` at `first_step`; keep the pipeline for as long as the epoch runs. An epoch of this pipeline that still runs is stopped: there is one set of threads
     /// and pools.
     ///
     /// # Errors
