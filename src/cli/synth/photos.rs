@@ -114,11 +114,15 @@ fn shipped() -> Result<Vec<PathBuf>> {
     ))
 }
 
-/// The Python interpreters that may know: beside this program, of the active environment, on the search path.
+/// The Python interpreters that may know: the one this program runs in, or beside; of the active environment; on the
+/// search path.
 fn pythons() -> Vec<PathBuf> {
+    // Set by the console script, in which this process's executable is the interpreter outside the environment.
+    let around = std::env::var_os("FORELOAD_PYTHON").map(PathBuf::from);
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("python3")));
     let active = std::env::var_os("VIRTUAL_ENV").map(|root| PathBuf::from(root).join("bin/python3"));
-    let mut pythons: Vec<PathBuf> = [beside, active].into_iter().flatten().filter(|p| p.is_file()).collect();
+    let mut pythons: Vec<PathBuf> =
+        [around, beside, active].into_iter().flatten().filter(|p| p.is_file()).collect();
     pythons.push("python3".into());
     pythons
 }
