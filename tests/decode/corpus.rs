@@ -72,6 +72,7 @@ fn every_file_gives_libjpegs_pixels_or_a_clear_error() {
                     }
                     let mean = sum as f64 / expected.len() as f64;
                     println!("{name}: {backend:?}, mean difference {mean:.2}");
+                    assert!(mean < 1.0, "{name}: {backend:?} differs by {mean} levels");
                     equal += 1;
                 }
                 Err(code) => println!("{name}: {backend:?} only, libjpeg fails with {code}"),
