@@ -45,6 +45,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("half", &["augment"]),
     ("io-uring", &["io"]),
     ("jpeg-encoder", &["cli"]),
+    ("libm", &["augment"]),
     ("memmap2", &["batch", "dataset"]),
     ("png", &["cli", "decode"]),
     ("pyo3", &["python"]),
