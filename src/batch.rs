@@ -297,8 +297,8 @@ impl Batch {
         let buffer =
             Arc::get_mut(&mut self.buffer).expect("nobody has a tensor of a batch before its delivery");
         buffer.delivered = true;
+        // Nobody is told: the consumer is about to drop the batch before this one, whose buffer serves the next.
         buffer.pool.lock().in_pipeline -= 1;
-        (buffer.pool.on_free)();
     }
 
     /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype.

@@ -307,6 +307,9 @@ impl LoaderOptions {
             Policy::Eval { resize: self.resize.unwrap_or((height.max(width) * 8 / 7).max(1)) }
         };
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.map_or_else(processors, |threads| threads as usize);
+        let queue_depth = self.queue_depth.unwrap_or(32) as usize;
+        let batch_bytes = crate::batch::buffer_bytes(self.batch_size as usize, output.bytes());
         Ok(LoaderConfig {
             batch_size: self.batch_size,
             seed: self.seed,
@@ -317,26 +320,37 @@ impl LoaderOptions {
                 LastBatch::Partial
             }),
             policy,
-            threads: self.threads.map_or_else(processors, |threads| threads as usize),
+            threads,
             io: self.io,
             direct: self.direct,
-            queue_depth: self.queue_depth.unwrap_or(32) as usize,
+            queue_depth,
             on_error: self.on_error,
             max_errors: self.max_errors,
             max_pixels: self.max_pixels,
-            pools: self.pools(index, crate::batch::buffer_bytes(self.batch_size as usize, output.bytes()))?,
+            pools: self.pools(index, threads, queue_depth, batch_bytes)?,
             output,
         })
     }
 
     /// Slots for the reads in flight and those waiting to be decoded, then batches.
-    fn pools(&self, index: &DatasetIndex, batch_bytes: usize) -> Result<Pools> {
+    fn pools(
+        &self,
+        index: &DatasetIndex,
+        threads: usize,
+        queue_depth: usize,
+        batch_bytes: usize,
+    ) -> Result<Pools> {
         const MIB: usize = 1 << 20;
         // Two of the largest samples must fit, so that one can be read while another is decoded.
         let smallest_slots = (2 * (index.largest() as usize + 3 * 4096)).next_multiple_of(2 * MIB);
-        let usual_slots = (32 * MIB).max(smallest_slots);
+        // The reads in flight, as many again that have arrived, and a few for each worker; half as much again because
+        // sizes vary.
+        let samples = 2 * queue_depth + 8 * threads;
+        let mean = (index.total_bytes() / index.len().max(1)) as usize;
+        let usual_slots = (samples * mean / 2 * 3).clamp(16 * MIB, 256 * MIB).next_multiple_of(2 * MIB);
+        let usual_slots = usual_slots.max(smallest_slots);
         // Enough batches to ride out a hiccup, not so many that large batches fill the memory.
-        let usual_prefetch = (128 * MIB / batch_bytes.max(1)).clamp(2, 8);
+        let usual_prefetch = (96 * MIB / batch_bytes.max(1)).clamp(2, 8);
         match self.memory {
             None => {
                 let machine = total_memory();

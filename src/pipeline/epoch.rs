@@ -134,6 +134,8 @@ impl Epoch {
         if self.next_step >= self.steps {
             return Ok(Poll::End);
         }
+        // A delivered batch made room for another in the pipeline.
+        self.shared.bell.ring();
         let start = Instant::now();
         let polled = self.wait_for_next(start + patience);
         stats::lap(&self.run.clock.consumer, start);
