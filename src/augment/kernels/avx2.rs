@@ -129,9 +129,10 @@ impl Simd for Avx2 {
     fn weigh16(self, a: Self::I, b: Self::I, wa: i16, wb: i16) -> Self::I {
         let weights = self.splat(super::columns::couple(wa, wb));
         let half = self.splat(1 << 15);
-        let weigh = |pairs| op!(_mm256_srai_epi32::<16>(self.add(self.dot(pairs, weights), half)));
         let (low, high) = op!((_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)));
-        op!(_mm256_packs_epi32(weigh(low), weigh(high)))
+        let low = op!(_mm256_srai_epi32::<16>(self.add(self.dot(low, weights), half)));
+        let high = op!(_mm256_srai_epi32::<16>(self.add(self.dot(high, weights), half)));
+        op!(_mm256_packs_epi32(low, high))
     }
     #[inline(always)]
     fn float(self, v: Self::I) -> Self::F {

@@ -157,39 +157,78 @@ pub(super) fn row<S: Simd>(
             weigh(s, &sources[0], row, 0, &mut sums[0]);
             weigh(s, &sources[1], row, -(128 << bits[1]), &mut sums[1]);
             weigh(s, &sources[2], row, -(128 << bits[2]), &mut sums[2]);
-            let unit = bits.map(|b| 1.0 / (1u64 << b) as f32);
-            let [luma, cb_g, cb_b] = [unit[0], CB_G * unit[1], CB_B * unit[1]].map(|k| s.splat_f(k));
-            let [cr_r, cr_g] = [CR_R * unit[2], CR_G * unit[2]].map(|k| s.splat_f(k));
-            let sums = &*sums;
-            chunks(s, finish, row, out, |x| {
-                let y = s.mul_f(s.float(s.load(&sums[0][x..])), luma);
-                let (cb, cr) = (s.float(s.load(&sums[1][x..])), s.float(s.load(&sums[2][x..])));
-                let r = s.add_f(y, s.mul_f(cr, cr_r));
-                let g = s.add_f(s.add_f(y, s.mul_f(cb, cb_g)), s.mul_f(cr, cr_g));
-                let b = s.add_f(y, s.mul_f(cb, cb_b));
-                [s.clamp(r, 0.0, 255.0), s.clamp(g, 0.0, 255.0), s.clamp(b, 0.0, 255.0)]
-            });
+            chunks(s, finish, row, Converted { sums, unit: bits.map(|b| 1.0 / (1u64 << b) as f32) }, out);
         }
         Colour::Gray(fraction) => {
             let plane = Planar::new(&sources[0], fraction);
             weigh(s, &sources[0], row, plane.half, &mut sums[0]);
-            chunks(s, finish, row, out, |x| [plane.value(s, &sums[0][x..]); 3]);
+            chunks(s, finish, row, Repeated { sums: &sums[0], plane }, out);
         }
         Colour::Rgb(fraction) => {
             let planes = [0, 1, 2].map(|c| Planar::new(&sources[c], fraction));
             for c in 0..3 {
                 weigh(s, &sources[c], row, planes[c].half, &mut sums[c]);
             }
-            let sums = &*sums;
-            // Written out: a closure called three times would not be inlined, and then run without vectors.
-            chunks(s, finish, row, out, |x| {
-                [
-                    planes[0].value(s, &sums[0][x..]),
-                    planes[1].value(s, &sums[1][x..]),
-                    planes[2].value(s, &sums[2][x..]),
-                ]
-            });
+            chunks(s, finish, row, Separate { sums, planes }, out);
         }
+    }
+}
+
+/// Grey levels of R, G and B for a vector of columns.
+///
+/// A trait and not a closure: a closure in a function that is inlined into one with vector instructions does not have
+/// them itself, and unless the compiler happens to inline it too, every operation becomes a call through memory.
+trait Levels {
+    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3];
+}
+
+/// Sums of Y, Cb and Cr, and what one of each is worth.
+struct Converted<'a> {
+    sums: &'a [Vec<i32>; 3],
+    unit: [f32; 3],
+}
+
+impl Levels for Converted<'_> {
+    #[inline(always)]
+    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
+        let y = s.mul_f(s.float(s.load(&self.sums[0][x..])), s.splat_f(self.unit[0]));
+        let cb = s.float(s.load(&self.sums[1][x..]));
+        let cr = s.float(s.load(&self.sums[2][x..]));
+        let r = s.add_f(y, s.mul_f(cr, s.splat_f(CR_R * self.unit[2])));
+        let g = s.add_f(y, s.mul_f(cb, s.splat_f(CB_G * self.unit[1])));
+        let g = s.add_f(g, s.mul_f(cr, s.splat_f(CR_G * self.unit[2])));
+        let b = s.add_f(y, s.mul_f(cb, s.splat_f(CB_B * self.unit[1])));
+        [s.clamp(r, 0.0, 255.0), s.clamp(g, 0.0, 255.0), s.clamp(b, 0.0, 255.0)]
+    }
+}
+
+/// Sums of a gray image.
+struct Repeated<'a> {
+    sums: &'a [i32],
+    plane: Planar,
+}
+
+impl Levels for Repeated<'_> {
+    #[inline(always)]
+    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
+        [self.plane.value(s, &self.sums[x..]); 3]
+    }
+}
+
+/// Sums of R, G and B.
+struct Separate<'a> {
+    sums: &'a [Vec<i32>; 3],
+    planes: [Planar; 3],
+}
+
+impl Levels for Separate<'_> {
+    #[inline(always)]
+    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
+        [
+            self.planes[0].value(s, &self.sums[0][x..]),
+            self.planes[1].value(s, &self.sums[1][x..]),
+            self.planes[2].value(s, &self.sums[2][x..]),
+        ]
     }
 }
 
@@ -248,17 +287,17 @@ fn accumulate<S: Simd, const N: usize>(s: S, pairs: [(&[i32], i32); N], sums: &m
     }
 }
 
-/// Normalises and stores what `value` gives for the columns from x, for every vector of columns.
+/// Normalises and stores every vector of columns of `levels`.
 #[inline(always)]
-fn chunks<S: Simd>(s: S, finish: &Finish, row: usize, out: &mut [u8], value: impl Fn(usize) -> [S::F; 3]) {
+fn chunks<S: Simd>(s: S, finish: &Finish, row: usize, levels: impl Levels, out: &mut [u8]) {
     let size = finish.dtype.size();
-    let (gain, offset) = (finish.gain.map(|v| s.splat_f(v)), finish.offset.map(|v| s.splat_f(v)));
+    let (gain, offset) = (&finish.gain, &finish.offset);
     for x in (0..finish.width).step_by(S::LANES) {
-        let levels = value(x);
+        let [r, g, b] = levels.at(s, x);
         let values = [
-            s.add_f(s.mul_f(levels[0], gain[0]), offset[0]),
-            s.add_f(s.mul_f(levels[1], gain[1]), offset[1]),
-            s.add_f(s.mul_f(levels[2], gain[2]), offset[2]),
+            s.add_f(s.mul_f(r, s.splat_f(gain[0])), s.splat_f(offset[0])),
+            s.add_f(s.mul_f(g, s.splat_f(gain[1])), s.splat_f(offset[1])),
+            s.add_f(s.mul_f(b, s.splat_f(gain[2])), s.splat_f(offset[2])),
         ];
         let columns = S::LANES.min(finish.width - x);
         match finish.format {

@@ -16,15 +16,19 @@ pub(in crate::augment) enum Blend {
 #[inline(always)]
 pub(super) fn sum_rows<S: Simd>(s: S, near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
     let step = 2 * S::LANES;
-    let three = |v| s.add16(v, s.add16(v, v));
     for x in (0..count).step_by(step) {
         let near = s.widen(&near[x..]);
         let sum = match next {
-            Some(next) => s.add16(three(near), s.widen(&next[x..])),
+            Some(next) => s.add16(three(s, near), s.widen(&next[x..])),
             None => near,
         };
         s.store16(&mut out[x..], sum);
     }
+}
+
+#[inline(always)]
+fn three<S: Simd>(s: S, v: S::I) -> S::I {
+    s.add16(v, s.add16(v, v))
 }
 
 /// See [`super::blend_rows`].
@@ -34,7 +38,7 @@ pub(super) fn blend_rows<S: Simd>(s: S, near: &[u8], next: &[u8], bias: i16, out
     let bias = s.splat16(bias);
     for (i, out) in out.chunks_exact_mut(step).enumerate() {
         let (near, next) = (s.widen(&near[i * step..]), s.widen(&next[i * step..]));
-        let sum = s.add16(s.add16(near, s.add16(near, near)), s.add16(next, bias));
+        let sum = s.add16(three(s, near), s.add16(next, bias));
         s.narrow(out, s.shift_right16::<2>(sum));
     }
 }
@@ -51,13 +55,13 @@ pub(super) fn blend_columns<S: Simd>(s: S, sums: &[i16], blend: Blend, out: &mut
 #[inline(always)]
 fn blend_by<S: Simd, const SHIFT: i32>(s: S, sums: &[i16], bias: [i16; 2], out: &mut [u8]) {
     let step = 2 * S::LANES;
-    let bias = bias.map(|b| s.splat16(b));
+    let (even_bias, odd_bias) = (s.splat16(bias[0]), s.splat16(bias[1]));
     for (i, out) in out.chunks_exact_mut(2 * step).enumerate() {
         let sums = &sums[i * step..];
         let this = s.load16(&sums[1..]);
-        let three = s.add16(this, s.add16(this, this));
-        let even = s.add16(s.add16(three, s.load16(sums)), bias[0]);
-        let odd = s.add16(s.add16(three, s.load16(&sums[2..])), bias[1]);
+        let this = three(s, this);
+        let even = s.add16(s.add16(this, s.load16(sums)), even_bias);
+        let odd = s.add16(s.add16(this, s.load16(&sums[2..])), odd_bias);
         // Both fit a byte: side by side they are the pixels in order.
         let odd = s.shift_left16::<8>(s.shift_right16::<SHIFT>(odd));
         s.store_bytes(out, s.or(s.shift_right16::<SHIFT>(even), odd));
@@ -78,16 +82,20 @@ pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [
     let step = 2 * S::LANES;
     let (centre, one) = (s.splat16(128), s.splat16(1));
     let (cr_r, cb_b) = (s.splat16(CR_R), s.splat16(CB_B));
-    // (factor·v + 2^15) >> 16, by way of the high half of factor·2v.
-    let scaled = |v, factor| s.shift_right16::<1>(s.add16(s.mul_high16(s.add16(v, v), factor), one));
     let out = r.chunks_exact_mut(step).zip(g.chunks_exact_mut(step)).zip(b.chunks_exact_mut(step));
     for (i, ((r, g), b)) in out.enumerate() {
         let x = i * step;
         let y = s.widen(&y[x..]);
         let cb = s.sub16(s.widen(&cb[x..]), centre);
         let cr = s.sub16(s.widen(&cr[x..]), centre);
-        s.narrow(r, s.add16(s.add16(y, cr), scaled(cr, cr_r)));
+        s.narrow(r, s.add16(s.add16(y, cr), scaled(s, cr, cr_r, one)));
         s.narrow(g, s.add16(s.sub16(y, cr), s.weigh16(cb, cr, CB_G, CR_G)));
-        s.narrow(b, s.add16(s.add16(y, s.add16(cb, cb)), scaled(cb, cb_b)));
+        s.narrow(b, s.add16(s.add16(y, s.add16(cb, cb)), scaled(s, cb, cb_b, one)));
     }
+}
+
+/// (factor·v + 2^15) >> 16, by way of the high half of factor·2v.
+#[inline(always)]
+fn scaled<S: Simd>(s: S, v: S::I, factor: S::I, one: S::I) -> S::I {
+    s.shift_right16::<1>(s.add16(s.mul_high16(s.add16(v, v), factor), one))
 }
