@@ -56,6 +56,8 @@ struct PoolState {
     free: Vec<MmapMut>,
     allocated: usize,
     in_pipeline: usize,
+    /// The consumer waits for a batch and has not given an earlier one back: it keeps some.
+    may_grow: bool,
 }
 
 impl BatchPool {
@@ -80,9 +82,11 @@ impl BatchPool {
         if state.in_pipeline >= self.0.limits.prefetch {
             return Ok(None);
         }
+        // One more than the pipeline's share is what a consumer needs that drops each batch when it has the next.
+        let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
         let memory = match state.free.pop() {
             Some(memory) => memory,
-            None if state.allocated < self.0.limits.batches => {
+            None if may_allocate && state.allocated < self.0.limits.batches => {
                 let memory = allocate(self.0.plan.bytes)?;
                 state.allocated += 1;
                 memory
@@ -118,6 +122,12 @@ impl BatchPool {
             ready: ready.clone(),
         });
         Ok(Some((0..len).map(|index| Ticket { filling: filling.clone(), index, finished: false }).collect()))
+    }
+
+    /// The consumer asks for the next batch: what it has not given back by now it keeps for longer.
+    pub(crate) fn consumer_waits(&self) {
+        self.0.lock().may_grow = true;
+        (self.0.on_free)();
     }
 
     /// Whether nothing can move until the consumer gives a buffer back: it holds every one there may be.
@@ -297,8 +307,10 @@ impl Batch {
         let buffer =
             Arc::get_mut(&mut self.buffer).expect("nobody has a tensor of a batch before its delivery");
         buffer.delivered = true;
-        // Nobody is told: the consumer is about to drop the batch before this one, whose buffer serves the next.
-        buffer.pool.lock().in_pipeline -= 1;
+        let mut state = buffer.pool.lock();
+        state.in_pipeline -= 1;
+        // The consumer is about to drop the batch before this one, whose buffer will serve.
+        state.may_grow = false;
     }
 
     /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype.
@@ -462,7 +474,7 @@ mod tests {
     #[test]
     fn a_held_tensor_keeps_its_buffer_out_of_the_pool() {
         let (ready, finished) = unbounded();
-        let pool = pool(1, 2);
+        let pool = pool(1, 3);
         let next = |step| {
             for ticket in pool.begin(step, 1, &ready).unwrap()? {
                 ticket.finish(step, 0, true);
@@ -473,11 +485,15 @@ mod tests {
         };
         let labels = next(0).unwrap().labels();
         let second = next(1).unwrap();
-        assert!(next(2).is_none());
+        assert!(next(2).is_none(), "two are enough for who drops each batch when it has the next");
+        pool.consumer_waits();
+        let third = next(2).unwrap();
+        pool.consumer_waits();
+        assert!(next(3).is_none(), "three is all there may be");
         assert!(pool.all_held());
         drop(labels);
         assert!(!pool.all_held());
-        assert!(next(2).is_some());
-        drop(second);
+        assert!(next(3).is_some());
+        drop((second, third));
     }
 }

@@ -117,9 +117,11 @@ def check_warm_up(batches: Batches, options: Options) -> dict:
         if images.shape != expected:
             sys.exit(f"batch of shape {images.shape}, expected {expected}")
         shape, dtype = list(images.shape), str(images.dtype)
-        sample = images.astype(np.float32)
-        total += sample.sum(axis=(0, 2, 3), dtype=np.float64)
-        squares += np.square(sample).sum(axis=(0, 2, 3), dtype=np.float64)
+        # One image at a time: a copy of the batch would show in the loader's peak memory.
+        for image in images:
+            sample = image.astype(np.float32)
+            total += sample.sum(axis=(1, 2), dtype=np.float64)
+            squares += np.square(sample).sum(axis=(1, 2), dtype=np.float64)
         pixels += images.shape[0] * options.image_size**2
     if not pixels:
         sys.exit("no batch came in the warm-up")

@@ -134,8 +134,7 @@ impl Epoch {
         if self.next_step >= self.steps {
             return Ok(Poll::End);
         }
-        // A delivered batch made room for another in the pipeline.
-        self.shared.bell.ring();
+        self.batches.consumer_waits();
         let start = Instant::now();
         let polled = self.wait_for_next(start + patience);
         stats::lap(&self.run.clock.consumer, start);
