@@ -157,16 +157,46 @@ fn some_file(path: &Path, depth: usize) -> Option<PathBuf> {
 
 /// Bytes of memory that could hold page cache: what the system has available, or the limit of the control group.
 pub fn available_memory() -> u64 {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = meminfo.lines().find_map(|line| {
-        let kilobytes: u64 =
-            line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kilobytes * 1024)
-    });
-    // Inside a container these are the container's own; version 2 says "max" where there is no limit.
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limits = limits.iter().filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
-    limits.chain(available).min().unwrap_or(0)
+    meminfo("MemAvailable:").map_or(0, |available| available.min(memory_limit()))
+}
+
+/// Bytes of memory this process may use: the machine's, or less where a control group (version 1 or 2) limits it.
+/// Without `/proc` and any limit it is [`u64::MAX`].
+pub(crate) fn memory_limit() -> u64 {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limit_files(&groups)
+        .into_iter()
+        .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
+    // Version 2 says "max" where there is no limit, version 1 a number beyond every machine's memory.
+    limits.chain(meminfo("MemTotal:")).min().unwrap_or(u64::MAX)
+}
+
+/// The files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`: those of its groups and of
+/// all groups around them. Inside a container the mounted hierarchy begins at the container's own group.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+        let (mount, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|controller| controller == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let group = Path::new(group.trim_start_matches('/'));
+        files.extend(group.ancestors().map(|group| Path::new(mount).join(group).join(file)));
+    }
+    files
+}
+
+/// A line of `/proc/meminfo`, in bytes.
+fn meminfo(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kilobytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
 }
 
 #[cfg(test)]
@@ -207,5 +237,17 @@ mod tests {
         assert!(!storage.file_system.is_empty());
         assert!(storage.direct_works.is_some(), "there are files here");
         assert!(available_memory() > 1 << 20);
+        assert!(memory_limit() >= available_memory() && memory_limit() < 1 << 50);
+    }
+
+    #[test]
+    fn limits_are_looked_for_in_every_group_around_this_process() {
+        let second = limit_files("0::/a/b\n");
+        let expected = ["a/b/memory.max", "a/memory.max", "memory.max"];
+        assert_eq!(second, expected.map(|file| Path::new("/sys/fs/cgroup").join(file)));
+        let first = limit_files("7:cpu,cpuacct:/x\n4:hugetlb,memory:/y\nnonsense\n");
+        let expected = ["y/memory.limit_in_bytes", "memory.limit_in_bytes"];
+        assert_eq!(first, expected.map(|file| Path::new("/sys/fs/cgroup/memory").join(file)));
+        assert_eq!(limit_files("0::/\n"), [Path::new("/sys/fs/cgroup/memory.max")]);
     }
 }
