@@ -7,10 +7,7 @@ use crate::error::{Error, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-
-/// Readable bytes after the end of every slot's data: decoders may load whole vectors past the end.
-pub const PADDING: usize = 64;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Slots begin on a multiple of this and are as long as one: what O_DIRECT asks of memory at most file systems.
 pub const PAGE: usize = 4096;
@@ -38,37 +35,12 @@ impl SlotPool {
         Ok(Self { arena: Arc::new(arena) })
     }
 
-    /// A slot for a read of `length` bytes with room for O_DIRECT alignment on both sides and [`PADDING`], or `None`
-    /// when the arena has no such room now.
+    /// A slot for a read of `length` bytes with room for O_DIRECT alignment on both sides, or `None` when the arena has
+    /// no such room now.
     pub fn try_take(&self, length: usize) -> Option<Slot> {
         let pages = pages_for(length)?;
         let first = self.arena.space().take(pages)?;
         Some(self.slot(first, pages))
-    }
-
-    /// Blocks until a slot of `length` is free or `stop` says so (`None`). Also `None`, at once, for more than
-    /// [`SlotPool::largest`]. `stop` must not use the pool.
-    pub fn take(&self, length: usize, stop: &dyn Fn() -> bool) -> Option<Slot> {
-        let pages = pages_for(length).filter(|_| length <= self.largest())?;
-        let mut space = self.arena.space();
-        loop {
-            if stop() {
-                return None;
-            }
-            if let Some(first) = space.take(pages) {
-                return Some(self.slot(first, pages));
-            }
-            space.waiting += 1;
-            space = self.arena.freed.wait(space).expect("no panic while the lock is held");
-            space.waiting -= 1;
-        }
-    }
-
-    /// Wakes every `take` so that it looks at its `stop` again.
-    pub fn wake_all(&self) {
-        // Under the lock: a `take` is either before its look at `stop` or already waiting, never between.
-        let _space = self.arena.space();
-        self.arena.freed.notify_all();
     }
 
     /// Largest `length` a slot can ever have.
@@ -102,7 +74,7 @@ impl SlotPool {
 pub struct Usage {
     /// Size of the arena in bytes.
     pub bytes: usize,
-    /// Bytes taken now, alignment and padding included.
+    /// Bytes taken now, room for alignment included.
     pub in_use: usize,
     /// Most bytes ever taken at once.
     pub peak: usize,
@@ -111,8 +83,9 @@ pub struct Usage {
 }
 
 /// What a slot has beyond its `length`: up to a page less one byte before the data when O_DIRECT starts at the
-/// page's boundary, and [`PADDING`] after it. Rounding up to pages makes the room O_DIRECT needs at the end.
-const OVERHEAD: usize = PAGE - 1 + PADDING;
+/// page's boundary, and a byte after it, by which a reader sees that a file has grown. Rounding up to pages makes the
+/// room O_DIRECT needs at the end.
+pub(crate) const OVERHEAD: usize = PAGE;
 
 /// Pages of a slot for `length` bytes; `None` beyond what an arena can have.
 fn pages_for(length: usize) -> Option<u32> {
@@ -128,7 +101,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Bytes it holds: at least the `length` asked for, 4095 and [`PADDING`]; a multiple of [`PAGE`].
+    /// Bytes it holds: at least the `length` asked for and a [`PAGE`]; a multiple of [`PAGE`].
     pub fn capacity(&self) -> usize {
         self.pages as usize * PAGE
     }
@@ -159,11 +132,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut space = self.arena.space();
-        space.give_back(self.first, self.pages);
-        if space.waiting > 0 {
-            self.arena.freed.notify_all();
-        }
+        self.arena.space().give_back(self.first, self.pages);
     }
 }
 
@@ -174,7 +143,6 @@ struct Arena {
     mapping: NonNull<c_void>,
     mapped: usize,
     space: Mutex<Space>,
-    freed: Condvar,
 }
 
 // SAFETY: the pointers are to a mapping that only `Drop` ends; its bytes are reached through slots, each of which
@@ -205,8 +173,7 @@ impl Arena {
             bytes,
             mapping,
             mapped,
-            space: Mutex::new(Space { free: vec![(0, pages)], in_use: 0, peak: 0, waiting: 0 }),
-            freed: Condvar::new(),
+            space: Mutex::new(Space { free: vec![(0, pages)], in_use: 0, peak: 0 }),
         };
         arena.prefault()?;
         Ok(arena)
@@ -251,7 +218,6 @@ struct Space {
     free: Vec<(u32, u32)>,
     in_use: u32,
     peak: u32,
-    waiting: usize,
 }
 
 impl Space {
@@ -294,28 +260,24 @@ mod tests {
     use super::*;
     use crate::rng::{Key, Stream, Use};
     use std::collections::VecDeque;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
 
     fn random(seed: u64) -> Stream {
         Key::new(b"slot tests", seed, 0, Use::Order).stream(0)
     }
 
     #[test]
-    fn slots_have_room_for_alignment_and_padding() {
+    fn slots_have_room_for_alignment_and_a_byte_more() {
         let pool = SlotPool::new(4 << 20).unwrap();
         for length in [0, 1, 4095, 4096, 4097, 100_000] {
             let mut slot = pool.try_take(length).unwrap();
             assert_eq!(slot.as_mut_ptr() as usize % PAGE, 0);
             assert_eq!(slot.capacity() % PAGE, 0);
             // The worst place for O_DIRECT: data begins at the last byte of a page.
-            assert!(slot.capacity() >= (PAGE - 1 + length).next_multiple_of(PAGE));
-            assert!(slot.capacity() >= PAGE - 1 + length + PADDING);
+            assert!(slot.capacity() >= (PAGE - 1 + length + 1).next_multiple_of(PAGE));
         }
         assert_eq!(pool.as_raw().0 as usize % HUGE_PAGE, 0);
         assert!(pool.try_take(pool.largest() + 1).is_none());
-        assert!(pool.take(pool.largest() + 1, &|| false).is_none());
-        assert_eq!(pool.take(pool.largest(), &|| false).unwrap().capacity(), 4 << 20);
+        assert_eq!(pool.try_take(pool.largest()).unwrap().capacity(), 4 << 20);
         assert!(pool.try_take(usize::MAX).is_none());
         assert!(SlotPool::new(0).is_err());
         assert!(SlotPool::new(usize::MAX).is_err());
@@ -373,28 +335,6 @@ mod tests {
             let full = sum / f64::from(refusals);
             assert!(full > 0.85, "seed {seed}: refused when {full:.2} full on average");
         }
-    }
-
-    #[test]
-    fn take_waits_for_room_and_stops_when_told() {
-        let pool = SlotPool::new(2 << 20).unwrap();
-        let all = pool.try_take(pool.largest()).unwrap();
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| pool.take(5, &|| stop.load(Ordering::SeqCst)).is_some());
-            std::thread::sleep(Duration::from_millis(20));
-            drop(all);
-            assert!(waiting.join().unwrap());
-
-            let all = pool.try_take(pool.largest()).unwrap();
-            let waiting = scope.spawn(|| pool.take(5, &|| stop.load(Ordering::SeqCst)).is_none());
-            std::thread::sleep(Duration::from_millis(20));
-            stop.store(true, Ordering::SeqCst);
-            pool.wake_all();
-            assert!(waiting.join().unwrap());
-            drop(all);
-        });
-        assert_eq!(pool.usage().in_use, 0);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub use transfer::ShortReads;
 
 use crate::dataset::Extent;
 use crate::error::Result;
-use crate::slot::{PADDING, Slot};
+use crate::slot::Slot;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct Completion {
     pub result: Result<Filled>,
 }
 
-/// A slot whose bytes have arrived: derefs to the extent's bytes; [`crate::slot::PADDING`] bytes after them are readable.
+/// A slot whose bytes have arrived: derefs to the extent's bytes.
 pub struct Filled {
     slot: Slot,
     data: Range<usize>,
@@ -51,15 +51,10 @@ impl Filled {
     /// `data` of `slot` has arrived.
     ///
     /// # Panics
-    /// When the slot has no room for `data` and [`PADDING`].
+    /// When the slot has no room for `data`.
     pub fn new(slot: Slot, data: Range<usize>) -> Self {
-        assert!(data.start <= data.end && data.end + PADDING <= slot.capacity(), "{data:?} of a slot");
+        assert!(data.start <= data.end && data.end <= slot.capacity(), "{data:?} of a slot");
         Self { slot, data }
-    }
-
-    /// The extent's bytes and the [`PADDING`] bytes after them, whose contents mean nothing.
-    pub fn padded(&self) -> &[u8] {
-        &self.slot.bytes()[self.data.start..self.data.end + PADDING]
     }
 }
 

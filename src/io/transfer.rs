@@ -5,7 +5,7 @@ use super::{Completion, Filled, ReadRequest};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use crate::rng::{Key, Stream, Use};
-use crate::slot::{PADDING, Slot};
+use crate::slot::{OVERHEAD, Slot};
 use std::path::Path;
 
 /// The next bytes to ask the system for.
@@ -52,7 +52,7 @@ impl Transfer {
             Self { token, extent, slot, whole, alignment: 1, head: 0, need: 0, want: 0, done: 0 };
         transfer.start(OpenMode { direct: false, noatime: false });
         // The worst case of the direct mode, so that a slot never turns out too small later.
-        if transfer.slot.capacity() < transfer.need + crate::slot::PAGE - 1 + PADDING {
+        if transfer.slot.capacity() < transfer.need + OVERHEAD {
             let (length, capacity) = (extent.length, transfer.slot.capacity());
             let error = Error::Internal(format!("a slot of {capacity} bytes for a read of {length}"));
             return Err(Completion { token, result: Err(error) });
