@@ -151,8 +151,7 @@ impl Reader for PreadReader {
         if self.in_flight == 0 {
             return Ok(());
         }
-        let first =
-            self.answers.recv().map_err(|_| Error::Internal("all reader threads have ended".into()))?;
+        let first = self.answers.recv().expect("the waker in self keeps a sender");
         self.take(first, out);
         while let Ok(answer) = self.answers.try_recv() {
             self.take(answer, out);
