@@ -107,6 +107,7 @@ pub enum IoChoice {
     #[default]
     Auto,
     /// io_uring or an error.
+    #[serde(rename = "io_uring")]
     Uring,
     /// Threads with pread.
     Pread,

@@ -102,6 +102,8 @@ mod tests {
         let here = report.choice(Path::new(env!("CARGO_MANIFEST_DIR")), 1).unwrap();
         assert!(!here.direct, "a byte fits in memory: {}", here.why_direct);
         assert!(!here.why_io.is_empty());
+        // As users write it.
+        assert_eq!(serde_json::to_value(IoChoice::Uring).unwrap(), "io_uring");
         assert!(report.choice(Path::new("/nowhere/at/all"), 1).is_err());
     }
 }
