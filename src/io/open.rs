@@ -26,7 +26,9 @@ pub fn open(
     direct: Direct,
     depth: usize,
 ) -> Result<Box<dyn Reader>> {
-    let source = Source { files: index.clone(), first: index.extent(0), bytes: index.total_bytes() };
+    let root =
+        std::path::absolute(index.root()).map_err(|error| Error::io("resolve", index.root(), error))?;
+    let source = Source { files: index.clone(), root, first: index.extent(0), bytes: index.total_bytes() };
     open_source(&source, slots, io, direct, depth)
 }
 
@@ -34,6 +36,8 @@ pub fn open(
 pub struct Source {
     /// The files.
     pub files: Arc<dyn Files>,
+    /// The directory all of them are in, or the only one: absolute.
+    pub root: PathBuf,
     /// Some sample: its file tells the storage, its bytes test the reader.
     pub first: Extent,
     /// Bytes of all samples.
@@ -48,7 +52,7 @@ pub fn open_source(
     direct: Direct,
     depth: usize,
 ) -> Result<Box<dyn Reader>> {
-    let storage = Storage::of(&source.files.path(source.first.file))?;
+    let storage = Storage::near(&source.files.path(source.first.file), &source.root)?;
     let (is_direct, why_direct) = storage.choose(direct, source.bytes, available_memory())?;
     let direct_is_required = direct == Direct::On;
     let uring = || {
@@ -67,7 +71,7 @@ pub fn open_source(
             return match uring() {
                 Ok(reader) => Ok(Box::new(reader)),
                 Err(why) => {
-                    Err(Error::Unavailable(format!("config: io: is uring, but {why}; or use io=\"auto\"")))
+                    Err(Error::Unavailable(format!("config: io: is io_uring, but {why}; or use io=\"auto\"")))
                 }
             };
         }

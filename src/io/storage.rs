@@ -78,6 +78,18 @@ impl Storage {
         Ok(storage)
     }
 
+    /// As [`Storage::of`] for `path` or, where that cannot be looked at, the nearest directory above it, up to `root`:
+    /// one sample that was deleted does not hide what the others are on.
+    ///
+    /// # Errors
+    /// The one of `path`, when `root` cannot be looked at either.
+    pub fn near(path: &Path, root: &Path) -> Result<Self> {
+        Self::of(path).or_else(|error| {
+            let above = path.ancestors().skip(1).take_while(|directory| directory.starts_with(root));
+            above.map(Self::of).find_map(Result::ok).ok_or(error)
+        })
+    }
+
     fn try_direct(&mut self, file: &Path) {
         let wanted = StatxFlags::DIOALIGN;
         if let Ok(found) = rustix::fs::statx(rustix::fs::CWD, file, AtFlags::empty(), wanted)

@@ -1,8 +1,9 @@
 //! Which reader is chosen where io_uring is refused or limited. The limits are set in a child process.
 
 use crate::world::{World, pool, random, read_all};
+use foreload::dataset::{DatasetIndex, IndexOptions};
 use foreload::io::uring::{UringOptions, UringReader};
-use foreload::io::{Direct, IoChoice, Reader, Source, open_source, probe};
+use foreload::io::{Direct, IoChoice, Reader, Source, open, open_source, probe};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ fn role() -> Option<String> {
 }
 
 fn source(world: &Arc<World>, bytes: u64) -> Source {
-    Source { files: world.clone(), first: world.loose()[12], bytes }
+    let root = world.dir.path().to_owned();
+    Source { files: world.clone(), root, first: world.loose()[12], bytes }
 }
 
 fn check(reader: &mut dyn Reader, world: &World, slots: &foreload::slot::SlotPool) {
@@ -65,6 +67,41 @@ fn a_first_sample_that_is_broken_does_not_decide_the_reader() {
 }
 
 #[test]
+fn a_deleted_first_sample_is_an_error_of_its_own() {
+    let scene = tempfile::tempdir().unwrap();
+    let root = scene.path().join("data");
+    let options = IndexOptions { directory: Some(scene.path().join("index")), ..IndexOptions::default() };
+    let directory = root.join("class/deep");
+    std::fs::create_dir_all(&directory).unwrap();
+    let bytes = |sample: u64| vec![sample as u8; 3000 + sample as usize];
+    for sample in 0..5 {
+        std::fs::write(directory.join(format!("{sample}.jpg")), bytes(sample)).unwrap();
+    }
+    let index = Arc::new(DatasetIndex::open(&root, &options).unwrap());
+    let modified = std::fs::metadata(&directory).unwrap().modified().unwrap();
+    std::fs::remove_file(index.path(index.extent(0).file)).unwrap();
+    // As when the deletion falls between the look at the directory and the read.
+    std::fs::File::open(&directory).unwrap().set_modified(modified).unwrap();
+
+    let (slots, extents) = (pool(), (0..5).map(|sample| index.extent(sample)).collect::<Vec<_>>());
+    for io in [IoChoice::Auto, IoChoice::Pread] {
+        let mut reader = open(&index, &slots, io, Direct::Auto, 8).unwrap();
+        let mut answers = read_all(&mut *reader, &slots, &extents).into_iter();
+        let error = answers.next().unwrap().unwrap_err().to_string();
+        assert!(error.contains("0.jpg") && error.contains("No such file"), "{io:?}: {error}");
+        for (sample, answer) in (1..).zip(answers) {
+            assert!(answer.unwrap() == bytes(sample), "{io:?}, sample {sample}");
+        }
+    }
+    // The root is as far as one looks: above it may be another file system.
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert!(open(&index, &slots, IoChoice::Auto, Direct::Auto, 8).is_ok());
+    std::fs::remove_dir_all(&root).unwrap();
+    let error = open(&index, &slots, IoChoice::Auto, Direct::Auto, 8).err().expect("no dataset").to_string();
+    assert!(error.contains("0.jpg"), "{error}");
+}
+
+#[test]
 fn a_seccomp_filter_leads_to_threads_and_says_so() {
     let Some(role) = role() else {
         in_child("a_seccomp_filter_leads_to_threads_and_says_so", "EPERM");
@@ -81,7 +118,7 @@ fn a_seccomp_filter_leads_to_threads_and_says_so() {
     check(&mut *reader, &world, &slots);
     let refused = open_source(&source(&world, 1), &slots, IoChoice::Uring, Direct::Auto, 8);
     let error = refused.err().expect("io_uring is refused").to_string();
-    assert!(error.starts_with("config: io: is uring, but ") && error.contains(&role), "{error}");
+    assert!(error.starts_with("config: io: is io_uring, but ") && error.contains(&role), "{error}");
     let report = probe();
     assert_eq!(report.io_uring.mode, None);
     assert!(report.io_uring.problem.as_ref().is_some_and(|problem| problem.contains(&role)), "{report:?}");
