@@ -1,5 +1,6 @@
 //! Entropy-coded bytes without their stuffing, and a bit reader over them that never has to look for 0xFF.
 
+use crate::simd::Level;
 use std::ops::Range;
 
 /// Bytes after the last segment that a reader may load and step over before it has to notice: one MCU of at most ten
@@ -25,8 +26,8 @@ pub(super) enum End {
 }
 
 impl Entropy {
-    /// Unstuffs the scan that begins at `bytes[start]` up to the marker that ends it.
-    pub(super) fn unstuff(&mut self, bytes: &[u8], start: usize) -> End {
+    /// Unstuffs the scan that begins at `bytes[start]` up to the marker that ends it, with the instructions of `level`.
+    pub(super) fn unstuff(&mut self, bytes: &[u8], start: usize, level: Level) -> End {
         let source = bytes.get(start..).unwrap_or_default();
         let room = source.len() + CHUNK + PADDING;
         if self.data.len() < room {
@@ -35,6 +36,11 @@ impl Entropy {
         self.segments.clear();
         let (mut from, mut to, mut segment) = (0, 0, 0);
         let end = loop {
+            #[cfg(target_arch = "x86_64")]
+            if level >= Level::Avx512 {
+                // SAFETY: the level says that the processor has these instructions.
+                (from, to) = unsafe { squeeze(source, from, &mut self.data, to) };
+            }
             let rest = &source[from..];
             if let Some(chunk) = rest.first_chunk::<CHUNK>() {
                 self.data[to..to + CHUNK].copy_from_slice(chunk);
@@ -90,6 +96,37 @@ impl Entropy {
         assert!(self.data.len() >= PADDING, "unstuffing pads");
         Some(Bits { data: &self.data, position: segment.start, end: segment.end, window: 0, count: 0 })
     }
+}
+
+/// Copies `source` from `from` on to `data` at `to` without the zeros of stuffing, 64 bytes at a time, until a marker or
+/// the end is near; returns where both are then. Without a branch for each 0xFF, which none could predict.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2")]
+fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (usize, usize) {
+    use std::arch::x86_64::{
+        _mm512_cmpeq_epi8_mask, _mm512_loadu_si512, _mm512_maskz_compress_epi8, _mm512_set1_epi8,
+        _mm512_storeu_si512, _mm512_test_epi8_mask,
+    };
+    let ff = _mm512_set1_epi8(-1);
+    // Whether the byte at `from` is a stuffed zero: its 0xFF was the last of the 64 bytes before.
+    let mut stuffed = 0;
+    while let (Some(these), Some(room)) = (source.get(from..from + 65), data.get_mut(to..to + 64)) {
+        // SAFETY: both loads lie inside the 65 bytes.
+        let (these, next) = unsafe {
+            (_mm512_loadu_si512(these.as_ptr().cast()), _mm512_loadu_si512(these.as_ptr().add(1).cast()))
+        };
+        let ffs = _mm512_cmpeq_epi8_mask(these, ff);
+        if ffs & _mm512_test_epi8_mask(next, next) != 0 {
+            break;
+        }
+        let kept = !(ffs << 1 | stuffed);
+        // SAFETY: `room` has 64 bytes.
+        unsafe { _mm512_storeu_si512(room.as_mut_ptr().cast(), _mm512_maskz_compress_epi8(kept, these)) };
+        to += kept.count_ones() as usize;
+        from += 64;
+        stuffed = ffs >> 63;
+    }
+    (from + stuffed as usize, to)
 }
 
 const CHUNK: usize = 32;
@@ -208,14 +245,16 @@ mod tests {
     #[test]
     fn unstuffing_undoes_stuffing_wherever_the_ff_lies() {
         let mut entropy = Entropy::default();
-        for length in 0..100 {
+        for (level, length) in
+            Level::available().flat_map(|level| (0..200).map(move |length| (level, length)))
+        {
             for step in 1..40 {
                 let plain: Vec<u8> =
                     (0..length).map(|i| if i % step == step - 1 { 0xFF } else { i as u8 }).collect();
                 let mut file = stuff(&plain);
                 let at = file.len();
                 file.extend([0xFF, 0xD9, 1, 2, 3]);
-                assert_eq!(entropy.unstuff(&file, 0), End::Marker(at));
+                assert_eq!(entropy.unstuff(&file, 0, level), End::Marker(at));
                 assert_eq!(entropy.segments[..], [Range { start: 0, end: length }]);
                 assert_eq!(&entropy.data[..length], &plain[..]);
                 assert!(entropy.data[length..length + PADDING].iter().all(|&byte| byte == 0));
@@ -225,21 +264,37 @@ mod tests {
 
     #[test]
     fn restart_markers_cut_segments_and_must_come_in_turn() {
+        for level in Level::available() {
+            restart_markers(level);
+        }
+    }
+
+    fn restart_markers(level: Level) {
         let mut entropy = Entropy::default();
         let file = [9, 1, 2, 0xFF, 0xD0, 3, 0xFF, 0xFF, 0xD1, 0xFF, 0xD9];
-        assert_eq!(entropy.unstuff(&file, 1), End::Marker(9));
+        assert_eq!(entropy.unstuff(&file, 1, level), End::Marker(9));
         assert_eq!(entropy.segments, [0..2, 2..3, 3..3]);
         assert_eq!(file_offset(&file, 1, 2), 3);
-        assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0), End::StrayRestart(0xD1, 1));
-        assert_eq!(entropy.unstuff(&[1, 0xFF], 0), End::Truncation);
-        assert_eq!(entropy.unstuff(&[], 5), End::Truncation);
+        assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0, level), End::StrayRestart(0xD1, 1));
+        // The same behind whole vectors of plain bytes, with stuffing across their border.
+        let mut long = stuff(&[[7; 63].as_slice(), &[0xFF], &[8; 100]].concat());
+        long.extend([0xFF, 0xD0]);
+        long.extend(stuff(&[0xFF; 70]));
+        let at = long.len();
+        long.extend([0xFF, 0xD9]);
+        long.extend([0; 90]);
+        assert_eq!(entropy.unstuff(&long, 0, level), End::Marker(at));
+        assert_eq!(entropy.segments, [0..164, 164..234]);
+        assert!(entropy.data[164..234].iter().all(|&byte| byte == 0xFF));
+        assert_eq!(entropy.unstuff(&[1, 0xFF], 0, level), End::Truncation);
+        assert_eq!(entropy.unstuff(&[], 5, level), End::Truncation);
     }
 
     #[test]
     fn bits_come_most_significant_first_and_overrun_is_noticed() {
         let mut entropy = Entropy::default();
         let bytes: Vec<u8> = (0..50u8).map(|i| i.wrapping_mul(37)).collect();
-        entropy.unstuff(&bytes, 0);
+        entropy.unstuff(&bytes, 0, Level::detect());
         for width in 1..=25u32 {
             let mut bits = entropy.reader(0).unwrap();
             let mut at = 0;

@@ -82,7 +82,7 @@ impl Jpeg {
                     return Err(DecodeError::Corrupt(format!("component {} is coded twice", part.component)));
                 }
             }
-            let at = self.unstuff(bytes, header, layout)?;
+            let at = self.unstuff(bytes, header, layout, level)?;
             if end.is_none() {
                 check_end(bytes, at)?;
                 for (part, plane) in layout.parts.iter().zip(&mut out.planes) {
@@ -101,8 +101,14 @@ impl Jpeg {
     }
 
     /// Unstuffs the scan, checks its restart markers and returns where it ends.
-    fn unstuff(&mut self, bytes: &[u8], header: &Header, layout: &Layout) -> Result<usize, DecodeError> {
-        let end = match self.entropy.unstuff(bytes, header.data) {
+    fn unstuff(
+        &mut self,
+        bytes: &[u8],
+        header: &Header,
+        layout: &Layout,
+        level: Level,
+    ) -> Result<usize, DecodeError> {
+        let end = match self.entropy.unstuff(bytes, header.data, level) {
             End::Truncation => bytes.len(),
             End::Marker(at) => at,
             End::StrayRestart(marker, at) => {
