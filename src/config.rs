@@ -1,10 +1,14 @@
 //! Settings in two steps: [`LoaderOptions`] is what was asked, [`LoaderConfig`] is what it means, checked once.
 
 use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
+use crate::batch::Pools;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::LastBatch;
+
+/// Largest arena that files are read into, bytes.
+const LARGEST_ARENA: usize = 256 << 20;
 
 /// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
 const LARGEST_SIDE: u32 = 16_384;
@@ -223,17 +227,6 @@ pub struct LoaderConfig {
     pub pools: Pools,
 }
 
-/// How the memory is shared out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pools {
-    /// Bytes of the arena that files are read into.
-    pub slot_bytes: usize,
-    /// Batches being filled or waiting for the consumer.
-    pub prefetch: usize,
-    /// Batch buffers in all, those the consumer keeps included.
-    pub batches: usize,
-}
-
 impl LoaderOptions {
     /// Checks what can be checked without the dataset: call it before an index is built for nothing.
     ///
@@ -341,27 +334,35 @@ impl LoaderOptions {
         batch_bytes: usize,
     ) -> Result<Pools> {
         const MIB: usize = 1 << 20;
-        // Two of the largest samples must fit, so that one can be read while another is decoded.
-        let smallest_slots = (2 * (index.largest() as usize + 3 * 4096)).next_multiple_of(2 * MIB);
+        // Two of the largest samples must fit, so that one can be read while another is decoded; but one monstrous file
+        // shall not size the arena: what does not fit fails like any other bad sample.
+        let smallest_slots =
+            (2 * (index.largest() as usize + 3 * 4096)).next_multiple_of(2 * MIB).min(LARGEST_ARENA);
         // The reads in flight, as many again that have arrived, and a few for each worker; half as much again because
         // sizes vary.
         let samples = 2 * queue_depth + 8 * threads;
         let mean = (index.total_bytes() / index.len().max(1)) as usize;
-        let usual_slots = (samples * mean / 2 * 3).clamp(16 * MIB, 256 * MIB).next_multiple_of(2 * MIB);
+        let usual_slots = (samples * mean / 2 * 3).clamp(16 * MIB, LARGEST_ARENA).next_multiple_of(2 * MIB);
         let usual_slots = usual_slots.max(smallest_slots);
         // Enough batches to ride out a hiccup, not so many that large batches fill the memory.
         let usual_prefetch = (96 * MIB / batch_bytes.max(1)).clamp(2, 8);
         match self.memory {
             None => {
-                let machine = total_memory();
+                let machine = usize::try_from(crate::io::storage::memory_limit()).unwrap_or(usize::MAX);
                 let needed = usual_prefetch + 2;
+                if batch_bytes.saturating_mul(needed) > machine {
+                    let message = format!(
+                        "makes batches of {batch_bytes} bytes, of which {needed} must fit in {machine} bytes of memory"
+                    );
+                    return Err(Error::config("batch_size", message));
+                }
                 let most = ((machine / 4).saturating_sub(usual_slots) / batch_bytes.max(1)).max(needed);
                 Ok(Pools { slot_bytes: usual_slots, prefetch: usual_prefetch, batches: most })
             }
             Some(memory) => {
                 let memory = usize::try_from(memory).unwrap_or(usize::MAX);
                 // One batch with the consumer, two in the making.
-                let least = smallest_slots.saturating_add(3 * batch_bytes);
+                let least = smallest_slots.saturating_add(batch_bytes.saturating_mul(3));
                 if memory < least {
                     return Err(Error::config(
                         "memory",
@@ -392,10 +393,4 @@ fn bounds(setting: &'static str, (low, high): (f64, f64), most: f64) -> Result<(
         return Ok(());
     }
     Err(Error::config(setting, format!("is ({low}, {high}), must be 0 < low <= high <= {most}")))
-}
-
-/// Bytes of memory this machine has.
-fn total_memory() -> usize {
-    let info = rustix::system::sysinfo();
-    (info.totalram as usize).saturating_mul(info.mem_unit as usize)
 }

@@ -93,8 +93,13 @@ struct Owner {
 
 enum Data {
     Shared(Tensor),
-    Copied(Box<[u64]>),
+    Copied(Box<[Aligned]>),
 }
+
+/// Memory aligned as DLPack asks.
+#[repr(C, align(256))]
+#[derive(Clone, Copy)]
+struct Aligned([u8; 256]);
 
 /// The element type as DLPack writes it.
 fn data_type(element: Element) -> DataType {
@@ -121,25 +126,22 @@ fn export(tensor: Tensor, copy: bool) -> (Box<Owner>, DlTensor) {
     }
     let dtype = data_type(tensor.element());
     let data = if copy {
-        // u64 elements: aligned for every element type there is.
-        let bytes = tensor.bytes();
-        let mut words = vec![0u64; bytes.len().div_ceil(8)].into_boxed_slice();
-        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
-            let mut raw = [0; 8];
-            raw[..chunk.len()].copy_from_slice(chunk);
-            *word = u64::from_ne_bytes(raw);
-        }
-        Data::Copied(words)
+        let block = |bytes: &[u8]| {
+            let mut block = Aligned([0; 256]);
+            block.0[..bytes.len()].copy_from_slice(bytes);
+            block
+        };
+        Data::Copied(tensor.bytes().chunks(256).map(block).collect())
     } else {
         Data::Shared(tensor)
     };
     let mut owner = Box::new(Owner { shape, strides, data });
-    let data = match &owner.data {
-        Data::Shared(tensor) => tensor.bytes().as_ptr(),
-        Data::Copied(words) => words.as_ptr().cast(),
+    let data = match &mut owner.data {
+        Data::Shared(tensor) => tensor.data(),
+        Data::Copied(blocks) => blocks.as_mut_ptr().cast(),
     };
     let tensor = DlTensor {
-        data: data.cast_mut().cast(),
+        data: data.cast(),
         device: Device { kind: DEVICE_CPU, id: 0 },
         ndim: owner.shape.len() as i32,
         dtype,

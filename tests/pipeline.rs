@@ -178,6 +178,8 @@ fn a_new_epoch_ends_the_former_one() {
     let pipeline = dataset.pipeline(&options());
     let mut former = pipeline.epoch(0, 0, 1, 0).unwrap();
     former.next_batch().unwrap();
+    // Time for the former to fill every buffer it may.
+    std::thread::sleep(Duration::from_millis(300));
     let latter = epoch_bytes(&pipeline, 1);
     assert!(latter == epoch_bytes(&dataset.pipeline(&options()), 1));
     let end = loop {
@@ -227,7 +229,7 @@ fn skipped_samples_are_refilled_the_same_way_everywhere() {
     assert!(seen.iter().all(|id| ![3, 17, 40].contains(id)), "no bad sample is delivered");
     assert_eq!(seen.iter().collect::<HashSet<_>>().len(), 61, "every good sample is");
     assert_eq!(epoch.failed(), 3);
-    let failed: HashSet<_> = epoch.failures().iter().map(|failure| failure.sample).collect();
+    let failed: HashSet<_> = epoch.failures().lock().unwrap().iter().map(|failure| failure.sample).collect();
     assert_eq!(failed, HashSet::from([3, 17, 40]));
 
     let pipeline = dataset.pipeline(&LoaderOptions { max_errors: 2, ..skip });
@@ -327,5 +329,42 @@ fn under_faults_every_sample_still_comes_once_and_right_or_masked() {
         }
         assert_eq!(next, 90, "seed {seed}");
         assert_eq!(masked, epoch.failed(), "seed {seed}");
+    }
+}
+
+#[test]
+fn when_no_substitute_is_good_the_epoch_says_so() {
+    let dataset = Dataset::folder(16);
+    for sample in 0..16 {
+        dataset.spoil(sample);
+    }
+    let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Skip, ..options() });
+    let error = pipeline.epoch(0, 0, 1, 0).unwrap().next_batch().err().expect("every sample is bad");
+    assert!(error.to_string().contains("none of 32 samples tried"), "{error}");
+}
+
+#[test]
+fn a_file_too_large_for_the_arena_is_a_bad_sample() {
+    let dataset = Dataset::folder(16);
+    let path = dataset.path(5);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(300 << 20).unwrap();
+    drop(file);
+    let dataset = dataset.indexed_anew();
+    let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Zero, ..options() });
+    assert!(pipeline.config().pools.slot_bytes <= 256 << 20);
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    while epoch.next_batch().unwrap().is_some() {}
+    let failures = epoch.failures().lock().unwrap();
+    assert_eq!(failures.len(), 1);
+    assert!(failures[0].path == path && failures[0].message.contains("config: memory"), "{:?}", failures[0]);
+}
+
+#[test]
+fn settings_beyond_any_memory_are_refused() {
+    let dataset = Dataset::folder(9);
+    for memory in [None, Some(1 << 30)] {
+        let asked = LoaderOptions { batch_size: u32::MAX, image_size: (16_384, 16_384), memory, ..options() };
+        assert!(matches!(asked.check(&dataset.index()), Err(Error::Config { .. })), "{memory:?}");
     }
 }

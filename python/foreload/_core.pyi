@@ -91,6 +91,8 @@ class Batch:
     def mask(self) -> Tensor:
         """Bool [n]: False for padding (`last_batch="pad"`) and for failed samples (`on_error="zero"`)."""
     @property
+    def _mask_bytes(self) -> Tensor: ...
+    @property
     def step(self) -> int:
         """Its number in the epoch."""
     def __len__(self) -> int: ...

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from foreload._core import ImageLoader, UnavailableError
+from foreload._core import ConfigError, ImageLoader, UnavailableError
 
 _ONE_PROCESS = (
     "ImageDataset works in the training process, with threads of its own, not in worker processes: use "
@@ -53,6 +53,9 @@ class ImageDataset(IterableDataset):
         **settings: Any,
     ) -> None:
         super().__init__()
+        if memory_format not in (torch.contiguous_format, torch.channels_last):
+            message = f"config: memory_format: is {memory_format}, must be contiguous_format or channels_last"
+            raise ConfigError(message)
         self._channels_last = memory_format is torch.channels_last
         self._with_mask = with_mask
         self.loader = ImageLoader(
@@ -80,7 +83,8 @@ class ImageDataset(IterableDataset):
                 images = images.permute(0, 3, 1, 2)
             labels = torch.from_dlpack(batch.labels)
             if self._with_mask:
-                yield images, labels, torch.from_dlpack(batch.mask)
+                # By way of bytes: torch before 2.2 takes no bool by DLPack.
+                yield images, labels, torch.from_dlpack(batch._mask_bytes).bool()
             else:
                 yield images, labels
 

@@ -4,11 +4,9 @@ use super::{Run, Shared, stats};
 use crate::batch::{Batch, BatchPool, Failure};
 use crate::config::OnError;
 use crate::error::{Error, Result};
-use crossbeam_channel::{Receiver, RecvTimeoutError};
-use std::collections::BTreeMap;
+use crossbeam_channel::{Receiver, TryRecvError};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the consumer may wait while it holds every buffer itself before that is called an error: another thread of
@@ -18,18 +16,21 @@ const ALL_HELD: Duration = Duration::from_secs(5);
 /// Failures kept for the user to look at; more are only counted.
 const FAILURES_KEPT: usize = 1000;
 
+/// The failures of an epoch so far; a copy sees what is added later.
+pub type FailureLog = Arc<Mutex<Vec<SampleFailure>>>;
+
 /// One pass over this rank's share of the dataset. Dropping it stops the epoch.
 pub struct Epoch {
     shared: Arc<Shared>,
     run: Arc<Run>,
-    finished: Receiver<Result<Batch>>,
     batches: BatchPool,
+    /// Closed when all threads have ended.
+    ended: Receiver<()>,
+    process: u32,
     steps: u64,
     next_step: u64,
-    /// Batches that are finished but not yet next.
-    early: BTreeMap<u64, Batch>,
     failed: u64,
-    failures: Vec<SampleFailure>,
+    failures: FailureLog,
     all_held_since: Option<Instant>,
 }
 
@@ -59,25 +60,18 @@ pub struct SampleFailure {
 }
 
 impl Epoch {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        run: Arc<Run>,
-        finished: Receiver<Result<Batch>>,
-        batches: BatchPool,
-        steps: u64,
-    ) -> Self {
-        let next_step = run.first_step;
+    pub(super) fn new(shared: Arc<Shared>, run: Arc<Run>, batches: BatchPool, ended: Receiver<()>) -> Self {
         Self {
+            batches,
+            ended,
+            process: std::process::id(),
+            steps: run.schedule.steps(),
+            next_step: run.first_step,
+            failed: 0,
+            failures: FailureLog::default(),
+            all_held_since: None,
             shared,
             run,
-            finished,
-            batches,
-            steps,
-            next_step,
-            early: BTreeMap::new(),
-            failed: 0,
-            failures: Vec::new(),
-            all_held_since: None,
         }
     }
 
@@ -102,7 +96,7 @@ impl Epoch {
     }
 
     /// The first of them (up to 1000).
-    pub fn failures(&self) -> &[SampleFailure] {
+    pub fn failures(&self) -> &FailureLog {
         &self.failures
     }
 
@@ -134,9 +128,12 @@ impl Epoch {
         if self.next_step >= self.steps {
             return Ok(Poll::End);
         }
+        if self.process != std::process::id() {
+            return Err(super::forked());
+        }
         self.batches.consumer_waits();
         let start = Instant::now();
-        let polled = self.wait_for_next(start + patience);
+        let polled = self.run.inbox.wait_for(self.next_step, start + patience);
         stats::lap(&self.run.clock.consumer, start);
         let outcome = polled.and_then(|polled| match polled {
             Some(batch) => self.deliver(batch).map(Poll::Batch),
@@ -146,24 +143,6 @@ impl Epoch {
             self.stop();
         }
         outcome
-    }
-
-    fn wait_for_next(&mut self, deadline: Instant) -> Result<Option<Batch>> {
-        loop {
-            if let Some(batch) = self.early.remove(&self.next_step) {
-                return Ok(Some(batch));
-            }
-            match self.finished.recv_deadline(deadline) {
-                Ok(batch) => {
-                    let batch = batch?;
-                    self.early.insert(batch.step(), batch);
-                }
-                Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::Internal("the pipeline's threads have ended".into()));
-                }
-            }
-        }
     }
 
     fn deliver(&mut self, mut batch: Batch) -> Result<Batch> {
@@ -177,9 +156,9 @@ impl Epoch {
     }
 
     /// Counts one failure: in the batches' order, so that the same run always ends at the same one.
-    fn charge(&mut self, Failure { sample, error, .. }: Failure) -> Result<()> {
+    fn charge(&mut self, Failure { sample, error, fatal, .. }: Failure) -> Result<()> {
         let config = &self.shared.config;
-        if config.on_error == OnError::Raise {
+        if fatal || config.on_error == OnError::Raise {
             return Err(error);
         }
         self.failed += 1;
@@ -187,9 +166,10 @@ impl Epoch {
             let (count, max_errors) = (self.failed, config.max_errors);
             return Err(Error::TooManyErrors { count, max_errors, source: Box::new(error) });
         }
-        if self.failures.len() < FAILURES_KEPT {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.len() < FAILURES_KEPT {
             let extent = self.shared.index.extent(sample);
-            self.failures.push(SampleFailure {
+            failures.push(SampleFailure {
                 step: self.next_step,
                 sample,
                 path: self.shared.index.path(extent.file),
@@ -208,6 +188,9 @@ impl Epoch {
                     .into(),
             ));
         }
+        if self.ended.try_recv() == Err(TryRecvError::Disconnected) {
+            return Err(Error::Internal("the pipeline's threads have ended".into()));
+        }
         if !self.batches.all_held() {
             self.all_held_since = None;
             return Ok(());
@@ -220,16 +203,14 @@ impl Epoch {
         let message = format!(
             "allows {count} batches of {bytes} bytes and the consumer holds all of them; drop or copy batches, or raise \
              memory to at least {}",
-            (count + 1) * bytes + self.shared.config.pools.slot_bytes
+            (count + 1).saturating_mul(bytes).saturating_add(self.shared.config.pools.slot_bytes)
         );
         Err(Error::config("memory", message))
     }
 
     fn stop(&mut self) {
         self.next_step = self.steps;
-        self.run.stopped.store(true, Ordering::Relaxed);
-        self.early.clear();
-        self.shared.bell.ring();
+        self.run.stop(&self.shared.bell);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::work::Job;
 use super::{Run, Shared, stats};
-use crate::batch::{BatchPool, Ticket};
+use crate::batch::{BatchPool, Sink, Ticket};
 use crate::error::{Error, Result};
 use crate::io::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use crate::schedule::Place;
@@ -26,9 +26,13 @@ pub(super) struct Bell {
 
 impl Bell {
     pub(super) fn ring(&self) {
-        if !self.starving.swap(false, Ordering::SeqCst) {
-            return;
+        if self.starving.swap(false, Ordering::SeqCst) {
+            self.wake();
         }
+    }
+
+    /// Whatever it waits for.
+    pub(super) fn wake(&self) {
         if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             (waker.0)();
         }
@@ -80,8 +84,7 @@ impl Fetcher {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.fetch(&run)));
             let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
             if let Err(error) = outcome {
-                // A closed channel means nobody waits for this epoch any more.
-                let _ = run.ready.send(Err(error));
+                run.inbox.fail(error);
             }
             self.pending.clear();
         }
@@ -91,11 +94,14 @@ impl Fetcher {
         self.open_reader()?;
         let steps = run.schedule.steps();
         let mut cursor = Cursor { step: run.first_step, open: Vec::new() };
+        let sink: Arc<dyn Sink> = run.inbox.clone();
+        self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
         let mut now = Instant::now();
         while !run.stopped() {
             // Raised before looking, so that what comes free in between rings the bell.
             self.shared.bell.starving.store(true, Ordering::SeqCst);
-            let starved = self.submit(run, &mut cursor)?;
+            let starved = self.submit(run, &mut cursor, &sink)?;
+            self.shared.bell.starving.fetch_and(starved, Ordering::SeqCst);
             if self.pending.is_empty() && cursor.step >= steps && cursor.open.is_empty() {
                 break;
             }
@@ -103,12 +109,12 @@ impl Fetcher {
             let reader = self.reader.as_mut().expect("opened above");
             if reader.in_flight() > 0 {
                 reader.wait(&mut self.arrived)?;
-            } else if !run.stopped() {
+            } else if starved {
                 std::thread::park();
             }
             let waited = if starved { &run.clock.read_blocked } else { &run.clock.read_waiting };
             now = stats::lap(waited, now);
-            self.pass_on(run);
+            self.pass_on(run)?;
         }
         self.shared.bell.starving.store(false, Ordering::SeqCst);
         Ok(())
@@ -127,7 +133,7 @@ impl Fetcher {
     }
 
     /// Submits reads until the schedule ends, the reader is full (false) or a pool is empty (true).
-    fn submit(&mut self, run: &Arc<Run>, cursor: &mut Cursor) -> Result<bool> {
+    fn submit(&mut self, run: &Arc<Run>, cursor: &mut Cursor, sink: &Arc<dyn Sink>) -> Result<bool> {
         let reader = self.reader.as_mut().expect("opened by fetch");
         while reader.room() > 0 {
             if cursor.open.is_empty() {
@@ -135,7 +141,7 @@ impl Fetcher {
                     return Ok(false);
                 }
                 let len = run.schedule.batch_len(cursor.step);
-                let Some(tickets) = self.batches.begin(cursor.step, len, &run.ready)? else {
+                let Some(tickets) = self.batches.begin(cursor.step, len, sink)? else {
                     return Ok(true);
                 };
                 cursor.open.extend((0..len).zip(tickets).rev());
@@ -146,15 +152,11 @@ impl Fetcher {
             let place = run.schedule.place(cursor.step - 1, *place_in_batch);
             let extent = self.shared.index.extent(place.sample);
             if extent.length as usize > self.slots.largest() {
-                return Err(Error::config(
-                    "memory",
-                    format!(
-                        "leaves slots of at most {} bytes, but sample {} has {}",
-                        self.slots.largest(),
-                        place.sample,
-                        extent.length
-                    ),
-                ));
+                let message = format!("leaves room for files of at most {} bytes", self.slots.largest());
+                let (_, ticket) = cursor.open.pop().expect("not empty");
+                let bytes = Err(Error::config("memory", message));
+                self.jobs.send(Job { run: run.clone(), place, ticket, bytes }).map_err(|_| workers_gone())?;
+                continue;
             }
             let Some(slot) = self.slots.try_take(extent.length as usize) else { return Ok(true) };
             let (_, ticket) = cursor.open.pop().expect("not empty");
@@ -166,12 +168,12 @@ impl Fetcher {
         Ok(false)
     }
 
-    fn pass_on(&mut self, run: &Arc<Run>) {
+    fn pass_on(&mut self, run: &Arc<Run>) -> Result<()> {
         for Completion { token, result } in self.arrived.drain(..) {
             // Not there: asked for by a run that was stopped.
             if let Some((place, ticket)) = self.pending.remove(&token) {
-                // The workers end after this thread: the channel is open.
-                let _ = self.jobs.send(Job { run: run.clone(), place, ticket, bytes: result });
+                let job = Job { run: run.clone(), place, ticket, bytes: result };
+                self.jobs.send(job).map_err(|_| workers_gone())?;
             }
         }
         let stats = self.reader.as_ref().expect("opened by fetch").stats();
@@ -181,5 +183,10 @@ impl Fetcher {
             opens: stats.opens - self.counted.opens,
         });
         self.counted = stats;
+        Ok(())
     }
+}
+
+fn workers_gone() -> Error {
+    Error::Internal("the decoding threads have ended".into())
 }

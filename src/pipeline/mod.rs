@@ -6,10 +6,11 @@
 
 mod epoch;
 mod fetch;
+mod inbox;
 mod stats;
 mod work;
 
-pub use epoch::{Epoch, Poll, SampleFailure};
+pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use stats::{EpochStats, StageTimes};
 
 use crate::augment::View;
@@ -24,6 +25,7 @@ use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fetch::{Bell, Fetcher};
+use inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -60,13 +62,20 @@ struct Run {
     augment: Key,
     refill: Key,
     stopped: AtomicBool,
-    ready: Sender<Result<crate::batch::Batch>>,
+    inbox: Arc<Inbox>,
     clock: stats::Clock,
 }
 
 impl Run {
     fn stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Nobody wants its batches any more: finished ones give their buffers back, the threads turn to what is next.
+    fn stop(&self, bell: &Bell) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.inbox.close();
+        bell.wake();
     }
 }
 
@@ -124,8 +133,8 @@ impl Pipeline {
         Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)
     }
 
-    /// Starts `epoch` at `first_step`; keep the pipeline for as long as the epoch runs. An epoch of this pipeline that still runs is stopped: there is one set of threads
-    /// and pools.
+    /// Starts `epoch` at `first_step`; keep the pipeline for as long as the epoch runs. An epoch of this pipeline that
+    /// still runs is stopped: there is one set of threads and pools.
     ///
     /// # Errors
     /// As [`Pipeline::schedule`]; [`Error::Io`] when there is no memory for the pools; [`Error::Unavailable`] in a
@@ -133,7 +142,6 @@ impl Pipeline {
     pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
         let schedule = self.schedule(epoch, rank, world_size)?;
         let steps = schedule.steps();
-        let (ready, finished) = unbounded();
         let seed = self.shared.config.seed;
         let run = Arc::new(Run {
             epoch,
@@ -142,28 +150,23 @@ impl Pipeline {
             augment: Key::new(&[], seed, epoch, Use::Augment),
             refill: Key::new(&self.shared.index.fingerprint().0, seed, epoch, Use::Refill),
             stopped: AtomicBool::new(false),
-            ready,
+            inbox: Arc::default(),
             clock: stats::Clock::default(),
         });
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let threads = match &mut *threads {
             Some(threads) if threads.process != std::process::id() => {
-                return Err(Error::Unavailable(
-                    "this loader was used before the process forked; its threads live in the parent: make a new loader \
-                     in the child (with torch, num_workers=0)"
-                        .into(),
-                ));
+                return Err(forked());
             }
             Some(threads) => threads,
             empty => empty.insert(self.start()?),
         };
         if let Some(former) = threads.current.replace(run.clone()) {
-            former.stopped.store(true, Ordering::Relaxed);
-            self.shared.bell.ring();
+            former.stop(&self.shared.bell);
         }
-        let batches = threads.batches.clone();
+        let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
         threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;
-        Ok(Epoch::new(self.shared.clone(), run, finished, batches, steps))
+        Ok(Epoch::new(self.shared.clone(), run, batches, ended))
     }
 
     /// What `epoch` makes of `sample`: reads and parses the image to know its size.
@@ -224,6 +227,15 @@ impl Pipeline {
     }
 }
 
+/// Threads do not survive a fork.
+fn forked() -> Error {
+    Error::Unavailable(
+        "this loader was used before the process forked; its threads live in the parent: make a new loader in the child \
+         (with torch, num_workers=0)"
+            .into(),
+    )
+}
+
 impl Shared {
     /// `source` as the failure of `sample`.
     fn sample_error(&self, sample: u64, source: Error) -> Error {
@@ -249,11 +261,11 @@ impl Drop for Pipeline {
         }
         let Threads { runs, current, handles, ended, .. } = threads;
         if let Some(run) = current {
-            run.stopped.store(true, Ordering::Relaxed);
+            run.stop(&self.shared.bell);
         }
         // Without senders the reading thread ends, and with it the jobs' channel and the workers.
         drop(runs);
-        self.shared.bell.ring();
+        self.shared.bell.wake();
         let deadline = Instant::now() + FAREWELL;
         let all_ended = loop {
             match ended.recv_deadline(deadline) {

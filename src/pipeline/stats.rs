@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Counters of one epoch, written by all threads.
-#[derive(Default)]
 pub(super) struct Clock {
+    pub started: Instant,
     pub read_busy: AtomicU64,
     pub read_waiting: AtomicU64,
     pub read_blocked: AtomicU64,
@@ -28,6 +28,28 @@ pub(super) fn lap(counter: &AtomicU64, since: Instant) -> Instant {
     let now = Instant::now();
     counter.fetch_add((now - since).as_nanos() as u64, Ordering::Relaxed);
     now
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        let zero = AtomicU64::default;
+        Self {
+            started: Instant::now(),
+            read_busy: zero(),
+            read_waiting: zero(),
+            read_blocked: zero(),
+            decode: zero(),
+            augment: zero(),
+            idle: zero(),
+            consumer: zero(),
+            bytes: zero(),
+            reads: zero(),
+            opens: zero(),
+            region: zero(),
+            zune: zero(),
+            png: zero(),
+        }
+    }
 }
 
 impl Clock {

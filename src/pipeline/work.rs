@@ -38,11 +38,12 @@ pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
     let mut now = Instant::now();
     for (count, job) in jobs.iter().enumerate() {
         let run = job.run.clone();
-        now = stats::lap(&run.clock.idle, now);
+        // What came before the epoch was no waiting for it.
+        now = stats::lap(&run.clock.idle, now.max(run.clock.started));
         if run.stopped() {
             drop(job);
         } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut now))) {
-            let _ = run.ready.send(Err(Error::panicked("decoding", &*panic)));
+            run.inbox.fail(Error::panicked("decoding", &*panic));
             // Its scratch may be half-written.
             worker = Worker::new(shared);
         }
@@ -76,7 +77,7 @@ impl<'a> Worker<'a> {
             ticket.finish(sample, self.shared.index.label(sample), valid);
             return;
         };
-        ticket.fail(sample, self.shared.sample_error(sample, error));
+        ticket.fail(sample, self.shared.sample_error(sample, error), false);
         match self.shared.config.on_error {
             // The image has no meaning; the batch is not delivered.
             OnError::Raise => ticket.finish(sample, 0, false),
@@ -87,7 +88,8 @@ impl<'a> Worker<'a> {
             OnError::Skip => match self.refill(&run, position, ticket.image(), now) {
                 Ok(substitute) => ticket.finish(substitute, self.shared.index.label(substitute), valid),
                 Err(error) => {
-                    let _ = run.ready.send(Err(error));
+                    ticket.fail(sample, error, true);
+                    ticket.finish(sample, 0, false);
                 }
             },
         }
@@ -124,6 +126,9 @@ impl<'a> Worker<'a> {
         let mut stream = run.refill.stream(position);
         let mut last = None;
         for _ in 0..REFILL_ATTEMPTS {
+            if run.stopped() {
+                break;
+            }
             let sample = stream.below(index.len());
             let extent = index.extent(sample);
             let outcome = crate::io::read_blocking(index, extent).and_then(|bytes| {
@@ -135,10 +140,10 @@ impl<'a> Worker<'a> {
                 Err(error) => last = Some(self.shared.sample_error(sample, error)),
             }
         }
-        Err(Error::TooManyErrors {
-            count: u64::from(REFILL_ATTEMPTS),
-            max_errors: u64::from(REFILL_ATTEMPTS - 1),
-            source: Box::new(last.unwrap_or_else(|| Error::Internal("no substitute was tried".into()))),
-        })
+        let last = last.map_or_else(|| "the epoch was stopped".into(), |error| error.to_string());
+        let message = format!(
+            "none of {REFILL_ATTEMPTS} samples tried in place of a bad one is good either; the last: {last}"
+        );
+        Err(Error::dataset(index.root(), message))
     }
 }

@@ -5,7 +5,7 @@ use super::tensor::Tensor;
 use crate::batch;
 use crate::config::{Choice, LoaderOptions, parse_bytes};
 use crate::dataset::{DatasetIndex, IndexOptions};
-use crate::pipeline::{Epoch, Pipeline, Poll};
+use crate::pipeline::{Epoch, FailureLog, Pipeline, Poll, SampleFailure};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
@@ -32,11 +32,31 @@ enum Bytes {
 /// See `_core.pyi` for the documentation of every setting.
 #[pyclass(frozen, module = "foreload")]
 pub(super) struct ImageLoader {
-    pipeline: Arc<Pipeline>,
+    pipeline: Shared,
     rank: Option<u32>,
     world_size: Option<u32>,
     epoch: Mutex<u64>,
-    current: Mutex<Option<Py<Batches>>>,
+    /// Of the latest iteration; not the iteration itself, which ends when its user drops it.
+    failures: Mutex<FailureLog>,
+}
+
+/// A pipeline of a loader and its iterations. The last to let go waits for the threads, without the GIL.
+#[derive(Clone)]
+struct Shared(Option<Arc<Pipeline>>);
+
+impl std::ops::Deref for Shared {
+    type Target = Pipeline;
+    fn deref(&self) -> &Pipeline {
+        self.0.as_ref().expect("only dropping takes it out")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let pipeline = self.0.take();
+        // Not attached when the interpreter is ending: then there is no GIL to give up, and the closure just drops.
+        let _ = Python::try_attach(|py| py.detach(move || drop(pipeline)));
+    }
 }
 
 #[pymethods]
@@ -127,8 +147,8 @@ impl ImageLoader {
             let config = options.check(&index)?;
             Ok(Pipeline::new(Arc::new(index), config))
         });
-        let pipeline = Arc::new(raise(py, pipeline)?);
-        Ok(Self { pipeline, rank, world_size, epoch: Mutex::new(0), current: Mutex::new(None) })
+        let pipeline = Shared(Some(Arc::new(raise(py, pipeline)?)));
+        Ok(Self { pipeline, rank, world_size, epoch: Mutex::default(), failures: Mutex::default() })
     }
 
     /// Chooses the epoch that the next iteration runs.
@@ -147,9 +167,8 @@ impl ImageLoader {
         let number = self.epoch();
         let epoch = py.detach(|| self.pipeline.epoch(number, rank, world_size, 0));
         let epoch = raise(py, epoch)?;
-        let batches = Py::new(py, Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone() })?;
-        *lock(&self.current) = Some(batches.clone_ref(py));
-        Ok(batches)
+        *lock(&self.failures) = epoch.failures().clone();
+        Py::new(py, Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone() })
     }
 
     /// Batches of this rank in one epoch.
@@ -186,10 +205,8 @@ impl ImageLoader {
     /// sample_id, path, offset, message.
     #[getter]
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let current = lock(&self.current).as_ref().map(|batches| batches.clone_ref(py));
-        let Some(current) = current else { return Ok(Vec::new()) };
-        let failures = py.detach(|| lock(&current.get().epoch).failures().to_vec());
-        let as_dict = |failure: &crate::pipeline::SampleFailure| {
+        let failures = lock(&lock(&self.failures)).clone();
+        let as_dict = |failure: &SampleFailure| {
             let dict = PyDict::new(py);
             dict.set_item("step", failure.step)?;
             dict.set_item("sample_id", failure.sample)?;
@@ -262,7 +279,7 @@ pub(super) struct Batches {
     epoch: Mutex<Epoch>,
     /// Keeps the threads alive when only the iterator is left: `for batch in ImageLoader(...)`.
     #[expect(dead_code, reason = "held, not used")]
-    pipeline: Arc<Pipeline>,
+    pipeline: Shared,
 }
 
 #[pymethods]
@@ -349,6 +366,12 @@ impl Batch {
     #[getter]
     fn mask(&self) -> Tensor {
         Tensor(self.0.mask())
+    }
+
+    /// The mask as uint8, for a torch too old to take bool by DLPack.
+    #[getter]
+    fn _mask_bytes(&self) -> Tensor {
+        Tensor(self.0.mask_bytes())
     }
 
     /// Its number in the epoch.

@@ -40,6 +40,14 @@ impl Dataset {
         Arc::new(DatasetIndex::open(&self.directory.path().join("data"), &options).unwrap())
     }
 
+    /// The same files with an index that knows them as they are now.
+    pub fn indexed_anew(self) -> Self {
+        let directory = Some(self.directory.path().join("index"));
+        let options = IndexOptions { directory, rebuild: true, ..IndexOptions::default() };
+        DatasetIndex::open(&self.directory.path().join("data"), &options).unwrap();
+        self
+    }
+
     /// A pipeline with these options.
     pub fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
         let index = self.index();

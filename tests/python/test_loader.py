@@ -118,6 +118,23 @@ def test_the_threads_outlive_the_loader_while_it_is_iterated(dataset: Path) -> N
     assert sum(len(batch) for batch in foreload.ImageLoader(dataset, batch_size=6, image_size=16)) == 60
 
 
+def test_a_second_iteration_ends_the_first(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32)
+    first = iter(loader)
+    next(first)
+    time.sleep(0.3)  # The first fills its share of the buffers.
+    assert sum(len(batch) for batch in loader) == 60
+    with pytest.raises(foreload.UnavailableError, match="one epoch at a time"):
+        next(first)
+
+
+def test_a_dropped_iteration_stops(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32)
+    for _ in range(50):
+        next(iter(loader))
+    assert sum(len(batch) for batch in loader) == 60
+
+
 def test_on_error(own_dataset: Path) -> None:
     bad = paths(own_dataset)[33]
     bad.write_bytes(bad.read_bytes()[:300].ljust(bad.stat().st_size, b"\0"))

@@ -67,6 +67,18 @@ def test_channels_last(dataset: Path) -> None:
     assert torch.equal(images, plain)
 
 
+def test_the_mask_tells_padding(dataset: Path) -> None:
+    batches = ImageDataset(dataset, batch_size=16, image_size=32, last_batch="pad", with_mask=True)
+    masks = [mask for _, _, mask in batches]
+    assert all(mask.dtype == torch.bool for mask in masks)
+    assert [int(mask.sum()) for mask in masks] == [16, 16, 16, 12]
+
+
+def test_an_unknown_memory_format_is_refused(dataset: Path) -> None:
+    with pytest.raises(foreload.ConfigError, match="memory_format"):
+        ImageDataset(dataset, memory_format=torch.preserve_format)
+
+
 def test_a_kept_tensor_stays_as_it_was(dataset: Path) -> None:
     kept = [(images, images.clone()) for images, _ in ImageDataset(dataset, batch_size=4, image_size=32)]
     assert len(kept) == 15

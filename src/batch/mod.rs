@@ -3,16 +3,35 @@
 //! A buffer lives in one of three places: free in its [`BatchPool`], in the pipeline (a [`Ticket`] per place, then
 //! waiting to be delivered), or with the consumer, who keeps it for as long as any [`Tensor`] of it exists.
 
+mod tensor;
+
+pub use tensor::{Element, Tensor};
+
 use crate::augment::{DType, MemoryFormat, Output};
-use crate::config::Pools;
 use crate::error::{Error, Result};
-use crossbeam_channel::Sender;
 use memmap2::{Advice, MmapMut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Every tensor of a batch begins at a multiple of this: a cache line, and what DLPack promises its consumers.
-const ALIGN: usize = 64;
+/// Every tensor of a batch begins at a multiple of this: what DLPack asks of a tensor's data.
+const ALIGN: usize = 256;
+
+/// How the memory is shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pools {
+    /// Bytes of the arena that files are read into.
+    pub slot_bytes: usize,
+    /// Batches being filled or waiting for the consumer.
+    pub prefetch: usize,
+    /// Batch buffers in all, those the consumer keeps included.
+    pub batches: usize,
+}
+
+/// Where a finished batch goes.
+pub trait Sink: Send + Sync {
+    /// Takes the batch, or drops it when nobody waits for it any more.
+    fn put(&self, batch: Batch);
+}
 
 /// Bytes of a buffer for `capacity` samples of `image_bytes` each.
 pub fn buffer_bytes(capacity: usize, image_bytes: usize) -> usize {
@@ -30,11 +49,13 @@ struct Plan {
 }
 
 impl Plan {
+    /// Saturates instead of overflowing: such a batch is refused by whoever compares it with memory.
     fn new(capacity: usize, image_bytes: usize) -> Self {
-        let labels = (capacity * image_bytes).next_multiple_of(ALIGN);
-        let ids = labels + (8 * capacity).next_multiple_of(ALIGN);
-        let mask = ids + (8 * capacity).next_multiple_of(ALIGN);
-        Self { image_bytes, labels, ids, mask, bytes: mask + capacity.next_multiple_of(ALIGN) }
+        let aligned = |bytes: usize| bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+        let labels = aligned(capacity.saturating_mul(image_bytes));
+        let ids = labels.saturating_add(aligned(8 * capacity));
+        let mask = ids.saturating_add(aligned(8 * capacity));
+        Self { image_bytes, labels, ids, mask, bytes: mask.saturating_add(aligned(capacity)) }
     }
 }
 
@@ -84,7 +105,7 @@ impl BatchPool {
         }
         // One more than the pipeline's share is what a consumer needs that drops each batch when it has the next.
         let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
-        let memory = match state.free.pop() {
+        let mut memory = match state.free.pop() {
             Some(memory) => memory,
             None if may_allocate && state.allocated < self.0.limits.batches => {
                 let memory = allocate(self.0.plan.bytes)?;
@@ -94,7 +115,8 @@ impl BatchPool {
             None => return Ok(None),
         };
         state.in_pipeline += 1;
-        Ok(Some(Buffer { memory: Some(memory), delivered: false, pool: self.0.clone() }))
+        let base = Base(memory.as_mut_ptr());
+        Ok(Some(Buffer { memory: Some(memory), base, delivered: false, pool: self.0.clone() }))
     }
 
     /// Takes a buffer for batch `step` of `len` samples and hands out one ticket per place. When the last ticket is
@@ -102,19 +124,18 @@ impl BatchPool {
     ///
     /// # Errors
     /// [`Error::Io`] when the system has no memory left.
-    pub fn begin(&self, step: u64, len: u32, ready: &Sender<Result<Batch>>) -> Result<Option<Vec<Ticket>>> {
-        let Some(mut buffer) = self.take()? else { return Ok(None) };
+    pub fn begin(&self, step: u64, len: u32, ready: &Arc<dyn Sink>) -> Result<Option<Vec<Ticket>>> {
+        let Some(buffer) = self.take()? else { return Ok(None) };
         if len == 0 {
-            // Nobody will finish a ticket of a batch without places. A closed channel means nobody waits.
-            let _ = ready.send(Ok(Batch { step, len, failures: Vec::new(), buffer: Arc::new(buffer) }));
+            // Nobody will finish a ticket of a batch without places.
+            ready.put(Batch { step, len, failures: Vec::new(), buffer: Arc::new(buffer) });
             return Ok(Some(Vec::new()));
         }
-        let base = buffer.memory.as_mut().expect("a buffer in use has memory").as_mut_ptr();
         let filling = Arc::new(Filling {
             step,
             len,
             plan: self.0.plan,
-            base: Base(base),
+            base: buffer.base,
             open: AtomicUsize::new(len as usize),
             spoiled: AtomicBool::new(false),
             failures: Mutex::default(),
@@ -160,6 +181,8 @@ fn allocate(bytes: usize) -> Result<MmapMut> {
 /// One buffer; its memory goes back to the pool when it is dropped.
 struct Buffer {
     memory: Option<MmapMut>,
+    /// Its first byte: all that write to the buffer, consumers included, go through this one pointer.
+    base: Base,
     delivered: bool,
     pool: Arc<PoolShared>,
 }
@@ -178,11 +201,13 @@ impl Drop for Buffer {
 }
 
 /// Address of a buffer's first byte.
+#[derive(Clone, Copy)]
 struct Base(*mut u8);
 
-// SAFETY: the pointer is only used by tickets, each for its own place, while `Filling::buffer` keeps the memory.
+// SAFETY: the memory is kept by the `Buffer` beside it; tickets write through it each to a place of its own, and
+// tensors exist only when the last ticket is gone.
 unsafe impl Send for Base {}
-// SAFETY: as above: no two tickets have the same place.
+// SAFETY: as above.
 unsafe impl Sync for Base {}
 
 /// A batch in the making; shared by its tickets.
@@ -195,7 +220,7 @@ struct Filling {
     spoiled: AtomicBool,
     failures: Mutex<Vec<Failure>>,
     buffer: Mutex<Option<Buffer>>,
-    ready: Sender<Result<Batch>>,
+    ready: Arc<dyn Sink>,
 }
 
 /// The right to fill one place of a batch. A ticket dropped without [`Ticket::finish`] spoils its batch, which then is
@@ -218,9 +243,9 @@ impl Ticket {
         }
     }
 
-    /// Notes that a sample that belongs here failed.
-    pub fn fail(&mut self, sample: u64, error: Error) {
-        let failure = Failure { index: self.index, sample, error };
+    /// Notes that a sample that belongs here failed; `fatal` when there is nothing to put in its place.
+    pub fn fail(&mut self, sample: u64, error: Error, fatal: bool) {
+        let failure = Failure { index: self.index, sample, error, fatal };
         self.filling.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 
@@ -256,8 +281,7 @@ impl Drop for Ticket {
             // Threads finish in any order; what the consumer sees does not depend on it.
             failures.sort_by_key(|f| f.index);
             let batch = Batch { step: filling.step, len: filling.len, failures, buffer: Arc::new(buffer) };
-            // A closed channel means nobody waits for this epoch any more.
-            let _ = filling.ready.send(Ok(batch));
+            filling.ready.put(batch);
         }
     }
 }
@@ -271,6 +295,8 @@ pub struct Failure {
     pub sample: u64,
     /// Why.
     pub error: Error,
+    /// The epoch cannot go on without it.
+    pub fatal: bool,
 }
 
 /// A finished batch.
@@ -340,6 +366,11 @@ impl Batch {
         self.tensor(self.buffer.pool.plan.ids, vec![i64::from(self.len)], Element::I64)
     }
 
+    /// As [`Batch::mask`], as bytes, for consumers that know no bool.
+    pub fn mask_bytes(&self) -> Tensor {
+        Tensor { element: Element::U8, ..self.mask() }
+    }
+
     /// Which images count: bool [n]; false for padding and for failed samples replaced by zeros.
     pub fn mask(&self) -> Tensor {
         self.tensor(self.buffer.pool.plan.mask, vec![i64::from(self.len)], Element::Bool)
@@ -350,80 +381,25 @@ impl Batch {
     }
 }
 
-/// Type of a tensor's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
-    /// 32-bit float.
-    F32,
-    /// IEEE half.
-    F16,
-    /// bfloat16.
-    Bf16,
-    /// Unsigned byte.
-    U8,
-    /// 64-bit signed integer.
-    I64,
-    /// One byte, 0 or 1.
-    Bool,
-}
-
-impl Element {
-    /// Bytes of an element.
-    pub fn size(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::U8 | Self::Bool => 1,
-            Self::I64 => 8,
-        }
-    }
-
-    /// The name NumPy and torch know it by.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "float32",
-            Self::F16 => "float16",
-            Self::Bf16 => "bfloat16",
-            Self::U8 => "uint8",
-            Self::I64 => "int64",
-            Self::Bool => "bool",
-        }
-    }
-}
-
-/// One contiguous array of a batch. While it lives its buffer is not used again.
-#[derive(Clone)]
-pub struct Tensor {
-    buffer: Arc<Buffer>,
-    offset: usize,
-    shape: Vec<i64>,
-    element: Element,
-}
-
-impl Tensor {
-    /// Lengths of the dimensions, outermost first.
-    pub fn shape(&self) -> &[i64] {
-        &self.shape
-    }
-
-    /// Type of the elements.
-    pub fn element(&self) -> Element {
-        self.element
-    }
-
-    /// The elements' bytes, row-major.
-    pub fn bytes(&self) -> &[u8] {
-        let count: i64 = self.shape.iter().product();
-        let memory = self.buffer.memory.as_ref().expect("a buffer in use has memory");
-        &memory[self.offset..self.offset + count as usize * self.element.size()]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::augment::Fidelity;
-    use crossbeam_channel::unbounded;
+
+    /// Batches as they come.
+    #[derive(Default)]
+    struct Shelf(Mutex<Vec<Batch>>);
+
+    impl Sink for Shelf {
+        fn put(&self, batch: Batch) {
+            self.0.lock().unwrap().push(batch);
+        }
+    }
+
+    fn shelf() -> (Arc<dyn Sink>, Arc<Shelf>) {
+        let shelf = Arc::<Shelf>::default();
+        (shelf.clone(), shelf)
+    }
 
     fn pool(prefetch: usize, batches: usize) -> BatchPool {
         let output = Output {
@@ -440,14 +416,14 @@ mod tests {
 
     #[test]
     fn a_batch_is_ready_when_its_last_place_is() {
-        let (ready, finished) = unbounded();
+        let (ready, finished) = shelf();
         let mut tickets = pool(1, 1).begin(7, 3, &ready).unwrap().unwrap();
         for (index, mut ticket) in tickets.drain(..).enumerate().rev() {
-            assert!(finished.is_empty());
+            assert!(finished.0.lock().unwrap().is_empty());
             ticket.image().fill(index as u8);
             ticket.finish(10 + index as u64, 20 + index as u32, index != 1);
         }
-        let batch = finished.try_recv().unwrap().unwrap();
+        let batch = finished.0.lock().unwrap().pop().unwrap();
         assert_eq!((batch.step(), batch.len()), (7, 3));
         assert_eq!(batch.images().shape(), [3, 2, 3, 3]);
         assert!(batch.images().bytes().chunks(18).zip(0..).all(|(image, i)| image == [i; 18]));
@@ -461,25 +437,25 @@ mod tests {
 
     #[test]
     fn an_unfinished_place_spoils_the_batch_but_not_the_buffer() {
-        let (ready, finished) = unbounded();
+        let (ready, finished) = shelf();
         let pool = pool(1, 1);
         let mut tickets = pool.begin(0, 2, &ready).unwrap().unwrap();
         tickets.pop().unwrap().finish(0, 0, true);
         assert!(pool.begin(1, 2, &ready).unwrap().is_none(), "the pipeline's share is one buffer");
         drop(tickets);
-        assert!(finished.is_empty());
+        assert!(finished.0.lock().unwrap().is_empty());
         assert!(pool.begin(1, 2, &ready).unwrap().is_some());
     }
 
     #[test]
     fn a_held_tensor_keeps_its_buffer_out_of_the_pool() {
-        let (ready, finished) = unbounded();
+        let (ready, finished) = shelf();
         let pool = pool(1, 3);
         let next = |step| {
             for ticket in pool.begin(step, 1, &ready).unwrap()? {
                 ticket.finish(step, 0, true);
             }
-            let mut batch = finished.try_recv().unwrap().unwrap();
+            let mut batch = finished.0.lock().unwrap().pop().unwrap();
             batch.deliver();
             Some(batch)
         };

@@ -1,0 +1,72 @@
+//! Where finished batches wait for the consumer, in the order of their steps.
+
+use crate::batch::{Batch, Sink};
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The inbox of one epoch. Once closed it keeps nothing: a batch that comes too late gives its buffer back at once.
+#[derive(Default)]
+pub(super) struct Inbox {
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    batches: BTreeMap<u64, Batch>,
+    failure: Option<Error>,
+    closed: bool,
+}
+
+impl Sink for Inbox {
+    fn put(&self, batch: Batch) {
+        let mut state = self.lock();
+        if !state.closed {
+            state.batches.insert(batch.step(), batch);
+            self.arrived.notify_all();
+        }
+    }
+}
+
+impl Inbox {
+    /// The epoch cannot go on: the consumer's next wait ends with the first such error.
+    pub(super) fn fail(&self, error: Error) {
+        self.lock().failure.get_or_insert(error);
+        self.arrived.notify_all();
+    }
+
+    /// The batch of `step`, or `None` when it is not there by `deadline`.
+    pub(super) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(batch) = state.batches.remove(&step) {
+                return Ok(Some(batch));
+            }
+            if let Some(error) = state.failure.take() {
+                return Err(error);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.closed {
+                return Ok(None);
+            }
+            state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let batches = std::mem::take(&mut state.batches);
+        drop(state);
+        self.arrived.notify_all();
+        drop(batches);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Valid after every statement: a panic elsewhere cannot have broken it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
