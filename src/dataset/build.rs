@@ -1,6 +1,7 @@
 //! Builds an index file from directories and shards that arrive in any order, in memory that does not grow with the
 //! number of samples: rows go to a spill file at once and are copied into their columns at the end.
 
+use super::cancel::Cancel;
 use super::format::{Entry, HEADER, Header, Section};
 use super::{Layout, Stamp};
 use crate::error::{Error, Result};
@@ -80,6 +81,7 @@ pub struct Builder {
     spilled: u64,
     groups: Vec<Spilled>,
     header: Header,
+    cancel: Cancel,
 }
 
 /// A group whose rows are in the spill file: lengths, then labels and offsets, or ends of names and names.
@@ -132,7 +134,13 @@ impl Builder {
             spilled: 0,
             groups: Vec::new(),
             header: Header { tar: layout == Layout::Tar, ..Header::default() },
+            cancel: Cancel::default(),
         })
+    }
+
+    /// The same, failing as soon as `cancel` asks.
+    pub(super) fn cancelled_by(self, cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), ..self }
     }
 
     /// Number of samples so far.
@@ -211,6 +219,7 @@ impl Builder {
     }
 
     fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.cancel.check_io()?;
         self.spilled += bytes.len() as u64;
         self.spill.write_all(bytes)
     }
@@ -237,8 +246,12 @@ impl Builder {
         self.groups.sort_unstable_by(|a, b| (a.class, a.own_path()).cmp(&(b.class, b.own_path())));
         let mut file = File::create(path)?;
         file.write_all(&[0; HEADER])?;
-        let mut out =
-            Columns { file: BufWriter::with_capacity(1 << 18, &file), at: HEADER as u64, open: None };
+        let mut out = Columns {
+            file: BufWriter::with_capacity(1 << 18, &file),
+            at: HEADER as u64,
+            open: None,
+            cancel: &self.cancel,
+        };
         let spill = self.spill.get_ref();
         let groups = &self.groups;
         let tar = self.header.tar;
@@ -342,6 +355,7 @@ struct Columns<'a> {
     file: BufWriter<&'a File>,
     at: u64,
     open: Option<(u64, Sha256)>,
+    cancel: &'a Cancel,
 }
 
 impl Columns<'_> {
@@ -354,6 +368,7 @@ impl Columns<'_> {
     }
 
     fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.cancel.check_io()?;
         if let Some((_, hash)) = &mut self.open {
             hash.update(bytes);
         }

@@ -6,6 +6,7 @@
 //! instead of being an error (torchvision's `allow_empty=True`).
 
 use super::build::{Builder, Group, Loose, Rows};
+use super::cancel::Cancel;
 use super::open::{Progress, collect};
 use super::{Notes, Stamp};
 use crate::error::{Error, Result};
@@ -34,10 +35,11 @@ pub(super) fn index(
     builder: &mut Builder,
     threads: usize,
     progress: &Progress,
+    cancel: &Cancel,
 ) -> Result<Notes> {
     let mut notes = Notes::default();
     let mut filled = vec![false; classes.len()];
-    let walk = Walk { root, queue: Queue::new() };
+    let walk = Walk { root, cancel, queue: Queue::new() };
     for (class, name) in classes.iter().enumerate().rev() {
         walk.queue.push(Job::List(Place { class: class as u32, path: name.clone(), above: None }));
     }
@@ -107,6 +109,7 @@ enum Job {
 
 struct Walk<'a> {
     root: &'a Path,
+    cancel: &'a Cancel,
     queue: Queue,
 }
 
@@ -163,6 +166,7 @@ impl Walk<'_> {
         let mut buffer = Vec::with_capacity(1 << 16);
         let mut entries = RawDir::new(&listing.directory, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
+            self.cancel.check(self.root)?;
             let entry = entry.map_err(|error| fail(error.into()))?;
             let name = entry.file_name();
             let mut kind = entry.file_type();
@@ -213,6 +217,7 @@ impl Walk<'_> {
     /// Looks up the sizes of a portion of the files.
     fn measure(&self, listing: &Listing, portion: std::ops::Range<usize>) -> Result<()> {
         for file in &listing.files[portion] {
+            self.cancel.check(self.root)?;
             let name = listing.name(file);
             let path = || self.root.join(OsStr::from_bytes(&listing.path)).join(OsStr::from_bytes(name));
             let with_nul = CString::new(name).map_err(|_| Error::dataset(path(), "has a NUL in its name"))?;

@@ -6,6 +6,7 @@
 //! since is found when it is read: see [`DatasetIndex::check_directory`] and [`DatasetIndex::shard_stamp`].
 
 use crate::error::{Error, Result};
+use cancel::Cancel;
 use format::{GROUP_ROW, Map, STAMP_ROW, Section, u32_at, u64_at};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -13,10 +14,12 @@ use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub mod archive;
 pub mod build;
+mod cancel;
 mod folder;
 mod format;
 mod open;
@@ -119,7 +122,17 @@ impl DatasetIndex {
     /// [`Error::Dataset`] for a root without samples or of neither layout, shards that cannot be indexed, and an index
     /// directory inside the dataset; [`Error::Io`] when something cannot be read or written.
     pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
-        open::open(root, options)
+        open::open(root, options, &Cancel::default())
+    }
+
+    /// As [`DatasetIndex::open`], and given up soon after another thread sets `cancel`, for Ctrl-C: listing a large
+    /// dataset takes minutes. Waiting for another process that builds the index ends too. Nothing half-built is left
+    /// behind; an index that is already there is loaded all the same.
+    ///
+    /// # Errors
+    /// Those of `open`; [`Error::Dataset`], "indexing was interrupted", when it was given up.
+    pub fn open_cancellable(root: &Path, options: &IndexOptions, cancel: &Arc<AtomicBool>) -> Result<Self> {
+        open::open(root, options, &Cancel::by(cancel))
     }
 
     /// Loads the index file at `file` as that of `root`, without looking at `root`.

@@ -1,18 +1,20 @@
 //! Finds, loads or builds the index of a dataset.
 
 use super::build::{self, Builder, Whole};
+use super::cancel::Cancel;
 use super::format::{Map, Section};
 use super::{DatasetIndex, IndexOptions, Layout, Notes, Origin, Stamp, folder, shards};
 use crate::error::{Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub(super) fn open(root: &Path, options: &IndexOptions) -> Result<DatasetIndex> {
+pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetIndex> {
     let start = Instant::now();
     let canonical = root.canonicalize().map_err(|error| Error::io("open dataset", root, error))?;
     let stamp = Stamp::of(&canonical.metadata().map_err(|error| Error::io("open dataset", root, error))?);
@@ -47,13 +49,15 @@ pub(super) fn open(root: &Path, options: &IndexOptions) -> Result<DatasetIndex> 
     if index.is_none() {
         std::fs::create_dir_all(&directory)
             .map_err(|error| Error::io("create index directory", &directory, error))?;
-        let _lock = lock(&file)?;
+        let _lock = lock(&file, root, cancel)?;
         // Another process may have built it while this one waited.
         if !options.rebuild {
             index = usable(&mut because);
         }
         if index.is_none() {
-            build_index(root, &canonical, stamp, &file, options)?;
+            // What the interruption looked like where it was noticed says less.
+            build_index(root, &canonical, stamp, &file, options, cancel)
+                .map_err(|error| cancel.check(root).err().unwrap_or(error))?;
             let mut built = load()?;
             built.origin = Origin::Built(because);
             index = Some(built);
@@ -115,17 +119,25 @@ fn file_name(canonical: &Path) -> String {
 }
 
 /// Waits until no other process builds this index. The kernel releases the lock of a process that dies.
-fn lock(index: &Path) -> Result<File> {
+fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     let path = index.with_extension("lock");
     let file = File::options().write(true).create(true).truncate(false).open(&path);
     let file = file.map_err(|error| Error::io("create", &path, error))?;
-    match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
-        Ok(()) => build::remove_leftovers(index),
-        // A file system without locks: two processes may then build the same index, each to its own file.
-        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {}
-        Err(error) => return Err(Error::io("lock", &path, error.into())),
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => build::remove_leftovers(index),
+            // Asked for again and again: a call that blocks could not be cancelled.
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                cancel.check(root)?;
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            // A file system without locks: two processes may then build the same index, each to its own file.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+            Err(error) => return Err(Error::io("lock", &path, error.into())),
+        }
+        return Ok(file);
     }
-    Ok(file)
 }
 
 /// What is in the root of a dataset.
@@ -137,10 +149,11 @@ struct Root {
     notes: Notes,
 }
 
-fn look(root: &Path) -> Result<Root> {
+fn look(root: &Path, cancel: &Cancel) -> Result<Root> {
     let fail = |error| Error::io("list dataset", root, error);
     let mut found = Root::default();
     for entry in std::fs::read_dir(root).map_err(fail)? {
+        cancel.check(root)?;
         let entry = entry.map_err(fail)?;
         let name = entry.file_name();
         let mut kind = entry.file_type().map_err(fail)?;
@@ -176,7 +189,9 @@ fn build_index(
     stamp: Stamp,
     file: &Path,
     options: &IndexOptions,
+    cancel: &Cancel,
 ) -> Result<()> {
+    cancel.check(root)?;
     let threads = match options.threads {
         0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
         threads => threads,
@@ -192,7 +207,7 @@ fn build_index(
         }
         Root { shards: vec![Vec::new()], ..Root::default() }
     } else {
-        look(root)?
+        look(root, cancel)?
     };
     let mut whole =
         Whole { root: canonical.to_path_buf(), root_stamp: stamp, notes: found.notes, ..Whole::default() };
@@ -202,8 +217,8 @@ fn build_index(
                 "is a compressed tar beside plain ones: samples can only be read from plain tar; unpack it";
             return Err(Error::dataset(path, message));
         }
-        let mut builder = Builder::new(file, Layout::Tar)?;
-        let more = shards::index(root, &found.shards, &mut builder, threads, &progress)?;
+        let mut builder = Builder::new(file, Layout::Tar)?.cancelled_by(cancel);
+        let more = shards::index(root, &found.shards, &mut builder, threads, &progress, cancel)?;
         whole.notes.absorb(more);
         if builder.samples() == 0 {
             return Err(Error::dataset(
@@ -213,13 +228,13 @@ fn build_index(
         }
         builder
     } else if !found.directories.is_empty() {
-        let mut builder = Builder::new(file, Layout::Folder)?;
+        let mut builder = Builder::new(file, Layout::Folder)?.cancelled_by(cancel);
         for name in found.shards.drain(..) {
             let name = String::from_utf8_lossy(&name).into_owned();
             whole.notes.skip("shards beside class directories", || name);
         }
         progress.expect(0, "images");
-        let more = folder::index(root, &found.directories, &mut builder, threads, &progress)?;
+        let more = folder::index(root, &found.directories, &mut builder, threads, &progress, cancel)?;
         whole.notes.absorb(more);
         if builder.samples() == 0 {
             let what = "its directories hold no .jpg, .jpeg or .png image";

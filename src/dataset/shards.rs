@@ -2,6 +2,7 @@
 
 use super::archive::{Malformed, Member, Members, ReadAt, SizedFile};
 use super::build::{Builder, Group, Packed, Rows};
+use super::cancel::Cancel;
 use super::open::{Progress, collect};
 use super::{Notes, Stamp};
 use crate::error::{Error, Result};
@@ -201,6 +202,7 @@ pub(super) fn index(
     builder: &mut Builder,
     threads: usize,
     progress: &Progress,
+    cancel: &Cancel,
 ) -> Result<Notes> {
     progress.expect(shards.len() as u64, "shards");
     let next = AtomicUsize::new(0);
@@ -211,7 +213,7 @@ pub(super) fn index(
         threads.min(shards.len()),
         |send| {
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if !send(read(root, shard)) {
+                if !send(read(root, shard, cancel)) {
                     return;
                 }
             }
@@ -256,7 +258,24 @@ fn join(root: &Path, shard: &[u8]) -> PathBuf {
     if shard.is_empty() { root.to_path_buf() } else { root.join(OsStr::from_bytes(shard)) }
 }
 
-fn read(root: &Path, shard: &[u8]) -> Result<(Group, Contents)> {
+/// A shard that can no longer be read once indexing is cancelled.
+struct Cancellable<'a> {
+    file: SizedFile,
+    cancel: &'a Cancel,
+}
+
+impl ReadAt for Cancellable<'_> {
+    fn size(&self) -> u64 {
+        self.file.size()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.cancel.check_io()?;
+        self.file.read_at(buffer, offset)
+    }
+}
+
+fn read(root: &Path, shard: &[u8], cancel: &Cancel) -> Result<(Group, Contents)> {
+    cancel.check(root)?;
     let path = join(root, shard);
     let file = std::fs::File::open(&path).map_err(|error| Error::io("open", &path, error))?;
     let metadata = file.metadata().map_err(|error| Error::io("look at", &path, error))?;
@@ -265,7 +284,7 @@ fn read(root: &Path, shard: &[u8]) -> Result<(Group, Contents)> {
     }
     // Headers are far apart: reading ahead would read the images. A hint; refusing it costs only speed.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
-    let source = SizedFile { file, size: metadata.len() };
+    let source = Cancellable { file: SizedFile { file, size: metadata.len() }, cancel };
     let mut contents = contents(&source)
         .map_err(|error| Error::dataset(&path, format!("at byte {}: {}", error.offset, error.message)))?;
     let rows = Rows::Shard(std::mem::take(&mut contents.samples));

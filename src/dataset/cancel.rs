@@ -1,0 +1,34 @@
+//! Stopping the building of an index from another thread.
+
+use crate::error::{Error, Result};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether to stop. Cheap enough to ask at every entry.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cancel(Option<Arc<AtomicBool>>);
+
+impl Cancel {
+    /// Asked for by setting `flag`; the default is never.
+    pub fn by(flag: &Arc<AtomicBool>) -> Self {
+        Self(Some(flag.clone()))
+    }
+
+    pub fn is_asked(&self) -> bool {
+        self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    /// The error that ends the indexing of `root`.
+    pub fn check(&self, root: &Path) -> Result<()> {
+        if self.is_asked() {
+            return Err(Error::dataset(root, "indexing was interrupted; the next start begins it anew"));
+        }
+        Ok(())
+    }
+
+    /// The same below, where errors are the system's. Not of the kind `Interrupted`, which means: try again.
+    pub fn check_io(&self) -> std::io::Result<()> {
+        if self.is_asked() { Err(std::io::Error::other("indexing was interrupted")) } else { Ok(()) }
+    }
+}
