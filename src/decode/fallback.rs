@@ -1,9 +1,14 @@
 //! JPEGs the region decoder does not know, by zune-jpeg: progressive, CMYK, several scans, odd sampling ratios.
+//!
+//! Strict, since otherwise it fills in what a damaged file lacks; stray bytes between segments are then an error too.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
+use zune_jpeg::errors::DecodeErrors;
 
 use super::{ColorModel, Planes, Region};
 use crate::error::DecodeError;
@@ -18,6 +23,18 @@ pub(super) enum Ink {
     Ycck,
 }
 
+/// Runs a decoder that is not ours: should it panic on a file, that file is damaged, and no more.
+///
+/// `run` must leave nothing behind that a panic can have left half done.
+pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let message = panic.downcast_ref::<&str>().copied();
+        let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let message = message.unwrap_or("it panicked");
+        Err(DecodeError::Corrupt(format!("the fallback decoder gave up: {message}")))
+    })
+}
+
 /// Decodes the whole image of `size` (width, height) and keeps `region`.
 pub(super) fn decode(
     bytes: &[u8],
@@ -26,22 +43,7 @@ pub(super) fn decode(
     region: Region,
     out: &mut Planes,
 ) -> Result<(), DecodeError> {
-    let corrupt = |error| DecodeError::Corrupt(format!("{error:?}"));
-    let options = DecoderOptions::default()
-        .set_strict_mode(true)
-        .set_max_width(usize::from(u16::MAX))
-        .set_max_height(usize::from(u16::MAX));
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-    decoder.decode_headers().map_err(corrupt)?;
-    let coded = decoder.input_colorspace().ok_or_else(|| DecodeError::Corrupt("no image".into()))?;
-    // Asked for the colours of the file it hands out the components as they are.
-    let target = match ink {
-        Ink::Gray => ColorSpace::Luma,
-        Ink::YCbCr => ColorSpace::RGB,
-        Ink::Rgb | Ink::Cmyk | Ink::Ycck => coded,
-    };
-    decoder.set_options(options.jpeg_set_out_colorspace(target));
-    let image = decoder.decode().map_err(corrupt)?;
+    let (image, coded) = guarded(|| components(bytes, ink))?;
     let channels = match ink {
         Ink::Gray => 1,
         Ink::YCbCr | Ink::Rgb => 3,
@@ -59,6 +61,27 @@ pub(super) fn decode(
         }),
     }
     Ok(())
+}
+
+/// The components of the whole image, interleaved: YCbCr as RGB, others as they are; and as what they are coded.
+fn components(bytes: &[u8], ink: Ink) -> Result<(Vec<u8>, ColorSpace), DecodeError> {
+    let corrupt = |error: DecodeErrors| DecodeError::Corrupt(error.to_string().trim_matches('"').to_owned());
+    let options = DecoderOptions::default()
+        .set_strict_mode(true)
+        .set_max_width(usize::from(u16::MAX))
+        .set_max_height(usize::from(u16::MAX));
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers().map_err(corrupt)?;
+    let coded = decoder.input_colorspace().ok_or_else(|| DecodeError::Corrupt("no image".into()))?;
+    // Asked for the colours of the file it hands out the components as they are.
+    let target = match ink {
+        Ink::Gray => ColorSpace::Luma,
+        Ink::YCbCr => ColorSpace::RGB,
+        Ink::Rgb | Ink::Cmyk | Ink::Ycck => coded,
+    };
+    decoder.set_options(options.jpeg_set_out_colorspace(target));
+    let image = decoder.decode().map_err(corrupt)?;
+    Ok((image, coded))
 }
 
 /// Stored cyan, magenta, yellow and black to red, green and blue: as Pillow does, which takes them as inverted (as
@@ -86,6 +109,14 @@ fn ycc_to_rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_of_a_foreign_decoder_is_an_error_of_its_file() {
+        let message = |run: fn() -> Result<(), DecodeError>| guarded(run).unwrap_err().to_string();
+        assert!(message(|| panic!("index {} of {}", 3, 2)).ends_with("gave up: index 3 of 2"));
+        assert!(message(|| panic!("no plan")).ends_with("gave up: no plan"));
+        assert_eq!(guarded(|| Ok(7)).unwrap(), 7);
+    }
 
     #[test]
     fn ink_on_paper_is_as_pillow_has_it() {

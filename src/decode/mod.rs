@@ -99,6 +99,10 @@ pub struct Decoded {
 
 /// Decodes one image after another; owns the tables and scratch memory. One per thread.
 ///
+/// Its scratch memory, and that of [`Planes`], grows with the images, outside of the pools that the setting `memory`
+/// bounds: a few MB, or up to about twice the size of a huge image (the fallback decoders' working memory on top),
+/// which is given back with the next image of normal size.
+///
 /// EXIF orientation is ignored, as Pillow and torchvision ignore it by default.
 #[derive(Debug)]
 pub struct Decoder {

@@ -7,6 +7,20 @@ use super::{ColorModel, Plane, Planes, Region};
 /// Bytes after the last sample that readers may load.
 const SLACK: usize = 64;
 
+/// Scratch memory beyond this many bytes is given back when an image does with less: one huge image among normal ones
+/// must not weigh on a thread for the rest of its life.
+const KEPT: usize = 16 << 20;
+
+/// Makes `buffer` hold at least `bytes` bytes, of any value.
+pub(super) fn provide(buffer: &mut Vec<u8>, bytes: usize) {
+    if bytes <= KEPT && buffer.capacity() > KEPT {
+        *buffer = Vec::new();
+    }
+    if buffer.len() < bytes {
+        buffer.resize(bytes, 0);
+    }
+}
+
 /// How a component samples the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sampling {
@@ -46,10 +60,7 @@ impl Plane {
         self.width = columns.end.min(self.full_width) - columns.start;
         self.height = rows.end.min(self.full_height) - rows.start;
         self.stride = columns.len();
-        let bytes = self.stride * rows.len() + SLACK;
-        if self.data.len() < bytes {
-            self.data.resize(bytes, 0);
-        }
+        provide(&mut self.data, self.stride * rows.len() + SLACK);
     }
 }
 
@@ -80,5 +91,24 @@ impl Planes {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_huge_image_took_is_given_back() {
+        let mut buffer = Vec::new();
+        provide(&mut buffer, 1000);
+        provide(&mut buffer, 10);
+        assert_eq!(buffer.len(), 1000, "normal images keep what they have");
+        provide(&mut buffer, KEPT + 1);
+        provide(&mut buffer, KEPT + 1);
+        assert_eq!(buffer.len(), KEPT + 1);
+        provide(&mut buffer, 1000);
+        assert_eq!(buffer.len(), 1000);
+        assert!(buffer.capacity() <= KEPT);
     }
 }

@@ -4,6 +4,7 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 
+use super::fallback::guarded;
 use super::{ColorModel, Planes, Region};
 use crate::error::DecodeError;
 
@@ -18,22 +19,30 @@ pub(super) fn decode(
     out: &mut Planes,
 ) -> Result<Region, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
-    // Rows and text chunks; the image itself is bounded by `choose`, which refuses large ones.
+    // For rows; the image itself is bounded by `choose`, which refuses large ones.
     let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
     let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
-    let info = decoder.read_header_info().map_err(corrupt)?;
-    let size = (info.width, info.height);
+    // Nobody asks for profiles and texts, and a small file may unpack to a large one.
+    decoder.set_ignore_iccp_chunk(true);
+    decoder.set_ignore_text_chunk(true);
+    let size = guarded(|| {
+        let info = decoder.read_header_info().map_err(corrupt)?;
+        Ok((info.width, info.height))
+    })?;
     let region = choose(size.0, size.1)?;
-    let mut reader = decoder.read_info().map_err(corrupt)?;
-    let bytes = reader
-        .output_buffer_size()
-        .ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?;
-    let mut image = vec![0; bytes];
-    reader.next_frame(&mut image).map_err(corrupt)?;
-    // The rest, so that a truncated file is noticed.
-    reader.finish().map_err(corrupt)?;
-    match reader.output_color_type() {
+    let (image, kind) = guarded(|| {
+        let mut reader = decoder.read_info().map_err(corrupt)?;
+        let bytes = reader
+            .output_buffer_size()
+            .ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?;
+        let mut image = vec![0; bytes];
+        reader.next_frame(&mut image).map_err(corrupt)?;
+        // The rest, so that a truncated file is noticed.
+        reader.finish().map_err(corrupt)?;
+        Ok((image, reader.output_color_type()))
+    })?;
+    match kind {
         (ColorType::Grayscale, BitDepth::Eight) => {
             out.take(&image, size, region, ColorModel::Gray, |&[gray]: &[u8; 1]| [gray]);
         }

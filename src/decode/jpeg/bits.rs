@@ -3,9 +3,14 @@
 use crate::simd::Level;
 use std::ops::Range;
 
+use super::super::planes::provide;
+
 /// Bytes after the last segment that a reader may load and step over before it has to notice: one MCU of at most ten
 /// blocks of 64 symbols of at most 31 bits, and the refill's own eight.
 pub(super) const PADDING: usize = 10 * 64 * 4 + 64;
+
+/// Restart intervals beyond which their memory is given back after the image.
+const MANY_SEGMENTS: usize = 1 << 16;
 
 /// The entropy-coded bytes of one scan, unstuffed, and where its restart intervals lie.
 #[derive(Debug, Default)]
@@ -29,11 +34,10 @@ impl Entropy {
     /// Unstuffs the scan that begins at `bytes[start]` up to the marker that ends it, with the instructions of `level`.
     pub(super) fn unstuff(&mut self, bytes: &[u8], start: usize, level: Level) -> End {
         let source = bytes.get(start..).unwrap_or_default();
-        let room = source.len() + CHUNK + PADDING;
-        if self.data.len() < room {
-            self.data.resize(room, 0);
-        }
+        provide(&mut self.data, source.len() + CHUNK + PADDING);
         self.segments.clear();
+        // A file of restart markers alone makes many.
+        self.segments.shrink_to(MANY_SEGMENTS);
         let (mut from, mut to, mut segment) = (0, 0, 0);
         let end = loop {
             #[cfg(target_arch = "x86_64")]

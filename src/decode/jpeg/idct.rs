@@ -362,4 +362,20 @@ mod tests {
         }
         assert!((10..2900).contains(&failed), "{failed}");
     }
+    #[test]
+    fn products_that_wrap_are_out_of_range_on_all_levels() {
+        for (coefficient, step) in [(512, 64), (256, 128), (128, 256), (384, 256), (512, 192), (1023, 33)] {
+            for (k, sign) in (1..64).flat_map(|k| [(k, 1), (k, -1)]) {
+                let mut coefficients = [0i16; 64];
+                coefficients[k] = sign * coefficient;
+                let portable = run::<Portable>(&coefficients, &[step; 64]).0;
+                assert_eq!(portable, Err(OutOfRange), "{coefficient} of {step} at {k}");
+                #[cfg(target_arch = "x86_64")]
+                if crate::simd::Level::available().any(|level| level >= crate::simd::Level::Avx2) {
+                    let avx2 = run::<avx2::Avx2>(&coefficients, &[step; 64]).0;
+                    assert_eq!(avx2, portable, "{coefficient} of {step} at {k}");
+                }
+            }
+        }
+    }
 }

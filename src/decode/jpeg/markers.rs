@@ -1,6 +1,7 @@
 //! The segments of a JPEG file up to its first scan: what is in it, before any of it is decoded.
 //!
 //! As tolerant as libjpeg-turbo: bytes between segments, fill bytes, unknown segments and trailing bytes are skipped.
+//! The fallback decoder reads the headers again for itself and refuses stray bytes between segments.
 
 use super::huffman::{Spec, standard};
 use crate::error::DecodeError;

@@ -86,16 +86,18 @@ unsafe fn transform(block: &mut Block, quantisation: &Quantisation, out: *mut u8
     };
     let mut x = [_mm256_setzero_si256(); 4];
     let mut sums = _mm256_setzero_si256();
+    // Kept apart from the sums: a product that wraps to -32768 has no magnitude in 16 bits and would undo them.
+    let mut beyond = _mm256_setzero_si256();
     for (i, x) in x.iter_mut().enumerate() {
         let raw = load(&block.0, i);
         if quantisation.coarse {
-            let beyond = _mm256_cmpgt_epi16(_mm256_abs_epi16(raw), load(&quantisation.limits, i));
-            sums = _mm256_adds_epi16(sums, _mm256_srli_epi16::<1>(beyond));
+            let far = _mm256_cmpgt_epi16(_mm256_abs_epi16(raw), load(&quantisation.limits, i));
+            beyond = _mm256_or_si256(beyond, far);
         }
         *x = _mm256_mullo_epi16(raw, load(&quantisation.steps, i));
         sums = _mm256_adds_epi16(sums, _mm256_abs_epi16(*x));
     }
-    let beyond = _mm256_cmpgt_epi16(sums, _mm256_set1_epi16(QUICK as i16));
+    let beyond = _mm256_or_si256(beyond, _mm256_cmpgt_epi16(sums, _mm256_set1_epi16(QUICK as i16)));
     if _mm256_testz_si256(beyond, beyond) == 0 {
         return false;
     }
