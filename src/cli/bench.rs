@@ -210,7 +210,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
     let config = pipeline.config();
     let report = Report {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: super::version(),
         device: "cpu",
         decode: config.output.fidelity.name(),
         dtype: config.output.dtype.name(),

@@ -8,7 +8,8 @@ use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::pipeline::{Epoch, FailureLog, Pipeline, Poll, SampleFailure};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -142,12 +143,10 @@ impl ImageLoader {
         let options = raise(py, asked().and_then(|options| options.validate().map(|()| options)))?;
         let index_options =
             IndexOptions { directory: index_dir, rebuild: rebuild_index, progress, threads: 0 };
-        let pipeline = py.detach(|| {
-            let index = DatasetIndex::open(&path, &index_options)?;
-            let config = options.check(&index)?;
-            Ok(Pipeline::new(Arc::new(index), config))
-        });
-        let pipeline = Shared(Some(Arc::new(raise(py, pipeline)?)));
+        let index = open_index(py, &path, index_options)?;
+        let config = raise(py, options.check(&index))?;
+        let pipeline = Pipeline::new(Arc::new(index), config);
+        let pipeline = Shared(Some(Arc::new(pipeline)));
         Ok(Self { pipeline, rank, world_size, epoch: Mutex::default(), failures: Mutex::default() })
     }
 
@@ -267,6 +266,29 @@ impl ImageLoader {
         let ranks = py.import("foreload._ranks")?;
         ranks.call_method1("resolve", (self.rank, self.world_size))?.extract()
     }
+}
+
+/// Opens or builds the index on a thread of its own, so that this one can look for Ctrl-C.
+fn open_index(py: Python<'_>, path: &Path, options: IndexOptions) -> PyResult<DatasetIndex> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    let work = {
+        let (path, cancel) = (path.to_owned(), cancel.clone());
+        std::thread::spawn(move || DatasetIndex::open_cancellable(&path, &options, &cancel))
+    };
+    // A loaded index is there at once; only a long build is worth longer naps.
+    let mut nap = Duration::from_micros(50);
+    while !work.is_finished() {
+        py.detach(|| std::thread::sleep(nap));
+        nap = (2 * nap).min(SIGNAL_CHECK);
+        if let Err(interrupt) = py.check_signals() {
+            cancel.store(true, Ordering::Relaxed);
+            // Its failure is what was asked for.
+            let _ = py.detach(|| work.join());
+            return Err(interrupt);
+        }
+    }
+    let opened = work.join().unwrap_or_else(|panic| Err(crate::Error::panicked("indexing", &*panic)));
+    raise(py, opened)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
