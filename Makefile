@@ -61,7 +61,7 @@ fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECO
 	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release --test 'fuzz_*' -- --nocapture --test-threads 1
 
 compare: setup ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
-	$(BIN)/python benches/compare/run.py --data $(DATA)/folder
+	$(BIN)/python benches/compare/run.py --data $(DATA)/folder $(DATA)/optimized
 
 limits: setup ## the reader against fio, decoding against libjpeg-turbo
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder

@@ -42,9 +42,17 @@ class Recipe:
     no_dependencies: bool = False
 
 
+def pinned(name: str, version: str) -> tuple[str, str]:
+    """A release; a Python too old for it takes the last one made for it."""
+    return f'{name}=={version}; python_version >= "3.11"', f'{name}; python_version < "3.11"'
+
+
+NUMPY = pinned("numpy", "2.4.6")
+IMAGES = (*NUMPY, *pinned("pillow", "13.0.0"))
+
 RECIPES: dict[str, Recipe] = {
     "torch": Recipe(
-        ("torch==2.15.0", "torchvision==0.29.2", "webdataset==1.0.2", "pillow==13.0.0", "numpy==2.4.6"),
+        ("torch==2.15.0", "torchvision==0.29.2", "webdataset==1.0.2", *IMAGES),
         check="import torch, torchvision, webdataset",
     ),
     "pillow-simd": Recipe(
@@ -63,7 +71,7 @@ RECIPES: dict[str, Recipe] = {
         (
             "setuptools==80.9.0",
             "wheel==0.45.1",
-            "numpy==2.4.6",
+            *NUMPY,
             "numba==0.68.1",
             "opencv-python-headless==4.13.0.92",
             "ffcv==1.0.2",
@@ -72,16 +80,14 @@ RECIPES: dict[str, Recipe] = {
         libraries=("pkg-config", "libopencv-dev", "libturbojpeg0-dev"),
         check="import ffcv.loader",
     ),
-    "dali": Recipe(("nvidia-dali-cuda130==2.4.0", "numpy==2.4.6"), check="import nvidia.dali"),
+    "dali": Recipe(("nvidia-dali-cuda130==2.4.0", *NUMPY), check="import nvidia.dali"),
     "spdl": Recipe(
-        ("spdl==0.8.0", "numpy==2.4.6"),
+        ("spdl==0.8.0", *NUMPY),
         libraries=("libavdevice59", "libavfilter8"),
         check="import spdl.io, spdl.pipeline",
     ),
     "tensorflow": Recipe(("tensorflow-cpu==2.21.0",), check="import tensorflow"),
-    "reference": Recipe(
-        ("pillow==13.0.0", "simplejpeg==1.9.0", "numpy==2.4.6"), check="import PIL, simplejpeg"
-    ),
+    "reference": Recipe(("simplejpeg==1.9.0", *IMAGES), check="import PIL, simplejpeg"),
 }
 
 

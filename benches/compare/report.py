@@ -32,7 +32,7 @@ def machine() -> dict:
         "system": system_name(),
         "python": platform.python_version(),
         "load_average": os.getloadavg()[0],
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": commit(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }

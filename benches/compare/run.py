@@ -28,6 +28,8 @@ ROOT = environments.ROOT
 PEER_FOLDER = Path(__file__).resolve().parent / "peers"
 MEMORY_INTERVAL = 0.1
 PEER_TIMEOUT = 1800
+MEMORY_TARGET = 300e6
+"""Bytes that Foreload's peak must not exceed, beside lying below that of every peer."""
 COLOUR_TOLERANCE = 0.15
 """Largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
 
@@ -274,7 +276,23 @@ def summarise(standings: dict[str, Standing]) -> dict:
             if PEERS[name].target:
                 entry["target_factor"] = PEERS[name].target
                 entry["target_met"] = cpu >= PEERS[name].target
+    judge_memory(measured)
     return summary
+
+
+def judge_memory(measured: dict[str, dict]) -> None:
+    """Holds the peaks of Foreload's targeted lines against the target and against every peer that was sampled."""
+    peers = [
+        entry["peak_rss_bytes"]
+        for name, entry in measured.items()
+        if not name.startswith("foreload") and entry["peak_rss_bytes"]
+    ]
+    for name, entry in measured.items():
+        peak = entry["peak_rss_bytes"]
+        if PEERS[name].target and peak:
+            entry["memory_target_bytes"] = MEMORY_TARGET
+            entry["least_peer_rss_bytes"] = min(peers, default=None)
+            entry["memory_met"] = peak <= MEMORY_TARGET and all(peak < other for other in peers)
 
 
 def relative(reason: str | None) -> str | None:
@@ -315,6 +333,12 @@ def as_text(result: dict, chosen: argparse.Namespace) -> str:
                 verdict = "met" if entry["target_met"] else "MISSED"
                 factors = f"{entry['cpu_factor']:.2f} times less CPU, asked {entry['target_factor']}"
                 parts.append(f"{entry['title']}: {factors}: {verdict}")
+            if "memory_met" in entry:
+                verdict = "met" if entry["memory_met"] else "MISSED"
+                asked = f"asked {entry['memory_target_bytes'] / 1e6:.0f} at most"
+                if entry["least_peer_rss_bytes"]:
+                    asked += f" and less than every peer ({entry['least_peer_rss_bytes'] / 1e6:.0f})"
+                parts.append(f"{entry['title']}: {entry['peak_rss_bytes'] / 1e6:.0f} MB, {asked}: {verdict}")
     return "\n\n".join(parts)
 
 
@@ -361,7 +385,9 @@ def main() -> int:
         for name, entry in dataset["peers"].items()
         if name.startswith("foreload") and not (PEERS[name].tar and entry["failure"])
     ]
-    missed = chosen.require_targets and any(entry.get("target_met") is False for entry in own)
+    missed = chosen.require_targets and any(
+        entry.get(judged) is False for entry in own for judged in ("target_met", "memory_met")
+    )
     return 1 if missed or any(entry["failure"] for entry in own) else 0
 
 
