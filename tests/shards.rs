@@ -316,6 +316,28 @@ fn a_shard_cut_anywhere_is_refused() {
 }
 
 #[test]
+fn archives_put_together_by_cat_are_refused_and_zeros_are_not() {
+    let first = shard(&[("1.jpg", b"1"), ("1.cls", b"1")]);
+    let second = shard(&[("2.jpg", b"2"), ("2.cls", b"2")]);
+    let scene = Scene::new();
+    scene.write("s-7.tar", &[&first[..], &second].concat());
+    let error = scene.error();
+    let (mark, place) = (first.len() - 1024, first.len());
+    assert!(error.contains("s-7.tar") && error.contains(&format!("at byte {place}")), "{error}");
+    assert!(error.contains(&format!("end-of-archive mark at byte {mark}")), "{error}");
+    // One byte anywhere behind the first block of zeros is one too many.
+    for place in [mark + 512, mark + 1023, mark + 5000, mark + 9999] {
+        let mut bytes = first.clone();
+        bytes.resize(mark + 10_000, 0);
+        assert_eq!(all_members(&bytes).len(), 2, "tar pads to whole records");
+        bytes[place] = 1;
+        let mut members = Members::new(&bytes[..]);
+        let error = std::iter::from_fn(|| members.next_member().transpose()).find_map(Result::err);
+        assert_eq!(error.expect("the byte is noticed").offset, place as u64);
+    }
+}
+
+#[test]
 fn what_is_no_plain_tar_is_refused_with_a_reason() {
     for (magic, name) in [(&b"\x1f\x8b\x08"[..], "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh9", "bzip2")] {
         let scene = Scene::new();

@@ -99,7 +99,7 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
         Self { source, at: 0, window: Vec::new(), window_at: 0 }
     }
 
-    /// The next member, or `None` after the end-of-archive mark.
+    /// The next member, or `None` after the end-of-archive mark, behind which nothing but zeros may lie.
     ///
     /// # Errors
     /// [`Malformed`] where the archive is no archive, ends too early or cannot be read.
@@ -114,7 +114,7 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
                 return Err(Malformed { offset: self.source.size(), message });
             }
             let header = self.header(start)?;
-            let Some(header) = header else { return Ok(None) };
+            let Some(header) = header else { return self.check_end(start) };
             let data = start + BLOCK as u64;
             match header.kind {
                 b'L' | b'K' => {
@@ -151,6 +151,28 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
                 }
             }
         }
+    }
+
+    /// Makes sure that only zeros follow the end-of-archive mark at `start`: what else lies there, as in archives put
+    /// together by `cat`, would be lost in silence.
+    fn check_end(&self, start: u64) -> Result<Option<Member>, Malformed> {
+        let mut chunk = vec![0; WINDOW];
+        let mut at = start;
+        while at < self.source.size() {
+            let got = self.fill(&mut chunk, at)?;
+            if let Some(place) = chunk[..got].iter().position(|&byte| byte != 0) {
+                let message = format!(
+                    "data follow the end-of-archive mark at byte {start}, as in archives put together by `cat`: \
+                     join them with `tar --concatenate`, or keep them as shards of their own"
+                );
+                return Err(Malformed { offset: at + place as u64, message });
+            }
+            if got == 0 {
+                break;
+            }
+            at += got as u64;
+        }
+        Ok(None)
     }
 
     /// `size` bytes at `offset`, all of them.
