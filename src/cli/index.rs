@@ -1,7 +1,7 @@
 //! `foreload index`: build, check and show the persistent index of a dataset.
 
 use super::output;
-use crate::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin, Summary};
+use crate::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin, Stamp, Summary};
 use crate::{Error, Result};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -82,18 +82,12 @@ fn compare_shard(index: &DatasetIndex, file: FileId) -> Result<()> {
     let Some((size, mtime)) = index.shard_stamp(file) else { return Ok(()) };
     let message = if metadata.len() != size {
         format!("is {} bytes, was {size} when indexed", metadata.len())
-    } else if modified(&metadata) != mtime {
+    } else if Stamp::of(&metadata).mtime != mtime {
         "was modified after it was indexed".to_owned()
     } else {
         return Ok(());
     };
     Err(Error::DatasetChanged { path, message })
-}
-
-/// Nanoseconds since 1970.
-fn modified(metadata: &std::fs::Metadata) -> i64 {
-    use std::os::unix::fs::MetadataExt;
-    metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec()
 }
 
 fn describe(report: &Report) -> String {

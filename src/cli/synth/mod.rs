@@ -130,9 +130,9 @@ impl Studio {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (sender, receiver) = bounded(2 * threads);
-            for _ in 0..threads {
+            for number in 1..=threads {
                 let sender = sender.clone();
-                scope.spawn(|| {
+                let work = || {
                     let sender = sender;
                     while !stop.load(Ordering::Relaxed) {
                         let index = next.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +140,14 @@ impl Studio {
                             break;
                         }
                     }
-                });
+                };
+                std::thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
+                    stop.store(true, Ordering::Relaxed);
+                    Error::config(
+                        "threads",
+                        format!("thread {number} of {threads} cannot be started: {error}"),
+                    )
+                })?;
             }
             drop(sender);
             // Images that overtook a slower one wait here.

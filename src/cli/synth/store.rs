@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -52,11 +53,12 @@ impl Store {
         let partial = parent.join(hidden);
         fs::create_dir_all(&partial).map_err(|error| Error::io("create", &partial, error))?;
         let lock = File::open(&partial).map_err(|error| Error::io("open", &partial, error))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            Error::dataset(
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => Error::dataset(
                 directory,
                 "another `foreload synth` is writing it; wait for it or name another directory",
-            )
+            ),
+            other => Error::io("lock", &partial, other.into()),
         })?;
         for entry in fs::read_dir(&partial).map_err(|error| Error::io("list", &partial, error))? {
             let path = entry.map_err(|error| Error::io("list", &partial, error))?.path();
