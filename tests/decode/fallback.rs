@@ -114,3 +114,18 @@ fn png_files_of_every_colour_type_are_decoded() {
         }
     }
 }
+
+#[test]
+fn texts_of_a_png_take_no_memory() {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, 4, 4);
+    encoder.set_color(png::ColorType::Grayscale);
+    // Far more than a decoder of 16 pixels may allocate.
+    encoder.add_ztxt_chunk("Comment".to_owned(), "x".repeat(1 << 20)).unwrap();
+    encoder.add_text_chunk("Author".to_owned(), "y".repeat(1 << 20)).unwrap();
+    encoder.write_header().unwrap().write_image_data(&[7; 16]).unwrap();
+    let mut planes = Planes::default();
+    let whole = |width, height| Region { x: 0, y: 0, width, height };
+    foreload::decode::Decoder::new(16).decode(&bytes, whole, &mut planes).unwrap();
+    assert_eq!(planes.planes[0].data[..16], [7; 16]);
+}
