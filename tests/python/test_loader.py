@@ -245,7 +245,9 @@ def test_a_forked_child_is_told(dataset: Path) -> None:
 
 
 INTERRUPTED = """
-import sys, foreload
+import signal, sys, foreload
+# As in a terminal: whoever runs the tests in the background may have SIGINT ignored, which children inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 loader = foreload.ImageLoader(sys.argv[1], batch_size=20, image_size=64)
 print("ready", flush=True)
 epoch = 0
@@ -264,6 +266,9 @@ def test_ctrl_c_ends_it_within_a_second(dataset: Path) -> None:
     assert process.stdout.readline() == b"ready\n"
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=5)
+    try:
+        _, errors = process.communicate(timeout=5)
+    finally:
+        process.kill()
     assert b"KeyboardInterrupt" in errors
     assert process.returncode != 0
