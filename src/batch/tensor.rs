@@ -1,6 +1,7 @@
 //! What a consumer holds of a batch.
 
-use super::Buffer;
+use super::memory::Base;
+use super::pool::Buffer;
 use std::sync::Arc;
 
 /// Type of a tensor's elements.
@@ -47,8 +48,9 @@ impl Element {
 /// One contiguous array of a batch. While it lives its buffer is not used again.
 #[derive(Clone)]
 pub struct Tensor {
+    #[expect(dead_code, reason = "held, not used")]
     pub(super) buffer: Arc<Buffer>,
-    pub(super) offset: usize,
+    pub(super) data: Base,
     pub(super) shape: Vec<i64>,
     pub(super) element: Element,
 }
@@ -74,6 +76,6 @@ impl Tensor {
 
     /// The first element, for consumers that may write.
     pub fn data(&self) -> *mut u8 {
-        self.buffer.base.0.wrapping_add(self.offset)
+        self.data.0
     }
 }

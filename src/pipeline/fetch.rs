@@ -141,9 +141,10 @@ impl Fetcher {
                     return Ok(false);
                 }
                 let len = run.schedule.batch_len(cursor.step);
-                let Some(tickets) = self.batches.begin(cursor.step, len, sink)? else {
+                let Some((seal, tickets)) = self.batches.begin(cursor.step, len, sink)? else {
                     return Ok(true);
                 };
+                seal.close();
                 cursor.open.extend((0..len).zip(tickets).rev());
                 cursor.step += 1;
                 continue;

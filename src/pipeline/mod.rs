@@ -14,7 +14,7 @@ pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use stats::{EpochStats, StageTimes};
 
 use crate::augment::View;
-use crate::batch::BatchPool;
+use crate::batch::{BatchPool, Storage};
 use crate::config::LoaderConfig;
 use crate::dataset::DatasetIndex;
 use crate::decode::Decoder;
@@ -198,10 +198,15 @@ impl Pipeline {
         let config = &self.shared.config;
         let slots = SlotPool::new(config.pools.slot_bytes)?;
         let bell = self.shared.bell.clone();
-        let batches =
-            BatchPool::new(config.batch_size as usize, config.output.clone(), config.pools, move || {
+        let batches = BatchPool::new(
+            config.batch_size as usize,
+            config.output.clone(),
+            config.pools,
+            Storage::Host,
+            move || {
                 bell.ring();
-            });
+            },
+        );
         let (runs, run_queue) = unbounded();
         // Bounded by the slots: every job holds one.
         let (jobs, job_queue) = unbounded();

@@ -1,0 +1,135 @@
+//! A batch in the making: who may write what of it.
+
+use super::memory::Base;
+use super::pool::{Buffer, Plan};
+use super::{Batch, Failure, Sink};
+use crate::error::Error;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A batch in the making; shared by its tickets and its seal.
+struct Filling {
+    step: u64,
+    len: u32,
+    plan: Plan,
+    images: Base,
+    columns: Base,
+    /// Tickets and seals that are left.
+    open: AtomicUsize,
+    spoiled: AtomicBool,
+    failures: Mutex<Vec<Failure>>,
+    buffer: Mutex<Option<Buffer>>,
+    ready: Arc<dyn Sink>,
+}
+
+/// Starts a batch in `buffer`: a ticket for each of `len` places, and the seal. When the last of them is gone the batch
+/// goes to `ready`.
+pub(super) fn begin(buffer: Buffer, step: u64, len: u32, ready: &Arc<dyn Sink>) -> (Seal, Vec<Ticket>) {
+    let filling = Arc::new(Filling {
+        step,
+        len,
+        plan: *buffer.plan(),
+        images: buffer.memory().images,
+        columns: buffer.memory().columns,
+        open: AtomicUsize::new(len as usize + 1),
+        spoiled: AtomicBool::new(false),
+        failures: Mutex::default(),
+        buffer: Mutex::new(Some(buffer)),
+        ready: ready.clone(),
+    });
+    let tickets = (0..len).map(|index| Ticket { filling: filling.clone(), index, finished: false }).collect();
+    (Seal { filling, closed: false }, tickets)
+}
+
+impl Filling {
+    /// One of those who fill the batch has ended; the last one sends the batch on.
+    fn leave(&self, finished: bool) {
+        if !finished {
+            self.spoiled.store(true, Ordering::Relaxed);
+        }
+        // AcqRel: the last one sees everything the others wrote.
+        if self.open.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(buffer), false) = (buffer, self.spoiled.load(Ordering::Relaxed)) {
+            let mut failures =
+                std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner));
+            // Threads finish in any order; what the consumer sees does not depend on it.
+            failures.sort_by_key(|f| f.index);
+            self.ready.put(Batch { step: self.step, len: self.len, failures, buffer: Arc::new(buffer) });
+        }
+    }
+}
+
+/// The right to fill one place of a batch. A ticket dropped without [`Ticket::finish`] spoils its batch, which then is
+/// never delivered.
+pub struct Ticket {
+    filling: Arc<Filling>,
+    index: u32,
+    finished: bool,
+}
+
+impl Ticket {
+    /// Its place in the batch.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The bytes of this place's image.
+    pub fn image(&mut self) -> &mut [u8] {
+        let bytes = self.filling.plan.image_bytes;
+        // SAFETY: places are disjoint, inside the buffer, and this ticket is the only one of its place; `&mut self`
+        // keeps the slice unique, and the buffer lives until the last ticket is gone.
+        unsafe {
+            let start = self.filling.images.0.add(self.index as usize * bytes);
+            std::slice::from_raw_parts_mut(start, bytes)
+        }
+    }
+
+    /// Notes that a sample that belongs here failed; `fatal` when there is nothing to put in its place.
+    pub fn fail(&mut self, sample: u64, error: Error, fatal: bool) {
+        let failure = Failure { index: self.index, sample, error, fatal };
+        self.filling.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+    }
+
+    /// The place is filled: with `sample` of class `label`; `valid` is its mask.
+    pub fn finish(mut self, sample: u64, label: u32, valid: bool) {
+        let (plan, index) = (&self.filling.plan, self.index as usize);
+        // SAFETY: the three elements lie inside the columns at their natural alignment (each array starts at a
+        // multiple of 64) and belong to this ticket's place alone.
+        unsafe {
+            let base = self.filling.columns.0;
+            base.add(plan.labels).cast::<i64>().add(index).write(i64::from(label));
+            base.add(plan.ids).cast::<i64>().add(index).write(sample.cast_signed());
+            base.add(plan.mask).add(index).write(u8::from(valid));
+        }
+        self.finished = true;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.filling.leave(self.finished);
+    }
+}
+
+/// The right to close a batch: it goes nowhere before its seal, whatever became of the tickets. A seal dropped without
+/// [`Seal::close`] spoils the batch.
+pub struct Seal {
+    filling: Arc<Filling>,
+    closed: bool,
+}
+
+impl Seal {
+    /// Nothing more is to be done to the batch than filling its places.
+    pub fn close(mut self) {
+        self.closed = true;
+    }
+}
+
+impl Drop for Seal {
+    fn drop(&mut self) {
+        self.filling.leave(self.closed);
+    }
+}
