@@ -1,9 +1,13 @@
 //! Compressed bytes to pixels: our region decoder for baseline JPEG, well-kept decoders for the rest.
 
 mod fallback;
+mod header;
 mod jpeg;
+pub mod nvjpeg;
 mod planes;
 mod png;
+
+pub use header::{Coding, Header, Process, parse_header};
 
 use crate::error::DecodeError;
 use crate::simd::Level;
@@ -156,7 +160,7 @@ impl Decoder {
             );
             Ok(region)
         };
-        let (region, backend) = if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
+        let (region, backend) = if bytes.starts_with(JPEG_SIGNATURE) {
             self.jpeg.decode(bytes, self.level, choose, out)?
         } else if bytes.starts_with(png::SIGNATURE) {
             (png::decode(bytes, limit, choose, out)?, Backend::Png)
@@ -166,6 +170,9 @@ impl Decoder {
         Ok(Decoded { region, backend })
     }
 }
+
+/// What every JPEG file begins with.
+const JPEG_SIGNATURE: &[u8] = &[0xFF, 0xD8, 0xFF];
 
 /// The first bytes in words.
 fn beginning(bytes: &[u8]) -> String {

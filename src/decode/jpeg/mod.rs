@@ -14,10 +14,49 @@ use self::idct::Quantisation;
 use self::markers::{Coding, FrameComponent, Header, ScanComponent, check_end};
 use self::scan::{Component, Failure, Fault, Scan};
 use super::fallback::{self, Ink};
+use super::header::{self, Process};
 use super::planes::Sampling;
 use super::{Backend, ColorModel, Planes, Region};
 use crate::error::DecodeError;
 use crate::simd::Level;
+
+/// What the headers of `bytes`, which begin with a JPEG signature, say.
+pub(super) fn header(bytes: &[u8]) -> Result<header::Header, DecodeError> {
+    let header = Header::parse(bytes)?;
+    let frame = &header.frame;
+    let (width, height) = (frame.width, frame.height);
+    let region_decodable = refuse_unknown(&header).is_ok()
+        && Layout::of(&header, Region { x: 0, y: 0, width, height }).is_some();
+    let process = match frame.marker {
+        0xC0 => Process::Baseline,
+        0xC1 => Process::Extended,
+        0xC2 => Process::Progressive,
+        _ => Process::Other,
+    };
+    let coding = match header.coding {
+        Coding::Gray => header::Coding::Gray,
+        Coding::YCbCr => header::Coding::YCbCr,
+        Coding::Rgb => header::Coding::Rgb,
+        Coding::Cmyk => header::Coding::Cmyk,
+        Coding::Ycck => header::Coding::Ycck,
+    };
+    let mut factors = [(0, 0); 4];
+    for (factors, component) in factors.iter_mut().zip(&frame.components) {
+        *factors = (component.h as u8, component.v as u8);
+    }
+    Ok(header::Header {
+        width,
+        height,
+        process,
+        precision: frame.precision,
+        coding,
+        components: frame.components.len() as u8,
+        factors,
+        restart_interval: header.tables.restart_interval,
+        interleaved: header.scan.len() == frame.components.len(),
+        region_decodable,
+    })
+}
 
 /// Blocks to step over that make a table for it worth building; it costs about as much as stepping over these.
 const SKIP_TABLE_PAYS: u64 = 200;

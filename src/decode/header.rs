@@ -1,0 +1,143 @@
+//! What an image file says of itself before any of it is decoded: who can decode it depends on that.
+
+use super::{ColorModel, JPEG_SIGNATURE, Region, beginning, jpeg, planes::Sampling};
+use crate::error::DecodeError;
+
+/// How a JPEG file codes its samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Process {
+    /// Baseline DCT (SOF0).
+    Baseline,
+    /// Extended sequential DCT with Huffman coding (SOF1).
+    Extended,
+    /// Progressive DCT with Huffman coding (SOF2).
+    Progressive,
+    /// Lossless, hierarchical, or arithmetic coding: no decoder here knows it.
+    Other,
+}
+
+/// What the components of a JPEG file mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Coding {
+    /// One component.
+    Gray,
+    /// Y, Cb, Cr as JFIF defines them.
+    YCbCr,
+    /// Red, green, blue, untransformed.
+    Rgb,
+    /// Cyan, magenta, yellow, black.
+    Cmyk,
+    /// Cyan, magenta and yellow transformed as if they were red, green and blue; black as it is.
+    Ycck,
+}
+
+/// The headers of a JPEG file up to its first scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Width of the image in pixels, at least 1.
+    pub width: u32,
+    /// Height of the image in pixels, at least 1.
+    pub height: u32,
+    /// How the samples are coded.
+    pub process: Process,
+    /// Bits a sample; 8 in nearly every file.
+    pub precision: u8,
+    /// What the components mean: by the Adobe transform, the JFIF marker and the names of the components.
+    pub coding: Coding,
+    /// How many components there are.
+    pub components: u8,
+    /// Sampling factors (horizontal, vertical; 1..=4) of the first four components; (0, 0) beyond the last.
+    pub factors: [(u8, u8); 4],
+    /// MCUs between restart markers; 0: none.
+    pub restart_interval: u32,
+    /// Whether the first scan holds all components, as the only scan of nearly every baseline file does.
+    pub interleaved: bool,
+    /// Whether the CPU's region decoder knows the kind.
+    pub region_decodable: bool,
+}
+
+impl Header {
+    /// What the planes of this image mean where they are decoded as they are coded; `None` where they cannot be.
+    pub fn color(&self) -> Option<ColorModel> {
+        match (self.coding, self.components) {
+            (Coding::Gray, 1) => Some(ColorModel::Gray),
+            (Coding::YCbCr, 3) => Some(ColorModel::YCbCr),
+            (Coding::Rgb, 3) => Some(ColorModel::Rgb),
+            _ => None,
+        }
+    }
+
+    /// How the component `index` samples the image; `None` where that is not one sample for 1, 2 or 4 pixels each way.
+    pub(super) fn sampling(&self, index: usize) -> Option<Sampling> {
+        let factors = &self.factors[..usize::from(self.components).min(4)];
+        let step = |factor: u8, max: u8| {
+            (max.is_multiple_of(factor) && matches!(max / factor, 1 | 2 | 4)).then(|| u32::from(max / factor))
+        };
+        let (h, v) = *factors.get(index)?;
+        let (h_max, v_max) =
+            factors.iter().fold((1, 1), |(h_max, v_max), &(h, v)| (h.max(h_max), v.max(v_max)));
+        Some(Sampling {
+            step_x: step(h, h_max)?,
+            step_y: step(v, v_max)?,
+            image_width: self.width,
+            image_height: self.height,
+        })
+    }
+
+    /// The whole image.
+    pub fn whole(&self) -> Region {
+        Region { x: 0, y: 0, width: self.width, height: self.height }
+    }
+}
+
+/// Reads the headers of a JPEG file; decodes nothing.
+///
+/// # Errors
+/// [`DecodeError::NotAnImage`] where `bytes` are no JPEG (a PNG is none), [`DecodeError::Corrupt`] where the headers
+/// contradict themselves or end too early. A kind that no decoder knows is no error here.
+pub fn parse_header(bytes: &[u8]) -> Result<Header, DecodeError> {
+    if !bytes.starts_with(JPEG_SIGNATURE) {
+        return Err(DecodeError::NotAnImage(beginning(bytes)));
+    }
+    jpeg::header(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+    fn header(color: ColorType, sampling: SamplingFactor, progressive: bool) -> Header {
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new(&mut bytes, 80);
+        encoder.set_sampling_factor(sampling);
+        encoder.set_progressive(progressive);
+        encoder.encode(&[128; 4 * 33 * 21], 33, 21, color).unwrap();
+        parse_header(&bytes).unwrap()
+    }
+
+    #[test]
+    fn headers_say_who_can_decode() {
+        let plain = header(ColorType::Rgb, SamplingFactor::F_2_1, false);
+        assert_eq!((plain.width, plain.height, plain.components), (33, 21, 3));
+        assert_eq!((plain.process, plain.coding), (Process::Baseline, Coding::YCbCr));
+        assert_eq!((plain.precision, plain.interleaved, plain.region_decodable), (8, true, true));
+        let steps = |index| plain.sampling(index).map(|sampling| (sampling.step_x, sampling.step_y));
+        assert_eq!(
+            [steps(0), steps(1), steps(2), steps(3)],
+            [Some((1, 1)), Some((2, 1)), Some((2, 1)), None]
+        );
+        let progressive = header(ColorType::Rgb, SamplingFactor::F_2_2, true);
+        assert_eq!(progressive.process, Process::Progressive);
+        let gray = header(ColorType::Luma, SamplingFactor::F_1_1, false);
+        assert_eq!((gray.color(), gray.sampling(1)), (Some(ColorModel::Gray), None));
+        let ink = header(ColorType::Cmyk, SamplingFactor::F_1_1, false);
+        assert_eq!((ink.color(), ink.region_decodable), (None, false));
+    }
+
+    #[test]
+    fn what_is_no_jpeg_has_no_header() {
+        assert!(matches!(parse_header(b"\x89PNG\r\n\x1a\n"), Err(DecodeError::NotAnImage(_))));
+        assert!(matches!(parse_header(&[0xFF, 0xD8, 0xFF]), Err(DecodeError::Corrupt(_))));
+    }
+}

@@ -1,0 +1,164 @@
+//! Where an image's planes lie in device memory: which samples, and how far apart.
+
+use super::super::{ColorModel, Header, Region};
+
+/// Bytes to whose multiples planes begin, and their rows.
+const ALIGNMENT: u64 = 64;
+
+/// Samples of one plane that will be written.
+///
+/// Sample (x, y) of the whole component lies at `(y - y0) * stride + (x - x0)` behind the plane's first byte, for x in
+/// x0..x0+width and y in y0..y0+height.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlaneLayout {
+    /// Bytes from the beginning of the image's memory to the plane's.
+    pub offset: u64,
+    /// Bytes from one row to the next.
+    pub stride: u32,
+    /// Component column of the first stored sample.
+    pub x0: u32,
+    /// Component row of the first stored sample.
+    pub y0: u32,
+    /// Stored columns.
+    pub width: u32,
+    /// Stored rows.
+    pub height: u32,
+    /// Columns of the whole component.
+    pub full_width: u32,
+    /// Rows of the whole component.
+    pub full_height: u32,
+    /// Image columns one sample spans: 1, 2 or 4.
+    pub step_x: u32,
+    /// Image rows one sample spans: 1, 2 or 4.
+    pub step_y: u32,
+}
+
+/// Where the planes of an image lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanesLayout {
+    /// What the planes mean; [`ColorModel::Gray`] uses only the first.
+    pub color: ColorModel,
+    /// The rectangle of image pixels that is decoded: the whole image, or one that begins at an MCU and ends at one or
+    /// at the image's edge.
+    pub decoded: Region,
+    /// The components.
+    pub planes: [PlaneLayout; 3],
+    /// Bytes of memory for all planes; its beginning must be a multiple of 64, as that of device memory is.
+    pub bytes: u64,
+}
+
+impl PlanesLayout {
+    /// The layout of an image of which at least `region`, and what chroma upsampling wants around it, is decoded.
+    /// `None` for images that are not decoded to planes as they are coded.
+    ///
+    /// # Panics
+    /// If the region is empty or leaves the image.
+    pub(super) fn of(header: &Header, region: Region) -> Option<Self> {
+        let color = header.color()?;
+        let end = |start: u32, length: u32, full: u32| {
+            length > 0 && start.checked_add(length).is_some_and(|end| end <= full)
+        };
+        assert!(
+            end(region.x, region.width, header.width) && end(region.y, region.height, header.height),
+            "{region:?} of an image of {}×{}",
+            header.width,
+            header.height
+        );
+        let count = usize::from(header.components);
+        let mut samplings = [header.sampling(0)?; 3];
+        for (index, sampling) in samplings.iter_mut().enumerate().take(count) {
+            *sampling = header.sampling(index)?;
+        }
+        let samplings = &samplings[..count];
+        // What all components together want, in MCUs: every component then begins and ends between samples.
+        let along = |x: bool| {
+            let mcu = 8 * samplings.iter().map(|s| if x { s.step_x } else { s.step_y }).max().unwrap_or(1);
+            let full = if x { header.width } else { header.height };
+            let wanted = samplings.iter().map(|sampling| {
+                let (columns, rows) = sampling.wanted(region);
+                let (range, step) = if x { (columns, sampling.step_x) } else { (rows, sampling.step_y) };
+                (range.start * step, range.end * step)
+            });
+            let (start, end) = wanted.fold((full, 0), |(start, end), one| (start.min(one.0), end.max(one.1)));
+            let start = start / mcu * mcu;
+            (start, end.next_multiple_of(mcu).min(full) - start)
+        };
+        let ((x, width), (y, height)) = (along(true), along(false));
+        let mut planes = [PlaneLayout::default(); 3];
+        let mut bytes = 0;
+        for (plane, sampling) in planes.iter_mut().zip(samplings) {
+            let (step_x, step_y) = (sampling.step_x, sampling.step_y);
+            let (columns, rows) = (width.div_ceil(step_x), height.div_ceil(step_y));
+            let stride = columns.next_multiple_of(ALIGNMENT as u32);
+            *plane = PlaneLayout {
+                offset: bytes,
+                stride,
+                x0: x / step_x,
+                y0: y / step_y,
+                width: columns,
+                height: rows,
+                full_width: header.width.div_ceil(step_x),
+                full_height: header.height.div_ceil(step_y),
+                step_x,
+                step_y,
+            };
+            bytes += u64::from(stride) * u64::from(rows);
+        }
+        Some(Self { color, decoded: Region { x, y, width, height }, planes, bytes })
+    }
+
+    /// The planes that hold something.
+    pub fn used(&self) -> &[PlaneLayout] {
+        &self.planes[..if self.color == ColorModel::Gray { 1 } else { 3 }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::header;
+    use super::*;
+
+    #[test]
+    fn a_whole_image_lies_plane_behind_plane() {
+        let header = header([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
+        let layout = PlanesLayout::of(&header, header.whole()).unwrap();
+        assert_eq!(layout.decoded, header.whole());
+        let shapes = layout.used().iter().map(|p| (p.offset, p.stride, p.width, p.height));
+        assert_eq!(shapes.collect::<Vec<_>>(), [(0, 128, 100, 80), (10240, 64, 50, 40), (12800, 64, 50, 40)]);
+        assert_eq!(layout.bytes, 15360);
+    }
+
+    #[test]
+    fn a_region_grows_to_whole_mcus_with_chromas_margin() {
+        let header = header([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
+        let region = Region { x: 32, y: 17, width: 16, height: 14 };
+        let layout = PlanesLayout::of(&header, region).unwrap();
+        // One chroma sample to the left of column 32 lies in the MCU before; rows 15..33 touch three.
+        assert_eq!(layout.decoded, Region { x: 16, y: 0, width: 48, height: 48 });
+        assert_eq!((layout.planes[1].x0, layout.planes[1].width, layout.planes[1].full_width), (8, 24, 50));
+        let edge = PlanesLayout::of(&header, Region { x: 99, y: 79, width: 1, height: 1 }).unwrap();
+        assert_eq!(edge.decoded, Region { x: 96, y: 64, width: 4, height: 16 });
+    }
+
+    #[test]
+    fn every_layout_holds_what_the_cpu_would_decode() {
+        for factors in [[(2, 2), (1, 1)], [(2, 1), (1, 1)], [(1, 2), (1, 1)], [(1, 1), (1, 1)]] {
+            let [luma, chroma] = factors;
+            let header = header([luma, chroma, chroma, (0, 0)], 3);
+            for x in 0..header.width {
+                for width in [1, 2, 17, header.width] {
+                    let width = width.min(header.width - x);
+                    let region = Region { x, y: x % header.height, width, height: 1 };
+                    let layout = PlanesLayout::of(&header, region).unwrap();
+                    for (index, plane) in layout.planes.iter().enumerate() {
+                        let (columns, rows) = header.sampling(index).unwrap().wanted(region);
+                        assert!(plane.x0 <= columns.start && columns.end <= plane.x0 + plane.width);
+                        assert!(plane.y0 <= rows.start && rows.end <= plane.y0 + plane.height);
+                        assert!(plane.x0 + plane.width <= plane.full_width && plane.width <= plane.stride);
+                        assert!(plane.y0 + plane.height <= plane.full_height);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! JPEGs by the GPU: which of nvJPEG's ways serves an image, and where its planes will lie.
+//!
+//! The ladder: the decoding engine where the GPU has one, else CUDA kernels; what both refuse is left to the CPU.
+
+mod layout;
+
+pub use layout::{PlaneLayout, PlanesLayout};
+
+use super::{ColorModel, Header, Process, Region};
+
+/// One of nvJPEG's ways to decode; the first that serves an image is the cheapest for the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rung {
+    /// The GPU's fixed-function engine: baseline files of one scan.
+    Hardware,
+    /// CUDA kernels, Huffman codes included, many images in one call: baseline files of one scan.
+    CudaBatched,
+    /// CUDA kernels after the CPU decoded the Huffman codes, image by image: progressive files too.
+    Cuda,
+}
+
+impl Rung {
+    /// All, in the order of the ladder.
+    pub const ALL: [Self; 3] = [Self::Hardware, Self::CudaBatched, Self::Cuda];
+
+    /// The name in metrics and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hardware => "hardware",
+            Self::CudaBatched => "cuda_batched",
+            Self::Cuda => "cuda",
+        }
+    }
+}
+
+/// How a colour image's chroma is sampled, as far as a GPU decoder knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Subsampling {
+    /// 4:4:4: as many samples as pixels.
+    S444,
+    /// 4:2:2: half the columns.
+    S422,
+    /// 4:2:0: half the columns, half the rows.
+    S420,
+    /// 4:4:0: half the rows.
+    S440,
+    /// No chroma.
+    Gray,
+}
+
+impl Subsampling {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::S444, Self::S422, Self::S420, Self::S440, Self::Gray];
+
+    /// That of a file; `None` for any other.
+    pub fn of(header: &Header) -> Option<Self> {
+        match header.color()? {
+            ColorModel::Gray => Some(Self::Gray),
+            ColorModel::Rgb => None,
+            ColorModel::YCbCr => {
+                let steps = |index| header.sampling(index).map(|s| (s.step_x, s.step_y));
+                match (steps(0)?, steps(1)?, steps(2)?) {
+                    ((1, 1), (1, 1), (1, 1)) => Some(Self::S444),
+                    ((1, 1), (2, 1), (2, 1)) => Some(Self::S422),
+                    ((1, 1), (2, 2), (2, 2)) => Some(Self::S420),
+                    ((1, 1), (1, 2), (1, 2)) => Some(Self::S440),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// Image columns and rows that one chroma sample spans.
+    pub fn steps(self) -> (u32, u32) {
+        match self {
+            Self::S444 | Self::Gray => (1, 1),
+            Self::S422 => (2, 1),
+            Self::S420 => (2, 2),
+            Self::S440 => (1, 2),
+        }
+    }
+}
+
+/// What one rung can do with one kind of sampling.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Ability {
+    /// Nothing: the next rung's turn.
+    #[default]
+    None,
+    /// Whole images.
+    Whole,
+    /// Whole images, or a region of one.
+    Region,
+}
+
+/// What a GPU and its nvJPEG can decode; found out once, when a [`Decoder`](super) is made, then shared freely.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Abilities {
+    table: [[Ability; Subsampling::ALL.len()]; Rung::ALL.len()],
+}
+
+impl Abilities {
+    /// Notes what `rung` can do with `sampling`.
+    pub fn set(&mut self, rung: Rung, sampling: Subsampling, ability: Ability) {
+        self.table[rung as usize][sampling as usize] = ability;
+    }
+
+    /// What `rung` can do with `sampling`.
+    pub fn get(&self, rung: Rung, sampling: Subsampling) -> Ability {
+        self.table[rung as usize][sampling as usize]
+    }
+
+    /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
+    pub fn rungs(&self, header: &Header) -> impl Iterator<Item = Rung> + use<> {
+        let abilities = *self;
+        let header = *header;
+        Rung::ALL.into_iter().filter(move |&rung| abilities.of(&header, rung) != Ability::None)
+    }
+
+    /// Where the planes of an image will lie if `rung` decodes at least `region` of it; `None` where it cannot.
+    pub fn layout(&self, header: &Header, region: Region, rung: Rung) -> Option<PlanesLayout> {
+        match self.of(header, rung) {
+            Ability::None => None,
+            Ability::Whole => PlanesLayout::of(header, header.whole()),
+            Ability::Region => PlanesLayout::of(header, region),
+        }
+    }
+
+    fn of(&self, header: &Header, rung: Rung) -> Ability {
+        let known = match (header.process, rung) {
+            // One scan, or the engine and the batched kernels would need to see the others.
+            (Process::Baseline, _) => header.interleaved || rung == Rung::Cuda,
+            (Process::Progressive, Rung::Cuda) => true,
+            _ => false,
+        };
+        match Subsampling::of(header) {
+            Some(sampling) if known && header.precision == 8 => self.get(rung, sampling),
+            _ => Ability::None,
+        }
+    }
+}
+
+/// Where a plane goes: device memory for what a [`PlaneLayout`] says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlaneTarget {
+    /// Device address of the first stored sample.
+    pub ptr: u64,
+    /// Bytes from one row to the next, at least the stored width.
+    pub stride: u32,
+}
+
+/// One image to decode.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The file; page-locked memory saves a copy.
+    pub bytes: &'a [u8],
+    /// What [`super::parse_header`] says of it.
+    pub header: &'a Header,
+    /// What [`Abilities::layout`] says for the asked region and rung.
+    pub layout: &'a PlanesLayout,
+    /// Device memory for each plane of the layout.
+    pub planes: [PlaneTarget; 3],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Coding;
+
+    /// A baseline file of 100×80 pixels.
+    pub(super) fn header(factors: [(u8, u8); 4], components: u8) -> Header {
+        let coding = if components == 1 { Coding::Gray } else { Coding::YCbCr };
+        Header {
+            width: 100,
+            height: 80,
+            process: Process::Baseline,
+            precision: 8,
+            coding,
+            components,
+            factors,
+            restart_interval: 0,
+            interleaved: true,
+            region_decodable: true,
+        }
+    }
+
+    fn all(ability: Ability) -> Abilities {
+        let mut abilities = Abilities::default();
+        for rung in Rung::ALL {
+            for sampling in Subsampling::ALL {
+                abilities.set(rung, sampling, ability);
+            }
+        }
+        abilities
+    }
+
+    #[test]
+    fn the_ladder_goes_by_the_header() {
+        let abilities = all(Ability::Whole);
+        let rungs = |header: &Header| abilities.rungs(header).collect::<Vec<_>>();
+        let plain = header([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
+        assert_eq!(rungs(&plain), Rung::ALL);
+        assert_eq!(rungs(&Header { interleaved: false, ..plain }), [Rung::Cuda]);
+        assert_eq!(rungs(&Header { process: Process::Progressive, ..plain }), [Rung::Cuda]);
+        assert_eq!(rungs(&Header { process: Process::Extended, ..plain }), []);
+        assert_eq!(rungs(&Header { precision: 12, ..plain }), []);
+        assert_eq!(rungs(&Header { coding: Coding::Rgb, ..plain }), []);
+        assert_eq!(rungs(&header([(4, 1), (1, 1), (1, 1), (0, 0)], 3)), []);
+        assert_eq!(rungs(&header([(2, 1), (1, 1), (2, 1), (0, 0)], 3)), []);
+        assert_eq!(rungs(&header([(1, 1), (1, 1), (1, 1), (1, 1)], 4)), []);
+        let mut engine_only_420 = abilities;
+        engine_only_420.set(Rung::Hardware, Subsampling::S444, Ability::None);
+        let full = header([(1, 1), (1, 1), (1, 1), (0, 0)], 3);
+        assert_eq!(engine_only_420.rungs(&full).collect::<Vec<_>>(), [Rung::CudaBatched, Rung::Cuda]);
+        assert_eq!(engine_only_420.layout(&full, full.whole(), Rung::Hardware), None);
+    }
+
+    #[test]
+    fn subsampling_has_its_usual_names() {
+        let of = |y, c| Subsampling::of(&header([y, c, c, (0, 0)], 3));
+        assert_eq!(of((1, 1), (1, 1)), Some(Subsampling::S444));
+        assert_eq!(of((2, 2), (2, 2)), Some(Subsampling::S444));
+        assert_eq!(of((2, 1), (1, 1)), Some(Subsampling::S422));
+        assert_eq!(of((2, 2), (1, 1)), Some(Subsampling::S420));
+        assert_eq!(of((1, 2), (1, 1)), Some(Subsampling::S440));
+        assert_eq!(of((4, 1), (1, 1)), None);
+        assert_eq!(Subsampling::of(&header([(1, 1), (0, 0), (0, 0), (0, 0)], 1)), Some(Subsampling::Gray));
+    }
+}
