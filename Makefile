@@ -41,8 +41,8 @@ test-python: setup $(VENV)/.torch
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.tools ## formatting, lints and house rules
-	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --locked --all-targets --features python -- -D warnings
 	$(BIN)/ruff check python tests benches
 	$(BIN)/ruff format --check python tests benches

@@ -4,7 +4,6 @@
 //! (searched two levels deep, 200 files). `make limits` compares with libjpeg-turbo as it is shipped.
 
 use std::hint::black_box;
-use std::mem::zeroed;
 use std::path::Path;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -13,7 +12,7 @@ use foreload::decode::{Decoder, Planes, Region};
 use foreload::rng::{Key, Use};
 use foreload::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use mozjpeg_sys::*;
+use libjpeg_reference::{J_COLOR_SPACE, pixels_into};
 
 const OUTPUT: Output = Output {
     height: 224,
@@ -71,27 +70,6 @@ fn whole(width: u32, height: u32) -> Region {
     Region { x: 0, y: 0, width, height }
 }
 
-/// libjpeg's whole image in RGB.
-fn libjpeg(jpeg: &[u8], pixels: &mut Vec<u8>) {
-    // SAFETY: the calls follow libjpeg's order, rows are long enough, and `jpeg` outlives the decompressor; an error in
-    // one of these valid files would end the process.
-    unsafe {
-        let mut errors: jpeg_error_mgr = zeroed();
-        let mut d: jpeg_decompress_struct = zeroed();
-        d.common.err = jpeg_std_error(&mut errors);
-        jpeg_create_decompress(&mut d);
-        jpeg_mem_src(&mut d, jpeg.as_ptr(), jpeg.len() as _);
-        jpeg_read_header(&mut d, 1);
-        jpeg_start_decompress(&mut d);
-        let row = d.output_width as usize * d.output_components as usize;
-        pixels.resize(row * d.output_height as usize, 0);
-        for row in pixels.chunks_mut(row) {
-            jpeg_read_scanlines(&mut d, &mut row.as_mut_ptr(), 1);
-        }
-        jpeg_destroy_decompress(&mut d);
-    }
-}
-
 fn decode(criterion: &mut Criterion) {
     let mut files = Vec::new();
     match std::env::var_os("FORELOAD_BENCH_DATA") {
@@ -128,7 +106,7 @@ fn decode(criterion: &mut Criterion) {
     group.bench_function("libjpeg without SIMD, whole, RGB", |bencher| {
         bencher.iter(|| {
             for file in &files {
-                libjpeg(file, &mut pixels);
+                pixels_into(file, J_COLOR_SPACE::JCS_RGB, &mut pixels).unwrap();
                 black_box(&pixels);
             }
         });

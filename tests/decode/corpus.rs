@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use foreload::decode::{Backend, ColorModel};
 use foreload::error::DecodeError;
 use foreload::simd::Level;
-use mozjpeg_sys::J_COLOR_SPACE;
+use libjpeg_reference::J_COLOR_SPACE;
 
 use super::images::stream;
 use super::region::{any_region, assert_equal};

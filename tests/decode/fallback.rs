@@ -3,7 +3,7 @@
 use foreload::decode::{Backend, ColorModel, Plane, Planes, Region};
 use foreload::simd::Level;
 use jpeg_encoder::{ColorType, SamplingFactor};
-use mozjpeg_sys::J_COLOR_SPACE;
+use libjpeg_reference::J_COLOR_SPACE;
 
 use super::images::{Kind, stream};
 use super::region::any_region;

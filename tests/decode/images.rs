@@ -73,7 +73,7 @@ impl Kind {
             }
         }
         if self.one_scan && channels < 4 && !self.progressive {
-            return libjpeg::encode(&pixels, self);
+            return self.encode_in_one_scan(&pixels);
         }
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&mut bytes, self.quality);
@@ -85,6 +85,23 @@ impl Kind {
         }
         encoder.encode(&pixels, self.width, self.height, self.color).unwrap();
         bytes
+    }
+
+    fn encode_in_one_scan(&self, pixels: &[u8]) -> Vec<u8> {
+        let channels = self.channels();
+        // The encoder's enumeration holds them as in a frame header.
+        let sampling = self.sampling as u32;
+        let encoding = libjpeg::Encoding {
+            width: self.width.into(),
+            height: self.height.into(),
+            channels,
+            factors: (sampling >> 4, sampling & 15),
+            quality: self.quality.into(),
+            restart_interval: self.restart_interval.into(),
+            optimised: self.optimised,
+            progressive: false,
+        };
+        libjpeg::encode(pixels, &encoding)
     }
 }
 

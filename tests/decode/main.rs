@@ -3,13 +3,13 @@
 mod corpus;
 mod fallback;
 mod images;
-mod libjpeg;
 mod refusals;
 mod region;
 
 use foreload::decode::{Backend, Decoder, Planes, Region};
 use foreload::error::DecodeError;
 use foreload::simd::Level;
+use libjpeg_reference as libjpeg;
 
 /// Decodes the region that `choose` picks, with the instructions of `level`.
 fn decode(

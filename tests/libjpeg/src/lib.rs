@@ -1,18 +1,55 @@
-//! libjpeg (mozjpeg's C code, which decodes as libjpeg-turbo's) as the reference.
+//! libjpeg (mozjpeg's C code, which decodes as libjpeg-turbo's) as the reference of tests and benchmarks.
 
 use std::mem::zeroed;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use mozjpeg_sys::*;
 
-use super::images::Kind;
+pub use mozjpeg_sys::J_COLOR_SPACE;
 
-/// What libjpeg makes of a file.
+/// What libjpeg makes of a file: its components as they are coded.
 pub struct Reference {
-    /// Samples of each component, rows of `stride`.
+    /// Width of the image in pixels.
+    pub width: u32,
+    /// Height of the image in pixels.
+    pub height: u32,
+    /// Sampling factors of each component, horizontal and vertical.
+    pub factors: Vec<(u32, u32)>,
+    /// Samples of each component by the accurate inverse DCT, rows of `stride`: (stride, samples). There are as many as
+    /// whole blocks hold, and 64 bytes more.
     pub planes: Vec<(usize, Vec<u8>)>,
     /// Things libjpeg found wrong but decoded anyway.
     pub warnings: i64,
+}
+
+impl Reference {
+    /// Image columns and rows that a sample of a component spans.
+    pub fn steps(&self, component: usize) -> (u32, u32) {
+        let max = |of: fn(&(u32, u32)) -> u32| self.factors.iter().map(of).max().unwrap_or(1);
+        let (h, v) = self.factors[component];
+        (max(|factors| factors.0) / h, max(|factors| factors.1) / v)
+    }
+}
+
+/// An image to encode.
+#[derive(Debug, Clone, Copy)]
+pub struct Encoding {
+    /// Width in pixels.
+    pub width: u32,
+    /// Height in pixels.
+    pub height: u32,
+    /// 1 for gray, 3 for RGB, 4 for CMYK.
+    pub channels: usize,
+    /// Sampling factors of the first component; the others have (1, 1).
+    pub factors: (u32, u32),
+    /// 1..=100.
+    pub quality: i32,
+    /// MCUs between restart markers; 0: none.
+    pub restart_interval: u32,
+    /// Huffman tables made for the image.
+    pub optimised: bool,
+    /// Progressive in many scans.
+    pub progressive: bool,
 }
 
 unsafe extern "C-unwind" fn fail(common: &mut jpeg_common_struct) {
@@ -51,9 +88,12 @@ fn decompress<T>(jpeg: &[u8], read: impl FnOnce(&mut jpeg_decompress_struct) -> 
     }
 }
 
-/// The components as they are coded, by the accurate inverse DCT.
+/// The components as they are coded.
+///
+/// # Errors
+/// libjpeg's error code.
 pub fn planes(jpeg: &[u8]) -> Result<Reference, i32> {
-    let (planes, warnings) = decompress(jpeg, |d| {
+    let (mut reference, warnings) = decompress(jpeg, |d| {
         // SAFETY: raw reads write whole block rows into buffers of so many samples; the component descriptions are
         // `num_components` many.
         unsafe {
@@ -62,13 +102,13 @@ pub fn planes(jpeg: &[u8]) -> Result<Reference, i32> {
             d.dct_method = J_DCT_METHOD::JDCT_ISLOW;
             jpeg_start_decompress(d);
             let components = std::slice::from_raw_parts(d.comp_info, d.num_components as usize);
-            let v_max = components.iter().map(|c| c.v_samp_factor).max().unwrap() as usize;
+            let v_max = components.iter().map(|c| c.v_samp_factor).max().unwrap_or(1) as usize;
             let block_rows = (d.image_height as usize).div_ceil(8 * v_max);
             let mut planes: Vec<(usize, Vec<u8>)> = components
                 .iter()
                 .map(|c| {
                     let stride = 8 * (c.width_in_blocks as usize + 8);
-                    (stride, vec![0; stride * 8 * c.v_samp_factor as usize * block_rows])
+                    (stride, vec![0; stride * 8 * c.v_samp_factor as usize * block_rows + 64])
                 })
                 .collect();
             for block_row in 0..block_rows {
@@ -86,35 +126,50 @@ pub fn planes(jpeg: &[u8]) -> Result<Reference, i32> {
                 let mut image: Vec<_> = rows.iter_mut().map(|rows| rows.as_mut_ptr()).collect();
                 jpeg_read_raw_data(d, image.as_mut_ptr(), 8 * v_max as u32);
             }
-            planes
+            let factors = components.iter().map(|c| (c.h_samp_factor as u32, c.v_samp_factor as u32));
+            let factors = factors.collect();
+            Reference { width: d.image_width, height: d.image_height, factors, planes, warnings: 0 }
         }
     })?;
-    Ok(Reference { planes, warnings })
+    reference.warnings = warnings;
+    Ok(reference)
 }
 
 /// Interleaved pixels in `space`, upsampled and converted by libjpeg, and its warnings.
+///
+/// # Errors
+/// libjpeg's error code.
 pub fn pixels(jpeg: &[u8], space: J_COLOR_SPACE) -> Result<(Vec<u8>, i64), i32> {
-    decompress(jpeg, |d| {
+    let mut pixels = Vec::new();
+    let warnings = pixels_into(jpeg, space, &mut pixels)?;
+    Ok((pixels, warnings))
+}
+
+/// As [`fn@pixels`], into memory that is used again and again.
+///
+/// # Errors
+/// libjpeg's error code.
+pub fn pixels_into(jpeg: &[u8], space: J_COLOR_SPACE, pixels: &mut Vec<u8>) -> Result<i64, i32> {
+    let decoded = decompress(jpeg, |d| {
         // SAFETY: each row has `output_width` pixels of `output_components` bytes.
         unsafe {
             d.out_color_space = space;
             jpeg_start_decompress(d);
             let row = d.output_width as usize * d.output_components as usize;
-            let mut pixels = vec![0; row * d.output_height as usize];
+            pixels.resize(row * d.output_height as usize, 0);
             for row in pixels.chunks_mut(row) {
                 jpeg_read_scanlines(d, &mut row.as_mut_ptr(), 1);
             }
-            pixels
         }
-    })
+    });
+    Ok(decoded?.1)
 }
 
-/// Encodes gray or RGB pixels in one baseline scan.
-pub fn encode(pixels: &[u8], kind: &Kind) -> Vec<u8> {
+/// Encodes interleaved pixels; sequential images in one scan.
+pub fn encode(pixels: &[u8], image: &Encoding) -> Vec<u8> {
+    let &Encoding { width, height, channels, factors, quality, restart_interval, optimised, progressive } =
+        image;
     let (mut bytes, mut size) = (std::ptr::null_mut(), 0);
-    let channels = kind.channels();
-    // The encoder's enumeration holds them as in a frame header.
-    let (h, v) = (kind.sampling as u8 >> 4, kind.sampling as u8 & 15);
     // SAFETY: the calls follow libjpeg's order; an error unwinds and fails the test; `bytes` is allocated by libjpeg and
     // copied before it is freed; each row has `width` pixels.
     unsafe {
@@ -124,24 +179,33 @@ pub fn encode(pixels: &[u8], kind: &Kind) -> Vec<u8> {
         (*c.common.err).error_exit = Some(fail);
         jpeg_create_compress(&mut c);
         jpeg_mem_dest(&mut c, &mut bytes, &mut size);
-        c.image_width = kind.width.into();
-        c.image_height = kind.height.into();
+        c.image_width = width;
+        c.image_height = height;
         c.input_components = channels as i32;
-        c.in_color_space = if channels == 1 { J_COLOR_SPACE::JCS_GRAYSCALE } else { J_COLOR_SPACE::JCS_RGB };
+        c.in_color_space = match channels {
+            1 => J_COLOR_SPACE::JCS_GRAYSCALE,
+            3 => J_COLOR_SPACE::JCS_RGB,
+            _ => J_COLOR_SPACE::JCS_CMYK,
+        };
         jpeg_c_set_int_param(
             &mut c,
             J_INT_PARAM::JINT_COMPRESS_PROFILE,
             JINT_COMPRESS_PROFILE_VALUE::JCP_FASTEST as i32,
         );
         jpeg_set_defaults(&mut c);
-        jpeg_set_quality(&mut c, kind.quality.into(), 1);
-        c.optimize_coding = kind.optimised.into();
-        c.restart_interval = kind.restart_interval.into();
+        jpeg_set_quality(&mut c, quality, 1);
+        c.optimize_coding = optimised.into();
+        c.restart_interval = restart_interval;
+        if progressive {
+            jpeg_simple_progression(&mut c);
+        }
         let components = std::slice::from_raw_parts_mut(c.comp_info, channels);
-        components[0].h_samp_factor = h.into();
-        components[0].v_samp_factor = v.into();
+        (components[0].h_samp_factor, components[0].v_samp_factor) = (factors.0 as i32, factors.1 as i32);
+        for chroma in &mut components[1..] {
+            (chroma.h_samp_factor, chroma.v_samp_factor) = (1, 1);
+        }
         jpeg_start_compress(&mut c, 1);
-        for row in pixels.chunks_exact(channels * usize::from(kind.width)) {
+        for row in pixels.chunks_exact(channels * width as usize) {
             jpeg_write_scanlines(&mut c, &row.as_ptr(), 1);
         }
         jpeg_finish_compress(&mut c);
