@@ -122,6 +122,11 @@ pub struct LoaderOptions {
     pub shuffle: Option<bool>,
     /// The samples left over at the end; `None`: drop in training, partial in evaluation.
     pub last_batch: Option<LastBatch>,
+    /// Images (true), or the files' bytes for a decoder of the consumer's (false): then the settings of images mean
+    /// nothing.
+    pub decoded: bool,
+    /// Batches the consumer keeps at once, at least 1: `memory` must have room for them.
+    pub keep: u32,
     /// `auto`, `cpu` or `cuda`.
     pub device: String,
     /// Element type of the images.
@@ -170,6 +175,8 @@ impl Default for LoaderOptions {
             train: true,
             shuffle: None,
             last_batch: None,
+            decoded: true,
+            keep: 1,
             device: "auto".into(),
             dtype: DType::F32,
             memory_format: MemoryFormat::Nchw,
@@ -205,6 +212,8 @@ pub struct LoaderConfig {
     pub shuffle: bool,
     /// The samples left over at the end.
     pub last_batch: LastBatch,
+    /// Images, or the files' bytes.
+    pub decoded: bool,
     /// Size, type and arithmetic of the images.
     pub output: Output,
     /// Crop and flip.
@@ -245,6 +254,7 @@ impl LoaderOptions {
             other => return Err(Error::config("device", format!("is {other:?}, must be auto, cpu or cuda"))),
         }
         at_least("batch_size", u64::from(self.batch_size), 1)?;
+        at_least("keep", u64::from(self.keep), 1)?;
         for side in [self.image_size.0, self.image_size.1] {
             at_least("image_size", u64::from(side), 1)?;
             if side > LARGEST_SIDE {
@@ -299,10 +309,13 @@ impl LoaderOptions {
         } else {
             Policy::Eval { resize: self.resize.unwrap_or((height.max(width) * 8 / 7).max(1)) }
         };
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        // Bytes that are only passed on need no more than one.
+        let processors =
+            || if self.decoded { std::thread::available_parallelism().map_or(1, usize::from) } else { 1 };
         let threads = self.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
-        let batch_bytes = crate::batch::buffer_bytes(self.batch_size as usize, output.bytes());
+        let image_bytes = if self.decoded { output.bytes() } else { 0 };
+        let batch_bytes = crate::batch::buffer_bytes(self.batch_size as usize, image_bytes);
         Ok(LoaderConfig {
             batch_size: self.batch_size,
             seed: self.seed,
@@ -312,6 +325,7 @@ impl LoaderOptions {
             } else {
                 LastBatch::Partial
             }),
+            decoded: self.decoded,
             policy,
             threads,
             io: self.io,
@@ -334,51 +348,77 @@ impl LoaderOptions {
         batch_bytes: usize,
     ) -> Result<Pools> {
         const MIB: usize = 1 << 20;
+        let arena = |bytes: usize| bytes.checked_next_multiple_of(2 * MIB).unwrap_or(usize::MAX);
+        let keep = self.keep as usize;
+        let held = self.slots_of_a_batch(index);
         // Two of the largest samples must fit, so that one can be read while another is decoded; but one monstrous file
         // shall not size the arena: what does not fit fails like any other bad sample.
-        let smallest_slots =
-            (2 * (index.largest() as usize + 3 * 4096)).next_multiple_of(2 * MIB).min(LARGEST_ARENA);
+        let two_largest = arena(2 * slot_bytes(index.largest() as usize)).min(LARGEST_ARENA);
+        let smallest_slots = arena(two_largest.saturating_add(held.saturating_mul(keep + 1)));
+        // Enough batches to ride out a hiccup, not so many that large batches fill the memory.
+        let usual_prefetch = (96 * MIB / (batch_bytes.saturating_add(held)).max(1)).clamp(2, 8);
         // The reads in flight, as many again that have arrived, and a few for each worker; half as much again because
         // sizes vary.
         let samples = 2 * queue_depth + 8 * threads;
-        let mean = (index.total_bytes() / index.len().max(1)) as usize;
-        let usual_slots = (samples * mean / 2 * 3).clamp(16 * MIB, LARGEST_ARENA).next_multiple_of(2 * MIB);
-        let usual_slots = usual_slots.max(smallest_slots);
-        // Enough batches to ride out a hiccup, not so many that large batches fill the memory.
-        let usual_prefetch = (96 * MIB / batch_bytes.max(1)).clamp(2, 8);
+        let usual_slots = (samples * mean_bytes(index) / 2 * 3).clamp(16 * MIB, LARGEST_ARENA);
+        let usual_slots = arena(usual_slots.saturating_add(held.saturating_mul(usual_prefetch + keep)));
         match self.memory {
             None => {
                 let machine = usize::try_from(crate::io::storage::memory_limit()).unwrap_or(usize::MAX);
-                let needed = usual_prefetch + 2;
-                if batch_bytes.saturating_mul(needed) > machine {
+                let needed = usual_prefetch + keep + 1;
+                let bytes = batch_bytes.saturating_add(held);
+                if bytes.saturating_mul(needed) > machine {
                     let message = format!(
-                        "makes batches of {batch_bytes} bytes, of which {needed} must fit in {machine} bytes of memory"
+                        "makes batches of {bytes} bytes, of which {needed} must fit in {machine} bytes of memory"
                     );
                     return Err(Error::config("batch_size", message));
                 }
-                let most = ((machine / 4).saturating_sub(usual_slots) / batch_bytes.max(1)).max(needed);
-                Ok(Pools { slot_bytes: usual_slots, prefetch: usual_prefetch, batches: most })
+                let slot_bytes = usual_slots.min(machine / 4 / (2 * MIB) * (2 * MIB)).max(smallest_slots);
+                let most = ((machine / 4).saturating_sub(slot_bytes) / batch_bytes.max(1)).max(needed);
+                Ok(Pools { slot_bytes, prefetch: usual_prefetch, batches: most })
             }
             Some(memory) => {
                 let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-                // One batch with the consumer, two in the making.
-                let least = smallest_slots.saturating_add(batch_bytes.saturating_mul(3));
+                // Those with the consumer, two in the making.
+                let fewest = keep + 2;
+                let batches_bytes = batch_bytes.saturating_mul(fewest);
+                let least = smallest_slots.saturating_add(batches_bytes);
                 if memory < least {
                     return Err(Error::config(
                         "memory",
                         format!(
-                            "is {memory} bytes, must be at least {least}: {smallest_slots} for two of the largest \
-                             samples and three batches of {batch_bytes}"
+                            "is {memory} bytes, must be at least {least}: {smallest_slots} for what is read and \
+                             {fewest} batches of {batch_bytes}"
                         ),
                     ));
                 }
-                let slot_bytes = usual_slots.min(memory - 3 * batch_bytes) / (2 * MIB) * (2 * MIB);
+                let slot_bytes = usual_slots.min(memory - batches_bytes) / (2 * MIB) * (2 * MIB);
                 let slot_bytes = slot_bytes.max(smallest_slots);
                 let batches = (memory - slot_bytes) / batch_bytes.max(1);
                 Ok(Pools { slot_bytes, prefetch: usual_prefetch.min(batches - 1), batches })
             }
         }
     }
+
+    /// Bytes of slots that stay taken while a batch of encoded files exists; images leave their slots at once.
+    fn slots_of_a_batch(&self, index: &DatasetIndex) -> usize {
+        if self.decoded {
+            return 0;
+        }
+        let (n, largest) = (self.batch_size as usize, slot_bytes(index.largest() as usize));
+        // A quarter more than the mean, and two of the largest: a batch of few is not an average one.
+        let usual = n.saturating_mul(slot_bytes(mean_bytes(index)) / 4 * 5).saturating_add(2 * largest);
+        usual.min(n.saturating_mul(largest))
+    }
+}
+
+fn mean_bytes(index: &DatasetIndex) -> usize {
+    (index.total_bytes() / index.len().max(1)) as usize
+}
+
+/// What a slot for a file of `length` bytes takes of the arena, at most.
+fn slot_bytes(length: usize) -> usize {
+    length + 3 * 4096
 }
 
 fn at_least(setting: &'static str, value: u64, least: u64) -> Result<u64> {

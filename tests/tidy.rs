@@ -18,7 +18,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("io", &["dataset", "error", "rng", "slot"]),
     ("decode", &["error", "simd"]),
     ("augment", &["decode", "error", "rng", "simd"]),
-    ("batch", &["augment", "error"]),
+    ("batch", &["augment", "error", "io"]),
     ("dlpack", &["batch"]),
     ("config", &["augment", "batch", "dataset", "error", "io", "schedule"]),
     (

@@ -80,7 +80,20 @@ class Batch:
 
     @property
     def images(self) -> Tensor:
-        """[n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), RGB, in the loader's dtype."""
+        """[n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), RGB, in the loader's dtype.
+
+        Raises:
+            AttributeError: The loader has `decoded=False`.
+        """
+    @property
+    def encoded(self) -> list[Tensor]:
+        """The samples' JPEG or PNG files, uint8 [bytes] each, where they were read to; `decoded=False` only.
+
+        Of a failed sample (`on_error="zero"`) no bytes.
+
+        Raises:
+            AttributeError: The loader has `decoded=True`.
+        """
     @property
     def labels(self) -> Tensor:
         """Class numbers, int64 [n]."""
@@ -146,6 +159,10 @@ class ImageLoader:
         shuffle: Shuffled order; None: as `train`.
         last_batch: What happens to the samples that do not fill the last global batch: `drop` them, `pad` the batch
             from the epoch's beginning (`mask` says which), or a `partial` batch. None: drop in training, else partial.
+        decoded: False: batches hold the files' bytes (`encoded` instead of `images`) for a decoder of yours; order,
+            `labels`, `sample_ids` and `mask` stay the same, the settings of images mean nothing, and `on_error` is about
+            reading and files that are no JPEG or PNG by their first bytes.
+        keep: How many batches you will keep at once, when that is more than the latest: sizes the pools for it.
         device: `auto` or `cpu`.
         dtype: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
         memory_format: `nchw` or `nhwc`.
@@ -157,7 +174,7 @@ class ImageLoader:
         resize: Evaluation: length of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
         decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
             torchvision compute. EXIF orientation is ignored, as torchvision does.
-        threads: Decoding threads. None: the processors this process may use.
+        threads: Decoding threads. None: the processors this process may use; one with `decoded=False`.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
             while batches are kept, up to a quarter of the machine's memory.
         io: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
@@ -190,6 +207,8 @@ class ImageLoader:
         train: bool = True,
         shuffle: bool | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = None,
+        decoded: bool = True,
+        keep: int = 1,
         device: Literal["auto", "cpu"] = "auto",
         dtype: Literal["float32", "float16", "bfloat16", "uint8"] = "float32",
         memory_format: Literal["nchw", "nhwc"] = "nchw",
@@ -222,6 +241,11 @@ class ImageLoader:
             TooManyErrorsError: More samples failed than `max_errors`.
             ConfigError: Every batch the `memory` setting allows is kept by the consumer.
             IoError: There is no memory, or the reader failed.
+        """
+    def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
+        """One epoch (None: the chosen one) from `first_step` on, for who goes on in the middle of an epoch.
+
+        A `first_step` at or past the end gives no batch. Raises as iterating does.
         """
     def __len__(self) -> int:
         """Batches of this rank in one epoch."""

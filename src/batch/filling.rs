@@ -1,5 +1,6 @@
 //! A batch in the making: who may write what of it.
 
+use super::encoded::{Encoded, Kept};
 use super::memory::Base;
 use super::pool::{Buffer, Plan};
 use super::{Batch, Failure, Sink};
@@ -18,6 +19,7 @@ struct Filling {
     open: AtomicUsize,
     spoiled: AtomicBool,
     failures: Mutex<Vec<Failure>>,
+    kept: Mutex<Kept>,
     buffer: Mutex<Option<Buffer>>,
     ready: Arc<dyn Sink>,
 }
@@ -34,6 +36,7 @@ pub(super) fn begin(buffer: Buffer, step: u64, len: u32, ready: &Arc<dyn Sink>) 
         open: AtomicUsize::new(len as usize + 1),
         spoiled: AtomicBool::new(false),
         failures: Mutex::default(),
+        kept: Mutex::default(),
         buffer: Mutex::new(Some(buffer)),
         ready: ready.clone(),
     });
@@ -51,7 +54,10 @@ impl Filling {
         if self.open.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(buffer) = &mut buffer {
+            buffer.kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        }
         if let (Some(buffer), false) = (buffer, self.spoiled.load(Ordering::Relaxed)) {
             let mut failures =
                 std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner));
@@ -85,6 +91,11 @@ impl Ticket {
             let start = self.filling.images.0.add(self.index as usize * bytes);
             std::slice::from_raw_parts_mut(start, bytes)
         }
+    }
+
+    /// Puts the bytes of this place's file into the batch, which keeps them until its last tensor is gone.
+    pub fn keep(&mut self, bytes: Encoded) {
+        self.filling.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, bytes);
     }
 
     /// Notes that a sample that belongs here failed; `fatal` when there is nothing to put in its place.

@@ -10,12 +10,14 @@ pub enum Storage {
     /// Host memory.
     #[default]
     Host,
+    /// Host memory for the columns; encoded files stay in the slots they were read into.
+    Slots,
 }
 
 impl Storage {
     pub(super) fn allocate(&self, plan: &Plan) -> Result<Memory> {
         match self {
-            Self::Host => {
+            Self::Host | Self::Slots => {
                 let mut map = map(plan.bytes)?;
                 let images = map.as_mut_ptr();
                 Ok(Memory { images: Base(images), columns: Base(images.wrapping_add(plan.columns)), map })
@@ -45,7 +47,7 @@ impl Memory {
 #[derive(Clone, Copy)]
 pub(super) struct Base(pub *mut u8);
 
-// SAFETY: the memory is kept by the buffer beside it; tickets write through it each to a place of its own, and tensors
+// SAFETY: the memory is kept by the buffer (or the encoded file) beside it; tickets write through it each to a place of its own, and tensors
 // exist only when the last ticket is gone.
 unsafe impl Send for Base {}
 // SAFETY: as above.

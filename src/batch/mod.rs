@@ -4,11 +4,13 @@
 //! [`Seal`], then waiting to be delivered), or with the consumer, who keeps it for as long as any [`Tensor`] of it
 //! exists.
 
+mod encoded;
 mod filling;
 mod memory;
 mod pool;
 mod tensor;
 
+pub use encoded::Encoded;
 pub use filling::{Seal, Ticket};
 pub use memory::Storage;
 pub use pool::{BatchPool, Pools, buffer_bytes};
@@ -75,8 +77,12 @@ impl Batch {
         buffer.deliver();
     }
 
-    /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype.
+    /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype; uint8 [n, 0] when it holds
+    /// [`Batch::encoded`] files.
     pub fn images(&self) -> Tensor {
+        if self.is_encoded() {
+            return self.tensor(self.buffer.memory().images, 0, vec![i64::from(self.len), 0], Element::U8);
+        }
         let output = self.buffer.output();
         let (h, w) = (i64::from(output.height), i64::from(output.width));
         let shape = match output.format {

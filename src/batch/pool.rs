@@ -1,6 +1,7 @@
 //! The buffers of batches: a fixed number of them, used again and again.
 
 use super::Sink;
+use super::encoded::Kept;
 use super::filling::{self, Seal, Ticket};
 use super::memory::{Memory, Storage};
 use crate::augment::Output;
@@ -85,7 +86,8 @@ impl BatchPool {
         storage: Storage,
         on_free: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let plan = Plan::new(capacity, output.bytes());
+        let image_bytes = if matches!(storage, Storage::Slots) { 0 } else { output.bytes() };
+        let plan = Plan::new(capacity, image_bytes);
         let state = Mutex::default();
         Self(Arc::new(PoolShared { plan, output, limits, storage, state, on_free: Box::new(on_free) }))
     }
@@ -111,7 +113,12 @@ impl BatchPool {
             None => return Ok(None),
         };
         state.in_pipeline += 1;
-        Ok(Some(Buffer { memory: Some(memory), delivered: false, pool: self.0.clone() }))
+        Ok(Some(Buffer {
+            memory: Some(memory),
+            kept: Kept::default(),
+            delivered: false,
+            pool: self.0.clone(),
+        }))
     }
 
     /// Takes a buffer for batch `step` of `len` samples and hands out one ticket per place and the seal. When all of them
@@ -152,6 +159,8 @@ impl PoolShared {
 /// One buffer; its memory goes back to the pool when it is dropped.
 pub(super) struct Buffer {
     memory: Option<Memory>,
+    /// Encoded files that stay where they are.
+    pub(super) kept: Kept,
     delivered: bool,
     pool: Arc<PoolShared>,
 }
@@ -163,6 +172,10 @@ impl Buffer {
 
     pub(super) fn output(&self) -> &Output {
         &self.pool.output
+    }
+
+    pub(super) fn storage(&self) -> &Storage {
+        &self.pool.storage
     }
 
     pub(super) fn memory(&self) -> &Memory {
@@ -182,6 +195,8 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let memory = self.memory.take().map(Memory::given_back);
+        // Before anybody is told that something came free.
+        self.kept = Kept::default();
         {
             let mut state = self.pool.lock();
             state.free.extend(memory);

@@ -69,7 +69,7 @@ impl Tensor {
     /// The elements' bytes, row-major.
     pub fn bytes(&self) -> &[u8] {
         let count: i64 = self.shape.iter().product();
-        // SAFETY: the range lies inside the buffer, which lives as long as `self`. A consumer that writes through
+        // SAFETY: the range is of memory that the buffer keeps, which lives as long as `self`. A consumer that writes through
         // `data` while it reads here races with itself, as with any shared tensor.
         unsafe { std::slice::from_raw_parts(self.data(), count as usize * self.element.size()) }
     }

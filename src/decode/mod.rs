@@ -81,6 +81,31 @@ pub struct Planes {
     pub planes: [Plane; 3],
 }
 
+/// What kind of file an image is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// JPEG.
+    Jpeg,
+    /// PNG.
+    Png,
+}
+
+impl Format {
+    /// By the file's signature; nothing behind it is looked at.
+    ///
+    /// # Errors
+    /// [`DecodeError::NotAnImage`] for any other file.
+    pub fn of(bytes: &[u8]) -> Result<Self, DecodeError> {
+        if bytes.starts_with(JPEG_SIGNATURE) {
+            Ok(Self::Jpeg)
+        } else if bytes.starts_with(png::SIGNATURE) {
+            Ok(Self::Png)
+        } else {
+            Err(DecodeError::NotAnImage(beginning(bytes)))
+        }
+    }
+}
+
 /// Which decoder made the pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
@@ -160,12 +185,9 @@ impl Decoder {
             );
             Ok(region)
         };
-        let (region, backend) = if bytes.starts_with(JPEG_SIGNATURE) {
-            self.jpeg.decode(bytes, self.level, choose, out)?
-        } else if bytes.starts_with(png::SIGNATURE) {
-            (png::decode(bytes, limit, choose, out)?, Backend::Png)
-        } else {
-            return Err(DecodeError::NotAnImage(beginning(bytes)));
+        let (region, backend) = match Format::of(bytes)? {
+            Format::Jpeg => self.jpeg.decode(bytes, self.level, choose, out)?,
+            Format::Png => (png::decode(bytes, limit, choose, out)?, Backend::Png),
         };
         Ok(Decoded { region, backend })
     }

@@ -56,6 +56,11 @@ impl Filled {
         assert!(data.start <= data.end && data.end <= slot.capacity(), "{data:?} of a slot");
         Self { slot, data }
     }
+
+    /// The extent's first byte.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.slot.bytes_mut()[self.data.clone()].as_mut_ptr()
+    }
 }
 
 impl std::ops::Deref for Filled {

@@ -6,6 +6,7 @@ use crate::config::OnError;
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, TryRecvError};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -191,13 +192,25 @@ impl Epoch {
         if self.ended.try_recv() == Err(TryRecvError::Disconnected) {
             return Err(Error::Internal("the pipeline's threads have ended".into()));
         }
-        if !self.batches.all_held() {
+        // Encoded files stay in their slots: then the slots may be what is used up. They come free when the consumer
+        // drops a batch, not when a worker is done.
+        let decoded = self.shared.config.decoded;
+        let slots_held = !decoded && self.shared.stuck.load(Ordering::SeqCst);
+        if !slots_held && !self.batches.all_held() {
             self.all_held_since = None;
             return Ok(());
         }
         let since = *self.all_held_since.get_or_insert_with(Instant::now);
         if since.elapsed() < ALL_HELD {
             return Ok(());
+        }
+        if slots_held {
+            let message = format!(
+                "leaves {} bytes for encoded files, and the batches that the consumer keeps leave no room for the next one; \
+                 drop batches, or raise keep, the number of them you keep at once (and memory, if you set it)",
+                self.shared.config.pools.slot_bytes
+            );
+            return Err(Error::config("memory", message));
         }
         let (count, bytes) = self.batches.limits();
         let message = format!(

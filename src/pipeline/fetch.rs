@@ -110,7 +110,9 @@ impl Fetcher {
             if reader.in_flight() > 0 {
                 reader.wait(&mut self.arrived)?;
             } else if starved {
+                self.shared.stuck.store(true, Ordering::SeqCst);
                 std::thread::park();
+                self.shared.stuck.store(false, Ordering::SeqCst);
             }
             let waited = if starved { &run.clock.read_blocked } else { &run.clock.read_waiting };
             now = stats::lap(waited, now);

@@ -52,6 +52,8 @@ struct Shared {
     bell: Arc<Bell>,
     /// How bytes are read, in words; known once the reader is open.
     io: Mutex<String>,
+    /// The reading thread waits for room, with nothing in flight.
+    stuck: AtomicBool,
 }
 
 /// One epoch on its way through the stages.
@@ -100,7 +102,14 @@ impl Pipeline {
 
     /// A pipeline whose bytes come through a reader of the caller's: one that injects faults, say.
     pub fn with_reader(index: Arc<DatasetIndex>, config: LoaderConfig, open_reader: Box<OpenReader>) -> Self {
-        let shared = Shared { index, config, open_reader, bell: Arc::default(), io: Mutex::default() };
+        let shared = Shared {
+            index,
+            config,
+            open_reader,
+            bell: Arc::default(),
+            io: Mutex::default(),
+            stuck: AtomicBool::default(),
+        };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
@@ -202,7 +211,7 @@ impl Pipeline {
             config.batch_size as usize,
             config.output.clone(),
             config.pools,
-            Storage::Host,
+            if config.decoded { Storage::Host } else { Storage::Slots },
             move || {
                 bell.ring();
             },

@@ -1,10 +1,10 @@
-//! A worker: bytes in, one image of a batch out.
+//! A worker: bytes in, one image of a batch out; or the same bytes, where the consumer decodes.
 
 use super::{Run, Shared, stats};
 use crate::augment::Augmenter;
-use crate::batch::Ticket;
+use crate::batch::{Encoded, Ticket};
 use crate::config::OnError;
-use crate::decode::{Decoder, Planes};
+use crate::decode::{Decoder, Format, Planes};
 use crate::error::{Error, Result};
 use crate::io::{Filled, ReadStats};
 use crate::schedule::Place;
@@ -72,7 +72,7 @@ impl<'a> Worker<'a> {
 
     fn work(&mut self, job: Job, now: &mut Instant) {
         let Job { run, place: Place { position, sample, valid }, mut ticket, bytes } = job;
-        let outcome = bytes.and_then(|bytes| self.render(&run, sample, &bytes, ticket.image(), now));
+        let outcome = bytes.and_then(|bytes| self.fill(&run, sample, Encoded::Slot(bytes), &mut ticket, now));
         let Err(error) = outcome else {
             ticket.finish(sample, self.shared.index.label(sample), valid);
             return;
@@ -85,7 +85,7 @@ impl<'a> Worker<'a> {
                 ticket.image().fill(0);
                 ticket.finish(sample, self.shared.index.label(sample), false);
             }
-            OnError::Skip => match self.refill(&run, position, ticket.image(), now) {
+            OnError::Skip => match self.refill(&run, position, &mut ticket, now) {
                 Ok(substitute) => ticket.finish(substitute, self.shared.index.label(substitute), valid),
                 Err(error) => {
                     ticket.fail(sample, error, true);
@@ -93,6 +93,24 @@ impl<'a> Worker<'a> {
                 }
             },
         }
+    }
+
+    /// Makes a sample of its file's bytes what the batch shall hold of it.
+    fn fill(
+        &mut self,
+        run: &Run,
+        sample: u64,
+        bytes: Encoded,
+        ticket: &mut Ticket,
+        now: &mut Instant,
+    ) -> Result<()> {
+        if self.shared.config.decoded {
+            return self.render(run, sample, &bytes, ticket.image(), now);
+        }
+        // Whoever decodes them sees all other damage; what is no image at all is not handed over as one.
+        Format::of(&bytes)?;
+        ticket.keep(bytes);
+        Ok(())
     }
 
     fn render(
@@ -121,7 +139,7 @@ impl<'a> Worker<'a> {
 
     /// Fills the place at `position` with another sample of the epoch, drawn from (dataset, seed, epoch, position): the
     /// same on every rank, run and machine. Read here, so that nothing flows back to the reading thread; it is rare.
-    fn refill(&mut self, run: &Run, position: u64, image: &mut [u8], now: &mut Instant) -> Result<u64> {
+    fn refill(&mut self, run: &Run, position: u64, ticket: &mut Ticket, now: &mut Instant) -> Result<u64> {
         let index = &self.shared.index;
         let mut stream = run.refill.stream(position);
         let mut last = None;
@@ -133,7 +151,7 @@ impl<'a> Worker<'a> {
             let extent = index.extent(sample);
             let outcome = crate::io::read_blocking(index, extent).and_then(|bytes| {
                 run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
-                self.render(run, sample, &bytes, image, now)
+                self.fill(run, sample, Encoded::Owned(bytes), ticket, now)
             });
             match outcome {
                 Ok(()) => return Ok(sample),

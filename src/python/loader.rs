@@ -6,6 +6,7 @@ use crate::batch;
 use crate::config::{Choice, LoaderOptions, parse_bytes};
 use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::pipeline::{Epoch, FailureLog, Pipeline, Poll, SampleFailure};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,7 @@ impl ImageLoader {
     #[new]
     #[pyo3(signature = (
         path, *, batch_size=64, image_size=Size::Square(224), seed=0, train=true, shuffle=None, last_batch=None,
-        device="auto", dtype="float32", memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5,
+        decoded=true, keep=1, device="auto", dtype="float32", memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5,
         resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
         on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
         rebuild_index=false, progress=true,
@@ -80,6 +81,8 @@ impl ImageLoader {
         train: bool,
         shuffle: Option<bool>,
         last_batch: Option<&str>,
+        decoded: bool,
+        keep: u32,
         device: &str,
         dtype: &str,
         memory_format: &str,
@@ -116,6 +119,8 @@ impl ImageLoader {
                 train,
                 shuffle,
                 last_batch: last_batch.map(|name| Choice::parse("last_batch", name)).transpose()?,
+                decoded,
+                keep,
                 device: device.into(),
                 dtype: Choice::parse("dtype", dtype)?,
                 memory_format: Choice::parse("memory_format", memory_format)?,
@@ -162,9 +167,15 @@ impl ImageLoader {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Py<Batches>> {
+        self.batches(py, None, 0)
+    }
+
+    /// One epoch (None: the chosen one) from `first_step` on.
+    #[pyo3(signature = (epoch=None, first_step=0))]
+    fn batches(&self, py: Python<'_>, epoch: Option<u64>, first_step: u64) -> PyResult<Py<Batches>> {
         let (rank, world_size) = self.place_in_world(py)?;
-        let number = self.epoch();
-        let epoch = py.detach(|| self.pipeline.epoch(number, rank, world_size, 0));
+        let number = epoch.unwrap_or_else(|| self.epoch());
+        let epoch = py.detach(|| self.pipeline.epoch(number, rank, world_size, first_step));
         let epoch = raise(py, epoch)?;
         *lock(&self.failures) = epoch.failures().clone();
         Py::new(py, Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone() })
@@ -368,8 +379,22 @@ pub(super) struct Batch(batch::Batch);
 impl Batch {
     /// [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
     #[getter]
-    fn images(&self) -> Tensor {
-        Tensor(self.0.images())
+    fn images(&self) -> PyResult<Tensor> {
+        if self.0.is_encoded() {
+            let message = "a batch of a loader with decoded=False has no images, it has `encoded`";
+            return Err(PyAttributeError::new_err(message));
+        }
+        Ok(Tensor(self.0.images()))
+    }
+
+    /// The samples' files, uint8 [bytes] each.
+    #[getter]
+    fn encoded(&self) -> PyResult<Vec<Tensor>> {
+        if !self.0.is_encoded() {
+            let message = "a batch has `encoded` only with decoded=False; this one has `images`";
+            return Err(PyAttributeError::new_err(message));
+        }
+        Ok(self.0.encoded().into_iter().map(Tensor).collect())
     }
 
     /// int64 [n].
@@ -407,12 +432,11 @@ impl Batch {
     }
 
     fn __repr__(&self) -> String {
+        let step = self.0.step();
+        if self.0.is_encoded() {
+            return format!("foreload.Batch(step={step}, encoded: {} files)", self.0.len());
+        }
         let images = self.0.images();
-        format!(
-            "foreload.Batch(step={}, images={:?} {})",
-            self.0.step(),
-            images.shape(),
-            images.element().name()
-        )
+        format!("foreload.Batch(step={step}, images={:?} {})", images.shape(), images.element().name())
     }
 }

@@ -41,6 +41,7 @@ impl Dataset {
     }
 
     /// The same files with an index that knows them as they are now.
+    #[allow(dead_code, reason = "not every test program changes files")]
     pub fn indexed_anew(self) -> Self {
         let directory = Some(self.directory.path().join("index"));
         let options = IndexOptions { directory, rebuild: true, ..IndexOptions::default() };

@@ -1,0 +1,66 @@
+//! Encoded files as a batch keeps them: the bytes stay where they were read to.
+
+use super::memory::{Base, Storage};
+use super::{Batch, Element, Tensor};
+use crate::io::Filled;
+use std::collections::BTreeMap;
+
+/// The encoded bytes of one sample, and what keeps them.
+pub enum Encoded {
+    /// In a slot of the reader's arena.
+    Slot(Filled),
+    /// Read outside of it: a substitute.
+    Owned(Vec<u8>),
+}
+
+impl std::ops::Deref for Encoded {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Slot(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// Encoded samples of a batch by place. A place without one has no bytes.
+#[derive(Default)]
+pub(super) struct Kept(BTreeMap<u32, Place>);
+
+struct Place {
+    /// Its first byte: from here on the only way to the bytes, which consumers may write.
+    base: Base,
+    len: usize,
+    #[expect(dead_code, reason = "held, not used")]
+    owner: Encoded,
+}
+
+impl Kept {
+    pub(super) fn insert(&mut self, index: u32, mut owner: Encoded) {
+        let len = owner.len();
+        let base = Base(match &mut owner {
+            Encoded::Slot(bytes) => bytes.as_mut_ptr(),
+            Encoded::Owned(bytes) => bytes.as_mut_ptr(),
+        });
+        self.0.insert(index, Place { base, len, owner });
+    }
+}
+
+impl Batch {
+    /// Whether it holds encoded files instead of images.
+    pub fn is_encoded(&self) -> bool {
+        matches!(self.buffer.storage(), Storage::Slots)
+    }
+
+    /// The files of the samples, uint8 [bytes] each; no bytes for a failed sample with `on_error = zero`. They
+    /// begin at any address: where the reader put them.
+    pub fn encoded(&self) -> Vec<Tensor> {
+        let tensor = |index: u32| {
+            let place = self.buffer.kept.0.get(&index);
+            let (data, len) =
+                place.map_or((self.buffer.memory().columns, 0), |place| (place.base, place.len));
+            Tensor { buffer: self.buffer.clone(), data, shape: vec![len as i64], element: Element::U8 }
+        };
+        (0..self.len).map(tensor).collect()
+    }
+}
