@@ -80,6 +80,17 @@ pub enum Error {
     #[error("{0}")]
     Unavailable(String),
 
+    /// A call of the GPU's driver or of a library on it failed.
+    #[error("{call}: {status}{advice}")]
+    Gpu {
+        /// The function that was called: `cuMemAllocFromPoolAsync`.
+        call: &'static str,
+        /// Its answer by name and description: "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
+        status: String,
+        /// "; lower device_memory", or nothing where no usual cause is known.
+        advice: &'static str,
+    },
+
     /// A thread of the pipeline died: a defect in Foreload, with what the thread said.
     #[error("internal error: {0}; please report it")]
     Internal(String),

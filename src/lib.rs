@@ -12,6 +12,7 @@ pub mod dataset;
 pub mod decode;
 pub mod dlpack;
 pub mod error;
+pub mod gpu;
 pub mod io;
 pub mod pipeline;
 #[cfg(feature = "python")]

@@ -130,6 +130,12 @@ impl Slot {
     }
 }
 
+impl AsRef<[u8]> for Slot {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
         self.arena.space().give_back(self.first, self.pages);

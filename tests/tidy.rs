@@ -15,6 +15,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("dataset", &["error"]),
     ("schedule", &["dataset", "error", "rng"]),
     ("slot", &["error"]),
+    ("gpu", &["error", "slot"]),
     ("io", &["dataset", "error", "rng", "slot"]),
     ("decode", &["error", "simd"]),
     ("augment", &["decode", "error", "rng", "simd"]),
@@ -32,8 +33,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "augment", "batch", "config", "dataset", "decode", "error", "io", "pipeline", "rng", "schedule",
-            "simd", "slot",
+            "augment", "batch", "config", "dataset", "decode", "error", "gpu", "io", "pipeline", "rng",
+            "schedule", "simd", "slot",
         ],
     ),
     ("lib", &["error"]),
@@ -43,6 +44,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 /// Which modules may name a foreign crate. What serves one purpose has one home; the last group is vocabulary.
 const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
+    ("cudarc", &["gpu"]),
     ("half", &["augment"]),
     ("io-uring", &["io"]),
     ("jpeg-encoder", &["cli"]),
@@ -55,9 +57,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("zune-jpeg", &["cli", "decode"]),
     ("crossbeam-channel", &["cli", "dataset", "io", "pipeline"]),
     ("indicatif", &["cli", "dataset"]),
-    ("libc", &["cli", "dataset", "io", "slot"]),
+    ("libc", &["cli", "dataset", "gpu", "io", "slot"]),
+    ("libloading", &["gpu"]),
     ("rustix", &["cli", "dataset", "io", "slot"]),
-    ("serde", &["cli", "dataset", "io"]),
+    ("serde", &["cli", "dataset", "gpu", "io"]),
     ("serde_json", &["cli", "dataset"]),
     ("sha2", &["cli", "dataset", "rng"]),
     ("thiserror", &["error"]),

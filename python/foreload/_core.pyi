@@ -38,6 +38,9 @@ class TooManyErrorsError(Error):
 class UnavailableError(Error):
     """Something this build or machine does not have."""
 
+class GpuError(Error):
+    """A call of the GPU's driver or of a library on it failed."""
+
 class InternalError(Error):
     """A defect in Foreload."""
 

@@ -20,6 +20,7 @@ exceptions! {
     SampleError: Error = "A sample failed: attributes sample_id, path, offset, length; __cause__ says why.";
     TooManyErrorsError: Error = "More samples failed than max_errors allows; __cause__ is the last failure.";
     UnavailableError: Error = "Something this build or machine does not have.";
+    GpuError: Error = "A call of the GPU's driver or of a library on it failed.";
     InternalError: Error = "A defect in Foreload.";
 }
 
@@ -33,6 +34,7 @@ pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
         Cause::Io { .. } => IoError::new_err(message),
         Cause::Decode(_) => DecodeError::new_err(message),
         Cause::Unavailable(_) => UnavailableError::new_err(message),
+        Cause::Gpu { .. } => GpuError::new_err(message),
         Cause::Internal(_) => InternalError::new_err(message),
         Cause::TooManyErrors { source, .. } => {
             let exception = TooManyErrorsError::new_err(message);

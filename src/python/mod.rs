@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::error::{
-        ConfigError, DatasetChangedError, DatasetError, DecodeError, Error, InternalError, IoError,
+        ConfigError, DatasetChangedError, DatasetError, DecodeError, Error, GpuError, InternalError, IoError,
         SampleError, TooManyErrorsError, UnavailableError,
     };
     #[pymodule_export]

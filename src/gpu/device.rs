@@ -1,0 +1,221 @@
+//! A device and its primary context, which torch and every other user of the runtime API share.
+
+use super::driver::{Driver, call, driver};
+use crate::error::{Error, Result};
+use cudarc::driver::sys;
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Compute capability, major and minor: (9, 0) is Hopper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Capability {
+    /// 8 for Ampere and Ada, 9 for Hopper, 10 and 12 for Blackwell.
+    pub major: u32,
+    /// The revision in that family.
+    pub minor: u32,
+}
+
+/// The oldest devices there are kernels for.
+const OLDEST: Capability = Capability { major: 8, minor: 0 };
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What the driver says about a device, without taking it into use.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct DeviceInfo {
+    /// Its number among those `CUDA_VISIBLE_DEVICES` leaves.
+    pub ordinal: u32,
+    /// As the driver names it: "NVIDIA H200".
+    pub name: String,
+    /// Its compute capability.
+    pub capability: Capability,
+    /// Bytes of memory on it.
+    pub memory: u64,
+    /// Number of streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Why Foreload cannot use it, in a sentence; `None` when it can.
+    pub problem: Option<String>,
+}
+
+impl DeviceInfo {
+    pub(super) fn read(driver: &Driver, ordinal: u32) -> Result<(Self, sys::CUdevice)> {
+        use sys::CUdevice_attribute as Attribute;
+        let mut device = 0;
+        // SAFETY: the pointer is valid for the call.
+        unsafe { call!(driver, cuDeviceGet(&mut device, ordinal as c_int)) }?;
+        let attribute = |attribute| {
+            let mut value = 0;
+            // SAFETY: the pointer is valid for the call, the device is the driver's.
+            unsafe { call!(driver, cuDeviceGetAttribute(&mut value, attribute, device)) }?;
+            Ok::<u32, Error>(u32::try_from(value).unwrap_or(0))
+        };
+        let mut name = [0; 256];
+        // SAFETY: the buffer has the length that is told; the driver ends what it writes with NUL.
+        unsafe { call!(driver, cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, device)) }?;
+        // SAFETY: the last byte at least is NUL.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        let mut memory = 0;
+        // SAFETY: the pointer is valid for the call.
+        unsafe { call!(driver, cuDeviceTotalMem_v2(&mut memory, device)) }?;
+        let capability = Capability {
+            major: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            minor: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        };
+        let prohibited = sys::CUcomputemode::CU_COMPUTEMODE_PROHIBITED as u32;
+        let problem = if capability < OLDEST {
+            Some(format!("its compute capability is {capability}, {OLDEST} or newer is needed"))
+        } else if attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
+            Some("it has no memory pools (cuMemPoolCreate), which are needed".to_owned())
+        } else if attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)? == prohibited {
+            Some("its compute mode is \"prohibited\": allow it with `nvidia-smi -c DEFAULT`".to_owned())
+        } else {
+            None
+        };
+        let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        Ok((Self { ordinal, name, capability, memory: memory as u64, multiprocessors, problem }, device))
+    }
+}
+
+/// A device in use. Clones are the same device; its primary context is held until the last one, and the last thing
+/// that lives on it, is gone.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    driver: &'static Driver,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    info: DeviceInfo,
+}
+
+// SAFETY: the context is a handle that the driver lets any thread use.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Device {
+    /// Takes device number `ordinal` (of those `CUDA_VISIBLE_DEVICES` leaves) into use.
+    ///
+    /// [`Error::Unavailable`] says why there is no such device or why it cannot serve. The first use in a process costs
+    /// some hundred milliseconds and some hundred megabytes of device memory, unless torch has paid already.
+    pub fn open(ordinal: u32) -> Result<Self> {
+        let driver = driver()?;
+        let count = count(driver)?;
+        if ordinal >= count {
+            let devices = if count == 1 { "device" } else { "devices" };
+            return Err(Error::Unavailable(format!(
+                "there is no device cuda:{ordinal}: the driver shows {count} {devices}"
+            )));
+        }
+        let (info, device) = DeviceInfo::read(driver, ordinal)?;
+        if let Some(problem) = &info.problem {
+            return Err(Error::Unavailable(format!(
+                "cuda:{ordinal} ({}) cannot be used: {problem}",
+                info.name
+            )));
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call; what is retained is released when the last clone goes.
+        unsafe { call!(driver, cuDevicePrimaryCtxRetain(&mut context, device)) }?;
+        Ok(Self { inner: Arc::new(Inner { driver, device, context, info }) })
+    }
+
+    /// Number of the device.
+    pub fn ordinal(&self) -> u32 {
+        self.inner.info.ordinal
+    }
+
+    /// What the driver says about it.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.inner.info
+    }
+
+    /// Bytes of its memory that are free, and all of them.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        let bound = self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the pointers are valid for the call.
+        unsafe { call!(bound.driver(), cuMemGetInfo_v2(&mut free, &mut total)) }?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Makes the device's context current on this thread until the answer is dropped, which puts back what was before.
+    ///
+    /// Everything here does so by itself; it is for calls of other libraries, such as nvJPEG's, that need a context.
+    pub fn bind(&self) -> Result<Bound<'_>> {
+        // Also refuses in a forked child, before anything of the driver is called.
+        let driver = driver()?;
+        let mut former = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call.
+        unsafe { call!(driver, cuCtxGetCurrent(&mut former)) }?;
+        if former != self.inner.context {
+            // SAFETY: the context is held by `self`.
+            unsafe { call!(driver, cuCtxSetCurrent(self.inner.context)) }?;
+        }
+        Ok(Bound { device: self, former, _this_thread: PhantomData })
+    }
+
+    pub(super) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner) || self.inner.context == other.inner.context
+    }
+
+    pub(super) fn handle(&self) -> sys::CUdevice {
+        self.inner.device
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cuda:{}", self.ordinal())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A forked child has no context to release.
+        if let Ok(driver) = driver() {
+            // SAFETY: this gives back what `open` took; nothing that lives in the context is left, for it would hold us.
+            let _ = unsafe { call!(driver, cuDevicePrimaryCtxRelease_v2(self.device)) };
+        }
+    }
+}
+
+/// A device whose context is current on this thread.
+pub struct Bound<'a> {
+    device: &'a Device,
+    former: sys::CUcontext,
+    /// What is current is a thread's affair.
+    _this_thread: PhantomData<*const ()>,
+}
+
+impl Bound<'_> {
+    pub(super) fn driver(&self) -> &'static Driver {
+        self.device.inner.driver
+    }
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        if self.former != self.device.inner.context {
+            // SAFETY: it was current before. Should its owner have destroyed it meanwhile, the driver refuses, and the
+            // thread keeps ours.
+            let _ = unsafe { call!(self.driver(), cuCtxSetCurrent(self.former)) };
+        }
+    }
+}
+
+/// How many devices the driver shows.
+pub(super) fn count(driver: &Driver) -> Result<u32> {
+    let mut count = 0;
+    // SAFETY: the pointer is valid for the call.
+    unsafe { call!(driver, cuDeviceGetCount(&mut count)) }?;
+    Ok(u32::try_from(count).unwrap_or(0))
+}

@@ -1,0 +1,94 @@
+//! Events: marks in a stream that other streams and the host wait for.
+
+use super::device::Device;
+use super::driver::{NOT_READY, call};
+use super::stream::StreamRef;
+use crate::error::Result;
+use cudarc::driver::sys;
+use std::time::Duration;
+
+/// A mark that a stream passes. It can be recorded again and again; waiting means the latest record.
+///
+/// Before its first record it counts as passed.
+pub struct Event {
+    device: Device,
+    event: sys::CUevent,
+}
+
+// SAFETY: an event is a handle that the driver lets any thread use.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event that keeps no time, the cheap kind. Who waits for it sleeps instead of spinning.
+    pub fn new(device: &Device) -> Result<Self> {
+        use sys::CUevent_flags as Flags;
+        Self::create(device, Flags::CU_EVENT_BLOCKING_SYNC as u32 | Flags::CU_EVENT_DISABLE_TIMING as u32)
+    }
+
+    /// An event that also keeps the time it was passed, for [`Event::since`].
+    pub fn timed(device: &Device) -> Result<Self> {
+        Self::create(device, sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32)
+    }
+
+    fn create(device: &Device, flags: u32) -> Result<Self> {
+        let bound = device.bind()?;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call; the device's context is current.
+        unsafe { call!(bound.driver(), cuEventCreate(&mut event, flags)) }?;
+        Ok(Self { device: device.clone(), event })
+    }
+
+    /// The device it is on; it can be recorded on streams of that one alone, and any stream may wait for it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Marks what `stream` has queued up to now.
+    pub fn record(&self, stream: impl Into<StreamRef>) -> Result<()> {
+        let bound = self.device.bind()?;
+        // SAFETY: the event lives; whoever made the reference vouches for the stream.
+        unsafe { call!(bound.driver(), cuEventRecord(self.event, stream.into().raw())) }
+    }
+
+    /// Whether the stream has passed the mark.
+    pub fn is_done(&self) -> Result<bool> {
+        let bound = self.device.bind()?;
+        // SAFETY: the event lives as long as `self`.
+        let status = unsafe { (bound.driver().functions.cuEventQuery)(self.event) };
+        match status {
+            NOT_READY => Ok(false),
+            status => bound.driver().check("cuEventQuery", status).map(|()| true),
+        }
+    }
+
+    /// Sleeps until the stream has passed the mark.
+    pub fn synchronize(&self) -> Result<()> {
+        let bound = self.device.bind()?;
+        // SAFETY: the event lives as long as `self`.
+        unsafe { call!(bound.driver(), cuEventSynchronize(self.event)) }
+    }
+
+    /// Time between `earlier` and this, both [timed](Event::timed), recorded and passed; half a microsecond fine.
+    pub fn since(&self, earlier: &Event) -> Result<Duration> {
+        let bound = self.device.bind()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: the pointer is valid for the call, both events live.
+        unsafe { call!(bound.driver(), cuEventElapsedTime(&mut milliseconds, earlier.event, self.event)) }?;
+        Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
+    }
+
+    pub(super) fn raw(&self) -> sys::CUevent {
+        self.event
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Ok(bound) = self.device.bind() {
+            // SAFETY: it is ours; the driver keeps what queued waits still need of it.
+            let _ = unsafe { call!(bound.driver(), cuEventDestroy_v2(self.event)) };
+        }
+    }
+}

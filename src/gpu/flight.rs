@@ -1,0 +1,156 @@
+//! Work in flight on a stream: it owns what the device still reads, until the stream has passed it.
+
+use super::driver::call;
+use super::event::Event;
+use super::memory::DeviceRange;
+use super::pinned::{PinnedBuffer, PinnedSlice};
+use super::stream::Stream;
+use crate::error::{Error, Result};
+use std::any::Any;
+
+/// What one trip, usually a batch, has queued on a stream, with everything it reads from the host.
+///
+/// Queue, [`Flight::depart`], and later [`Flight::land`] or see that it [is done](Flight::is_done); then it may be used
+/// for the next trip. Dropping it waits: no memory goes before the device has read it.
+pub struct Flight {
+    stream: Stream,
+    event: Event,
+    held: Vec<Box<dyn Any + Send>>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing is queued.
+    Empty,
+    /// Something may be queued that the event does not cover.
+    Queueing,
+    /// The event covers all.
+    Departed,
+}
+
+impl Flight {
+    /// An empty one on `stream`.
+    pub fn new(stream: &Stream) -> Result<Self> {
+        let event = Event::new(stream.device())?;
+        Ok(Self { stream: stream.clone(), event, held: Vec::new(), state: State::Empty })
+    }
+
+    /// Its stream, to queue more work on; call [`Flight::keep`] first with what that work needs.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Keeps `owner` until the stream has passed what is queued up to [`Flight::depart`].
+    pub fn keep(&mut self, owner: impl Send + 'static) {
+        self.state = State::Queueing;
+        self.held.push(Box::new(owner));
+    }
+
+    /// Queues a copy from the host to the device; both have the same length.
+    pub fn copy_to_device(&mut self, to: DeviceRange<'_>, from: &PinnedSlice) -> Result<()> {
+        same_length(to.bytes(), from.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        self.keep(from.clone());
+        let bound = self.stream.device().bind()?;
+        let (source, stream) = (from.as_ptr().cast(), self.stream.raw());
+        // SAFETY: the source is page-locked and held until the copy is done, the target is inside of a device buffer.
+        unsafe { call!(bound.driver(), cuMemcpyHtoDAsync_v2(to.ptr(), source, from.len(), stream)) }
+    }
+
+    /// Queues a copy on the device; both have the same length and do not overlap.
+    pub fn copy_on_device(&mut self, to: DeviceRange<'_>, from: DeviceRange<'_>) -> Result<()> {
+        same_length(to.bytes(), from.bytes())?;
+        if from.bytes() == 0 {
+            return Ok(());
+        }
+        self.state = State::Queueing;
+        let bound = self.stream.device().bind()?;
+        let stream = self.stream.raw();
+        // SAFETY: both are inside of device buffers.
+        unsafe { call!(bound.driver(), cuMemcpyDtoDAsync_v2(to.ptr(), from.ptr(), to.bytes(), stream)) }
+    }
+
+    /// Queues filling with one byte.
+    pub fn fill(&mut self, to: DeviceRange<'_>, byte: u8) -> Result<()> {
+        if to.bytes() == 0 {
+            return Ok(());
+        }
+        self.state = State::Queueing;
+        let bound = self.stream.device().bind()?;
+        // SAFETY: the target is inside of a device buffer.
+        unsafe { call!(bound.driver(), cuMemsetD8Async(to.ptr(), byte, to.bytes(), self.stream.raw())) }
+    }
+
+    /// Marks the end of what is queued: [`Flight::event`] is passed when the device has done all of it.
+    pub fn depart(&mut self) -> Result<()> {
+        self.event.record(&self.stream)?;
+        self.state = State::Departed;
+        Ok(())
+    }
+
+    /// The mark that [`Flight::depart`] set, for other streams to wait for.
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// Whether the device has done all; if so, what was kept is dropped.
+    pub fn is_done(&mut self) -> Result<bool> {
+        let done = match self.state {
+            State::Empty => true,
+            State::Queueing => false,
+            State::Departed => self.event.is_done()?,
+        };
+        if done {
+            self.clear();
+        }
+        Ok(done)
+    }
+
+    /// Sleeps until the device has done all, then drops what was kept.
+    pub fn land(&mut self) -> Result<()> {
+        match self.state {
+            State::Empty => {}
+            State::Queueing => self.stream.synchronize()?,
+            State::Departed => self.event.synchronize()?,
+        }
+        self.clear();
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.held.clear();
+        self.state = State::Empty;
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if self.land().is_err() && self.stream.synchronize().is_err() {
+            // The driver does not say whether the device still reads: leaking is the one safe end.
+            std::mem::forget(std::mem::take(&mut self.held));
+        }
+    }
+}
+
+impl Stream {
+    /// Copies from the device to the host and waits until the bytes are there; both have the same length.
+    pub fn copy_to_host(&self, to: &mut PinnedBuffer, from: DeviceRange<'_>) -> Result<()> {
+        same_length(to.len(), from.bytes())?;
+        if from.bytes() == 0 {
+            return Ok(());
+        }
+        let bound = self.device().bind()?;
+        let (target, bytes) = (to.as_mut_ptr().cast(), from.bytes());
+        // SAFETY: the target is page-locked and borrowed until the stream is done; where the driver cannot wait for the
+        // stream, it has lost the context, and nothing is written any more.
+        unsafe { call!(bound.driver(), cuMemcpyDtoHAsync_v2(target, from.ptr(), bytes, self.raw())) }?;
+        self.synchronize()
+    }
+}
+
+fn same_length(to: usize, from: usize) -> Result<()> {
+    if to == from { Ok(()) } else { Err(Error::Internal(format!("a copy of {from} bytes to {to} bytes"))) }
+}

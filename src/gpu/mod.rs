@@ -1,0 +1,27 @@
+//! The GPU: device, streams, events, memory, kernels, through NVIDIA's driver as it is found at run time.
+//!
+//! Nothing here panics where a driver, a function of it or a device is missing: [`probe()`] says in a sentence why there
+//! is no GPU, everything else is a [`Result`](crate::Result). Every call makes the device's primary context current for
+//! its own duration and puts back what was current, so that it may come from any thread, also one that torch uses.
+//!
+//! Ownership replaces order of destruction: whatever lives on a device holds it, a buffer holds its pool and its stream,
+//! and work in flight holds what it reads and writes (see [`Flight`]).
+
+mod device;
+mod driver;
+mod event;
+mod flight;
+mod memory;
+mod module;
+mod pinned;
+mod probe;
+mod stream;
+
+pub use device::{Bound, Capability, Device, DeviceInfo};
+pub use event::Event;
+pub use flight::Flight;
+pub use memory::{DeviceBuffer, DeviceRange, MemoryPool, PoolUsage};
+pub use module::{Arg, Function, Image, Module, Resources};
+pub use pinned::{PinnedBuffer, PinnedSlice, Registration};
+pub use probe::{Probe, Version, probe};
+pub use stream::{Stream, StreamRef};

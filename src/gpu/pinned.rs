@@ -1,0 +1,152 @@
+//! Page-locked memory, which a device copies from and to by itself: the slots of the readers, and buffers of our own.
+
+use super::device::Device;
+use super::driver::call;
+use crate::error::{Error, Result};
+use crate::slot::{Slot, SlotPool};
+use cudarc::driver::sys;
+use std::any::Any;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+
+/// The arena of a [`SlotPool`], page-locked for every device of this process. Clones are the same registration; it ends,
+/// and the arena with it, when the last clone, the last [`PinnedSlice`] and the last slot are gone.
+#[derive(Clone)]
+pub struct Registration {
+    inner: Arc<Locked>,
+}
+
+struct Locked {
+    device: Device,
+    /// Keeps the memory mapped for as long as the driver knows it.
+    slots: SlotPool,
+}
+
+impl Registration {
+    /// Page-locks the arena of `slots`. It costs about 0.1 s a gigabyte and is done once.
+    pub fn new(device: &Device, slots: &SlotPool) -> Result<Self> {
+        let bound = device.bind()?;
+        let (base, bytes) = slots.as_raw();
+        // Never write-combined: processors read what lies there.
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+        // SAFETY: the range is mapped and stays so, for the registration holds the pool.
+        unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast(), bytes, flags)) }?;
+        Ok(Self { inner: Arc::new(Locked { device: device.clone(), slots: slots.clone() }) })
+    }
+
+    /// The pool it page-locks.
+    pub fn slots(&self) -> &SlotPool {
+        &self.inner.slots
+    }
+
+    /// The bytes of `owner`, usually a [`Slot`], as memory to copy from; `owner` is dropped when nobody copies any more.
+    /// An error where they are not in the arena.
+    pub fn pin<O>(&self, owner: O) -> Result<PinnedSlice>
+    where
+        O: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        let owner = Arc::new(owner);
+        let bytes: &[u8] = (*owner).as_ref();
+        let (ptr, length) = (bytes.as_ptr(), bytes.len());
+        if !self.inner.contains(bytes) {
+            return Err(Error::Internal("a copy from memory that is not page-locked".to_owned()));
+        }
+        Ok(PinnedSlice { ptr, bytes: length, _owner: owner, _locked: self.inner.clone() })
+    }
+}
+
+impl Locked {
+    fn contains(&self, bytes: &[u8]) -> bool {
+        let (base, length) = self.slots.as_raw();
+        let offset = (bytes.as_ptr() as usize).checked_sub(base as usize);
+        offset.and_then(|offset| offset.checked_add(bytes.len())).is_some_and(|end| end <= length)
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if let Ok(bound) = self.device.bind() {
+            // SAFETY: it was registered, and nothing copies any more: a copy under way holds this.
+            let _ = unsafe { call!(bound.driver(), cuMemHostUnregister(self.slots.as_raw().0.cast())) };
+        }
+    }
+}
+
+/// Page-locked bytes that nobody writes as long as this or a clone of it lives; it holds what they are a part of.
+#[derive(Clone)]
+pub struct PinnedSlice {
+    ptr: *const u8,
+    bytes: usize,
+    /// Dropped before the registration.
+    _owner: Arc<dyn Any + Send + Sync>,
+    _locked: Arc<Locked>,
+}
+
+// SAFETY: the bytes belong to the owner, which is Send and Sync, and are only read.
+unsafe impl Send for PinnedSlice {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedSlice {}
+
+impl PinnedSlice {
+    /// A part of it; an error where it has no such bytes.
+    pub fn part(&self, range: Range<usize>) -> Result<Self> {
+        if range.start > range.end || range.end > self.bytes {
+            return Err(Error::Internal(format!("bytes {range:?} of {} page-locked ones", self.bytes)));
+        }
+        Ok(Self { ptr: self.ptr.wrapping_add(range.start), bytes: range.len(), ..self.clone() })
+    }
+}
+
+impl Deref for PinnedSlice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: inside the owner's bytes, which live as long as `self` and are not written meanwhile.
+        unsafe { std::slice::from_raw_parts(self.ptr, self.bytes) }
+    }
+}
+
+/// Page-locked memory of its own, in huge pages, for what has no slot: zeroed, rounded up to 2 MiB.
+pub struct PinnedBuffer {
+    slot: Slot,
+    bytes: usize,
+    registration: Registration,
+}
+
+impl PinnedBuffer {
+    /// A buffer of `bytes` zeros.
+    pub fn new(device: &Device, bytes: usize) -> Result<Self> {
+        let slots = bytes.checked_add(crate::slot::PAGE).and_then(|room| SlotPool::new(room).ok());
+        let slot = slots.and_then(|slots| Some((slots.try_take(bytes)?, slots)));
+        let Some((slot, slots)) = slot else {
+            return Err(Error::config("memory", format!("cannot map {bytes} bytes to page-lock; lower it")));
+        };
+        Ok(Self { slot, bytes, registration: Registration::new(device, &slots)? })
+    }
+
+    /// Its bytes as memory to copy from.
+    pub fn into_slice(self) -> Result<PinnedSlice> {
+        let registration = self.registration.clone();
+        registration.pin(self)
+    }
+}
+
+impl Deref for PinnedBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.slot.bytes()[..self.bytes]
+    }
+}
+
+impl DerefMut for PinnedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.slot.bytes_mut()[..self.bytes]
+    }
+}
+
+impl AsRef<[u8]> for PinnedBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}

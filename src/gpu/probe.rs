@@ -1,0 +1,67 @@
+//! What GPUs this machine offers, or in a sentence why none.
+
+use super::device::{DeviceInfo, count};
+use super::driver::driver;
+use crate::error::Result;
+use std::fmt;
+
+/// A version of CUDA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Version {
+    /// 12 of 12.2.
+    pub major: u32,
+    /// 2 of 12.2.
+    pub minor: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What [`probe()`] found.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Probe {
+    /// The newest CUDA the driver serves; `None` without a driver that starts.
+    pub driver: Option<Version>,
+    /// All devices the driver shows, those that cannot serve included.
+    pub devices: Vec<DeviceInfo>,
+    /// Why there is no device to use, in a sentence; `None` when there is one.
+    pub problem: Option<String>,
+}
+
+impl Probe {
+    /// The devices that can serve.
+    pub fn usable(&self) -> impl Iterator<Item = &DeviceInfo> {
+        self.devices.iter().filter(|device| device.problem.is_none())
+    }
+}
+
+/// Looks for a driver and its devices. It never fails, takes no device into use, and costs milliseconds; but it starts
+/// the driver, so that children forked later cannot use CUDA.
+pub fn probe() -> Probe {
+    let mut found = Probe { driver: None, devices: Vec::new(), problem: None };
+    if let Err(error) = look(&mut found) {
+        found.problem = Some(error.to_string());
+    } else if found.devices.is_empty() {
+        found.problem = Some("the NVIDIA driver finds no device".to_owned());
+    } else if found.usable().next().is_none() {
+        let reason = |device: &DeviceInfo| {
+            let problem = device.problem.as_deref().unwrap_or_default();
+            format!("cuda:{} ({}) cannot be used: {problem}", device.ordinal, device.name)
+        };
+        found.problem = Some(found.devices.iter().map(reason).collect::<Vec<_>>().join("; "));
+    }
+    found
+}
+
+fn look(found: &mut Probe) -> Result<()> {
+    let driver = driver()?;
+    let version = u32::try_from(driver.version).unwrap_or(0);
+    found.driver = Some(Version { major: version / 1000, minor: version % 1000 / 10 });
+    for ordinal in 0..count(driver)? {
+        found.devices.push(DeviceInfo::read(driver, ordinal)?.0);
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Streams: queues of work that a device does in order; ours, and other libraries' by handle.
+
+use super::device::Device;
+use super::driver::{NOT_READY, call};
+use super::event::Event;
+use crate::error::{Error, Result};
+use cudarc::driver::sys;
+use std::fmt;
+use std::sync::Arc;
+
+/// A stream of our own that does not wait for the legacy default stream. Clones are the same stream.
+#[derive(Clone)]
+pub struct Stream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    device: Device,
+    stream: sys::CUstream,
+}
+
+// SAFETY: a stream is a handle that the driver lets any thread use.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Stream {
+    /// A new stream on `device`, non-blocking, of default priority.
+    pub fn new(device: &Device) -> Result<Self> {
+        let bound = device.bind()?;
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call; the device's context is current.
+        unsafe { call!(bound.driver(), cuStreamCreateWithPriority(&mut stream, flags, 0)) }?;
+        Ok(Self { inner: Arc::new(Inner { device: device.clone(), stream }) })
+    }
+
+    /// The device it is on.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// The driver's handle, for other libraries: valid as long as a clone of this lives.
+    pub fn handle(&self) -> u64 {
+        self.inner.stream as u64
+    }
+
+    /// Lets work that is queued from now on begin only when what `event` has recorded is done.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        StreamRef::from(self).wait(event)
+    }
+
+    /// Waits until all queued work is done. The driver may spin meanwhile: for the ends of things; in the middle,
+    /// [`Event::synchronize`] sleeps.
+    pub fn synchronize(&self) -> Result<()> {
+        let bound = self.device().bind()?;
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { call!(bound.driver(), cuStreamSynchronize(self.inner.stream)) }
+    }
+
+    /// Whether all queued work is done.
+    pub fn is_done(&self) -> Result<bool> {
+        let bound = self.device().bind()?;
+        // SAFETY: the stream lives as long as `self`.
+        let status = unsafe { (bound.driver().functions.cuStreamQuery)(self.inner.stream) };
+        match status {
+            NOT_READY => Ok(false),
+            status => bound.driver().check("cuStreamQuery", status).map(|()| true),
+        }
+    }
+
+    pub(super) fn raw(&self) -> sys::CUstream {
+        self.inner.stream
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stream {:#x} of {:?}", self.handle(), self.device())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The driver lets queued work finish. Without a context (a forked child, a process that ends) nothing is left.
+        if let Ok(bound) = self.device.bind() {
+            // SAFETY: it is ours, and this was its last owner.
+            let _ = unsafe { call!(bound.driver(), cuStreamDestroy_v2(self.stream)) };
+        }
+    }
+}
+
+/// A stream by its handle, which says nothing about how long it lives: ours for the moment, or a consumer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamRef(u64);
+
+impl StreamRef {
+    /// The legacy default stream of the context that is current.
+    pub const LEGACY: Self = Self(1);
+
+    /// The default stream of the thread that calls.
+    pub const PER_THREAD: Self = Self(2);
+
+    /// A stream as DLPack and the CUDA array interface number them: 1 the legacy default stream, 2 the thread's default
+    /// stream, more a handle. 0 could mean either default stream, and is refused like anything below.
+    ///
+    /// # Safety
+    ///
+    /// A number above 2 must be the handle of a stream of this process, and that stream must live whenever the answer is
+    /// used: the driver does not check.
+    pub unsafe fn from_number(number: i64) -> Result<Self> {
+        match u64::try_from(number) {
+            Ok(number) if number > 0 => Ok(Self(number)),
+            _ => Err(Error::config(
+                "stream",
+                format!(
+                    "is {number}; must be 1 (legacy default), 2 (per-thread default) or a stream's handle"
+                ),
+            )),
+        }
+    }
+
+    /// The handle; 1 and 2 are the driver's own names of the default streams.
+    pub fn handle(self) -> u64 {
+        self.0
+    }
+
+    /// Lets work that is queued from now on begin only when what `event` has recorded is done.
+    pub fn wait(self, event: &Event) -> Result<()> {
+        let bound = event.device().bind()?;
+        // SAFETY: the event lives; whoever made the reference vouches for the stream.
+        unsafe { call!(bound.driver(), cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
+    }
+
+    pub(super) fn raw(self) -> sys::CUstream {
+        self.0 as sys::CUstream
+    }
+}
+
+impl From<&Stream> for StreamRef {
+    fn from(stream: &Stream) -> Self {
+        Self(stream.handle())
+    }
+}
