@@ -2,11 +2,14 @@
 //!
 //! A managed tensor owns a [`Tensor`]; whoever consumes it calls its deleter, on any thread, with or without the GIL.
 
-use crate::batch::{Element, Tensor};
+use crate::batch::{Element, Place, Tensor};
+use crate::error::Result;
 use std::ffi::c_void;
 
 /// `kDLCPU`.
 pub const DEVICE_CPU: i32 = 1;
+/// `kDLCUDA`.
+pub const DEVICE_CUDA: i32 = 2;
 /// Name of a capsule that holds a [`ManagedTensor`].
 pub const LEGACY_NAME: &std::ffi::CStr = c"dltensor";
 /// Name of a capsule that holds a [`ManagedTensorVersioned`].
@@ -84,6 +87,24 @@ pub struct ManagedTensorVersioned {
     pub tensor: DlTensor,
 }
 
+impl From<Place> for Device {
+    fn from(place: Place) -> Self {
+        match place {
+            Place::Host => Self { kind: DEVICE_CPU, id: 0 },
+            Place::Cuda(ordinal) => Self { kind: DEVICE_CUDA, id: ordinal as i32 },
+        }
+    }
+}
+
+/// What a consumer gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// The tensor itself, where it is. The consumer's stream must have been [lent](Tensor::lend) it.
+    Same,
+    /// A copy in host memory.
+    HostCopy,
+}
+
 /// What a managed tensor points into.
 struct Owner {
     shape: Box<[i64]>,
@@ -116,7 +137,7 @@ fn data_type(element: Element) -> DataType {
 }
 
 /// An owner of `tensor` (or of a copy of its data) and the `DLTensor` that points into it.
-fn export(tensor: Tensor, copy: bool) -> (Box<Owner>, DlTensor) {
+fn export(tensor: Tensor, share: Share) -> Result<(Box<Owner>, DlTensor)> {
     let shape: Box<[i64]> = tensor.shape().into();
     let mut strides: Box<[i64]> = shape.clone();
     let mut step = 1;
@@ -125,13 +146,15 @@ fn export(tensor: Tensor, copy: bool) -> (Box<Owner>, DlTensor) {
         step *= (*length).max(1);
     }
     let dtype = data_type(tensor.element());
-    let data = if copy {
+    let mut device = tensor.place().into();
+    let data = if share == Share::HostCopy {
+        device = Place::Host.into();
         let block = |bytes: &[u8]| {
             let mut block = Aligned([0; 256]);
             block.0[..bytes.len()].copy_from_slice(bytes);
             block
         };
-        Data::Copied(tensor.bytes().chunks(256).map(block).collect())
+        Data::Copied(tensor.read()?.chunks(256).map(block).collect())
     } else {
         Data::Shared(tensor)
     };
@@ -142,35 +165,41 @@ fn export(tensor: Tensor, copy: bool) -> (Box<Owner>, DlTensor) {
     };
     let tensor = DlTensor {
         data: data.cast(),
-        device: Device { kind: DEVICE_CPU, id: 0 },
+        device,
         ndim: owner.shape.len() as i32,
         dtype,
         shape: owner.shape.as_mut_ptr(),
         strides: owner.strides.as_mut_ptr(),
         byte_offset: 0,
     };
-    (owner, tensor)
+    Ok((owner, tensor))
 }
 
 /// `tensor` as the legacy ABI wants it. Its deleter must be called exactly once.
-pub fn managed(tensor: Tensor, copy: bool) -> *mut ManagedTensor {
-    let (owner, tensor) = export(tensor, copy);
+///
+/// # Errors
+/// [`Error::Gpu`](crate::Error::Gpu) when a copy from a GPU fails.
+pub fn managed(tensor: Tensor, share: Share) -> Result<*mut ManagedTensor> {
+    let (owner, tensor) = export(tensor, share)?;
     let context = Box::into_raw(owner).cast();
-    Box::into_raw(Box::new(ManagedTensor { tensor, context, deleter: Some(delete) }))
+    Ok(Box::into_raw(Box::new(ManagedTensor { tensor, context, deleter: Some(delete) })))
 }
 
 /// `tensor` as DLPack 1.0 wants it. Its deleter must be called exactly once.
-pub fn managed_versioned(tensor: Tensor, copy: bool) -> *mut ManagedTensorVersioned {
-    let (owner, tensor) = export(tensor, copy);
+///
+/// # Errors
+/// As [`managed`].
+pub fn managed_versioned(tensor: Tensor, share: Share) -> Result<*mut ManagedTensorVersioned> {
+    let (owner, tensor) = export(tensor, share)?;
     let context = Box::into_raw(owner).cast();
-    let flags = if copy { FLAG_COPIED } else { 0 };
-    Box::into_raw(Box::new(ManagedTensorVersioned {
+    let flags = if share == Share::HostCopy { FLAG_COPIED } else { 0 };
+    Ok(Box::into_raw(Box::new(ManagedTensorVersioned {
         version: VERSION,
         context,
         deleter: Some(delete_versioned),
         flags,
         tensor,
-    }))
+    })))
 }
 
 /// # Safety

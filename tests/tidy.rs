@@ -19,8 +19,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("io", &["dataset", "error", "rng", "slot"]),
     ("decode", &["error", "simd"]),
     ("augment", &["decode", "error", "rng", "simd"]),
-    ("batch", &["augment", "error", "io"]),
-    ("dlpack", &["batch"]),
+    ("batch", &["augment", "error", "gpu", "io", "slot"]),
+    ("dlpack", &["batch", "error"]),
     ("config", &["augment", "batch", "dataset", "error", "io", "schedule"]),
     (
         "pipeline",
@@ -29,7 +29,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "slot",
         ],
     ),
-    ("python", &["batch", "cli", "config", "dataset", "dlpack", "error", "pipeline"]),
+    ("python", &["batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "pipeline"]),
     (
         "cli",
         &[

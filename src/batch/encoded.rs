@@ -57,8 +57,7 @@ impl Batch {
     pub fn encoded(&self) -> Vec<Tensor> {
         let tensor = |index: u32| {
             let place = self.buffer.kept.0.get(&index);
-            let (data, len) =
-                place.map_or((self.buffer.memory().columns, 0), |place| (place.base, place.len));
+            let (data, len) = place.map_or((self.buffer.memory().base(), 0), |place| (place.base, place.len));
             Tensor { buffer: self.buffer.clone(), data, shape: vec![len as i64], element: Element::U8 }
         };
         (0..self.len).map(tensor).collect()

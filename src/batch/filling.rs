@@ -4,7 +4,8 @@ use super::encoded::{Encoded, Kept};
 use super::memory::Base;
 use super::pool::{Buffer, Plan};
 use super::{Batch, Failure, Sink};
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::gpu::{Flight, Stream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +14,8 @@ struct Filling {
     step: u64,
     len: u32,
     plan: Plan,
-    images: Base,
+    /// `None` on a GPU.
+    images: Option<Base>,
     columns: Base,
     /// Tickets and seals that are left.
     open: AtomicUsize,
@@ -26,13 +28,14 @@ struct Filling {
 
 /// Starts a batch in `buffer`: a ticket for each of `len` places, and the seal. When the last of them is gone the batch
 /// goes to `ready`.
-pub(super) fn begin(buffer: Buffer, step: u64, len: u32, ready: &Arc<dyn Sink>) -> (Seal, Vec<Ticket>) {
+pub(super) fn begin(mut buffer: Buffer, step: u64, len: u32, ready: &Arc<dyn Sink>) -> (Seal, Vec<Ticket>) {
+    let plan = *buffer.plan();
     let filling = Arc::new(Filling {
         step,
         len,
-        plan: *buffer.plan(),
-        images: buffer.memory().images,
-        columns: buffer.memory().columns,
+        plan,
+        images: buffer.memory().host_images(),
+        columns: buffer.memory_mut().host_columns(&plan),
         open: AtomicUsize::new(len as usize + 1),
         spoiled: AtomicBool::new(false),
         failures: Mutex::default(),
@@ -83,12 +86,16 @@ impl Ticket {
     }
 
     /// The bytes of this place's image.
+    ///
+    /// # Panics
+    /// In a batch on a GPU: its images are written by kernels.
     pub fn image(&mut self) -> &mut [u8] {
         let bytes = self.filling.plan.image_bytes;
+        let images = self.filling.images.expect("a batch in host memory");
         // SAFETY: places are disjoint, inside the buffer, and this ticket is the only one of its place; `&mut self`
         // keeps the slice unique, and the buffer lives until the last ticket is gone.
         unsafe {
-            let start = self.filling.images.0.add(self.index as usize * bytes);
+            let start = images.0.add(self.index as usize * bytes);
             std::slice::from_raw_parts_mut(start, bytes)
         }
     }
@@ -126,7 +133,7 @@ impl Drop for Ticket {
 }
 
 /// The right to close a batch: it goes nowhere before its seal, whatever became of the tickets. A seal dropped without
-/// [`Seal::close`] spoils the batch.
+/// [`Seal::close`] or [`Seal::close_on`] spoils the batch.
 pub struct Seal {
     filling: Arc<Filling>,
     closed: bool,
@@ -137,6 +144,45 @@ impl Seal {
     pub fn close(mut self) {
         self.closed = true;
     }
+
+    /// Device address of the images of a batch on a GPU, for kernels on `stream` from now on: it waits for whoever read
+    /// the buffer before.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`].
+    pub fn images(&self, stream: &Stream) -> Result<u64> {
+        self.with_buffer(|buffer| {
+            buffer.memory().cuda().ok_or_else(on_host)?.wait_for_earlier(stream)?;
+            Ok(buffer.memory().base().0 as u64)
+        })
+    }
+
+    /// Closes a batch on a GPU whose images are queued on the stream of `flight`: its columns follow there. Every ticket
+    /// must be gone.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a batch in host memory or with tickets left; [`Error::Gpu`].
+    pub fn close_on(mut self, flight: &mut Flight) -> Result<()> {
+        // Acquire: what the tickets wrote is copied from here.
+        if self.filling.open.load(Ordering::Acquire) != 1 {
+            return Err(Error::Internal("a batch was closed before its places were filled".into()));
+        }
+        let plan = self.filling.plan;
+        self.with_buffer(|buffer| {
+            buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(&plan, flight)
+        })?;
+        self.closed = true;
+        Ok(())
+    }
+
+    fn with_buffer<T>(&self, act: impl FnOnce(&mut Buffer) -> Result<T>) -> Result<T> {
+        let mut buffer = self.filling.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        act(buffer.as_mut().expect("a batch keeps its buffer until its seal is gone"))
+    }
+}
+
+fn on_host() -> Error {
+    Error::Internal("a batch in host memory was treated as one on a GPU".into())
 }
 
 impl Drop for Seal {

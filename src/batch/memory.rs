@@ -1,17 +1,34 @@
-//! Where the bytes of a batch are: in host memory, or its images on a GPU.
+//! Where the bytes of a batch are: in host memory, or on a GPU.
 
 use super::pool::Plan;
+use super::tensor::Place;
 use crate::error::{Error, Result};
+use crate::gpu::{DeviceBuffer, Event, Flight, MemoryPool, PinnedBuffer, Registration, Stream, StreamRef};
+use crate::slot::Slot;
 use memmap2::{Advice, MmapMut};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where a pool's buffers are.
 #[derive(Clone, Default)]
 pub enum Storage {
-    /// Host memory.
+    /// In host memory.
     #[default]
     Host,
     /// Host memory for the columns; encoded files stay in the slots they were read into.
     Slots,
+    /// On a GPU.
+    Cuda(CudaStorage),
+}
+
+/// What buffers on a GPU are made of.
+#[derive(Clone)]
+pub struct CudaStorage {
+    /// Where their memory comes from.
+    pub pool: MemoryPool,
+    /// In whose order it is taken and given back; nothing else is queued there.
+    pub stream: Stream,
+    /// Page-locked memory, of which each batch in the making takes a slot for its columns.
+    pub desk: Registration,
 }
 
 impl Storage {
@@ -19,27 +36,199 @@ impl Storage {
         match self {
             Self::Host | Self::Slots => {
                 let mut map = map(plan.bytes)?;
-                let images = map.as_mut_ptr();
-                Ok(Memory { images: Base(images), columns: Base(images.wrapping_add(plan.columns)), map })
+                let base = Base(map.as_mut_ptr());
+                Ok(Memory::Host(HostMemory { base, _map: map }))
+            }
+            Self::Cuda(storage) => {
+                let buffer = storage.pool.allocate(&storage.stream, plan.bytes)?;
+                let allocated = Event::new(storage.pool.device())?;
+                allocated.record(&storage.stream)?;
+                Ok(Memory::Cuda(CudaMemory {
+                    buffer,
+                    desk: storage.desk.clone(),
+                    columns: None,
+                    users: Mutex::new(Users { earlier: vec![Arc::new(allocated)], ..Users::default() }),
+                }))
             }
         }
     }
 }
 
 /// The memory of one buffer.
-pub(super) struct Memory {
-    /// Owns what the pointers point to.
-    #[expect(dead_code, reason = "held, not used")]
-    map: MmapMut,
-    /// First byte of the images, and of the columns: all that write to the buffer, consumers included, go through these.
-    pub images: Base,
-    pub columns: Base,
+pub(super) enum Memory {
+    Host(HostMemory),
+    Cuda(CudaMemory),
 }
 
 impl Memory {
+    /// Makes it ready for a batch; false when there is no page-locked memory for its columns now.
+    pub(super) fn open(&mut self, plan: &Plan) -> bool {
+        match self {
+            Self::Host(_) => true,
+            Self::Cuda(memory) => {
+                memory.columns = memory.desk.slots().try_take(plan.bytes - plan.columns);
+                memory.columns.is_some()
+            }
+        }
+    }
+
+    /// Where the images are written by the CPU.
+    pub(super) fn host_images(&self) -> Option<Base> {
+        match self {
+            Self::Host(memory) => Some(memory.base),
+            Self::Cuda(_) => None,
+        }
+    }
+
+    /// Where the columns are written, by the CPU always.
+    pub(super) fn host_columns(&mut self, plan: &Plan) -> Base {
+        match self {
+            Self::Host(memory) => Base(memory.base.0.wrapping_add(plan.columns)),
+            Self::Cuda(memory) => Base(memory.columns.as_mut().expect("opened").as_mut_ptr()),
+        }
+    }
+
+    /// Its first byte, where [`Memory::place`] says: all that use the buffer go through this pointer.
+    pub(super) fn base(&self) -> Base {
+        match self {
+            Self::Host(memory) => memory.base,
+            Self::Cuda(memory) => Base(memory.buffer.ptr() as *mut u8),
+        }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        match self {
+            Self::Host(_) => Place::Host,
+            Self::Cuda(memory) => Place::Cuda(memory.buffer.stream().device().ordinal()),
+        }
+    }
+
+    pub(super) fn cuda(&self) -> Option<&CudaMemory> {
+        match self {
+            Self::Host(_) => None,
+            Self::Cuda(memory) => Some(memory),
+        }
+    }
+
+    pub(super) fn cuda_mut(&mut self) -> Option<&mut CudaMemory> {
+        match self {
+            Self::Host(_) => None,
+            Self::Cuda(memory) => Some(memory),
+        }
+    }
+
     /// What the pool keeps of a buffer nobody uses any more.
-    pub(super) fn given_back(self) -> Self {
+    pub(super) fn given_back(mut self) -> Self {
+        if let Self::Cuda(memory) = &mut self {
+            memory.columns = None;
+            memory.users().leave(memory.buffer.stream());
+        }
         self
+    }
+}
+
+pub(super) struct HostMemory {
+    base: Base,
+    /// Owns what `base` points to.
+    _map: MmapMut,
+}
+
+/// A buffer on a GPU, and who must have passed before somebody else writes to it.
+pub(super) struct CudaMemory {
+    buffer: DeviceBuffer,
+    desk: Registration,
+    /// Labels, ids and mask while the batch is made.
+    columns: Option<Slot>,
+    users: Mutex<Users>,
+}
+
+#[derive(Default)]
+struct Users {
+    /// The allocation, or those who had the buffer before.
+    earlier: Vec<Arc<Event>>,
+    /// The batch is there.
+    ready: Option<Arc<Event>>,
+    /// Streams that read it.
+    consumers: Vec<StreamRef>,
+}
+
+impl Users {
+    /// The batch is over: what its readers have queued is what the next user waits for.
+    fn leave(&mut self, own: &Stream) {
+        // Nobody may have exported it; then it is our own writing that must be over.
+        if let Some(ready) = self.ready.take() {
+            self.earlier = vec![ready];
+        }
+        for stream in std::mem::take(&mut self.consumers) {
+            let passed = Event::new(own.device()).and_then(|event| event.record(stream).map(|()| event));
+            // A stream that its owner destroyed has nothing left to wait for; a lost context fails the next batch.
+            self.earlier.extend(passed.map(Arc::new));
+        }
+    }
+}
+
+impl CudaMemory {
+    fn users(&self) -> std::sync::MutexGuard<'_, Users> {
+        // Valid after every statement: a panic elsewhere cannot have broken it.
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets `stream` write to the buffer once everybody before has passed.
+    pub(super) fn wait_for_earlier(&self, stream: &Stream) -> Result<()> {
+        self.users().earlier.iter().try_for_each(|event| stream.wait(event))
+    }
+
+    /// Queues the copy of the columns behind the images and marks the batch as ready from there on.
+    pub(super) fn complete(&mut self, plan: &Plan, flight: &mut Flight) -> Result<()> {
+        let columns = self.columns.take().ok_or_else(|| Error::Internal("a batch completed twice".into()))?;
+        let bytes = plan.bytes - plan.columns;
+        let from = self.desk.pin(columns)?.part(0..bytes)?;
+        flight.copy_to_device(self.buffer.range(plan.columns, bytes)?, &from)?;
+        let ready = Event::new(flight.stream().device())?;
+        ready.record(flight.stream())?;
+        self.users().ready = Some(Arc::new(ready));
+        Ok(())
+    }
+
+    /// The batch is there when this has passed.
+    pub(super) fn ready(&self) -> Option<Arc<Event>> {
+        self.users().ready.clone()
+    }
+
+    /// `stream` reads the batch from now on; it waits until it is ready, and the buffer is not written before it has
+    /// passed what it has queued when the batch is dropped.
+    pub(super) fn lend(&self, stream: StreamRef) -> Result<()> {
+        let mut users = self.users();
+        if let Some(ready) = &users.ready {
+            stream.wait(ready)?;
+        }
+        if !users.consumers.contains(&stream) {
+            users.consumers.push(stream);
+        }
+        Ok(())
+    }
+
+    /// Copies a part of the buffer to the host; returns when it is there.
+    pub(super) fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
+        let stream = Stream::new(self.buffer.stream().device())?;
+        if let Some(ready) = self.ready() {
+            stream.wait(&ready)?;
+        }
+        let mut host = PinnedBuffer::new(stream.device(), bytes)?;
+        stream.copy_to_host(&mut host, self.buffer.range(offset, bytes)?)?;
+        Ok(host.to_vec())
+    }
+
+    pub(super) fn buffer(&self) -> &DeviceBuffer {
+        &self.buffer
+    }
+}
+
+impl Drop for CudaMemory {
+    fn drop(&mut self) {
+        // The memory goes back in the order of its stream.
+        let stream = self.buffer.stream().clone();
+        let _ = self.wait_for_earlier(&stream);
     }
 }
 

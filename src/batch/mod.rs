@@ -12,12 +12,12 @@ mod tensor;
 
 pub use encoded::Encoded;
 pub use filling::{Seal, Ticket};
-pub use memory::Storage;
+pub use memory::{CudaStorage, Storage};
 pub use pool::{BatchPool, Pools, buffer_bytes};
-pub use tensor::{Element, Tensor};
+pub use tensor::{Element, Place, Tensor};
 
 use crate::augment::{DType, MemoryFormat};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use memory::Base;
 use pool::Buffer;
 use std::sync::Arc;
@@ -77,11 +77,20 @@ impl Batch {
         buffer.deliver();
     }
 
+    /// Waits until a batch on a GPU is there; one in host memory is.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn synchronize(&self) -> Result<()> {
+        let ready = self.buffer.memory().cuda().and_then(|memory| memory.ready());
+        ready.map_or(Ok(()), |ready| ready.synchronize())
+    }
+
     /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype; uint8 [n, 0] when it holds
     /// [`Batch::encoded`] files.
     pub fn images(&self) -> Tensor {
         if self.is_encoded() {
-            return self.tensor(self.buffer.memory().images, 0, vec![i64::from(self.len), 0], Element::U8);
+            return self.tensor(0, vec![i64::from(self.len), 0], Element::U8);
         }
         let output = self.buffer.output();
         let (h, w) = (i64::from(output.height), i64::from(output.width));
@@ -95,7 +104,7 @@ impl Batch {
             DType::Bf16 => Element::Bf16,
             DType::U8 => Element::U8,
         };
-        self.tensor(self.buffer.memory().images, 0, shape, element)
+        self.tensor(0, shape, element)
     }
 
     /// Class numbers: int64 [n].
@@ -119,11 +128,17 @@ impl Batch {
     }
 
     fn column(&self, offset: usize, element: Element) -> Tensor {
-        self.tensor(self.buffer.memory().columns, offset, vec![i64::from(self.len)], element)
+        let columns = self.buffer.plan().columns;
+        self.tensor(columns + offset, vec![i64::from(self.len)], element)
     }
 
-    fn tensor(&self, base: Base, offset: usize, shape: Vec<i64>, element: Element) -> Tensor {
-        Tensor { buffer: self.buffer.clone(), data: Base(base.0.wrapping_add(offset)), shape, element }
+    fn tensor(&self, offset: usize, shape: Vec<i64>, element: Element) -> Tensor {
+        Tensor {
+            buffer: self.buffer.clone(),
+            data: Base(self.buffer.memory().base().0.wrapping_add(offset)),
+            shape,
+            element,
+        }
     }
 }
 

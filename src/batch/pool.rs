@@ -103,7 +103,7 @@ impl BatchPool {
         }
         // One more than the pipeline's share is what a consumer needs that drops each batch when it has the next.
         let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
-        let memory = match state.free.pop() {
+        let mut memory = match state.free.pop() {
             Some(memory) => memory,
             None if may_allocate && state.allocated < self.0.limits.batches => {
                 let memory = self.0.storage.allocate(&self.0.plan)?;
@@ -112,6 +112,10 @@ impl BatchPool {
             }
             None => return Ok(None),
         };
+        if !memory.open(&self.0.plan) {
+            state.free.push(memory);
+            return Ok(None);
+        }
         state.in_pipeline += 1;
         Ok(Some(Buffer {
             memory: Some(memory),
@@ -180,6 +184,10 @@ impl Buffer {
 
     pub(super) fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("only dropping takes it out")
+    }
+
+    pub(super) fn memory_mut(&mut self) -> &mut Memory {
+        self.memory.as_mut().expect("only dropping takes it out")
     }
 
     /// From here on it is the consumer's and no longer counts as the pipeline's.

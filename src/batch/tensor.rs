@@ -2,6 +2,9 @@
 
 use super::memory::Base;
 use super::pool::Buffer;
+use crate::error::Result;
+use crate::gpu::StreamRef;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Type of a tensor's elements.
@@ -45,10 +48,18 @@ impl Element {
     }
 }
 
+/// Where a tensor's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Host memory.
+    Host,
+    /// Memory of the GPU with this number.
+    Cuda(u32),
+}
+
 /// One contiguous array of a batch. While it lives its buffer is not used again.
 #[derive(Clone)]
 pub struct Tensor {
-    #[expect(dead_code, reason = "held, not used")]
     pub(super) buffer: Arc<Buffer>,
     pub(super) data: Base,
     pub(super) shape: Vec<i64>,
@@ -66,16 +77,53 @@ impl Tensor {
         self.element
     }
 
-    /// The elements' bytes, row-major.
-    pub fn bytes(&self) -> &[u8] {
-        let count: i64 = self.shape.iter().product();
-        // SAFETY: the range is of memory that the buffer keeps, which lives as long as `self`. A consumer that writes through
-        // `data` while it reads here races with itself, as with any shared tensor.
-        unsafe { std::slice::from_raw_parts(self.data(), count as usize * self.element.size()) }
+    /// Where the elements are.
+    pub fn place(&self) -> Place {
+        self.buffer.memory().place()
     }
 
-    /// The first element, for consumers that may write.
+    /// Number of bytes of all elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product::<i64>() as usize * self.element.size()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements' bytes, row-major.
+    ///
+    /// # Panics
+    /// When they are on a GPU: see [`Tensor::read`].
+    pub fn bytes(&self) -> &[u8] {
+        assert_eq!(self.place(), Place::Host, "only tensors in host memory can be looked at");
+        // SAFETY: the range is of memory that the buffer keeps, which lives as long as `self`. A consumer that writes
+        // through `data` while it reads here races with itself, as with any shared tensor.
+        unsafe { std::slice::from_raw_parts(self.data(), self.len()) }
+    }
+
+    /// The elements' bytes, row-major, wherever they are: copied from a GPU once they are there.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn read(&self) -> Result<Cow<'_, [u8]>> {
+        let Some(memory) = self.buffer.memory().cuda() else { return Ok(Cow::Borrowed(self.bytes())) };
+        let offset = self.data() as u64 - memory.buffer().ptr();
+        memory.read(offset as usize, self.len()).map(Cow::Owned)
+    }
+
+    /// The address of the first element, in host memory or on the GPU, for consumers that may write.
     pub fn data(&self) -> *mut u8 {
         self.data.0
+    }
+
+    /// Lets the GPU stream `stream` read the tensor: it waits until the batch is there, and the memory is not used again
+    /// before it has passed what it has queued when the last tensor is dropped. Nothing for tensors in host memory.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn lend(&self, stream: StreamRef) -> Result<()> {
+        self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.lend(stream))
     }
 }

@@ -248,7 +248,7 @@ fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Resu
         on_batch();
         images += batch.len() as u64;
         if let Some(hash) = &mut hash {
-            update(hash, &batch);
+            update(hash, &batch)?;
         }
         bar.inc(batch.len() as u64);
     }
@@ -273,10 +273,11 @@ fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Resu
 }
 
 /// Images, labels, ids, mask: every byte the consumer sees.
-fn update(hash: &mut Sha256, batch: &Batch) {
+fn update(hash: &mut Sha256, batch: &Batch) -> Result<()> {
     for tensor in [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()] {
-        hash.update(tensor.bytes());
+        hash.update(tensor.read()?);
     }
+    Ok(())
 }
 
 fn add(times: &mut StageTimes, decoded: &mut DecodedBy, stats: &EpochStats) {

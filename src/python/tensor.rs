@@ -1,16 +1,19 @@
 //! A tensor of a batch as Python sees it: the DLPack protocol, both ways of asking.
 
-use crate::batch;
-use crate::dlpack;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use super::error::raise;
+use crate::batch::{self, Element, Place};
+use crate::dlpack::{self, Share};
+use crate::gpu::StreamRef;
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 use std::ffi::CStr;
 
-/// A tensor in CPU memory that any DLPack consumer takes without a copy: `np.from_dlpack(t)`, `torch.from_dlpack(t)`.
+/// A tensor that any DLPack consumer takes without a copy: `np.from_dlpack(t)`, `torch.from_dlpack(t)`.
 ///
-/// Its memory is not reused while it, or anything made from it, exists.
+/// Its memory is not reused while it, or anything made from it, exists; on a GPU not before the consumer's stream has
+/// passed what it queued until then.
 #[pyclass(frozen, module = "foreload")]
 pub(super) struct Tensor(pub batch::Tensor);
 
@@ -28,14 +31,17 @@ impl Tensor {
         self.0.element().name()
     }
 
-    /// `(1, 0)`: CPU memory.
+    /// Where it is: `(1, 0)` CPU memory, `(2, n)` memory of GPU n.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (dlpack::DEVICE_CPU, 0)
+        let device = dlpack::Device::from(self.0.place());
+        (device.kind, device.id)
     }
 
     /// A capsule: `dltensor_versioned` when `max_version` allows 1.0, else `dltensor`.
     ///
-    /// `stream` must be None (or -1) for CPU memory; `dl_device` None or `(1, 0)`; `copy=True` copies.
+    /// On a GPU, `stream` is the consumer's: None or 1 the legacy default stream, 2 the calling thread's, more a stream's
+    /// handle; -1 leaves the order to the consumer. For CPU memory it must be None or -1. `dl_device` must be where the
+    /// tensor is, or `(1, 0)`: then, and for CPU memory with `copy=True`, it is copied, and has arrived on return.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -45,24 +51,47 @@ impl Tensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if stream.is_some_and(|stream| stream != -1) {
-            return Err(PyValueError::new_err("stream must be None for a tensor in CPU memory"));
+        let share = self.share(dl_device, copy)?;
+        match (self.0.place(), share, stream) {
+            (Place::Host, _, Some(stream)) if stream != -1 => {
+                return Err(PyValueError::new_err("stream must be None for a tensor in CPU memory"));
+            }
+            (Place::Cuda(_), Share::Same, stream) => raise(py, self.lend(py, stream))?,
+            _ => {}
         }
-        if dl_device.is_some_and(|device| device != (dlpack::DEVICE_CPU, 0)) {
-            return Err(PyBufferError::new_err(format!(
-                "dl_device is {dl_device:?}: this tensor is in CPU memory and can only be handed over there, (1, 0)"
-            )));
-        }
-        let (tensor, copy) = (self.0.clone(), copy.unwrap_or(false));
+        let tensor = self.0.clone();
         if max_version.is_some_and(|version| version >= (1, 0)) {
-            let managed = py.detach(|| Address(dlpack::managed_versioned(tensor, copy).cast()));
+            let managed = py.detach(|| dlpack::managed_versioned(tensor, share).map(|t| Address(t.cast())));
             // SAFETY: the pointer is fresh from `managed_versioned`, and the destructor is the one for it.
-            unsafe { capsule(py, managed, dlpack::VERSIONED_NAME, drop_versioned) }
+            unsafe { capsule(py, raise(py, managed)?, dlpack::VERSIONED_NAME, drop_versioned) }
         } else {
-            let managed = py.detach(|| Address(dlpack::managed(tensor, copy).cast()));
+            let managed = py.detach(|| dlpack::managed(tensor, share).map(|t| Address(t.cast())));
             // SAFETY: the pointer is fresh from `managed`, and the destructor is the one for it.
-            unsafe { capsule(py, managed, dlpack::LEGACY_NAME, drop_legacy) }
+            unsafe { capsule(py, raise(py, managed)?, dlpack::LEGACY_NAME, drop_legacy) }
         }
+    }
+
+    /// The CUDA array interface, version 3, of a tensor on a GPU. Its `stream` is the legacy default stream, which waits
+    /// for the batch; work on other streams must be done before the tensor is dropped.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.0.place() == Place::Host {
+            return Err(PyAttributeError::new_err("__cuda_array_interface__: this tensor is in CPU memory"));
+        }
+        let Some(typestr) = typestr(self.0.element()) else {
+            return Err(PyAttributeError::new_err(
+                "__cuda_array_interface__: it has no name for bfloat16; use DLPack",
+            ));
+        };
+        raise(py, self.lend(py, None))?;
+        let dict = PyDict::new(py);
+        dict.set_item("shape", self.shape(py)?)?;
+        dict.set_item("typestr", typestr)?;
+        dict.set_item("data", (self.0.data() as usize, false))?;
+        dict.set_item("strides", py.None())?;
+        dict.set_item("stream", 1)?;
+        dict.set_item("version", 3)?;
+        Ok(dict)
     }
 
     fn __len__(&self) -> usize {
@@ -71,6 +100,53 @@ impl Tensor {
 
     fn __repr__(&self) -> String {
         format!("foreload.Tensor(shape={:?}, dtype={})", self.0.shape(), self.0.element().name())
+    }
+}
+
+impl Tensor {
+    /// What a consumer that asks so shall get.
+    fn share(&self, dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<Share> {
+        let own = self.__dlpack_device__();
+        let to_host = dl_device == Some((dlpack::DEVICE_CPU, 0));
+        match copy {
+            _ if dl_device.is_some_and(|device| device != own) && !to_host => {
+                Err(PyBufferError::new_err(format!(
+                    "dl_device is {dl_device:?}: this tensor is on {own:?} and can be handed over there or to (1, 0)"
+                )))
+            }
+            Some(false) if to_host && own.0 != dlpack::DEVICE_CPU => Err(PyBufferError::new_err(
+                "copy is False, but a tensor on a GPU comes to CPU memory as a copy only",
+            )),
+            Some(true) if !to_host && own.0 != dlpack::DEVICE_CPU => Err(PyBufferError::new_err(
+                "copy is True: a copy on the GPU is the consumer's to make (torch: .clone())",
+            )),
+            copy if copy == Some(true) || (to_host && own.0 != dlpack::DEVICE_CPU) => Ok(Share::HostCopy),
+            _ => Ok(Share::Same),
+        }
+    }
+
+    /// Makes the consumer's stream wait for the batch, and the batch's buffer for the stream.
+    fn lend(&self, py: Python<'_>, stream: Option<i64>) -> crate::Result<()> {
+        let stream = match stream {
+            // The consumer vouches for the order; what it queues by itself is at least behind this stream's.
+            None | Some(-1) => StreamRef::LEGACY,
+            // SAFETY: DLPack has the consumer give a stream that lives; and it reads there until it drops the tensor.
+            Some(number) => unsafe { StreamRef::from_number(number) }?,
+        };
+        let tensor = &self.0;
+        py.detach(|| tensor.lend(stream))
+    }
+}
+
+/// The array interface's name of an element type, if it has one.
+fn typestr(element: Element) -> Option<&'static str> {
+    match element {
+        Element::F32 => Some("<f4"),
+        Element::F16 => Some("<f2"),
+        Element::Bf16 => None,
+        Element::U8 => Some("|u1"),
+        Element::I64 => Some("<i8"),
+        Element::Bool => Some("|b1"),
     }
 }
 
