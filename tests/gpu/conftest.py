@@ -1,0 +1,114 @@
+"""What the tests on a GPU share.
+
+`FORELOAD_REQUIRE_GPU=1` makes a failure of everything that would be skipped; `FORELOAD_REQUIRE_GPU=stand-in` demands a
+device too, but lets go what needs torch or CuPy, which cannot work with the stand-in libraries.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import driver
+import foreload
+import images
+import numpy as np
+import pytest
+
+REQUIRED = os.environ.get("FORELOAD_REQUIRE_GPU", "")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _index_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the tests' index files out of the user's cache."""
+    os.environ["FORELOAD_INDEX_DIR"] = str(tmp_path_factory.mktemp("index"))
+
+
+def _missing(what: str, required: bool) -> None:
+    if required:
+        pytest.fail(f"FORELOAD_REQUIRE_GPU={REQUIRED}, but {what}", pytrace=False)
+    pytest.skip(f"{what}; FORELOAD_REQUIRE_GPU=1 makes this a failure")
+
+
+@pytest.fixture(scope="session")
+def gpu() -> int:
+    """The number of devices; skips the test where there is none."""
+    try:
+        devices = driver.device_count()
+    except (OSError, AttributeError, driver.DriverError) as reason:
+        _missing(f"there is no CUDA driver with a device: {reason}", bool(REQUIRED))
+    if devices == 0:
+        _missing("the CUDA driver shows no device", bool(REQUIRED))
+    return devices
+
+
+def _need(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as reason:
+        return _missing(f"{name} is not installed ({reason})", REQUIRED == "1")
+
+
+@pytest.fixture(scope="session")
+def torch(gpu: int) -> ModuleType:
+    """A torch that sees the device."""
+    module = _need("torch")
+    if not module.cuda.is_available():
+        _missing(f"torch {module.__version__} sees no CUDA device", REQUIRED == "1")
+    return module
+
+
+@pytest.fixture(scope="session")
+def cupy(gpu: int) -> ModuleType:
+    """CuPy."""
+    return _need("cupy")
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 baseline JPEGs in three classes; shared, never changed by a test."""
+    return images.make(tmp_path_factory.mktemp("dataset"))
+
+
+@pytest.fixture(scope="session")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """64 files of all kinds in turn; shared."""
+    return images.make(tmp_path_factory.mktemp("mixed"), images.KINDS, samples=64)
+
+
+@pytest.fixture
+def own_dataset(tmp_path: Path) -> Path:
+    """60 baseline JPEGs for one test, which may change them."""
+    return images.make(tmp_path / "own")
+
+
+@pytest.fixture
+def rung(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Force one rung of the ladder of decoders for the loaders made from here on: hardware, cuda or cpu."""
+    return lambda name: monkeypatch.setenv("FORELOAD_GPU_RUNG", name)
+
+
+Levels = Callable[..., dict[int, np.ndarray]]
+
+
+@pytest.fixture(scope="session")
+def on_cpu() -> Levels:
+    """The uint8 NCHW pixels of an epoch by sample id, as the CPU computes them: what any GPU batch must resemble."""
+
+    def levels(root: Path, epoch: int = 0, **settings: object) -> dict[int, np.ndarray]:
+        settings = {"batch_size": 4, "image_size": 32, "last_batch": "partial", **settings}
+        settings |= {"device": "cpu", "dtype": "uint8", "memory_format": "nchw"}
+        loader = foreload.ImageLoader(root, **settings)
+        loader.set_epoch(epoch)
+        return {
+            int(sample): pixels
+            for batch in loader
+            for sample, pixels in zip(
+                driver.to_host(batch.sample_ids), driver.to_host(batch.images), strict=True
+            )
+        }
+
+    return levels

@@ -1,0 +1,68 @@
+"""Small datasets of every kind of file that the ladder of decoders tells apart; sample i is the i-th path in order."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+BASELINE = {"s444": 0, "s422": 1, "s420": 2}
+"""Baseline JPEGs by chroma subsampling; what the hardware engine is made for."""
+OTHERS = ("gray", "progressive", "restart", "cmyk", "png")
+KINDS = (*BASELINE, *OTHERS)
+HOST_ONLY = ("cmyk", "png")
+"""What nvJPEG does not decode to planes of Y, Cb and Cr: these go to the CPU's decoders."""
+
+
+def photograph(rng: np.random.Generator, low: int = 60, high: int = 160) -> Image.Image:
+    """Smooth colours with some noise, of a random size."""
+    height, width = (int(side) for side in rng.integers(low, high, size=2))
+    coarse = Image.fromarray(rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8))
+    smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16)
+    noisy = smooth + rng.integers(-12, 13, size=smooth.shape)
+    return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8))
+
+
+def encode(image: Image.Image, kind: str) -> bytes:
+    """The bytes of a file of this kind."""
+    out = io.BytesIO()
+    if kind == "png":
+        image.save(out, "PNG")
+    elif kind in BASELINE:
+        image.save(out, "JPEG", quality=90, subsampling=BASELINE[kind])
+    elif kind == "gray":
+        image.convert("L").save(out, "JPEG", quality=90)
+    elif kind == "cmyk":
+        image.convert("CMYK").save(out, "JPEG", quality=90)
+    elif kind == "progressive":
+        image.save(out, "JPEG", quality=90, subsampling=2, progressive=True)
+    elif kind == "restart":
+        image.save(out, "JPEG", quality=90, subsampling=2, restart_marker_rows=1)
+    else:
+        raise ValueError(kind)
+    return out.getvalue()
+
+
+def make(root: Path, kinds: tuple[str, ...] = tuple(BASELINE), samples: int = 60, seed: int = 0) -> Path:
+    """Write `samples` files in three classes, kinds in turn."""
+    rng = np.random.default_rng(seed)
+    for number in range(samples):
+        kind = kinds[number % len(kinds)]
+        suffix = "png" if kind == "png" else "jpg"
+        path = root / f"class_{3 * number // samples}" / f"{number:05}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode(photograph(rng), kind))
+    return root
+
+
+def paths(root: Path) -> list[Path]:
+    """Files by sample id."""
+    return sorted(root.glob("*/*.*"))
+
+
+def damage(path: Path) -> None:
+    """Keep the header and the length, lose the picture."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[:300].ljust(len(whole), b"\0"))
