@@ -10,10 +10,10 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python check bench fuzz compare limits fidelity clean distclean
+.PHONY: help setup test test-rust test-python check bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.built ## build everything into .venv: the program .venv/bin/foreload and the Python package
 
@@ -39,6 +39,7 @@ test-rust: $(VENV)/.tools
 
 test-python: setup $(VENV)/.torch
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -o addopts=-rfE tests/gpu
 
 check: $(VENV)/.tools ## formatting, lints and house rules
 	cargo fmt --all --check
@@ -69,9 +70,15 @@ limits: setup ## the reader against fio, decoding against libjpeg-turbo
 fidelity: setup $(DATA)/folder ## how near each loader's pixels come to PIL's
 	$(BIN)/python benches/fidelity/run.py --data $(DATA)/folder
 
+gpu-kit: setup ## pack the wheel, nvJPEG, tests, benchmarks and images for a GPU machine without network: gpu-kit/run.sh
+	$(BIN)/python benches/gpu/pack.py gpu-kit
+
+gpu-kit-dali: setup ## pack DALI too, in pieces of 50 MB: gpu-kit/dali/join.sh puts them together there
+	$(BIN)/python benches/gpu/pack.py gpu-kit --dali
+
 clean: ## remove what was built, leave environments and data
 	cargo clean
 	rm -f $(VENV)/.built python/foreload/*.so
 
 distclean: clean ## remove environments and data too
-	rm -rf $(VENV) .envs $(DATA)
+	rm -rf $(VENV) .envs $(DATA) gpu-kit

@@ -17,7 +17,10 @@ SIMD_FLAGS = ("avx2", "avx512bw", "avx512vbmi", "asimd")
 
 
 def machine() -> dict:
-    """Processor, cores, memory, kernel, time and command, so that a result can be judged later."""
+    """Processor, cores, memory, kernel, time and command, so that a result can be judged later.
+
+    A script that another one calls says FORELOAD_COMMAND instead: what a reader has to type.
+    """
     cpuinfo = Path("/proc/cpuinfo").read_text()
     facts = dict(line.split(":", 1) for line in cpuinfo.splitlines() if ":" in line)
     facts = {key.strip(): value.strip() for key, value in facts.items()}
@@ -34,7 +37,7 @@ def machine() -> dict:
         "load_average": os.getloadavg()[0],
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": commit(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": os.environ.get("FORELOAD_COMMAND") or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
 
 
@@ -47,7 +50,9 @@ def system_name() -> str:
 
 
 def commit() -> str:
-    """The commit measured, marked when the tree has changes."""
+    """The commit measured, marked when the tree has changes; FORELOAD_COMMIT where there is no repository."""
+    if told := os.environ.get("FORELOAD_COMMIT"):
+        return told
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return answer.stdout.strip() if answer.returncode == 0 else "unknown"

@@ -27,6 +27,21 @@ def _index_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["FORELOAD_INDEX_DIR"] = str(tmp_path_factory.mktemp("index"))
 
 
+def _devices() -> int | str:
+    """The number of devices, or why there is none."""
+    try:
+        devices = driver.device_count()
+    except (OSError, AttributeError, driver.DriverError) as reason:
+        return f"there is no CUDA driver with a device: {reason}"
+    return devices or "the CUDA driver shows no device"
+
+
+def pytest_report_header() -> str:
+    """One line for all the tests that are skipped."""
+    found = _devices()
+    return f"GPU: {found}" if isinstance(found, int) else f"skipped: {found}"
+
+
 def _missing(what: str, required: bool) -> None:
     if required:
         pytest.fail(f"FORELOAD_REQUIRE_GPU={REQUIRED}, but {what}", pytrace=False)
@@ -36,13 +51,10 @@ def _missing(what: str, required: bool) -> None:
 @pytest.fixture(scope="session")
 def gpu() -> int:
     """The number of devices; skips the test where there is none."""
-    try:
-        devices = driver.device_count()
-    except (OSError, AttributeError, driver.DriverError) as reason:
-        _missing(f"there is no CUDA driver with a device: {reason}", bool(REQUIRED))
-    if devices == 0:
-        _missing("the CUDA driver shows no device", bool(REQUIRED))
-    return devices
+    found = _devices()
+    if isinstance(found, str):
+        _missing(found, bool(REQUIRED))
+    return found
 
 
 def _need(name: str) -> ModuleType:

@@ -1,0 +1,172 @@
+"""What the measurements of the GPU comparison mean: medians, shares, targets, and the table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import report
+
+SPEED_TARGET = 1.2
+"""Images/s over those of the best of DALI and torchvision on CUDA, same output."""
+CPU_TARGET = 0.5
+"""Host CPU time per image over that of the same peer, at most."""
+IDLE_TARGET = 0.05
+"""Share of a step in which the device waits for the next batch, at most."""
+COLOUR_TOLERANCE = 0.15
+"""Largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
+RIVALS = ("dali", "torchvision")
+RUNGS = ("hardware", "cuda", "cpu")
+STAGES = ("copy", "decode", "augment", "idle")
+
+
+def summarise(standings: Iterable[Any], peers: Mapping[str, Any], mean_bytes: float) -> dict[str, dict]:
+    """All that the table and the JSON result say of each peer."""
+    summary = {}
+    for standing in standings:
+        peer = peers[standing.name]
+        entry = {"title": peer.title, "dtype": peer.dtype, "failure": standing.failure}
+        if standing.rounds:
+            entry |= measured(standing, mean_bytes)
+        summary[standing.name] = entry
+    fit = {name: entry for name, entry in summary.items() if "images_per_s" in entry}
+    if fit:
+        typical = [statistics.median(entry["mean"][c] for entry in fit.values()) for c in range(3)]
+        for entry in fit.values():
+            off = max(abs(own - other) for own, other in zip(entry["mean"], typical, strict=True))
+            entry["colours_agree"] = off <= COLOUR_TOLERANCE
+    for name, entry in fit.items():
+        rivals = {
+            other: fit[other]
+            for other in fit
+            if other.startswith(RIVALS) and fit[other]["dtype"] == entry["dtype"]
+        }
+        if rivals:
+            compare_with(entry, rivals, targeted=name.startswith("foreload") and "cpu" not in name)
+    return summary
+
+
+def measured(standing: Any, mean_bytes: float) -> dict:
+    """Medians of one peer's rounds."""
+    rounds = standing.rounds
+    entry = {
+        "images_per_s": report.spread([r["images"] / r["seconds"] for r in rounds]),
+        "cpu_seconds_per_1000": report.spread([1000 * r["cpu_seconds"] / r["images"] for r in rounds]),
+        "setting": standing.tuned["setting"],
+        "tried": standing.tuned["tried"],
+        **{key: standing.tuned[key] for key in ("shape", "mean", "std")},
+    }
+    if training := standing.training:
+        step = training["seconds"] / training["steps"]
+        entry["training"] = {
+            "images_per_s": training["images"] / training["seconds"],
+            "cpu_seconds_per_1000": 1000 * training["cpu_seconds"] / training["images"],
+            "step_seconds": step,
+            "step_alone_seconds": training["step_alone_seconds"],
+            "slower": step / training["step_alone_seconds"] - 1,
+            "idle_share": training["idle_share"],
+        }
+    if any("gpu_h2d_bytes" in r["counters"] for r in rounds):
+        entry["gpu"] = on_gpu(rounds, mean_bytes)
+    return entry
+
+
+def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
+    """What Foreload itself counted: rungs, stages, bytes."""
+    total = {name: sum(r["counters"].get(name, 0) for r in rounds) for name in rounds[0]["counters"]}
+    seconds, images = sum(r["seconds"] for r in rounds), sum(r["images"] for r in rounds)
+    decoded = {rung: total.get(f"gpu_decoded_{rung}", 0) for rung in RUNGS}
+    whole = max(sum(decoded.values()), 1)
+    return {
+        "decoded_share": {rung: count / whole for rung, count in decoded.items()},
+        "h2d_bytes_per_s": total["gpu_h2d_bytes"] / seconds,
+        "h2d_bytes_per_image": total["gpu_h2d_bytes"] / images,
+        "h2d_bytes_per_file_byte": total["gpu_h2d_bytes"] / images / mean_bytes,
+        "stage_ms_per_1000_images": {
+            stage: 1e6 * total.get(f"gpu_{stage}_seconds", 0) / images for stage in STAGES
+        },
+        "idle_share": total.get("gpu_idle_seconds", 0) / seconds,
+    }
+
+
+def compare_with(entry: dict, rivals: dict[str, dict], targeted: bool) -> None:
+    """Ratios to the fastest rival, and to the one that takes least CPU."""
+    rate = {name: rival["images_per_s"]["median"] for name, rival in rivals.items()}
+    cpu = {name: rival["cpu_seconds_per_1000"]["median"] for name, rival in rivals.items()}
+    best, thrifty = max(rate, key=rate.__getitem__), min(cpu, key=cpu.__getitem__)
+    own = entry["cpu_seconds_per_1000"]["median"]
+    entry |= {
+        "best_peer": best,
+        "speed_factor": entry["images_per_s"]["median"] / rate[best],
+        "cpu_factor": own / cpu[best],
+        "thriftiest_peer": thrifty,
+        "cpu_factor_of_thriftiest": own / cpu[thrifty],
+    }
+    if targeted:
+        entry["targets"] = {
+            f"at least {SPEED_TARGET} x the images/s of {best}": entry["speed_factor"] >= SPEED_TARGET,
+            f"at most {CPU_TARGET} x its CPU time": entry["cpu_factor"] <= CPU_TARGET,
+        }
+        if "training" in entry:
+            share = entry["training"]["idle_share"]
+            entry["targets"][f"device idle at most {IDLE_TARGET:.0%} of a step"] = share <= IDLE_TARGET
+
+
+def as_text(result: dict) -> str:
+    """The whole report in Markdown."""
+    machine, settings, peers = result["machine"], result["settings"], result["peers"]
+    parts = [
+        f"{machine['gpu']} ({machine['gpu_memory_bytes'] / 2**30:.0f} GiB, driver {machine['driver']}), "
+        f"torch {machine['torch']}, CUDA {machine['cuda']}; {report.machine_line(machine)}",
+        f"{result['data']['images']} JPEGs, {result['data']['mean_bytes'] / 1000:.0f} KB on average, page cache "
+        f"warm; RandomResizedCrop {settings['image_size']} + flip + normalise, NCHW, batch "
+        f"{settings['batch_size']}, {settings['threads']} threads or workers; {rounds_of(peers)} rounds of "
+        f"{settings['seconds']:g} s, median (range)",
+    ]
+    head = ["loader", "images/s", "CPU s per 1 000", "x best peer", "its CPU", "setting"]
+    head += ["training images/s", "device idle", "step slower by"]
+    order = sorted(peers.values(), key=lambda e: -e.get("images_per_s", {}).get("median", 0))
+    parts.append(report.table(head, [row(entry) for entry in order]))
+    for entry in peers.values():
+        if "gpu" in entry:
+            parts.append(f"{entry['title']}: {stages_line(entry['gpu'])}")
+        for target, met in entry.get("targets", {}).items():
+            parts.append(f"{entry['title']}: {target}: {'met' if met else 'MISSED'}")
+        if "best_peer" not in entry and "images_per_s" in entry:
+            parts.append(f"{entry['title']}: no peer of its data type was measured")
+    return "\n\n".join(parts)
+
+
+def rounds_of(peers: dict[str, dict]) -> int:
+    """Rounds that were run."""
+    return max((len(e["images_per_s"]["values"]) for e in peers.values() if "images_per_s" in e), default=0)
+
+
+def stages_line(gpu: dict) -> str:
+    """One sentence on rungs, stages and bytes."""
+    shares = ", ".join(f"{rung} {share:.0%}" for rung, share in gpu["decoded_share"].items())
+    stages = ", ".join(f"{stage} {ms:.1f}" for stage, ms in gpu["stage_ms_per_1000_images"].items())
+    return (
+        f"decoded by {shares}; GPU ms per 1 000 images: {stages}; "
+        f"{gpu['h2d_bytes_per_s'] / 1e9:.2f} GB/s to the device, "
+        f"{gpu['h2d_bytes_per_file_byte']:.2f} bytes for each byte of a file; lanes idle {gpu['idle_share']:.1%}"
+    )
+
+
+def row(entry: dict) -> list[str]:
+    """One loader's line."""
+    if "images_per_s" not in entry:
+        return [entry["title"], f"not measured: {entry['failure']}".replace("|", "/"), *[""] * 7]
+    title = entry["title"] + ("" if entry["colours_agree"] else " (COLOURS DIFFER)")
+    title += f" (failed later: {entry['failure']})".replace("|", "/") if entry["failure"] else ""
+    factors = [f"{entry[key]:.2f}" if key in entry else "" for key in ("speed_factor", "cpu_factor")]
+    training = entry.get("training")
+    fed = (
+        [f"{training['images_per_s']:.0f}", f"{training['idle_share']:.1%}", f"{training['slower']:.1%}"]
+        if training
+        else [""] * 3
+    )
+    setting = "" if entry["setting"] == "None" else entry["setting"]
+    rates = [report.show(entry["images_per_s"], 0), report.show(entry["cpu_seconds_per_1000"], 2)]
+    return [title, *rates, *factors, setting, *fed]

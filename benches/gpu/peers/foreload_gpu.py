@@ -1,0 +1,61 @@
+"""Foreload itself. Variant "cuda": all on the device. Variant "cpu": decoded and augmented on the CPU, then copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import foreload
+import serve
+import torch
+from serve import Batch, Feed, Options
+
+
+class ForeloadFeed(Feed):
+    """Epochs of one loader, as a training script would hold it."""
+
+    def __init__(self, options: Options) -> None:
+        self.on_device = options.variant != "cpu"
+        self.loader = foreload.ImageLoader(
+            str(options.data),
+            batch_size=options.batch_size,
+            image_size=options.image_size,
+            seed=options.seed,
+            threads=options.threads,
+            device="cuda" if self.on_device else "cpu",
+            dtype=str(options.torch_dtype).removeprefix("torch."),
+            last_batch="drop",
+        )
+        self.ready = 8
+        self.past: dict[str, float] = {}
+        self.running: foreload.Batches | None = None
+
+    def batches(self) -> Iterator[Batch]:
+        """Epoch after epoch."""
+        epoch = 0
+        while True:
+            self.loader.set_epoch(epoch)
+            self.running = iter(self.loader)
+            for batch in self.running:
+                images, labels = torch.from_dlpack(batch.images), torch.from_dlpack(batch.labels)
+                yield (images, labels) if self.on_device else (images.cuda(), labels.cuda())
+            self.past, self.running = self.counters(), None
+            epoch += 1
+
+    def counters(self) -> dict[str, float]:
+        """Seconds and counts of all epochs; those of the GPU with `gpu_` in front."""
+        counted = dict(self.past)
+        if self.running:
+            stats = self.running.stats()
+            on_gpu = stats.pop("gpu", None) or {}
+            for name, value in {**stats, **{f"gpu_{name}": value for name, value in on_gpu.items()}}.items():
+                counted[name] = counted.get(name, 0) + value
+        return counted
+
+    def close(self) -> None:
+        """End the threads."""
+        self.running = None
+        del self.loader
+
+
+if __name__ == "__main__":
+    serve.serve(lambda options, _: ForeloadFeed(options))

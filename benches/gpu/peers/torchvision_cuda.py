@@ -1,0 +1,128 @@
+"""torchvision on the device: files read by threads, `decode_jpeg` of whole batches on CUDA, v2 resized crops.
+
+Several threads each make a whole batch on a stream of their own; torchvision lets one of them decode at a time, the
+others crop and resize meanwhile. Flips and normalisation are done for a whole batch at once. How many threads is tuned.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import serve
+import torch
+from serve import MEAN, RATIO, SCALE, STD, Batch, Feed, Options
+from torchvision.io import ImageReadMode, decode_jpeg, read_file
+from torchvision.transforms.v2 import functional as F
+
+AHEAD = 3
+"""Finished batches that may wait."""
+
+
+class TorchvisionFeed(Feed):
+    """Threads that read, and threads that decode and augment."""
+
+    def __init__(self, options: Options, makers: int) -> None:
+        self.options = options
+        self.paths, self.labels = serve.list_images(options.data)
+        self.random = random.Random(options.seed)
+        self.on_host: set[str] = set()
+        """Files that nvJPEG refuses (CMYK); found out once, decoded on the CPU after that."""
+        self.ready = AHEAD + makers
+        self.readers = ThreadPoolExecutor(options.threads, "read")
+        self.makers = ThreadPoolExecutor(makers, "make")
+        self.local = threading.local()
+        self.mean = torch.tensor(MEAN, device="cuda").view(1, 3, 1, 1) * 255
+        self.scale = 1 / (torch.tensor(STD, device="cuda").view(1, 3, 1, 1) * 255)
+        torch.cuda.synchronize()
+
+    def batches(self) -> Iterator[Batch]:
+        """Epoch after epoch, in order, with `ready` batches in the making."""
+        made: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        for chosen in self.choose():
+            read = [self.readers.submit(read_file, self.paths[sample]) for sample in chosen]
+            seed = self.random.getrandbits(64)
+            made.put(self.makers.submit(self.make, chosen, read, seed))
+            if made.qsize() > self.ready:
+                yield made.get().result()
+
+    def choose(self) -> Iterator[list[int]]:
+        """The samples of each batch."""
+        size = self.options.batch_size
+        while True:
+            order = self.random.sample(range(len(self.paths)), len(self.paths))
+            for start in range(0, len(order) - size + 1, size):
+                yield order[start : start + size]
+
+    def make(self, chosen: list[int], read: list[Future], seed: int) -> Batch:
+        """One batch, finished: the stream is waited for, so that memory may pass from stream to stream."""
+        if not hasattr(self.local, "stream"):
+            self.local.stream = torch.cuda.Stream()
+        draws = random.Random(seed)
+        size = [self.options.image_size, self.options.image_size]
+        with torch.cuda.stream(self.local.stream):
+            decoded = self.decode([self.paths[sample] for sample in chosen], [one.result() for one in read])
+            cropped = [
+                F.resized_crop(image, *crop(draws, image.shape[1], image.shape[2]), size, antialias=True)
+                for image in decoded
+            ]
+            images = torch.stack(cropped)
+            flips = torch.tensor([draws.random() < 0.5 for _ in chosen]).pin_memory().cuda(non_blocking=True)
+            images = torch.where(flips.view(-1, 1, 1, 1), images.flip(3), images)
+            images = images.float().sub_(self.mean).mul_(self.scale).to(self.options.torch_dtype)
+            labels = (
+                torch.tensor([self.labels[sample] for sample in chosen]).pin_memory().cuda(non_blocking=True)
+            )
+            done = torch.cuda.Event(blocking=True)
+            done.record()
+            done.synchronize()
+        return images, labels
+
+    def decode(self, paths: list[str], encoded: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Whole batches at once, as torchvision advises; one bad file fails all of them."""
+        on_device = [i for i, path in enumerate(paths) if path not in self.on_host]
+        try:
+            decoded = on_device and decode_jpeg(
+                [encoded[i] for i in on_device], mode=ImageReadMode.RGB, device="cuda"
+            )
+        except RuntimeError:
+            for i in on_device:
+                try:
+                    decode_jpeg([encoded[i]], mode=ImageReadMode.RGB, device="cuda")
+                except RuntimeError:
+                    self.on_host.add(paths[i])
+            if len(self.on_host) > len(self.paths) // 10:
+                raise
+            return self.decode(paths, encoded)
+        images = dict(zip(on_device, decoded, strict=True))
+        for i, path in enumerate(paths):
+            if path in self.on_host:
+                images[i] = decode_jpeg(encoded[i], mode=ImageReadMode.RGB).cuda(non_blocking=True)
+        return [images[i] for i in range(len(paths))]
+
+    def close(self) -> None:
+        """End the threads."""
+        self.makers.shutdown(cancel_futures=True)
+        self.readers.shutdown(cancel_futures=True)
+
+
+def crop(draws: random.Random, height: int, width: int) -> tuple[int, int, int, int]:
+    """Top, left, height and width as RandomResizedCrop draws them, without a tensor for each number."""
+    low, high = math.log(RATIO[0]), math.log(RATIO[1])
+    for _ in range(10):
+        area = height * width * draws.uniform(*SCALE)
+        ratio = math.exp(draws.uniform(low, high))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return draws.randint(0, height - h), draws.randint(0, width - w), h, w
+    w = min(width, round(height * RATIO[1]))
+    h = min(height, round(width / RATIO[0]))
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+if __name__ == "__main__":
+    serve.serve(TorchvisionFeed, settings=(1, 2, 3, 4))

@@ -1,0 +1,293 @@
+"""What the loaders of the GPU comparison share: a process that keeps one loader and times it when asked.
+
+A peer program gives `open_feed(options, setting)`, which returns a `Feed`: an endless run of batches in device memory.
+`serve` answers one JSON line on stdout to each JSON line on stdin:
+
+    {"do": "tune", "seconds": 1}    tries the peer's settings, keeps the fastest
+    {"do": "feed", "seconds": 3}    takes batches as fast as they come
+    {"do": "train", "seconds": 5}   trains a ResNet-50 on them
+
+A process lives through all rounds, so that no round pays for imports, worker processes or CUDA contexts. Before the
+clock starts, as many batches are thrown away as may have been waiting ready: loaders fill their queues while they are
+not asked. CPU time is that of the process and all its descendants while the clock runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+import torch
+from accounting import tree_cpu_seconds
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+SCALE = (0.08, 1.0)
+RATIO = (3 / 4, 4 / 3)
+DTYPES = {"f16": torch.float16, "f32": torch.float32}
+IN_FLIGHT = 2
+"""Steps that the host may be ahead of the device, as in a training loop that never looks at its loss."""
+CHECKED = 4
+"""Batches whose values are described."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a peer is asked to do."""
+
+    data: Path
+    """Image folder: one sub-folder a class."""
+    batch_size: int
+    image_size: int
+    threads: int
+    seed: int
+    dtype: str
+    """f16 or f32."""
+    variant: str
+    """Peer-specific choice."""
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """What the batches hold."""
+        return DTYPES[self.dtype]
+
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class Feed:
+    """An endless run of (images, labels) on the device. A peer fills in `batches`."""
+
+    ready = 2
+    """Batches that may wait when nobody takes any."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Epoch after epoch."""
+        raise NotImplementedError
+
+    def counters(self) -> dict[str, float]:
+        """What the loader counted since it was opened; differences are reported."""
+        return {}
+
+    def close(self) -> None:
+        """End threads and processes."""
+
+
+OpenFeed = Callable[[Options, object], Feed]
+
+
+class Server:
+    """One peer with its loader."""
+
+    def __init__(self, options: Options, open_feed: OpenFeed, settings: tuple[object, ...]) -> None:
+        self.options, self.open_feed, self.settings = options, open_feed, settings
+        self.setting = settings[0]
+        self.feed: Feed | None = None
+        self.run: Iterator[Batch] = iter(())
+        self.sink = torch.zeros((), device="cuda")
+        self.pending: deque[torch.cuda.Event] = deque()
+        self.training: Training | None = None
+
+    def open(self, setting: object) -> None:
+        """Replace the loader by one with this setting."""
+        if self.feed:
+            self.run = iter(())
+            self.feed.close()
+        self.feed = self.open_feed(self.options, setting)
+        self.run = self.feed.batches()
+        self.setting = setting
+
+    def consume(self, batch: Batch) -> int:
+        """Read some of a batch on the device, without waiting for it; returns its images."""
+        images, labels = batch
+        self.sink += images[:, :, ::32, ::32].sum(dtype=torch.float32) + labels.sum()
+        done = torch.cuda.Event(blocking=True)
+        done.record()
+        self.pending.append(done)
+        if len(self.pending) > IN_FLIGHT:
+            self.pending.popleft().synchronize()
+        return len(images)
+
+    def timed(self, seconds: float, step: Callable[[Batch], int], skip: int) -> dict:
+        """Throw away `skip` batches, then take batches for some seconds."""
+        for _ in range(skip):
+            step(next(self.run))
+        torch.cuda.synchronize()
+        images = steps = 0
+        counted, cpu, began = self.feed.counters(), tree_cpu_seconds(), time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            images += step(next(self.run))
+            steps += 1
+        torch.cuda.synchronize()
+        took, used = time.perf_counter() - began, tree_cpu_seconds() - cpu
+        counters = {name: value - counted[name] for name, value in self.feed.counters().items()}
+        return {"images": images, "steps": steps, "seconds": took, "cpu_seconds": used, "counters": counters}
+
+    def feed_for(self, seconds: float) -> dict:
+        """As fast as they come, once the queues are as full as they will be in the end."""
+        return self.timed(seconds, self.consume, self.feed.ready + IN_FLIGHT)
+
+    def describe(self) -> dict:
+        """Shape, type and per-channel mean and deviation of some batches: a peer must deliver the same pictures."""
+        total, squares, pixels = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 0
+        side = self.options.image_size
+        for _ in range(CHECKED):
+            images, labels = next(self.run)
+            if images.device.type != "cuda" or images.dtype != self.options.torch_dtype:
+                raise ValueError(f"a batch of {images.dtype} on {images.device}")
+            if tuple(images.shape) != (len(labels), 3, side, side):
+                raise ValueError(f"a batch of shape {tuple(images.shape)}")
+            wide = images.double()
+            total += wide.sum(dim=(0, 2, 3)).cpu()
+            squares += wide.square().sum(dim=(0, 2, 3)).cpu()
+            pixels += len(images) * side * side
+        mean = total / pixels
+        deviation = (squares / pixels - mean.square()).sqrt()
+        return {"shape": list(images.shape), "mean": mean.tolist(), "std": deviation.tolist()}
+
+    def tune(self, seconds: float) -> dict:
+        """Keep the setting that gives most images/s."""
+        tried = {}
+        for setting in self.settings:
+            self.open(setting)
+            result = self.feed_for(seconds)
+            tried[str(setting)] = result["images"] / result["seconds"]
+        best = max(self.settings, key=lambda setting: tried[str(setting)])
+        if best != self.setting:
+            self.open(best)
+        return {"setting": str(best), "tried": tried, **self.describe()}
+
+    def train(self, seconds: float) -> dict:
+        """ResNet-50 on what the loader gives, beside the same on one batch again and again."""
+        if self.training is None:
+            self.training = Training(self.options)
+            self.training.alone(next(self.run))
+        # The model is slower than the loaders: queues are full before and after.
+        self.timed(0.5, self.training.step, IN_FLIGHT)
+        self.training.forget()
+        result = self.timed(seconds, self.training.step, 0)
+        return result | self.training.idle() | {"step_alone_seconds": self.training.alone_seconds}
+
+    def answer(self, asked: dict) -> dict:
+        """Do what a line asks for."""
+        if asked["do"] == "tune":
+            return self.tune(asked["seconds"])
+        if asked["do"] == "feed":
+            return self.feed_for(asked["seconds"])
+        if asked["do"] == "train":
+            return self.train(asked["seconds"])
+        raise ValueError(f"unknown request {asked}")
+
+
+class Training:
+    """A ResNet-50 in mixed precision, and the clock on the device that shows when it had nothing to do."""
+
+    def __init__(self, options: Options) -> None:
+        from torchvision.models import resnet50
+
+        torch.manual_seed(options.seed)
+        self.model = resnet50().cuda().to(memory_format=torch.channels_last).train()
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=1e-4)
+        self.spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self.pending: deque[torch.cuda.Event] = deque()
+        self.alone_seconds = 0.0
+
+    def step(self, batch: Batch) -> int:
+        """One optimiser step; returns the images."""
+        images, labels = batch
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True, blocking=True)
+        begin.record()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = torch.nn.functional.cross_entropy(
+                self.model(images.contiguous(memory_format=torch.channels_last)), labels.long()
+            )
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+        end.record()
+        self.spans.append((begin, end))
+        self.pending.append(end)
+        if len(self.pending) > IN_FLIGHT:
+            self.pending.popleft().synchronize()
+        return len(images)
+
+    def alone(self, batch: Batch, steps: int = 16) -> None:
+        """Time steps on one batch that is there already."""
+        kept = batch[0].clone(), batch[1].clone()
+        for _ in range(8):
+            self.step(kept)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(steps):
+            self.step(kept)
+        torch.cuda.synchronize()
+        self.alone_seconds = (time.perf_counter() - began) / steps
+
+    def forget(self) -> None:
+        """Begin a new measurement."""
+        self.spans.clear()
+
+    def idle(self) -> dict:
+        """Share of the time between the first and the last step in which the device waited for the next batch."""
+        gaps = [
+            before[1].elapsed_time(after[0])
+            for before, after in zip(self.spans, self.spans[1:], strict=False)
+        ]
+        whole = self.spans[0][0].elapsed_time(self.spans[-1][1])
+        return {"idle_share": sum(max(gap, 0.0) for gap in gaps) / whole}
+
+
+def parse_options() -> Options:
+    """The command line that every peer program understands."""
+    parser = argparse.ArgumentParser(description="Keeps one loader and times it when asked on stdin.")
+    parser.add_argument("data", type=Path, help="image folder, one sub-folder a class")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--threads", type=int, default=16, help="worker threads or processes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", choices=DTYPES, default="f16")
+    parser.add_argument("--variant", default="", help="peer-specific choice")
+    return Options(**vars(parser.parse_args()))
+
+
+def serve(open_feed: OpenFeed, settings: tuple[object, ...] = (None,)) -> None:
+    """Answer requests until stdin ends; a failure is an answer too, the last one."""
+    # Whatever a library prints goes to stderr: stdout carries answers alone.
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    options = parse_options()
+    torch.cuda.init()
+    server = Server(options, open_feed, settings)
+    for line in sys.stdin:
+        try:
+            reply = server.answer(json.loads(line))
+        except Exception as error:
+            traceback.print_exc()
+            reply = {"failure": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=answers, flush=True)
+        if "failure" in reply:
+            break
+    if server.feed:
+        server.run = iter(())
+        server.feed.close()
+
+
+def list_images(folder: Path) -> tuple[list[str], list[int]]:
+    """Paths and labels of an image folder, classes sorted by name."""
+    paths, labels = [], []
+    for label, name in enumerate(sorted(entry.name for entry in folder.iterdir() if entry.is_dir())):
+        for path in sorted((folder / name).rglob("*")):
+            if path.suffix.lower() in (".jpg", ".jpeg"):
+                paths.append(str(path))
+                labels.append(label)
+    if not paths:
+        raise FileNotFoundError(f"no JPEG in the sub-folders of {folder}")
+    return paths, labels

@@ -1,0 +1,250 @@
+"""Thousands of small batches, held and dropped at random: no byte of a held batch may change, no memory may grow.
+
+Consumers read on streams of their own and let go at once, iterations are dropped in the middle, loaders are replaced.
+The seed is printed and repeats the run. Needs a driver, not torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import random
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
+import capsule
+import driver
+import foreload
+import images
+import numpy as np
+import report
+
+SAMPLES_OF_MEMORY = 200
+WARM_UP = 0.25
+"""Share of the run in which pools may still grow."""
+GROWTH_LIMIT = {"device_bytes": 16 << 20, "host_bytes": 48 << 20}
+"""Growth that the slope may mean over the whole run; an allocator's noise is below it, a leak of one batch in a
+thousand above."""
+DROP_LIMIT = 1.0
+"""Seconds until the threads of a dropped loader are gone."""
+DTYPES = ("uint8", "float16", "float32", "bfloat16")
+
+
+@dataclass
+class Run:
+    """What happened so far."""
+
+    batches: int = 0
+    checked: int = 0
+    dropped_iterations: int = 0
+    loaders: int = 0
+    drop_seconds: list[float] = field(default_factory=list)
+    memory: list[tuple[int, int, int]] = field(default_factory=list)
+    """(batches, device bytes in use, resident bytes of this process)."""
+
+
+def device_bytes() -> int:
+    """Bytes in use on the device, by anybody."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    return total.value - free.value
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def own_threads() -> int:
+    """Threads that Foreload named."""
+    count = 0
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            count += (task / "comm").read_text().startswith("foreload")
+        except OSError:
+            continue
+    return count
+
+
+def make_loader(draws: random.Random, root: Path) -> foreload.ImageLoader:
+    """A loader with settings of its own."""
+    return foreload.ImageLoader(
+        root,
+        device="cuda:0",
+        batch_size=draws.randint(1, 12),
+        image_size=draws.choice((16, 32, 48)),
+        dtype=draws.choice(DTYPES),
+        memory_format=draws.choice(("nchw", "nhwc")),
+        seed=draws.randrange(1 << 32),
+        train=draws.random() < 0.8,
+    )
+
+
+class Consumer:
+    """Keeps some batches and checks that they stay as they were."""
+
+    def __init__(self, draws: random.Random, streams: list[int], run: Run) -> None:
+        self.draws, self.streams, self.run = draws, streams, run
+        self.held: list[tuple[foreload.Tensor, np.ndarray]] = []
+        self.scratch = {stream: driver.Pinned(1 << 20) for stream in streams}
+
+    def take(self, batch: foreload.Batch) -> None:
+        """Do something with a batch."""
+        self.run.batches += 1
+        chance = self.draws.random()
+        if chance < 0.5:
+            self.glance(batch.images)
+        elif chance < 0.55 and len(self.held) < 24:
+            self.held.append((batch.images, driver.to_host(batch.images)))
+        elif chance < 0.6:
+            batch.images.__dlpack__(stream=self.draws.choice(self.streams))  # A capsule nobody consumes.
+        if self.held and self.draws.random() < 0.05:
+            self.release()
+
+    def glance(self, images: foreload.Tensor) -> None:
+        """Queue a read on a stream and let go at once, the read perhaps still waiting."""
+        stream = self.draws.choice(self.streams)
+        with capsule.consumed(images.__dlpack__(stream=stream, max_version=(1, 0))) as described:
+            scratch = self.scratch[stream]
+            size = min(described.bytes, len(scratch.bytes))
+            driver.copy_to_host(scratch.address, described.address, size, stream)
+
+    def release(self) -> None:
+        """Check a held batch and let it go."""
+        images, before = self.held.pop(self.draws.randrange(len(self.held)))
+        self.run.checked += 1
+        if not np.array_equal(driver.to_host(images), before, equal_nan=True):
+            raise AssertionError(f"a held batch changed: {images!r}")
+
+    def close(self) -> None:
+        """Let everything go."""
+        while self.held:
+            self.release()
+        for stream in self.streams:
+            driver.synchronize(stream)
+            self.scratch[stream].close()
+
+
+def stress(root: Path, wanted: int, seconds: float, seed: int) -> Run:
+    """Until `wanted` batches have passed, or time is up."""
+    draws, run = random.Random(seed), Run()
+    every = max(wanted // SAMPLES_OF_MEMORY, 1)
+    until = time.monotonic() + seconds
+    with driver.context(), driver.stream() as one, driver.stream() as two:
+        consumer = Consumer(draws, [one, two], run)
+        while run.batches < wanted and time.monotonic() < until:
+            loader = make_loader(draws, root)
+            run.loaders += 1
+            for epoch in range(draws.randint(1, 40)):
+                loader.set_epoch(epoch)
+                stop = draws.randint(0, 6) if draws.random() < 0.3 else None
+                for step, batch in enumerate(loader):
+                    consumer.take(batch)
+                    if run.batches % every == 0:
+                        run.memory.append((run.batches, device_bytes(), resident_bytes()))
+                    if step == stop:
+                        run.dropped_iterations += 1
+                        break
+                if run.batches >= wanted or time.monotonic() >= until:
+                    break
+            batch = None
+            began = time.monotonic()
+            del loader
+            gc.collect()
+            while own_threads() and time.monotonic() - began < 10:
+                time.sleep(0.001)
+            run.drop_seconds.append(time.monotonic() - began)
+        consumer.close()
+    return run
+
+
+def slopes(run: Run) -> dict[str, float]:
+    """Least-squares growth of memory over the whole run, as the samples after the warm-up show it; bytes."""
+    samples = np.array(run.memory[int(len(run.memory) * WARM_UP) :], dtype=float)
+    if len(samples) < 8:
+        return {}
+    steps = samples[:, 0]
+    return {
+        name: float(np.polyfit(steps, samples[:, column], 1)[0] * run.batches)
+        for column, name in ((1, "device_bytes"), (2, "host_bytes"))
+    }
+
+
+def problems(run: Run, grown: dict[str, float], wanted: int) -> list[str]:
+    """What is wrong, if anything."""
+    found = [
+        f"{name} grew by {grown[name] / 2**20:.1f} MiB, at most {limit / 2**20:.0f}"
+        for name, limit in GROWTH_LIMIT.items()
+        if grown.get(name, 0) > limit
+    ]
+    if run.batches < wanted:
+        found.append(f"only {run.batches} of {wanted} batches in the time given")
+    if run.drop_seconds and max(run.drop_seconds) > DROP_LIMIT:
+        found.append(f"threads lived {max(run.drop_seconds):.2f} s after their loader, at most {DROP_LIMIT}")
+    return found
+
+
+def main() -> int:
+    """Run, print; 1 when something is wrong, 2 without a GPU."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--batches", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=600, help="give up after this long")
+    parser.add_argument("--seed", type=int, help="repeat a run; a new one by default")
+    parser.add_argument(
+        "--no-limits", action="store_true", help="no limits of time and growth: run under a checker"
+    )
+    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    chosen = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 32) if chosen.seed is None else chosen.seed
+    try:
+        driver.device_count()
+    except (OSError, driver.DriverError) as reason:
+        report.log(f"no GPU to stress: {reason}")
+        return 2
+    report.log(f"seed {seed}")
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ.setdefault("FORELOAD_INDEX_DIR", f"{scratch}/index")
+        root = images.make(Path(scratch) / "data", images.KINDS, samples=96, seed=seed)
+        began = time.monotonic()
+        run = stress(root, chosen.batches, chosen.seconds, seed)
+        seconds = time.monotonic() - began
+    grown = slopes(run)
+    found = [] if chosen.no_limits else problems(run, grown, chosen.batches)
+    result = {
+        "benchmark": "gpu-stress",
+        "machine": report.machine(),
+        "seed": seed,
+        "batches": run.batches,
+        "seconds": seconds,
+        "held_and_checked": run.checked,
+        "iterations_dropped": run.dropped_iterations,
+        "loaders": run.loaders,
+        "drop_seconds_max": max(run.drop_seconds, default=0.0),
+        "growth_bytes": grown,
+        "memory": run.memory,
+        "problems": found,
+    }
+    growth = ", ".join(f"{name.split('_')[0]} memory {size / 2**20:+.2f} MiB" for name, size in grown.items())
+    text = (
+        f"{run.batches} batches in {seconds:.1f} s (seed {seed}): {run.checked} held and unchanged, "
+        f"{run.dropped_iterations} iterations and {run.loaders} loaders dropped (threads gone within "
+        f"{result['drop_seconds_max']:.2f} s); over the run {growth or 'too few samples for a slope'}: "
+        + ("; ".join(found) or "ok")
+    )
+    report.deliver(result, text, chosen.json, chosen.output)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
