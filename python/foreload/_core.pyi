@@ -162,9 +162,9 @@ class ImageLoader:
         shuffle: Shuffled order; None: as `train`.
         last_batch: What happens to the samples that do not fill the last global batch: `drop` them, `pad` the batch
             from the epoch's beginning (`mask` says which), or a `partial` batch. None: drop in training, else partial.
-        decoded: False: batches hold the files' bytes (`encoded` instead of `images`) for a decoder of yours; order,
-            `labels`, `sample_ids` and `mask` stay the same, the settings of images mean nothing, and `on_error` is about
-            reading and files that are no JPEG or PNG by their first bytes.
+        decoded: False: batches hold the files' bytes (`encoded` instead of `images`) for a decoder of yours. Order,
+            `labels`, `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals
+            with is what cannot be read, and what is no JPEG or PNG by its first bytes.
         keep: How many batches you will keep at once, when that is more than the latest: sizes the pools for it.
         device: `auto` or `cpu`.
         dtype: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
@@ -266,6 +266,9 @@ class ImageLoader:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
+    @property
+    def device(self) -> str:
+        """Where the images are: `cpu`."""
     @property
     def io(self) -> str:
         """How bytes are read, in words; empty before the first iteration."""

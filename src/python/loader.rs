@@ -205,6 +205,12 @@ impl ImageLoader {
         self.pipeline.index().fingerprint().0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Where the images are: `cpu`.
+    #[getter]
+    fn device(&self) -> &'static str {
+        "cpu"
+    }
+
     /// How bytes are read, in words; empty before the first iteration.
     #[getter]
     fn io(&self) -> String {

@@ -1,0 +1,237 @@
+"""Foreload for DALI: a source for `fn.external_source`, of finished images or of encoded files.
+
+    from foreload.dali import ImageSource
+
+    source = ImageSource("data/train", batch_size=256, decoded=False)
+
+    @pipeline_def(batch_size=256, num_threads=8, device_id=0)
+    def train():
+        files, labels = source.data_nodes()
+        images = fn.decoders.image_random_crop(files, device="mixed")
+        ...
+
+With `decoded=False` DALI decodes and augments as ever and only the reading is Foreload's. With `decoded=True` the
+images come cropped, resized and normalised.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from typing import Any, Literal
+
+import numpy as np
+
+from foreload import _ranks
+from foreload._core import Batch, Batches, ConfigError, ImageLoader, Tensor, UnavailableError
+
+_ONE_PROCESS = (
+    "ImageSource works in the pipeline's own process, with threads of its own, not in DALI's worker processes: "
+    "leave parallel=False"
+)
+
+
+class ImageSource:
+    """A callable for `fn.external_source`: DALI's `BatchInfo` in, a tuple (images, labels) out.
+
+    What it gives is a function of (`epoch_idx`, `iteration`) alone, so a pipeline restored from a checkpoint goes on
+    where it was, in the middle of an epoch too. Steps that follow one another come from one pass over the dataset.
+
+    Hand it to DALI with `data_nodes()`, or by hand with all of `fn.external_source(source=source, num_outputs=2,
+    batch=True, batch_info=True, no_copy=True, device=...)`.
+
+    Args:
+        path: The dataset: a directory of class directories, or of tar shards.
+        decoded: True: images, [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), on the GPU where the
+            loader decodes there. False: the n JPEG or PNG files, uint8 [bytes] each, in the memory they were read
+            into, for `fn.decoders`; the settings of images mean nothing.
+        with_mask: A third output: False for padding (`last_batch="pad"`) and failed samples (`on_error="zero"`).
+        prefetch_queue_depth: The pipeline's, or its cpu_size * gpu_size where they differ. Two batches more than that
+            stay as they are, for DALI looks at them without a copy.
+        batch_size: Samples per step and rank; the pipeline's must be at least that.
+        dtype: `float32`, `float16` or `uint8`, of the images.
+        memory_format: `nchw` or `nhwc`, of the images.
+        settings: All other settings of `foreload.ImageLoader`: `image_size`, `seed`, `train`, `last_batch`, ...
+
+    Labels are int64, the mask is bool, and both are a scalar for each sample.
+
+    Raises:
+        ConfigError: As `ImageLoader`, and for what DALI cannot take: bfloat16; empty files, that is `decoded=False`
+            with `on_error="zero"`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        decoded: bool = True,
+        with_mask: bool = False,
+        prefetch_queue_depth: int = 2,
+        batch_size: int = 64,
+        dtype: Literal["float32", "float16", "uint8"] = "float32",
+        memory_format: Literal["nchw", "nhwc"] = "nchw",
+        **settings: Any,
+    ) -> None:
+        if prefetch_queue_depth < 1:
+            message = f"is {prefetch_queue_depth}, must be at least 1"
+            raise ConfigError(f"config: prefetch_queue_depth: {message}")
+        if dtype == "bfloat16":
+            raise ConfigError("config: dtype: is bfloat16, which DALI does not know; use float16 or float32")
+        if not decoded and settings.get("on_error") == "zero":
+            message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
+            raise ConfigError(f"config: on_error: {message}")
+        self.num_outputs = 3 if with_mask else 2
+        self._decoded = decoded
+        self._dtype = dtype
+        self._layout = "HWC" if memory_format == "nhwc" else "CHW"
+        self._batch_size = batch_size
+        self._ranks = settings.get("rank"), settings.get("world_size")
+        usual = "drop" if settings.get("train", True) else "partial"
+        self._partial = (settings.get("last_batch") or usual) == "partial"
+        # What DALI may still look at, by (epoch, step): as many as its queue is deep, the one whose outputs are being
+        # used, and the one that is being fed.
+        self._kept: OrderedDict[tuple[int, int], Batch] = OrderedDict()
+        self._depth = prefetch_queue_depth
+        self._keep = prefetch_queue_depth + 2
+        self._pass: Batches | None = None
+        self._next = (-1, 0)
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self.loader = ImageLoader(
+            path,
+            batch_size=batch_size,
+            decoded=decoded,
+            dtype=dtype,
+            memory_format=memory_format,
+            keep=self._keep,
+            **settings,
+        )
+
+    def __len__(self) -> int:
+        """Batches of this rank in one epoch."""
+        return len(self.loader)
+
+    def __call__(self, info: Any) -> tuple[Any, ...]:
+        """The batch of step `info.iteration` in epoch `info.epoch_idx`, `info` being DALI's `BatchInfo`.
+
+        Raises:
+            StopIteration: The epoch has no such step; however often it is asked.
+            TypeError: `info` is something else.
+            UnavailableError: It is called in a process of `parallel=True`.
+            Error: As iterating over an `ImageLoader`.
+        """
+        if os.getpid() != self._process:
+            raise UnavailableError(_ONE_PROCESS)
+        if not (hasattr(info, "epoch_idx") and hasattr(info, "iteration")) or hasattr(info, "idx_in_batch"):
+            message = f"ImageSource takes a BatchInfo, not {info!r}"
+            raise TypeError(f"{message}: use external_source(batch=True, batch_info=True)")
+        with self._lock:
+            batch = self._batch(info.epoch_idx, info.iteration)
+        images = batch.images if self._decoded else batch.encoded
+        outputs = (images, batch.labels, batch.mask)[: self.num_outputs]
+        return tuple(self._for_dali(output) for output in outputs)
+
+    def data_nodes(self, device: Literal["cpu", "gpu"] | None = None) -> list[Any]:
+        """DALI's data nodes of the outputs, for use inside of a pipeline definition.
+
+        It is `fn.external_source` with all arguments that belong to this source: types, dimensions, layout (`CHW` or
+        `HWC`), and no copy where the memory is on `device` already.
+
+        Args:
+            device: `cpu` or `gpu`, for all outputs; None: where the loader puts the images.
+
+        Raises:
+            ConfigError: The pipeline's queue is deeper than this source was made for, its batch size is smaller, or
+                encoded files are asked for on the GPU.
+        """
+        from nvidia.dali import fn, types
+        from nvidia.dali.pipeline import Pipeline
+
+        here = "gpu" if self._on_gpu else "cpu"
+        if device == "gpu" and not self._decoded:
+            message = 'is gpu, but DALI decodes files from host memory: use cpu, and fn.decoders with "mixed"'
+            raise ConfigError(f"config: device: {message}")
+        self._check(Pipeline.current())
+        images = [types.UINT8, 1, ""]
+        if self._decoded:
+            dtypes = {"float32": types.FLOAT, "float16": types.FLOAT16, "uint8": types.UINT8}
+            images = [dtypes[self._dtype], 3, self._layout]
+        outputs = [images, [types.INT64, 0, ""], [types.BOOL, 0, ""]][: self.num_outputs]
+        dtype, ndim, layout = map(list, zip(*outputs, strict=True))
+        return fn.external_source(
+            source=self,
+            num_outputs=self.num_outputs,
+            device=device or here,
+            batch=True,
+            batch_info=True,
+            no_copy=device in (None, here),
+            dtype=dtype,
+            ndim=ndim,
+            layout=layout,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to be sent to another process, with the reason."""
+        raise UnavailableError(_ONE_PROCESS)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._decoded and self.loader.device.startswith("cuda")
+
+    def _batch(self, epoch: int, step: int) -> Batch:
+        """The batch of a step: one that is kept, the next of the pass under way, or the first of a new pass."""
+        if (epoch, step) in self._kept:
+            return self._kept[epoch, step]
+        if self._pass is None or self._next != (epoch, step):
+            self._check_last_batch()
+            if step >= len(self.loader):
+                raise StopIteration
+            self._pass = self.loader.batches(epoch, step)
+            self._next = epoch, step
+        # Before the next is waited for: it may need the memory of the oldest.
+        while len(self._kept) >= self._keep:
+            self._kept.popitem(last=False)
+        try:
+            batch = next(self._pass)
+        except StopIteration:
+            raise
+        except BaseException:
+            # The pass is over, the step is not: who asks again shall hear it again.
+            self._pass = None
+            raise
+        self._kept[epoch, step] = batch
+        self._next = epoch, step + 1
+        return batch
+
+    def _for_dali(self, output: Tensor | list[Tensor]) -> Any:
+        """What DALI takes without a copy, and keeps alive: NumPy arrays, or objects with the CUDA array interface."""
+        if isinstance(output, list):
+            return [np.from_dlpack(tensor) for tensor in output]
+        if not self._on_gpu:
+            return np.from_dlpack(output)
+        if hasattr(output, "__cuda_array_interface__"):
+            return output
+        from nvidia.dali.tensors import TensorListCPU
+
+        # All outputs must be where the images are; these are few bytes.
+        return TensorListCPU(np.from_dlpack(output))._as_gpu()
+
+    def _check(self, pipeline: Any) -> None:
+        """Whether a pipeline fits this source."""
+        cpu, gpu = pipeline.cpu_queue_size, pipeline.gpu_queue_size
+        depth = cpu if cpu == gpu else cpu * gpu
+        if depth > self._depth:
+            message = f"is {self._depth}, but the pipeline's is {depth}: make the source with {depth} too"
+            raise ConfigError(f"config: prefetch_queue_depth: {message}")
+        if pipeline.max_batch_size < self._batch_size:
+            message = f"is {self._batch_size}, but the pipeline's is {pipeline.max_batch_size}: raise that"
+            raise ConfigError(f"config: batch_size: {message}")
+
+    def _check_last_batch(self) -> None:
+        """DALI takes no empty batch, which the last one is for some ranks when it has fewer samples than ranks."""
+        rank, world_size = _ranks.resolve(*self._ranks)
+        left = self.loader.samples % (self._batch_size * world_size)
+        if self._partial and 0 < left <= rank:
+            message = f"is partial, which leaves rank {rank} an empty batch at the end, and DALI takes none"
+            raise ConfigError(f'config: last_batch: {message}: use "pad" (and with_mask=True) or "drop"')
