@@ -10,7 +10,7 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python check bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-rust test-python check bindings bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ check: $(VENV)/.tools ## formatting, lints and house rules
 	$(BIN)/ruff check python tests benches
 	$(BIN)/ruff format --check python tests benches
 	$(CARGO_TEST) --test tidy
+	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python --check
+
+bindings: $(VENV)/.tools ## write nvJPEG's bindings anew from the headers in PyPI's wheels
+	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python
 
 $(DATA)/folder: | $(VENV)/.built
 	@mkdir -p $(DATA)

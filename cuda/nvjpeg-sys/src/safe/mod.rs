@@ -1,0 +1,12 @@
+//! Handles that free themselves, after everything that was made from them. What reads or writes memory of the device, or
+//! goes on after it returned, stays `unsafe`.
+
+mod handle;
+mod objects;
+
+pub use crate::sys::{
+    nvjpegBackend_t as Backend, nvjpegChromaSubsampling_t as ChromaSubsampling, nvjpegImage_t as Image,
+    nvjpegOutputFormat_t as OutputFormat,
+};
+pub use handle::{Allocator, Handle};
+pub use objects::{Batch, BitStream, Decoder, DeviceBuffer, Params, PinnedBuffer, State, image};

@@ -1,0 +1,390 @@
+//! What is made from a handle: parsed files, parameters, states, decoders, buffers.
+
+use std::fmt;
+use std::ptr::{null, null_mut};
+
+use super::{Backend, ChromaSubsampling, Handle, Image, OutputFormat};
+use crate::call;
+use crate::result::Result;
+use crate::sys;
+
+/// A kind of handle: its raw type, what makes it and what frees it.
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident, $raw:ident, $create:ident, $destroy:ident) => {
+        $(#[$doc])*
+        pub struct $name {
+            pub(super) root: Handle,
+            pub(super) raw: sys::$raw,
+        }
+
+        // SAFETY: the object is used by one thread at a time, which need not be always the same.
+        unsafe impl Send for $name {}
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: it was made by the library and is freed once, before its handle.
+                let _ = unsafe { call!(self.root.0.library, $destroy(self.raw)) };
+            }
+        }
+    };
+    ($(#[$doc:meta])* $name:ident, $raw:ident, $create:ident, $destroy:ident, new) => {
+        handle!($(#[$doc])* $name, $raw, $create, $destroy);
+
+        impl $name {
+            /// A new one.
+            ///
+            /// # Errors
+            /// The library's.
+            pub fn new(root: &Handle) -> Result<Self> {
+                let mut raw = null_mut();
+                // SAFETY: the handle and the pointer are valid.
+                unsafe { call!(root.0.library, $create(root.0.raw, &mut raw)) }?;
+                Ok(Self { root: root.clone(), raw })
+            }
+        }
+    };
+}
+
+handle!(
+    /// What nvJPEG parsed of a file.
+    BitStream, nvjpegJpegStream_t, nvjpegJpegStreamCreate, nvjpegJpegStreamDestroy, new
+);
+handle!(
+    /// How to decode an image.
+    Params, nvjpegDecodeParams_t, nvjpegDecodeParamsCreate, nvjpegDecodeParamsDestroy, new
+);
+handle!(
+    /// What a decoder remembers between its phases.
+    State, nvjpegJpegState_t, nvjpegJpegStateCreate, nvjpegJpegStateDestroy, new
+);
+handle!(
+    /// One implementation of the decoder.
+    Decoder, nvjpegJpegDecoder_t, nvjpegDecoderCreate, nvjpegDecoderDestroy
+);
+handle!(
+    /// Page-locked memory that a state works with.
+    PinnedBuffer, nvjpegBufferPinned_t, nvjpegBufferPinnedCreateV2, nvjpegBufferPinnedDestroy
+);
+handle!(
+    /// Device memory that a state works with.
+    DeviceBuffer, nvjpegBufferDevice_t, nvjpegBufferDeviceCreateV2, nvjpegBufferDeviceDestroy
+);
+
+impl BitStream {
+    /// Parses a whole file. The file must stay as it is until its host phase and its transfer are done.
+    ///
+    /// # Errors
+    /// Damaged and unknown kinds.
+    ///
+    /// # Safety
+    /// nvJPEG may keep the address of `bytes` until the stream parses another file or is dropped.
+    pub unsafe fn parse(&mut self, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the handles are valid; nothing is saved but the address, by the caller's promise.
+        unsafe {
+            call!(
+                self.root.0.library,
+                nvjpegJpegStreamParse(self.root.0.raw, bytes.as_ptr(), bytes.len(), 0, 0, self.raw)
+            )
+        }
+    }
+
+    /// Parses the headers, enough for [`Handle::takes`].
+    ///
+    /// # Errors
+    /// Damaged and unknown kinds.
+    pub fn parse_header(&mut self, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the handles are valid; headers are copied.
+        unsafe {
+            call!(
+                self.root.0.library,
+                nvjpegJpegStreamParseHeader(self.root.0.raw, bytes.as_ptr(), bytes.len(), self.raw)
+            )
+        }
+    }
+}
+
+impl Params {
+    /// What to write.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn set_output(&mut self, format: OutputFormat) -> Result<()> {
+        // SAFETY: the handle is valid.
+        unsafe { call!(self.root.0.library, nvjpegDecodeParamsSetOutputFormat(self.raw, format)) }
+    }
+
+    /// Which rectangle of the image to decode, (x, y, width, height) in pixels; `None`: all of it.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn set_region(&mut self, region: Option<(u32, u32, u32, u32)>) -> Result<()> {
+        // SAFETY: the handle is valid. JPEG's sizes are at most 65535.
+        unsafe {
+            match region {
+                Some((x, y, width, height)) => call!(
+                    self.root.0.library,
+                    nvjpegDecodeParamsSetROI(self.raw, x as i32, y as i32, width as i32, height as i32)
+                ),
+                None => call!(self.root.0.library, nvjpegDecodeParamsSetROI(self.raw, 0, 0, -1, -1)),
+            }
+        }
+    }
+}
+
+impl State {
+    /// A state for the phases of `decoder`.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn of(decoder: &Decoder) -> Result<Self> {
+        let root = &decoder.root;
+        let mut raw = null_mut();
+        // SAFETY: the handles and the pointer are valid.
+        unsafe { call!(root.0.library, nvjpegDecoderStateCreate(root.0.raw, decoder.raw, &mut raw)) }?;
+        Ok(Self { root: root.clone(), raw })
+    }
+
+    /// Makes the state use `buffer`, until it is given another.
+    ///
+    /// # Errors
+    /// The library's.
+    ///
+    /// # Safety
+    /// The buffer must outlive its use, and whatever used it before must be done.
+    pub unsafe fn attach_pinned(&mut self, buffer: &PinnedBuffer) -> Result<()> {
+        // SAFETY: the handles are valid; the rest is the caller's promise.
+        unsafe { call!(self.root.0.library, nvjpegStateAttachPinnedBuffer(self.raw, buffer.raw)) }
+    }
+
+    /// Makes the state use `buffer`, until it is given another.
+    ///
+    /// # Errors
+    /// The library's.
+    ///
+    /// # Safety
+    /// The buffer must outlive its use; work of other streams with it must be done.
+    pub unsafe fn attach_device(&mut self, buffer: &DeviceBuffer) -> Result<()> {
+        // SAFETY: the handles are valid; the rest is the caller's promise.
+        unsafe { call!(self.root.0.library, nvjpegStateAttachDeviceBuffer(self.raw, buffer.raw)) }
+    }
+
+    /// Prepares for batches of `count` images.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn initialise_batch(&mut self, count: usize, format: OutputFormat) -> Result<()> {
+        // SAFETY: the handles are valid.
+        unsafe {
+            call!(
+                self.root.0.library,
+                nvjpegDecodeBatchedInitialize(self.root.0.raw, self.raw, count as i32, 1, format)
+            )
+        }
+    }
+
+    /// Takes the memory that batches of `count` images of up to this size need.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn preallocate(
+        &mut self,
+        count: usize,
+        (width, height): (u32, u32),
+        sampling: ChromaSubsampling,
+        format: OutputFormat,
+    ) -> Result<()> {
+        let (root, count) = (&self.root.0, count as i32);
+        let (width, height) = (width as i32, height as i32);
+        // SAFETY: the handles are valid.
+        unsafe {
+            call!(
+                root.library,
+                nvjpegDecodeBatchedPreAllocate(root.raw, self.raw, count, width, height, sampling, format)
+            )
+        }
+    }
+
+    /// Decodes a batch of as many images as it was prepared for, on `stream`.
+    ///
+    /// # Errors
+    /// The library's; of the images nothing is then known.
+    ///
+    /// # Panics
+    /// If the slices have different lengths.
+    ///
+    /// # Safety
+    /// The files and the images' memory must stay until the stream has passed; the memory must have room for what the
+    /// parameters ask for, and the last batch of this state must be done.
+    pub unsafe fn decode_batch(
+        &mut self,
+        files: &[*const u8],
+        lengths: &[usize],
+        images: &mut [Image],
+        params: &Batch,
+        stream: u64,
+    ) -> Result<()> {
+        let count = files.len();
+        assert!(
+            lengths.len() == count && images.len() == count && params.raw.len() >= count,
+            "equal lengths"
+        );
+        // SAFETY: the handles are valid and so are `count` entries behind each pointer.
+        unsafe {
+            call!(
+                self.root.0.library,
+                nvjpegDecodeBatchedEx(
+                    self.root.0.raw,
+                    self.raw,
+                    files.as_ptr(),
+                    lengths.as_ptr(),
+                    images.as_mut_ptr(),
+                    params.raw.as_ptr().cast_mut(),
+                    stream as sys::cudaStream_t,
+                )
+            )
+        }
+    }
+}
+
+/// Parameters for the images of a batch.
+#[derive(Debug, Default)]
+pub struct Batch {
+    params: Vec<Params>,
+    raw: Vec<sys::nvjpegDecodeParams_t>,
+}
+
+// SAFETY: the pointers are those of `params`.
+unsafe impl Send for Batch {}
+
+impl Batch {
+    /// The parameters of image `index`; makes them where there are none yet.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn get(&mut self, root: &Handle, index: usize) -> Result<&mut Params> {
+        while self.params.len() <= index {
+            let params = Params::new(root)?;
+            self.raw.push(params.raw);
+            self.params.push(params);
+        }
+        Ok(&mut self.params[index])
+    }
+}
+
+impl Decoder {
+    /// The implementation `backend` of an instance.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn new(root: &Handle, backend: Backend) -> Result<Self> {
+        let mut raw = null_mut();
+        // SAFETY: the handle and the pointer are valid.
+        unsafe { call!(root.0.library, nvjpegDecoderCreate(root.0.raw, backend, &mut raw)) }?;
+        Ok(Self { root: root.clone(), raw })
+    }
+
+    /// Whether it decodes the parsed file with these parameters.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn takes(&self, stream: &BitStream, params: &Params) -> Result<bool> {
+        let mut supported = -1;
+        // SAFETY: all handles are valid.
+        unsafe {
+            call!(
+                self.root.0.library,
+                nvjpegDecoderJpegSupported(self.raw, stream.raw, params.raw, &mut supported)
+            )
+        }?;
+        // 0 says yes.
+        Ok(supported == 0)
+    }
+
+    /// The host's phase: decodes the Huffman codes into the state's page-locked buffer.
+    ///
+    /// # Errors
+    /// Damage that the codes show.
+    ///
+    /// # Safety
+    /// The parsed file must still be there, and what used the page-locked buffer before must be done.
+    pub unsafe fn decode_host(&self, state: &mut State, params: &Params, stream: &BitStream) -> Result<()> {
+        let root = &self.root.0;
+        // SAFETY: the handles are valid; the rest is the caller's promise.
+        unsafe {
+            call!(root.library, nvjpegDecodeJpegHost(root.raw, self.raw, state.raw, params.raw, stream.raw))
+        }
+    }
+
+    /// The phases of the device, put on `stream`: copies the buffer, makes the planes.
+    ///
+    /// # Errors
+    /// The library's.
+    ///
+    /// # Safety
+    /// The host's phase was this state's; the file, the buffers and the image's memory must stay until the stream has
+    /// passed; the memory must have room for what the parameters ask for.
+    pub unsafe fn decode_device(
+        &self,
+        state: &mut State,
+        bits: &BitStream,
+        image: &mut Image,
+        stream: u64,
+    ) -> Result<()> {
+        let root = &self.root.0;
+        let stream = stream as sys::cudaStream_t;
+        // SAFETY: the handles are valid; the rest is the caller's promise.
+        unsafe {
+            call!(
+                root.library,
+                nvjpegDecodeJpegTransferToDevice(root.raw, self.raw, state.raw, bits.raw, stream)
+            )?;
+            call!(
+                root.library,
+                nvjpegDecodeJpegDevice(root.raw, self.raw, state.raw, std::ptr::from_mut(image), stream)
+            )
+        }
+    }
+}
+
+impl PinnedBuffer {
+    /// One that takes its memory from the handle's allocator when it is needed.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn new(root: &Handle) -> Result<Self> {
+        let mut raw = null_mut();
+        let allocator = std::ptr::from_ref(&*root.0.pinned).cast_mut();
+        // SAFETY: the handle and the pointers are valid.
+        unsafe { call!(root.0.library, nvjpegBufferPinnedCreateV2(root.0.raw, allocator, &mut raw)) }?;
+        Ok(Self { root: root.clone(), raw })
+    }
+}
+
+impl DeviceBuffer {
+    /// One that takes its memory from the handle's allocator when it is needed.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn new(root: &Handle) -> Result<Self> {
+        let mut raw = null_mut();
+        let allocator = std::ptr::from_ref(&*root.0.device).cast_mut();
+        // SAFETY: the handle and the pointers are valid.
+        unsafe { call!(root.0.library, nvjpegBufferDeviceCreateV2(root.0.raw, allocator, &mut raw)) }?;
+        Ok(Self { root: root.clone(), raw })
+    }
+}
+
+/// An image's planes: (device address, bytes from row to row) of each.
+pub fn image(planes: &[(u64, u32)]) -> Image {
+    let mut image = Image { channel: [null::<u8>().cast_mut(); 4], pitch: [0; 4] };
+    for (index, &(address, stride)) in planes.iter().enumerate().take(4) {
+        (image.channel[index], image.pitch[index]) = (address as *mut u8, stride as usize);
+    }
+    image
+}
