@@ -138,8 +138,8 @@ def stress(root: Path, wanted: int, seconds: float, seed: int) -> Run:
     draws, run = random.Random(seed), Run()
     every = max(wanted // SAMPLES_OF_MEMORY, 1)
     until = time.monotonic() + seconds
-    with driver.context(), driver.stream() as one, driver.stream() as two:
-        consumer = Consumer(draws, [one, two], run)
+    with driver.context():
+        consumer = Consumer(draws, [driver.stream(1), driver.stream(2)], run)
         while run.batches < wanted and time.monotonic() < until:
             loader = make_loader(draws, root)
             run.loaders += 1

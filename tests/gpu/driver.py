@@ -79,16 +79,16 @@ def context(ordinal: int = 0) -> Iterator[None]:
         call("cuDevicePrimaryCtxRelease_v2", device)
 
 
-@contextmanager
-def stream() -> Iterator[int]:
-    """A stream of its own that does not wait for the default one; gives its handle."""
+@cache
+def stream(number: int, ordinal: int = 0) -> int:
+    """The handle of a stream that does not wait for the default one.
+
+    It lives as long as the process, as torch's do: a stream must outlive the tensors that were handed over to it.
+    """
     handle = ctypes.c_void_p()
-    call("cuStreamCreate", ctypes.byref(handle), ctypes.c_uint(NON_BLOCKING))
-    try:
-        yield handle.value or 0
-    finally:
-        call("cuStreamSynchronize", handle)
-        call("cuStreamDestroy_v2", handle)
+    with context(ordinal):
+        call("cuStreamCreate", ctypes.byref(handle), ctypes.c_uint(NON_BLOCKING))
+    return handle.value or 0
 
 
 class Pinned:
@@ -109,8 +109,8 @@ class Pinned:
 def copy_to_host(target: int, source: int, size: int, on: int) -> None:
     """Queue a copy of `size` bytes from device to pinned memory on the stream `on`."""
     call(
-        "cuMemcpyDtoHAsync_v2",
-        ctypes.c_void_p(target),
+        "cuMemcpyAsync",
+        ctypes.c_uint64(target),
         ctypes.c_uint64(source),
         ctypes.c_size_t(size),
         ctypes.c_void_p(on),
@@ -130,14 +130,20 @@ def as_numpy(raw: np.ndarray, described: capsule.Described) -> np.ndarray:
     return raw.view(np.dtype(described.dtype)).reshape(described.shape)
 
 
+def from_host(described: capsule.Described) -> np.ndarray:
+    """A copy of a tensor in host memory."""
+    raw = (ctypes.c_uint8 * described.bytes).from_address(described.address)
+    return as_numpy(np.ctypeslib.as_array(raw).copy(), described)
+
+
 def to_host(tensor: object) -> np.ndarray:
     """A copy of a Foreload tensor, wherever it lives, read by way of its own DLPack capsule."""
     kind, ordinal = tensor.__dlpack_device__()
     if kind != capsule.CUDA:
         with capsule.consumed(tensor.__dlpack__(max_version=(1, 0))) as described:
-            raw = (ctypes.c_uint8 * described.bytes).from_address(described.address)
-            return as_numpy(np.ctypeslib.as_array(raw).copy(), described)
-    with context(ordinal), stream() as handle:
+            return from_host(described)
+    handle = stream(0, ordinal)
+    with context(ordinal):
         with capsule.consumed(tensor.__dlpack__(stream=handle, max_version=(1, 0))) as described:
             host = Pinned(described.bytes)
             copy_to_host(host.address, described.address, described.bytes, handle)

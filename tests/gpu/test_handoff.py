@@ -95,17 +95,29 @@ def test_streams(dataset: Path) -> None:
     for stream in (None, -1, 1, 2):
         assert capsule.describe(images.__dlpack__(stream=stream)).shape == images.shape
     for ambiguous in (0, -7):
-        with pytest.raises((ValueError, BufferError), match="stream"):
+        with pytest.raises((foreload.Error, ValueError, BufferError), match="stream"):
             images.__dlpack__(stream=ambiguous)
     with pytest.raises(BufferError):
         images.__dlpack__(dl_device=(capsule.CUDA, 99))
+
+
+def test_a_copy_in_host_memory(dataset: Path) -> None:
+    images = first(dataset).images
+    with capsule.consumed(images.__dlpack__(dl_device=(capsule.CPU, 0), max_version=(1, 0))) as described:
+        assert described.device == (capsule.CPU, 0)
+        assert described.flags & capsule.COPIED
+        copied = driver.from_host(described)
+    assert np.array_equal(copied, driver.to_host(images))
+    with pytest.raises(BufferError):
+        images.__dlpack__(dl_device=(capsule.CPU, 0), copy=False)
 
 
 def test_what_was_written_is_seen_from_the_consumers_stream(dataset: Path, on_cpu: Callable) -> None:
     """Copies are queued on the consumer's stream at once: only the event that `__dlpack__` waits for orders them."""
     expected = on_cpu(dataset)
     loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8")
-    with driver.context(), driver.stream() as one, driver.stream() as two:
+    one, two = driver.stream(1), driver.stream(2)
+    with driver.context():
         queued = []
         for step, batch in enumerate(loader):
             stream = (one, two)[step % 2]

@@ -210,13 +210,28 @@ def test_cupy_takes_the_array_interface(torch: ModuleType, cupy: ModuleType, dat
         assert np.array_equal(cupy.asnumpy(cupy.from_dlpack(batch.labels)), driver.to_host(batch.labels))
 
 
-def test_cupy_on_a_stream_of_its_own(cupy: ModuleType, dataset: Path, on_cpu: Callable) -> None:
-    stream = cupy.cuda.Stream(non_blocking=True)
-    copies = []
+@pytest.fixture(scope="module")
+def cupy_stream(cupy: ModuleType) -> object:
+    """A stream that outlives the batches: CuPy destroys streams that nobody holds."""
+    return cupy.cuda.Stream(non_blocking=True)
+
+
+@pytest.mark.parametrize("way", ["dlpack", "array interface"])
+def test_cupy_on_a_stream_of_its_own(
+    cupy: ModuleType, cupy_stream: object, dataset: Path, on_cpu: Callable, way: str
+) -> None:
+    copies, kept = [], []
     for batch in foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8"):
-        with stream:
-            copies.append((numbers(batch), cupy.asarray(batch.images).copy()))
-    stream.synchronize()
+        with cupy_stream:
+            if way == "dlpack":
+                array = cupy.from_dlpack(batch.images)
+            else:
+                # The interface does not tell the producer which stream reads: the consumer keeps the array.
+                array = cupy.asarray(batch.images)
+                kept.append(array)
+            copies.append((numbers(batch), array.copy()))
+        del array, batch
+    cupy_stream.synchronize()
     seen: dict[int, np.ndarray] = {}
     for ids, copy in copies:
         seen |= dict(zip(ids, cupy.asnumpy(copy), strict=True))
