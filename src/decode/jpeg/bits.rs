@@ -222,6 +222,16 @@ impl Bits<'_> {
     }
 }
 
+/// The value at the top of `window` behind a code of `code` bits; `shift` brings it down from the top.
+///
+/// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): 2^size - 1 less than their bits say.
+#[inline(always)]
+pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
+    let bits = window << (code & 63);
+    let negative = !((bits as i64) >> 63) as u64;
+    (shift(bits) as i32).wrapping_sub(shift(negative) as i32)
+}
+
 /// The file offset of unstuffed byte `index` of the scan that begins at `start`: for error messages.
 pub(super) fn file_offset(bytes: &[u8], start: usize, index: usize) -> usize {
     let (mut at, mut seen) = (start, 0);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::pairs::PairTable;
 use crate::error::DecodeError;
 
 /// Bits of the AC lookup.
@@ -10,6 +11,9 @@ pub(super) const AC_BITS: u32 = 10;
 pub(super) const DC_BITS: u32 = 9;
 /// Bits of the lookup that steps over symbols.
 pub(super) const SKIP_BITS: u32 = 12;
+
+/// Most bits that a lookup of several symbols steps over at once: three times that is less than a refill makes available.
+pub(super) const MAX_STEP: u32 = 18;
 
 /// Most value bits a coefficient of an 8-bit image has (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
 pub(super) const MAX_AC_SIZE: u8 = 10;
@@ -121,7 +125,11 @@ impl Codes {
     #[cold]
     pub(super) fn find(&self, window: u64) -> Option<(u32, u8)> {
         let top = (window >> 48) as u32;
-        let i = self.limit.iter().position(|&limit| top < limit)?;
+        // Counting needs no branch for each length, and limits never fall.
+        let i = self.limit.iter().filter(|&&limit| top >= limit).count();
+        if i == 16 {
+            return None;
+        }
         let code = (top >> (15 - i)) as i32;
         Some((i as u32 + 1, self.symbols[(code + self.offset[i]) as usize & 255]))
     }
@@ -159,7 +167,7 @@ pub(super) struct AcTable {
 }
 
 impl AcTable {
-    fn new(spec: &Spec) -> Self {
+    pub(super) fn new(spec: &Spec) -> Self {
         let mut fast = [Entry::OTHER; 1 << AC_BITS];
         for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
             let (run, size) = (symbol >> 4, symbol & 15);
@@ -215,7 +223,7 @@ fn fill_skip(table: &mut [u16], codes: &[(u32, u32, u8)], prefix: u32, used: u32
         let (prefix, known) = (prefix << length | code, used + length);
         let ends = size == 0 && run != 15;
         let step = if ends { 0 } else { run + 1 };
-        if advance + step > 63 {
+        if advance + step > 63 || known + size > MAX_STEP {
             // Leave what is there: the symbols before this one.
             continue;
         }
@@ -242,6 +250,7 @@ fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
 pub(super) struct Cache {
     dc: Recent<DcTable>,
     ac: Recent<AcTable>,
+    pairs: Recent<PairTable>,
     skip: Recent<SkipTable>,
 }
 
@@ -257,6 +266,11 @@ impl Cache {
 
     pub(super) fn ac(&mut self, spec: &Spec) -> Arc<AcTable> {
         self.ac.get(spec, AcTable::new)
+    }
+
+    pub(super) fn pairs(&mut self, spec: &Spec) -> Arc<PairTable> {
+        let table = self.ac(spec);
+        self.pairs.get(spec, |_| PairTable::new(&table))
     }
 
     pub(super) fn skip(&mut self, spec: &Spec) -> Arc<SkipTable> {
@@ -391,13 +405,13 @@ mod tests {
                 // Step by step as far as codes lie in the lookup's bits.
                 let (mut bits, mut advance, mut end) = (0, 0, false);
                 while let Some((length, symbol)) = ac.codes.find(window << bits) {
-                    let step =
-                        if symbol & 15 == 0 && symbol != 0xF0 { 0 } else { u32::from(symbol >> 4) + 1 };
-                    if end || bits + length > SKIP_BITS || symbol & 15 > 10 || advance + step > 63 {
+                    let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+                    let step = if size == 0 && run != 15 { 0 } else { run + 1 };
+                    let known = bits + length <= SKIP_BITS && size <= 10 && bits + length + size <= MAX_STEP;
+                    if end || !known || advance + step > 63 {
                         break;
                     }
-                    (bits, advance, end) =
-                        (bits + length + u32::from(symbol & 15), advance + step, step == 0);
+                    (bits, advance, end) = (bits + length + size, advance + step, step == 0);
                 }
                 let expected = if bits == 0 {
                     SkipTable::NONE

@@ -23,7 +23,7 @@ impl Block {
     /// Stores coefficient `k` in coding order.
     #[inline(always)]
     pub(super) fn store(&mut self, k: usize, value: i32) {
-        self.0[usize::from(PLACES[k & 127])] = value as i16;
+        self.0[usize::from(PLACES[k & 255])] = value as i16;
     }
 }
 
@@ -59,9 +59,9 @@ const ZIGZAG: [u8; 64] = {
     order
 };
 
-/// [`position`] by coding order. Beyond 63, where only corrupt data leads, an unused place.
-pub(super) static PLACES: [u8; 128] = {
-    let mut places = [64; 128];
+/// [`position`] by coding order. Beyond 63 an unused place.
+pub(super) static PLACES: [u8; 256] = {
+    let mut places = [64; 256];
     let mut k = 0;
     while k < 64 {
         places[k] = position(ZIGZAG[k] as usize / 8, ZIGZAG[k] as usize % 8) as u8;

@@ -4,6 +4,7 @@ mod bits;
 mod huffman;
 mod idct;
 mod markers;
+mod pairs;
 mod scan;
 
 use std::ops::Range;
@@ -202,6 +203,7 @@ impl Jpeg {
                 dc: self.cache.dc(dc)?,
                 skip: pays.then(|| self.cache.skip(ac)),
                 ac: self.cache.ac(ac),
+                pairs: self.cache.pairs(ac),
                 columns: part.columns.clone(),
                 rows: part.rows.clone(),
             });

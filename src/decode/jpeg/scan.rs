@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::bits::{Bits, Entropy};
+use super::bits::{Bits, Entropy, value};
 use super::huffman::{
-    AC_BITS, AcTable, Codes, DC_BITS, DcTable, Entry, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS, SkipTable,
+    AC_BITS, AcTable, Codes, DC_BITS, DcTable, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS, SkipTable,
 };
 use super::idct::{Block, OutOfRange, Portable, Quantisation, Transform};
+use super::pairs::{PairTable, Symbols};
 use crate::decode::Plane;
 use crate::simd::Level;
 
@@ -21,6 +22,7 @@ pub(super) struct Component {
     pub(super) quantisation: Quantisation,
     pub(super) dc: Arc<DcTable>,
     pub(super) ac: Arc<AcTable>,
+    pub(super) pairs: Arc<PairTable>,
     /// Absent where so few blocks are stepped over that building it would not pay.
     pub(super) skip: Option<Arc<SkipTable>>,
     /// Wanted blocks of the component.
@@ -197,15 +199,6 @@ fn skip_mcu(bits: &mut Bits, dc: &mut [i32; 3], components: &[Component]) -> Res
     }
     Ok(())
 }
-/// The value at the top of `window` behind a code of `code` bits; `shift` brings it down from the top.
-///
-/// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): 2^size - 1 less than their bits say.
-#[inline(always)]
-fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
-    let bits = window << (code & 63);
-    let negative = !((bits as i64) >> 63) as u64;
-    (shift(bits) as i32).wrapping_sub(shift(negative) as i32)
-}
 
 /// Reads the DC difference, at most 16 bits in the plain case; the window must hold 56.
 #[inline(always)]
@@ -253,58 +246,65 @@ fn decode_block(
     bits.refill();
     read_dc(bits, component, dc)?;
     block.0[0] = *dc as i16;
-    let table: &AcTable = &component.ac;
+    let (ac, pairs): (&AcTable, &PairTable) = (&component.ac, &component.pairs);
     let mut k = 0;
     loop {
-        // The window holds two plain symbols of at most 20 bits, at first beside a DC difference of 16.
-        for _ in 0..2 {
-            let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
-            if entry.is_special() {
-                if special(bits, table, entry, &mut k, |k, value| block.store(k, value))? {
+        bits.refill();
+        // The window holds three lookups of at most 18 bits.
+        for _ in 0..3 {
+            let symbols = pairs.0[(bits.window >> (64 - AC_BITS)) as usize];
+            let next = k + symbols.advance();
+            // What lies outside of the block is stored aside, so that all can be stored before any of it is doubted.
+            block.store(k + symbols.first(), symbols.first_value());
+            block.store(next, symbols.last_value(bits.window));
+            if next > 62 {
+                let last = next.wrapping_sub(Symbols::END);
+                if last < 63 || next == 63 {
+                    bits.consume(symbols.bits());
+                    return Ok(last.min(next));
+                }
+                // A long code, or the first of two symbols may end the block.
+                let (ends, value) = read_symbol(bits, ac, &mut k)?;
+                if value != 0 {
+                    block.store(k, value);
+                }
+                if ends {
                     return Ok(k);
                 }
                 break;
             }
-            let value = value(bits.window, entry.0 >> 8, |x| x >> (entry.0 >> 16 & 63));
-            bits.consume(entry.0);
-            k += (entry.0 >> 24) as usize;
-            block.store(k, value);
-            if k >= 63 {
-                return if k == 63 { Ok(k) } else { Err(Fault::BlockOverrun) };
-            }
+            bits.consume(symbols.bits());
+            k = next;
         }
-        bits.refill();
     }
 }
 
-/// Whether the special entry ends the block. If not, `k` is advanced, a value is given to `store` with its index, and the
-/// window may need a refill.
+/// Reads the symbol after coefficient `k`; whether it ends the block, and its value. If it does not, the window may need
+/// a refill.
 #[inline(always)]
-fn special(
-    bits: &mut Bits,
-    table: &AcTable,
-    entry: Entry,
-    k: &mut usize,
-    store: impl FnOnce(usize, i32),
-) -> Result<bool, Fault> {
-    if entry.is_end() {
+fn read_symbol(bits: &mut Bits, table: &AcTable, k: &mut usize) -> Result<(bool, i32), Fault> {
+    let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+    let (advance, value) = if !entry.is_special() {
+        let value = value(bits.window, entry.0 >> 8, |x| x >> (entry.0 >> 16 & 63));
         bits.consume(entry.0);
-        return Ok(true);
-    }
-    if entry.is_zeros() {
+        ((entry.0 >> 24) as usize, value)
+    } else if entry.is_end() {
         bits.consume(entry.0);
-        *k += 16;
+        return Ok((true, 0));
+    } else if entry.is_zeros() {
+        bits.consume(entry.0);
+        (16, 0)
     } else {
         let (symbol, value) = read_long(bits, &table.codes, MAX_AC_SIZE)?;
         if symbol & 15 == 0 && symbol != 0xF0 {
-            return Ok(true);
+            return Ok((true, 0));
         }
-        *k += usize::from(symbol >> 4) + 1;
-        store(*k, value);
-    }
+        (usize::from(symbol >> 4) + 1, value)
+    };
+    *k += advance;
     match *k {
-        0..63 => Ok(false),
-        63 => Ok(true),
+        0..63 => Ok((false, value)),
+        63 => Ok((true, value)),
         _ => Err(Fault::BlockOverrun),
     }
 }
@@ -319,13 +319,13 @@ fn skip_block(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<()
     let mut k = 0;
     if let Some(skip) = component.skip.as_deref() {
         loop {
-            // The window holds two entries of at most 22 bits.
-            for _ in 0..2 {
+            // The window holds three entries of at most 18 bits.
+            for _ in 0..3 {
                 let entry = skip.0[(bits.window >> (64 - SKIP_BITS)) as usize];
                 let next = k + usize::from(entry >> 7);
                 if next > 62 {
                     // A long code, or the block may end amid the entry's symbols.
-                    if skip_symbol(bits, table, &mut k)? {
+                    if read_symbol(bits, table, &mut k)?.0 {
                         return Ok(());
                     }
                     break;
@@ -339,24 +339,8 @@ fn skip_block(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<()
             bits.refill();
         }
     }
-    while !skip_symbol(bits, table, &mut k)? {
+    while !read_symbol(bits, table, &mut k)?.0 {
         bits.refill();
     }
     Ok(())
-}
-
-/// Steps over a symbol after coefficient `k`; whether it ends the block.
-#[inline(always)]
-fn skip_symbol(bits: &mut Bits, table: &AcTable, k: &mut usize) -> Result<bool, Fault> {
-    let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
-    if entry.is_special() {
-        return special(bits, table, entry, k, |_, _| {});
-    }
-    bits.consume(entry.0);
-    *k += (entry.0 >> 24) as usize;
-    match *k {
-        0..63 => Ok(false),
-        63 => Ok(true),
-        _ => Err(Fault::BlockOverrun),
-    }
 }
