@@ -77,7 +77,7 @@ fidelity: setup $(DATA)/folder ## how near each loader's pixels come to PIL's
 gpu-kit: setup ## pack the wheel, nvJPEG, tests, benchmarks and images for a GPU machine without network: gpu-kit/run.sh
 	$(BIN)/python benches/gpu/pack.py gpu-kit
 
-gpu-kit-dali: setup ## pack DALI too, in pieces of 50 MB: gpu-kit/dali/join.sh puts them together there
+gpu-kit-dali: setup ## pack DALI too, in pieces of 55 MB: gpu-kit/dali/join.sh puts them together there
 	$(BIN)/python benches/gpu/pack.py gpu-kit --dali
 
 clean: ## remove what was built, leave environments and data

@@ -34,6 +34,8 @@ KIT = report.ROOT
 SPARE = 15.0
 """Seconds at the end for what is still to be written."""
 IMAGES = 4000
+NEEDED = {"numpy": "numpy", "PIL": "pillow", "pytest": "pytest", "torch": "torch"}
+"""What the parts import beside Foreload, by module: the machine has it, or the kit brings it."""
 NO_DEVICE = 2
 """Exit code of the scripts where there is no GPU."""
 
@@ -143,9 +145,11 @@ def install(run: Run, seconds: float) -> Outcome:
         return Outcome([f"there is no wheel of Foreload in {KIT.name}/wheels: `make gpu-kit` packs one"])
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", run.site)
     code, said = run.call(*pip, "--disable-pip-version-check", *wheels, seconds=seconds)
-    return Outcome(
-        [failed("pip", code, said, seconds)] if code else [], ", ".join(wheel.name for wheel in wheels)
-    )
+    problems = [failed("pip", code, said, seconds)] if code else []
+    for module, package in NEEDED.items():
+        if importlib.util.find_spec(module) is None and not (run.site / module).is_dir():
+            problems.append(f"{package} is missing here: `pack.py --also {package}` brings it along")
+    return Outcome(problems, ", ".join(wheel.name for wheel in wheels))
 
 
 def doctor(run: Run, seconds: float) -> Outcome:
@@ -203,7 +207,7 @@ def parity(run: Run, seconds: float) -> Outcome:
 
 def stress(run: Run, seconds: float) -> Outcome:
     """Many batches, then a few under compute-sanitizer where there is one."""
-    most = 0.65 * seconds
+    began, most = time.monotonic(), 0.7 * seconds
     code, text, data = run.script("stress", "--seconds", f"{most - 10:.0f}", seconds=most)
     outcome = Outcome(
         data.get("problems") or ([failed("stress", code, text, most)] if code else []), text, data
@@ -214,7 +218,7 @@ def stress(run: Run, seconds: float) -> Outcome:
         return outcome
     script = KIT / "benches" / "gpu" / "stress.py"
     few = ("--batches", "200", "--seconds", "600", "--seed", "1", "--no-limits")
-    rest = seconds - most
+    rest = seconds - (time.monotonic() - began)
     code, said = run.call(
         sanitizer, "--tool", "memcheck", "--error-exitcode", "9", sys.executable, script, *few, seconds=rest
     )
@@ -243,6 +247,7 @@ def bench(run: Run, seconds: float) -> Outcome:
     left = seconds - (time.monotonic() - began)
     logs = run.scratch / "peers.txt"
     arguments = ["--data", data, "--budget", f"{left - 20:.0f}", "--require-targets", "--logs", logs]
+    arguments += ["--seconds", 2, "--train-seconds", 3]
     code, text, result = run.script("run", *arguments, seconds=left)
     if logs.exists():
         run.log.write(logs.read_text(errors="replace"))
@@ -267,7 +272,7 @@ PARTS: dict[str, tuple[Callable[[Run, float], Outcome], float, float]] = {
     "doctor": (doctor, 1, 30),
     "tests": (tests, 4, 180),
     "parity": (parity, 2, 90),
-    "stress": (stress, 4, 180),
+    "stress": (stress, 5, 240),
     "bench": (bench, 10, 3600),
 }
 """Each part with its weight in the time that is left and the most seconds it may take."""

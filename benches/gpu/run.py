@@ -166,8 +166,8 @@ def device_facts() -> dict:
     return facts
 
 
-def start(name: str, chosen: argparse.Namespace, logs: object) -> Standing:
-    """Start a peer's process and let it find its best setting."""
+def start(name: str, chosen: argparse.Namespace, logs: object, known: dict[str, str]) -> Standing:
+    """Start a peer's process and let it find its best setting, once for each program and variant (`known`)."""
     peer, standing = PEERS[name], Standing(name)
     if reason := missing(peer.needs):
         standing.fail(reason)
@@ -178,15 +178,19 @@ def start(name: str, chosen: argparse.Namespace, logs: object) -> Standing:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": logs}
     standing.process = subprocess.Popen(command, env=environment, text=True, **pipes)
-    standing.tuned = standing.ask({"do": "tune", "seconds": 1.0, "parts": 4}) or {}
+    kind = f"{peer.program} {peer.variant}"
+    standing.tuned = standing.ask({"do": "tune", "seconds": 1.0, "parts": 4, "only": known.get(kind)}) or {}
     if standing.tuned:
+        known[kind] = standing.tuned["setting"]
         report.log(f"{name}: ready, setting {standing.tuned['setting']}")
     return standing
 
 
 def measure(standings: list[Standing], chosen: argparse.Namespace, deadline: float) -> None:
     """The rounds, then the training, as far as time allows."""
-    reserve = len(standings) * (2 * chosen.train_seconds + 4) if chosen.train_seconds else 0
+    # A training step takes float16 or float32 all the same: once is enough.
+    trained = [standing for standing in standings if PEERS[standing.name].dtype == "f16"]
+    reserve = len(trained) * (2 * chosen.train_seconds + 4) if chosen.train_seconds else 0
     turn = len(standings) * (chosen.seconds + 3)
     for number in range(1, chosen.rounds + 1):
         if number > 1 and time.monotonic() + turn + reserve > deadline:
@@ -198,7 +202,7 @@ def measure(standings: list[Standing], chosen: argparse.Namespace, deadline: flo
                 rate = answer["images"] / answer["seconds"]
                 cpu = 1000 * answer["cpu_seconds"] / answer["images"]
                 report.log(f"round {number}: {standing.name}: {rate:.0f} images/s, {cpu:.2f} CPU s per 1000")
-    for standing in standings:
+    for standing in trained:
         if chosen.train_seconds and time.monotonic() + chosen.train_seconds < deadline:
             standing.training = standing.ask({"do": "train", "seconds": chosen.train_seconds})
 
@@ -215,10 +219,11 @@ def main() -> int:
     files = datasets.jpegs(chosen.data)
     size = sum(len(path.read_bytes()) for path in files)
     logs = chosen.logs.open("a") if chosen.logs else sys.stderr
-    standings = []
+    standings: list[Standing] = []
+    known: dict[str, str] = {}
     try:
         for name in chosen.peers:
-            standings.append(start(name, chosen, logs))
+            standings.append(start(name, chosen, logs, known))
         measure(standings, chosen, deadline)
     finally:
         for standing in standings:

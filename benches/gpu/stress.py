@@ -143,7 +143,7 @@ def stress(root: Path, wanted: int, seconds: float, seed: int) -> Run:
         while run.batches < wanted and time.monotonic() < until:
             loader = make_loader(draws, root)
             run.loaders += 1
-            for epoch in range(draws.randint(1, 40)):
+            for epoch in range(draws.randint(1, 120)):
                 loader.set_epoch(epoch)
                 stop = draws.randint(0, 6) if draws.random() < 0.3 else None
                 for step, batch in enumerate(loader):
