@@ -35,18 +35,20 @@ impl Dataset {
 
     /// The index: built at first, loaded after that.
     pub fn index(&self) -> Arc<DatasetIndex> {
-        let directory = Some(self.directory.path().join("index"));
-        let options = IndexOptions { directory, ..IndexOptions::default() };
-        Arc::new(DatasetIndex::open(&self.directory.path().join("data"), &options).unwrap())
+        self.open(false)
     }
 
     /// The same files with an index that knows them as they are now.
     #[allow(dead_code, reason = "not every test program changes files")]
     pub fn indexed_anew(self) -> Self {
-        let directory = Some(self.directory.path().join("index"));
-        let options = IndexOptions { directory, rebuild: true, ..IndexOptions::default() };
-        DatasetIndex::open(&self.directory.path().join("data"), &options).unwrap();
+        self.open(true);
         self
+    }
+
+    fn open(&self, rebuild: bool) -> Arc<DatasetIndex> {
+        let directory = Some(self.directory.path().join("index"));
+        let options = IndexOptions { directory, rebuild, ..IndexOptions::default() };
+        Arc::new(DatasetIndex::open(&self.directory.path().join("data"), &options).unwrap())
     }
 
     /// A pipeline with these options.
