@@ -214,9 +214,8 @@ impl CudaMemory {
         if let Some(ready) = self.ready() {
             stream.wait(&ready)?;
         }
-        let mut host = PinnedBuffer::new(stream.device(), bytes)?;
-        stream.copy_to_host(&mut host, self.buffer.range(offset, bytes)?)?;
-        Ok(host.to_vec())
+        let host = PinnedBuffer::new(stream.device(), bytes)?;
+        Ok(stream.copy_to_host(host, self.buffer.range(offset, bytes)?)?.to_vec())
     }
 
     pub(super) fn buffer(&self) -> &DeviceBuffer {

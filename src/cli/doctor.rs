@@ -1,6 +1,7 @@
 //! `foreload doctor`: what this machine offers, what will be chosen, and why.
 
 use super::output;
+use crate::gpu;
 use crate::io::{IoChoice, PathReport, ProbeReport, probe};
 use crate::simd::Level;
 use crate::{Error, Result};
@@ -31,6 +32,7 @@ struct Report {
     page_bytes: usize,
     memory_bytes: u64,
     simd: Choice,
+    gpu: gpu::Probe,
     device: Choice,
     #[serde(flatten)]
     probe: ProbeReport,
@@ -40,7 +42,7 @@ struct Report {
 /// What will be used, and why.
 #[derive(Debug, Serialize)]
 struct Choice {
-    chosen: &'static str,
+    chosen: String,
     because: String,
 }
 
@@ -59,6 +61,7 @@ struct At {
 /// Looks and prints.
 pub fn run(args: &Args) -> Result<()> {
     let probe = probe();
+    let gpu = gpu::probe();
     let path = args.path.as_deref().map(|path| look_at(path, &probe)).transpose()?;
     let system = rustix::system::uname();
     let report = Report {
@@ -70,10 +73,8 @@ pub fn run(args: &Args) -> Result<()> {
         memory_bytes: rustix::system::sysinfo().totalram as u64
             * u64::from(rustix::system::sysinfo().mem_unit),
         simd: simd(),
-        device: Choice {
-            chosen: "cpu",
-            because: "this version decodes and augments on the CPU alone".to_owned(),
-        },
+        device: device(&gpu),
+        gpu,
         probe,
         path,
     };
@@ -92,7 +93,33 @@ fn simd() -> Choice {
         }
         Level::Portable => format!("there are no kernels for {} yet", std::env::consts::ARCH),
     };
-    Choice { chosen: chosen.name(), because }
+    Choice { chosen: chosen.name().to_owned(), because }
+}
+
+fn device(gpu: &gpu::Probe) -> Choice {
+    match gpu.usable().next() {
+        Some(first) => Choice {
+            chosen: format!("cuda:{}", first.ordinal),
+            because: "the first GPU that can be used; LOCAL_RANK or device= chooses another".to_owned(),
+        },
+        None => Choice {
+            chosen: "cpu".to_owned(),
+            because: gpu.problem.clone().unwrap_or_else(|| "there is no GPU".to_owned()),
+        },
+    }
+}
+
+/// A line for the driver, one for each device.
+fn gpus(gpu: &gpu::Probe) -> Vec<String> {
+    let driver = gpu.driver.map(|version| format!("  driver       serves CUDA up to {version}"));
+    let device = |device: &gpu::DeviceInfo| {
+        let memory = output::bytes(device.memory);
+        let what = format!("{}, compute capability {}, {memory}", device.name, device.capability);
+        let problem =
+            device.problem.as_ref().map_or_else(String::new, |why| format!("; cannot be used: {why}"));
+        format!("  {:<12} {what}{problem}", format!("cuda:{}", device.ordinal))
+    };
+    driver.into_iter().chain(gpu.devices.iter().map(device)).collect()
 }
 
 /// Longest time to count bytes: what matters is whether they fit in memory.
@@ -144,6 +171,9 @@ fn describe(report: &Report) -> String {
         ),
         format!("  simd         {}: {}", report.simd.chosen, report.simd.because),
         format!("  device       {}: {}", report.device.chosen, report.device.because),
+    ];
+    lines.extend(gpus(&report.gpu));
+    lines.extend([
         format!("  io_uring     {ring}"),
         format!("  buffers      {registered}; locked memory is limited to {}", limit(probe.memlock_limit)),
         format!("  huge pages   {}", huge_pages(probe.huge_pages.as_deref())),
@@ -151,7 +181,7 @@ fn describe(report: &Report) -> String {
             "  open files   {}",
             probe.open_files_limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string())
         ),
-    ];
+    ]);
     if let Some(at) = &report.path {
         let reading = &at.reading;
         let io = if reading.io == IoChoice::Pread { "threads with pread" } else { "io_uring" };

@@ -74,6 +74,7 @@ functions! {
     cuDevicePrimaryCtxRelease_v2(sys::CUdevice);
     cuCtxGetCurrent(*mut sys::CUcontext);
     cuCtxSetCurrent(sys::CUcontext);
+    cuCtxSynchronize();
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuStreamCreateWithPriority(*mut sys::CUstream, c_uint, c_int);
     cuStreamDestroy_v2(sys::CUstream);

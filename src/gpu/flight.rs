@@ -137,17 +137,23 @@ impl Drop for Flight {
 
 impl Stream {
     /// Copies from the device to the host and waits until the bytes are there; both have the same length.
-    pub fn copy_to_host(&self, to: &mut PinnedBuffer, from: DeviceRange<'_>) -> Result<()> {
+    pub fn copy_to_host(&self, mut to: PinnedBuffer, from: DeviceRange<'_>) -> Result<PinnedBuffer> {
         same_length(to.len(), from.bytes())?;
         if from.bytes() == 0 {
-            return Ok(());
+            return Ok(to);
         }
         let bound = self.device().bind()?;
         let (target, bytes) = (to.as_mut_ptr().cast(), from.bytes());
-        // SAFETY: the target is page-locked and borrowed until the stream is done; where the driver cannot wait for the
-        // stream, it has lost the context, and nothing is written any more.
+        // SAFETY: the target is page-locked and ours alone until the stream is done.
         unsafe { call!(bound.driver(), cuMemcpyDtoHAsync_v2(target, from.ptr(), bytes, self.raw())) }?;
-        self.synchronize()
+        if let Err(error) = self.synchronize() {
+            if self.synchronize().is_err() {
+                // The driver does not say whether the device still writes: leaking is the one safe end.
+                std::mem::forget(to);
+            }
+            return Err(error);
+        }
+        Ok(to)
     }
 }
 

@@ -124,12 +124,12 @@ impl MemoryPool {
         let mut ptr = 0;
         // SAFETY: the pointer is valid for the call; pool and stream live.
         let status = unsafe {
-            (driver.functions.cuMemAllocFromPoolAsync)(&mut ptr, counted, self.inner.pool, stream.raw())
+            (driver.functions.cuMemAllocFromPoolAsync)(&mut ptr, bytes.max(1), self.inner.pool, stream.raw())
         };
         match driver.check("cuMemAllocFromPoolAsync", status) {
             Ok(()) => Ok(DeviceBuffer { ptr, bytes, counted, stream: stream.clone(), pool: self.clone() }),
             Err(Error::Gpu { call, status: described, advice }) if status == OUT_OF_MEMORY => {
-                let described = format!("{described} (of {counted} bytes)");
+                let described = format!("{described} (of {bytes} bytes)");
                 Err(Error::Gpu { call, status: described, advice })
             }
             Err(error) => Err(error),

@@ -135,7 +135,10 @@ impl Module {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Ok(bound) = self.device.bind() {
-            // SAFETY: it is ours and no function of it is left; queued launches end first, by the driver's own order.
+            // Nobody promises that unloading waits for launches that are queued.
+            // SAFETY: the context is current.
+            let _ = unsafe { call!(bound.driver(), cuCtxSynchronize()) };
+            // SAFETY: it is ours, no function of it is left, and no launch of one.
             let _ = unsafe { call!(bound.driver(), cuModuleUnload(self.module)) };
         }
     }

@@ -1,0 +1,10 @@
+//! `foreload::gpu` against the stand-in for the driver: no GPU is needed, and none is used.
+
+#[path = "../stand-in/mod.rs"]
+mod stand_in;
+
+mod faults;
+mod memory;
+mod order;
+mod probe;
+mod work;

@@ -1,0 +1,173 @@
+//! Every way in which there can be no GPU, told in a sentence by `foreload doctor`; none of them a panic.
+
+use crate::stand_in;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// What `foreload doctor --json` finds with this folder on the library path.
+fn doctor(folder: &Path, environment: &[(&str, &str)]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foreload"));
+    command.args(["doctor", "--json"]).env("LD_LIBRARY_PATH", folder).env_remove("CUDA_VISIBLE_DEVICES");
+    let output = command.envs(environment.iter().copied()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{:?}: {errors}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The reason must be the CPU's, and hold these words.
+#[track_caller]
+fn assert_none(found: &Value, words: &[&str]) {
+    assert_eq!(found["device"]["chosen"], "cpu", "{found}");
+    let because = found["device"]["because"].as_str().unwrap();
+    for word in words {
+        assert!(because.contains(word), "{word} is missing: {because}");
+    }
+    assert!(!because.contains('\n') && because.len() < 300, "one sentence: {because}");
+    assert_eq!(found["gpu"]["problem"], because);
+}
+
+#[test]
+fn the_devices_are_told() {
+    let folder = stand_in::cuda_folder();
+    let found = doctor(folder, &[("FORELOAD_STANDIN_DEVICES", "2")]);
+    assert_eq!(found["device"]["chosen"], "cuda:0");
+    assert_eq!(found["gpu"]["driver"], serde_json::json!({ "major": 13, "minor": 0 }));
+    assert_eq!(found["gpu"]["devices"][1]["memory"], 1 << 30);
+    assert_eq!(found["gpu"]["problem"], Value::Null);
+    let mut shown = Command::new(env!("CARGO_BIN_EXE_foreload"));
+    let shown = shown.arg("doctor").env("LD_LIBRARY_PATH", folder).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for line in [
+        "  device       cuda:0: the first GPU that can be used",
+        "  driver       serves CUDA up to 13.0",
+        "  cuda:0       Foreload stand-in, compute capability 9.0, 1.07 GB",
+    ] {
+        assert!(shown.contains(line), "{line} is missing: {shown}");
+    }
+}
+
+#[test]
+fn no_driver() {
+    let empty = tempfile::tempdir().unwrap();
+    // SAFETY: only asks whether there is one.
+    if unsafe { libloading::Library::new("libcuda.so.1") }.is_ok() {
+        println!("skipped: this machine has a driver");
+        return;
+    }
+    let found = doctor(empty.path(), &[]);
+    assert_none(&found, &["no NVIDIA driver can be loaded", "libcuda.so.1", "No such file"]);
+    assert_eq!(found["gpu"]["driver"], Value::Null);
+}
+
+#[test]
+fn a_broken_library() {
+    let folder = tempfile::tempdir().unwrap();
+    for bytes in [&b""[..], b"not a library, but long enough to have a header of sixty-four bytes and more"] {
+        std::fs::write(folder.path().join("libcuda.so.1"), bytes).unwrap();
+        assert_none(&doctor(folder.path(), &[]), &["no NVIDIA driver can be loaded", "libcuda.so.1"]);
+    }
+}
+
+#[test]
+fn a_library_that_lacks_functions() {
+    let folder = tempfile::tempdir().unwrap();
+    let compile = |source: &str| {
+        let file = folder.path().join("driver.c");
+        std::fs::write(&file, source).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-o"]).arg(folder.path().join("libcuda.so.1")).arg(&file);
+        assert!(compiler.status().unwrap().success());
+    };
+    compile("int cuSomething(void) { return 0; }");
+    assert_none(&doctor(folder.path(), &[]), &["lacks cuDriverGetVersion"]);
+    compile("int cuDriverGetVersion(int* v) { *v = 13000; return 0; } int cuInit(unsigned f) { return 0; }");
+    assert_none(&doctor(folder.path(), &[]), &["lacks cuGetErrorName", "no driver for CUDA 12.2"]);
+    // An old driver lacks functions too; its age is the better reason.
+    compile("int cuDriverGetVersion(int* v) { *v = 11040; return 0; }");
+    assert_none(&doctor(folder.path(), &[]), &["serves CUDA 11.4 at most", "driver 535"]);
+    // The toolkit's stub answers everything with CUDA_ERROR_STUB_LIBRARY.
+    compile("int cuDriverGetVersion(int* v) { return 34; }");
+    assert_none(&doctor(folder.path(), &[]), &["libcuda.so.1 lacks"]);
+}
+
+#[test]
+fn drivers_that_refuse() {
+    let folder = stand_in::cuda_folder();
+    let none =
+        |environment: &[(&str, &str)], words: &[&str]| assert_none(&doctor(folder, environment), words);
+    none(&[("FORELOAD_STANDIN_VERSION", "12010")], &["serves CUDA 12.1 at most"]);
+    none(&[("FORELOAD_STANDIN_DEVICES", "0")], &["the NVIDIA driver finds no device"]);
+    let hidden = [("FORELOAD_STANDIN_DEVICES", "0"), ("CUDA_VISIBLE_DEVICES", "7")];
+    none(&hidden, &["finds no device; CUDA_VISIBLE_DEVICES is \"7\""]);
+    let fail = |what: &'static str| [("FORELOAD_STANDIN_FAIL", what)];
+    none(&fail("cuInit:1:3"), &["forked", "spawn"]);
+    none(&fail("cuInit:1:34"), &["stub", "LD_LIBRARY_PATH"]);
+    none(&fail("cuInit:1:999"), &["does not start: cuInit: CUDA_ERROR_UNKNOWN: unknown error"]);
+    // A code that only newer drivers know.
+    none(&fail("cuInit:1:919"), &["does not start: cuInit: CUDA error 919"]);
+    none(&fail("cuDriverGetVersion:1:999"), &["does not tell its version"]);
+    none(&fail("cuDeviceGetCount:1:101"), &["cuDeviceGetCount: CUDA_ERROR_INVALID_DEVICE"]);
+    let old = [("FORELOAD_STANDIN_CAPABILITY", "7.5"), ("FORELOAD_STANDIN_DEVICES", "2")];
+    none(&old, &["cuda:0 (Foreload stand-in) cannot be used", "7.5, 8.0 or newer is needed; cuda:1"]);
+}
+
+#[test]
+fn what_was_not_given_back_fails_at_the_end() {
+    // The stand-in's own promise, on which the other tests build: a program that leaks ends with 97.
+    let program = std::env::current_exe().unwrap();
+    let mut leaks = Command::new(program);
+    leaks.args(["--exact", "probe::leaks_on_purpose", "--ignored", "--test-threads=1"]);
+    let output = leaks.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(97), "{errors}");
+    assert!(errors.contains("LEAK: 1 streams, 1 retained primary contexts at exit"), "{errors}");
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn leaks_on_purpose() {
+    let cuda = stand_in::cuda();
+    let device = foreload::gpu::Device::open(0).unwrap();
+    std::mem::forget(foreload::gpu::Stream::new(&device).unwrap());
+    std::mem::forget(cuda);
+}
+
+#[test]
+fn a_forked_child_is_told_so() {
+    let program = std::env::current_exe().unwrap();
+    let mut forks = Command::new(program);
+    forks.args(["--exact", "probe::forks_on_purpose", "--ignored", "--test-threads=1", "--nocapture"]);
+    let output = forks.output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        shown.contains("child: this process was forked after CUDA was started and cannot use it"),
+        "{shown}"
+    );
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn forks_on_purpose() {
+    let cuda = stand_in::cuda();
+    let device = foreload::gpu::Device::open(0).unwrap();
+    let stream = foreload::gpu::Stream::new(&device).unwrap();
+    // SAFETY: the child only asks and leaves; nobody else holds a lock that it needs.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = stream.synchronize().unwrap_err();
+        println!("child: {refused}");
+        assert!(foreload::gpu::Device::open(0).is_err());
+        // What the parent made is dropped without a call of the driver: the stand-in would abort.
+        drop((stream, device));
+        // SAFETY: ends the child at once, without the parent's exit handlers.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the child's end");
+    drop((stream, device));
+    drop(cuda);
+}

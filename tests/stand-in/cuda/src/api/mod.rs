@@ -1,0 +1,9 @@
+//! The functions of `cuda.h`, by its names.
+
+#![allow(non_snake_case)]
+
+mod copies;
+mod device;
+mod launch;
+mod memory;
+mod streams;

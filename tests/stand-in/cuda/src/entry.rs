@@ -1,0 +1,140 @@
+//! What every function of the driver does first: count, fail when asked to, refuse what a real driver would.
+
+use crate::shadow::Operation;
+use crate::status::{self, Status};
+use crate::world::{CHANGED, World, lock};
+use std::cell::{Cell, RefCell};
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{MutexGuard, PoisonError};
+
+thread_local! {
+    /// Contexts of this thread, the current one last.
+    pub static CONTEXTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// Whether this thread runs a host function, which may not call the driver.
+    pub static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a function needs before it can do anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing, not even `cuInit`.
+    Nothing,
+    /// `cuInit`.
+    Driver,
+    /// A context that is current.
+    Context,
+}
+
+/// A call of the driver: the world, and who calls.
+pub struct Call {
+    world: Option<MutexGuard<'static, World>>,
+    pub name: &'static str,
+    /// The context that is current.
+    pub context: u64,
+}
+
+impl Deref for Call {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        self.world.as_ref().expect("locked but in wait_until")
+    }
+}
+
+impl DerefMut for Call {
+    fn deref_mut(&mut self) -> &mut World {
+        self.world.as_mut().expect("locked but in wait_until")
+    }
+}
+
+impl Call {
+    /// Waits, with the world unlocked, until something is so.
+    pub fn wait_until(&mut self, is_so: impl Fn(&World) -> bool) {
+        let mut world = self.world.take().expect("locked but in wait_until");
+        while !is_so(&world) {
+            world = CHANGED.wait(world).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.world = Some(world);
+    }
+
+    /// The stream of a handle: 0 and 1 the legacy default stream, 2 the thread's, else one that was created.
+    pub fn stream(&mut self, handle: u64) -> Result<usize, Status> {
+        let context = self.context;
+        if handle <= 2 {
+            // SAFETY: no arguments, always succeeds.
+            let thread = if handle == 2 { (unsafe { libc::pthread_self() }) as u64 } else { 0 };
+            if let Some(actor) = self.defaults.get(&(context, thread)) {
+                return Ok(*actor);
+            }
+            let actor = self.open_stream(context, 0, thread == 0);
+            self.defaults.insert((context, thread), actor);
+            return Ok(actor);
+        }
+        let Some(&actor) = self.by_handle.get(&handle) else {
+            let name = self.name;
+            return Err(self.bad_handle(name, handle));
+        };
+        if self.streams[actor].context != context {
+            let name = self.name;
+            self.violate(format!("{name} on a stream of another context than the current one"));
+            return Err(status::INVALID_HANDLE);
+        }
+        Ok(actor)
+    }
+
+    /// This call as an operation of the host.
+    pub fn by_host(&mut self) -> Operation {
+        self.order += 1;
+        Operation { text: format!("{} #{} by the host", self.name, self.order) }
+    }
+}
+
+/// Runs the body of a function of the driver.
+pub fn enter(name: &'static str, needs: Needs, body: impl FnOnce(&mut Call) -> Result<(), Status>) -> Status {
+    let run = || {
+        let mut world = lock();
+        let fault = world.faults.call(name);
+        if IN_HOST_FUNCTION.get() {
+            world.violate(format!("{name} is called in a host function"));
+            return Err(status::NOT_PERMITTED);
+        }
+        if needs != Needs::Nothing {
+            if world.process == 0 {
+                return Err(status::NOT_INITIALIZED);
+            }
+            if world.process != std::process::id() {
+                world.violate(format!("{name} is called in a process that was forked after cuInit"));
+                return Err(status::NOT_INITIALIZED);
+            }
+        }
+        let context = CONTEXTS.with_borrow(|contexts| contexts.last().copied().unwrap_or(0));
+        if needs == Needs::Context && world.device_of(context).is_none() {
+            let problem = if context == 0 { "no current context" } else { "a context that was released" };
+            world.violate(format!("{name} is called with {problem}"));
+            return Err(status::INVALID_CONTEXT);
+        }
+        if let Some(status) = fault {
+            return Err(status);
+        }
+        body(&mut Call { world: Some(world), name, context })
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(status)) => status,
+        Err(_) => {
+            eprintln!("CUDA stand-in: {name} panicked");
+            std::process::abort();
+        }
+    }
+}
+
+/// Stores a result where the caller wants it.
+pub fn put<T>(place: *mut T, value: T) -> Result<(), Status> {
+    if place.is_null() {
+        return Err(status::INVALID_VALUE);
+    }
+    // SAFETY: the caller of the driver's function vouches for the pointer.
+    unsafe { place.write_unaligned(value) };
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Calls that fail because a test wants them to.
+
+use crate::status::{self, Status};
+use std::collections::HashMap;
+
+/// Faults to come, and how often each function was called.
+#[derive(Default)]
+pub struct Faults {
+    planned: Vec<Fault>,
+    calls: HashMap<&'static str, u64>,
+}
+
+struct Fault {
+    name: String,
+    /// Fails when it has been called this often.
+    at: u64,
+    status: Status,
+}
+
+impl Faults {
+    /// What the environment asks for.
+    pub fn from_environment() -> Self {
+        let mut faults = Self::default();
+        for wish in std::env::var("FORELOAD_STANDIN_FAIL").unwrap_or_default().split(',') {
+            let mut parts = wish.split(':');
+            if let (Some(name), Some(nth)) = (parts.next(), parts.next().and_then(|nth| nth.parse().ok())) {
+                let status = parts.next().and_then(|status| status.parse().ok()).unwrap_or(0);
+                faults.plan(name, nth, status);
+            }
+        }
+        faults
+    }
+
+    /// Lets the `nth` call of `name` from now on (1 is the next) answer `status`; 0 chooses one that fits.
+    pub fn plan(&mut self, name: &str, nth: u64, status: Status) {
+        let at = self.calls.get(name).copied().unwrap_or(0) + nth;
+        let status = if status != 0 { status } else { usual(name) };
+        self.planned.push(Fault { name: name.to_owned(), at, status });
+    }
+
+    /// Counts a call; answers how it must fail, if it must.
+    pub fn call(&mut self, name: &'static str) -> Option<Status> {
+        let count = self.calls.entry(name).or_default();
+        *count += 1;
+        let due = self.planned.iter().position(|fault| fault.name == name && fault.at == *count)?;
+        Some(self.planned.swap_remove(due).status)
+    }
+
+    /// How often a function was called.
+    pub fn calls(&self, name: &str) -> u64 {
+        self.calls.get(name).copied().unwrap_or(0)
+    }
+
+    /// No more faults.
+    pub fn clear(&mut self) {
+        self.planned.clear();
+    }
+}
+
+fn usual(name: &str) -> Status {
+    let takes_memory =
+        ["Alloc", "Create", "Retain", "Load", "Register"].iter().any(|word| name.contains(word));
+    match name {
+        "cuInit" => status::NO_DEVICE,
+        _ if takes_memory => status::OUT_OF_MEMORY,
+        _ => status::UNKNOWN,
+    }
+}

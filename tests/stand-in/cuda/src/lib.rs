@@ -1,0 +1,34 @@
+//! A `libcuda.so.1` for machines without a GPU. It proves orchestration, never speed.
+//!
+//! Device memory is host memory in an address range of its own, every stream is a thread that dawdles at random, and
+//! kernels run through their CPU build. Each access of each operation is checked against all others by vector clocks, as
+//! a race detector does: what is not ordered by a stream, an event or a wait of the host is a violation even when it
+//! happened to go well. Violations are printed and, unless a test asks otherwise, abort the process.
+//!
+//! | environment | meaning |
+//! |---|---|
+//! | `FORELOAD_STANDIN_FAIL=cuMemAllocFromPoolAsync:3` | the third call fails; `:700` behind it chooses the error; several with commas |
+//! | `FORELOAD_STANDIN_SEED=1` | of the delays |
+//! | `FORELOAD_STANDIN_DELAY_US=300` | longest delay before an operation and inside of it; 0 for none |
+//! | `FORELOAD_STANDIN_DEVICES=1` | number of devices |
+//! | `FORELOAD_STANDIN_CAPABILITY=9.0` | their compute capability |
+//! | `FORELOAD_STANDIN_MEMORY=1073741824` | bytes of memory of each |
+//! | `FORELOAD_STANDIN_VERSION=13000` | CUDA version of the driver |
+//! | `FORELOAD_STANDIN_VIOLATIONS=abort` | or `record`: only print and count |
+//! | `FORELOAD_STANDIN_LEAKS=fail` | at exit: or `print`, `ignore` |
+//!
+//! `control.rs` has what tests call in the process.
+
+mod api;
+mod clock;
+mod control;
+mod entry;
+mod faults;
+mod kernels;
+mod memory;
+mod pool;
+mod settings;
+mod shadow;
+mod status;
+mod stream;
+mod world;

@@ -1,0 +1,135 @@
+//! The stand-ins for NVIDIA's libraries: built when a test first asks, loaded into it or put on a child's library path.
+
+#![allow(dead_code, reason = "not every test program needs all of it")]
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use std::ffi::{CString, c_char};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The folder in which the stand-in crate `package` lies under the name `library`: made once, for `LD_LIBRARY_PATH`.
+pub fn folder(package: &str, library: &str) -> PathBuf {
+    // target/debug/deps/this-program
+    let program = std::env::current_exe().unwrap();
+    let built = program.parent().and_then(Path::parent).unwrap();
+    let profile = built.file_name().and_then(|name| name.to_str()).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let done = Command::new(cargo)
+        .args(["build", "--quiet", "--locked", "--package", package, "--profile"])
+        .arg(if profile == "debug" { "dev" } else { profile })
+        .arg("--target-dir")
+        .arg(built.parent().unwrap())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(done.is_ok_and(|status| status.success()), "cargo builds {package}");
+    let folder = built.join("stand-in");
+    std::fs::create_dir_all(&folder).unwrap();
+    // Whole at every moment: other test programs may be loading it.
+    let temporary = folder.join(format!("{library}.{}", std::process::id()));
+    std::fs::copy(built.join(format!("lib{}.so", package.replace('-', "_"))), &temporary).unwrap();
+    std::fs::rename(temporary, folder.join(library)).unwrap();
+    folder
+}
+
+/// The folder with the stand-in's `libcuda.so.1`.
+pub fn cuda_folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| folder("cuda-stand-in", "libcuda.so.1"))
+}
+
+/// The stand-in for the driver, loaded into this process: from then on it is what `libcuda.so.1` means here.
+///
+/// One test has it at a time. When the test gives it back there may be no violation and nothing that was not freed.
+pub struct Cuda {
+    library: &'static Library,
+    expects: bool,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// Waits for its turn and loads it.
+pub fn cuda() -> Cuda {
+    static ALONE: Mutex<()> = Mutex::new(());
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let library = LIBRARY.get_or_init(|| {
+        let path = cuda_folder().join("libcuda.so.1");
+        // SAFETY: a library of our own, whose initialisers do nothing.
+        unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.unwrap()
+    });
+    let cuda = Cuda { library, expects: false, _alone: alone };
+    cuda.call::<extern "C" fn(u32)>("standin_abort")(0);
+    cuda.reset();
+    cuda
+}
+
+impl Cuda {
+    fn call<F: Copy>(&self, name: &str) -> F {
+        // SAFETY: the types below are those of the stand-in's `control.rs`.
+        unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
+    }
+
+    fn text(&self, name: &str) -> Vec<String> {
+        let mut text = vec![0u8; 1 << 16];
+        let write = self.call::<extern "C" fn(*mut c_char, usize) -> u64>(name);
+        write(text.as_mut_ptr().cast(), text.len());
+        let end = text.iter().position(|byte| *byte == 0).unwrap();
+        String::from_utf8_lossy(&text[..end]).lines().map(str::to_owned).collect()
+    }
+
+    fn number(&self, name: &str, of: &str) -> u64 {
+        let of = CString::new(of).unwrap();
+        self.call::<extern "C" fn(*const c_char) -> u64>(name)(of.as_ptr())
+    }
+
+    /// The `nth` call of a driver's function from now on (1 is the next) fails with `status`, 0 for one that fits.
+    pub fn fail(&self, name: &str, nth: u64, status: u32) {
+        let name = CString::new(name).unwrap();
+        self.call::<extern "C" fn(*const c_char, u64, u32)>("standin_fail")(name.as_ptr(), nth, status);
+    }
+
+    /// What was done wrong since the last reset; the test expects it.
+    pub fn violations(&mut self) -> Vec<String> {
+        self.expects = true;
+        self.text("standin_violations")
+    }
+
+    /// What was made and not given back.
+    pub fn leaks(&self) -> Vec<String> {
+        self.text("standin_leaks")
+    }
+
+    /// Waits until all that is queued is done, without the host's learning of it: what comes then is still unordered.
+    pub fn settle(&self) {
+        self.text("standin_violations");
+    }
+
+    /// How often a driver's function was called.
+    pub fn calls(&self, name: &str) -> u64 {
+        self.number("standin_calls", name)
+    }
+
+    /// A counter of `control.rs`, since the last reset.
+    pub fn count(&self, name: &str) -> u64 {
+        self.number("standin_count", name)
+    }
+
+    /// Waits for all streams; forgets violations, faults to come and counters.
+    pub fn reset(&self) {
+        self.call::<extern "C" fn()>("standin_reset")();
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        if !self.expects {
+            let violations = self.text("standin_violations");
+            assert!(violations.is_empty(), "{}", violations.join("\n"));
+        }
+        let leaks = self.leaks();
+        assert!(leaks.is_empty(), "not given back: {}", leaks.join(", "));
+    }
+}
