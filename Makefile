@@ -35,7 +35,7 @@ $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 test: test-rust test-python ## run all tests
 
 test-rust: $(VENV)/.tools
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST) --workspace
 
 test-python: setup $(VENV)/.torch
 	$(BIN)/python -m pytest
