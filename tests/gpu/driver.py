@@ -6,7 +6,9 @@ torch, CuPy and Foreload share.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -65,18 +67,24 @@ def has_jpeg_engine(ordinal: int = 0) -> bool:
     return compute_capability(ordinal) in {(8, 0), (9, 0), (10, 0), (10, 3)}
 
 
-@contextmanager
-def context(ordinal: int = 0) -> Iterator[None]:
-    """The device's primary context, current on this thread."""
+@cache
+def primary_context(ordinal: int) -> int:
+    """The handle of the device's primary context, which is kept until the process ends: streams live in it."""
     device, handle = ctypes.c_int(), ctypes.c_void_p()
     call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
     call("cuDevicePrimaryCtxRetain", ctypes.byref(handle), device)
-    call("cuCtxPushCurrent_v2", handle)
+    atexit.register(call, "cuDevicePrimaryCtxRelease_v2", device)
+    return handle.value or 0
+
+
+@contextmanager
+def context(ordinal: int = 0) -> Iterator[None]:
+    """The device's primary context, current on this thread."""
+    call("cuCtxPushCurrent_v2", ctypes.c_void_p(primary_context(ordinal)))
     try:
         yield
     finally:
         call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-        call("cuDevicePrimaryCtxRelease_v2", device)
 
 
 @cache
@@ -88,7 +96,15 @@ def stream(number: int, ordinal: int = 0) -> int:
     handle = ctypes.c_void_p()
     with context(ordinal):
         call("cuStreamCreate", ctypes.byref(handle), ctypes.c_uint(NON_BLOCKING))
+    atexit.register(_destroy, handle, ordinal)
     return handle.value or 0
+
+
+def _destroy(handle: ctypes.c_void_p, ordinal: int) -> None:
+    gc.collect()  # Batches that nobody holds any more may still know the stream.
+    with context(ordinal):
+        call("cuStreamSynchronize", handle)
+        call("cuStreamDestroy_v2", handle)
 
 
 class Pinned:
