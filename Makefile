@@ -5,12 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= data
 FORELOAD_FUZZ_SECONDS ?= 60
-SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -name '*.pyi')
+SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -name '*.pyi') $(wildcard cuda/kernels/*)
 CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python check bindings bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-rust test-python check bindings kernels bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,13 +45,17 @@ check: $(VENV)/.tools ## formatting, lints and house rules
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --locked --all-targets --features python -- -D warnings
-	$(BIN)/ruff check python tests benches
-	$(BIN)/ruff format --check python tests benches
+	$(BIN)/ruff check python tests benches cuda
+	$(BIN)/ruff format --check python tests benches cuda
 	$(CARGO_TEST) --test tidy
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python --check
+	$(BIN)/python cuda/compile.py --check
 
 bindings: $(VENV)/.tools ## write nvJPEG's bindings anew from the headers in PyPI's wheels
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python
+
+kernels: $(VENV)/.tools ## compile the CUDA kernels, with NVRTC from PyPI; print registers and spills
+	$(BIN)/python cuda/compile.py
 
 $(DATA)/folder: | $(VENV)/.built
 	@mkdir -p $(DATA)

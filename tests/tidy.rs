@@ -18,7 +18,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("gpu", &["error", "slot"]),
     ("io", &["dataset", "error", "rng", "slot"]),
     ("decode", &["error", "simd"]),
-    ("augment", &["decode", "error", "rng", "simd"]),
+    ("augment", &["decode", "error", "gpu", "rng", "simd"]),
     ("batch", &["augment", "error", "gpu", "io", "slot"]),
     ("dlpack", &["batch", "error"]),
     ("config", &["augment", "batch", "dataset", "error", "io", "schedule"]),
@@ -220,10 +220,9 @@ fn foreign_crates_stay_at_home() {
 #[test]
 fn every_file_says_what_it_is_and_is_short() {
     let mut broken = Vec::new();
-    for (path, text) in
-        files(&["src", "cuda", "tests", "benches", "build.rs", "python"], &[".rs", ".py", ".pyi"])
-    {
-        let rust = path.extension().is_some_and(|extension| extension == "rs");
+    let places = ["src", "cuda", "tests", "benches", "build.rs", "python"];
+    for (path, text) in files(&places, &[".rs", ".py", ".pyi", ".cuh", ".cu", ".c"]) {
+        let rust = !path.extension().is_some_and(|extension| extension == "py" || extension == "pyi");
         let opening = text.lines().find(|line| !line.starts_with("#!")).unwrap_or("");
         let says = if rust {
             opening.starts_with("//! ")

@@ -1,6 +1,7 @@
 //! Pixels to the network's input: random crop and flip drawn from (seed, epoch, sample), then one fused pass of
 //! antialiased resize, colour conversion, normalisation, cast and store.
 
+pub mod cuda;
 mod kernels;
 mod policy;
 mod render;

@@ -12,9 +12,14 @@ pub(super) const PADDING: usize = 64;
 /// How libjpeg upsamples `plane` along x and along y (`jinit_upsampler` of its jdsample.c): linear for factors of 2,
 /// but by repetition where the component has at most two columns or any other factor takes part.
 pub(super) fn methods(plane: &Plane) -> (Upsampling, Upsampling) {
-    let (linear_x, linear_y) = match (plane.step_x, plane.step_y) {
-        (2, 1 | 2) => (plane.full_width > 2, plane.full_width > 2 && plane.step_y == 2),
-        (1, 2) => (false, true),
+    methods_of([plane.full_width, plane.full_height], [plane.step_x, plane.step_y])
+}
+
+/// The same from the samples of the whole component and the pixels a sample spans, along x and y.
+pub(super) fn methods_of(full: [u32; 2], step: [u32; 2]) -> (Upsampling, Upsampling) {
+    let (linear_x, linear_y) = match step {
+        [2, 1 | 2] => (full[0] > 2, full[0] > 2 && step[1] == 2),
+        [1, 2] => (false, true),
         _ => (false, false),
     };
     let method = |linear, step, samples| match (linear, step) {
@@ -22,7 +27,7 @@ pub(super) fn methods(plane: &Plane) -> (Upsampling, Upsampling) {
         (false, 1) => Upsampling::None,
         (false, step) => Upsampling::Repeat(step),
     };
-    (method(linear_x, plane.step_x, plane.full_width), method(linear_y, plane.step_y, plane.full_height))
+    (method(linear_x, step[0], full[0]), method(linear_y, step[1], full[1]))
 }
 
 /// Upsamples rows of one component.

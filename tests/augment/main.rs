@@ -1,6 +1,7 @@
 //! The augmentation pass against independent references: a plain double-precision resize, libjpeg's own pixels, and
 //! itself on every instruction set.
 
+mod cuda;
 mod libjpeg;
 mod reference;
 

@@ -102,16 +102,22 @@ pub(in crate::augment) struct Finish {
     offset: [f32; 3],
 }
 
+/// Gain and offset of each channel: output value = grey level · gain + offset. `u8` keeps grey levels.
+pub(in crate::augment) fn scaling(output: &Output) -> ([f32; 3], [f32; 3]) {
+    let (mut gain, mut offset) = ([1.0; 3], [0.0; 3]);
+    if output.dtype != DType::U8 {
+        for c in 0..3 {
+            let (mean, std) = (f64::from(output.mean[c]), f64::from(output.std[c]));
+            gain[c] = (1.0 / (255.0 * std)) as f32;
+            offset[c] = (-mean / std) as f32;
+        }
+    }
+    (gain, offset)
+}
+
 impl Finish {
     pub(in crate::augment) fn new(output: &Output) -> Self {
-        let (mut gain, mut offset) = ([1.0; 3], [0.0; 3]);
-        if output.dtype != DType::U8 {
-            for c in 0..3 {
-                let (mean, std) = (f64::from(output.mean[c]), f64::from(output.std[c]));
-                gain[c] = (1.0 / (255.0 * std)) as f32;
-                offset[c] = (-mean / std) as f32;
-            }
-        }
+        let (gain, offset) = scaling(output);
         Self {
             colour: Colour::YCbCr,
             width: output.width as usize,

@@ -1,6 +1,6 @@
 //! Where an image's planes lie in device memory: which samples, and how far apart.
 
-use super::super::{ColorModel, Header, Region};
+use super::super::{ColorModel, Header, Planes, Region};
 
 /// Bytes to whose multiples planes begin, and their rows.
 const ALIGNMENT: u64 = 64;
@@ -105,6 +105,38 @@ impl PlanesLayout {
             bytes += u64::from(stride) * u64::from(rows);
         }
         Some(Self { color, decoded: Region { x, y, width, height }, planes, bytes })
+    }
+
+    /// The layout of planes that the CPU decoded, when their bytes are copied as they are: `stride * height` of each,
+    /// rows and all.
+    pub fn staged(planes: &Planes) -> Self {
+        let count = if planes.color == ColorModel::Gray { 1 } else { 3 };
+        let mut layout = [PlaneLayout::default(); 3];
+        let mut bytes = 0u64;
+        for (to, plane) in layout.iter_mut().zip(&planes.planes[..count]) {
+            *to = PlaneLayout {
+                offset: bytes,
+                stride: plane.stride as u32,
+                x0: plane.x0,
+                y0: plane.y0,
+                width: plane.width,
+                height: plane.height,
+                full_width: plane.full_width,
+                full_height: plane.full_height,
+                step_x: plane.step_x,
+                step_y: plane.step_y,
+            };
+            bytes += (plane.stride as u64 * u64::from(plane.height)).next_multiple_of(ALIGNMENT);
+        }
+        let first = &layout[0];
+        let (x, y) = (first.x0 * first.step_x, first.y0 * first.step_y);
+        let decoded = Region {
+            x,
+            y,
+            width: (first.width * first.step_x).min(planes.image_width - x),
+            height: (first.height * first.step_y).min(planes.image_height - y),
+        };
+        Self { color: planes.color, decoded, planes: layout, bytes }
     }
 
     /// The planes that hold something.

@@ -1,0 +1,23 @@
+//! The kernels: a block a tile, blockIdx.y the image. See `augment.cuh`.
+
+#include "augment.cuh"
+
+extern "C" {
+
+/// `blocks` are those that a multiprocessor has registers for at a time: as many as go without spilling any.
+#define KERNEL(name, exact, blocks)                                                                                   \
+    __global__ void __launch_bounds__(MOST_THREADS, blocks)                                                           \
+        name(const ImageParams* table, u8* images, OutputParams output) {                                             \
+        extern __shared__ __align__(16) u8 memory[];                                                                  \
+        Block block;                                                                                                  \
+        block.image = table + blockIdx.y;                                                                             \
+        block.output = &output;                                                                                       \
+        block.memory = memory;                                                                                        \
+        block.threads = blockDim.x;                                                                                   \
+        augment(&block, images + blockIdx.y * output.image_bytes, blockIdx.x, gridDim.x, exact);                      \
+    }
+
+KERNEL(foreload_augment_fast, 0, 3)
+KERNEL(foreload_augment_exact, 1, 2)
+
+}

@@ -1,0 +1,57 @@
+//! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast` and `foreload_augment_exact`
+//! with the arguments of the kernels, behind the launch's grid and block.
+//!
+//! Build: `cc -O2 -ffp-contract=off -c augment_cpu.c` (from build.rs: `cc::Build::new().file("cuda/augment_cpu.c")
+//! .flag("-ffp-contract=off")`). The addresses in the table and `images` are then addresses of this process.
+
+#include "augment.cuh"
+
+/// More shared memory than any GPU has.
+#define MOST_SHARED (256 << 10)
+
+/// `turn` chooses the order in which the threads of a block run between two barriers: 1 is ascending, `threads - 1`
+/// nearly descending; anything without a common divisor with the number of threads will do. Returns 0, or what is wrong
+/// with the launch: 1 its shape, 2 its shared memory.
+static u32 launch(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table, u8* images,
+                  const OutputParams* output, u32 exact) {
+    static _Thread_local _Alignas(16) u8 memory[MOST_SHARED];
+    const u32 quads = output->tile_columns / QUAD;
+    const u32 down = (output->height + output->tile_rows - 1) / output->tile_rows;
+    if (threads > MOST_THREADS || output->threads_across > threads || output->tile_columns > output->threads_across ||
+        output->tile_columns % QUAD != 0 || output->tile_rows > MOST_ROWS || output->tile_rows > threads ||
+        output->step_rows == 0 || output->step_rows * quads > threads || 3 * output->step_rows > threads ||
+        threads % output->threads_across != 0 || tiles != output->tiles_across * down || n == 0 || n > 65535 ||
+        output->tiles_across * output->tile_columns < output->width) {
+        return 1;
+    }
+    if (shared_bytes > MOST_SHARED || output->shared_bytes > shared_bytes) return 2;
+    for (u32 image = 0; image < n; image++) {
+        for (u32 tile = 0; tile < tiles; tile++) {
+            // A block finds in shared memory what others left there.
+            memset(memory, 0xa5, shared_bytes);
+            Block block;
+            memset(&block, 0, sizeof block);
+            block.image = table + image;
+            block.output = output;
+            block.memory = memory;
+            block.threads = threads;
+            block.turn = turn;
+            augment(&block, images + image * output->image_bytes, tile, tiles, exact);
+        }
+    }
+    return 0;
+}
+
+u32 foreload_augment_fast(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table,
+                          u8* images, const OutputParams* output) {
+    return launch(tiles, n, threads, shared_bytes, turn, table, images, output, 0);
+}
+
+u32 foreload_augment_exact(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table,
+                           u8* images, const OutputParams* output) {
+    return launch(tiles, n, threads, shared_bytes, turn, table, images, output, 1);
+}
+
+/// For the tests: what the kernels make of a float.
+u32 foreload_half_bits(f32 value) { return half_bits(value); }
+u32 foreload_brain_bits(f32 value) { return brain_bits(value); }

@@ -1,0 +1,183 @@
+//! What differs between the GPU and the CPU, so that the rest of the pass is one text for both.
+//!
+//! Compiled by NVRTC (C++, no headers) and by any C11 compiler with `-ffp-contract=off`. A block of threads is written
+//! as phases: `EACH_THREAD(t) { … }` is what one thread does, `SYNC()` stands between phases that read what another
+//! wrote. On the GPU the phase is run by thread t alone; on the CPU it is a loop over all threads of the block, in an
+//! order that tests choose. Everything outside of `EACH_THREAD` is the same for all threads of a block.
+
+#ifndef FORELOAD_PLATFORM
+#define FORELOAD_PLATFORM
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef float f32;
+typedef double f64;
+
+/// Most threads of a block.
+#define MOST_THREADS 256
+
+#ifdef __CUDACC_RTC__
+
+#define INLINE static __device__ __forceinline__
+#define EACH_THREAD(t) for (u32 t = threadIdx.x, t##_once = 1; t##_once; t##_once = 0)
+#define SYNC() __syncthreads()
+/// Storage that a thread keeps from phase to phase.
+#define OF_THREADS 1
+#define MINE(t) 0
+/// Loops over arrays that shall become registers, and loops whose copies would not pay.
+#define UNROLL _Pragma("unroll")
+#define ROLL _Pragma("unroll 1")
+
+/// The aligned word at `at`: memory that no thread writes during the launch.
+INLINE u32 load_word(const u8* at) { return __ldg((const u32*)at); }
+INLINE u32 load_byte(const u8* at) { return __ldg(at); }
+
+/// Bytes `skew / 8`.. of two words, one after the other; `skew` < 32.
+INLINE u32 join_words(u32 low, u32 high, u32 skew) { return __funnelshift_r(low, high, skew); }
+
+/// `sum` plus two 16-bit weights times two bytes: the lower of `samples`, or the upper.
+INLINE i32 dot_low(u32 weights, u32 samples, i32 sum) {
+    i32 to;
+    asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(to) : "r"(weights), "r"(samples), "r"(sum));
+    return to;
+}
+INLINE i32 dot_high(u32 weights, u32 samples, i32 sum) {
+    i32 to;
+    asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(to) : "r"(weights), "r"(samples), "r"(sum));
+    return to;
+}
+
+INLINE void lower(u32* value, u32 to) { atomicMin(value, to); }
+
+INLINE u32 bits_of(f32 value) { return __float_as_uint(value); }
+INLINE f32 float_of(u32 bits) { return __uint_as_float(bits); }
+
+/// To nearest, halves to even; beyond the largest half lies infinity.
+INLINE u32 half_bits(f32 value) {
+    u16 to;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to) : "f"(value));
+    return to;
+}
+
+/// The same to bfloat16.
+INLINE u32 brain_bits(f32 value) {
+    u16 to;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to) : "f"(value));
+    return to;
+}
+
+struct __align__(8) Two {
+    u32 word[2];
+};
+struct __align__(16) Four {
+    u32 word[4];
+};
+
+INLINE void load_two(const u16* from, u32 to[2]) {
+    const Two two = *(const Two*)from;
+    to[0] = two.word[0];
+    to[1] = two.word[1];
+}
+
+/// Stores 1, 2 or 4 words; `to` is aligned to all of them.
+INLINE void store_words(u8* to, const u32* words, u32 count) {
+    if (count == 4) {
+        *(Four*)to = Four{{words[0], words[1], words[2], words[3]}};
+    } else if (count == 2) {
+        *(Two*)to = Two{{words[0], words[1]}};
+    } else {
+        *(u32*)to = words[0];
+    }
+}
+
+/// Stores the lowest 1, 2 or 4 bytes; `to` is aligned to them.
+INLINE void store_bits(u8* to, u32 bits, u32 size) {
+    if (size == 4) {
+        *(u32*)to = bits;
+    } else if (size == 2) {
+        *(u16*)to = (u16)bits;
+    } else {
+        *to = (u8)bits;
+    }
+}
+
+#else
+
+#include <string.h>
+
+#define INLINE static inline
+#define EACH_THREAD(t) for (u32 t##_i = 0, t; t##_i < block->threads && (t = thread_at(block, t##_i), 1); t##_i++)
+#define SYNC()
+#define OF_THREADS MOST_THREADS
+#define MINE(t) (t)
+#define UNROLL
+#define ROLL
+
+INLINE u32 load_word(const u8* at) {
+    u32 word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+INLINE u32 load_byte(const u8* at) { return *at; }
+
+INLINE u32 join_words(u32 low, u32 high, u32 skew) {
+    return (u32)((((u64)high << 32) | low) >> skew);
+}
+
+INLINE i32 dot_low(u32 weights, u32 samples, i32 sum) {
+    return sum + (i16)weights * (i32)(samples & 255) + (i16)(weights >> 16) * (i32)(samples >> 8 & 255);
+}
+INLINE i32 dot_high(u32 weights, u32 samples, i32 sum) { return dot_low(weights, samples >> 16, sum); }
+
+INLINE void lower(u32* value, u32 to) {
+    if (to < *value) *value = to;
+}
+
+INLINE u32 bits_of(f32 value) {
+    u32 bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+INLINE f32 float_of(u32 bits) {
+    f32 value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE u32 half_bits(f32 value) {
+    const u32 bits = bits_of(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    if (rest > 0x7f800000) return sign | 0x7e00;
+    // The smallest number that rounds up to 2^16, which a half cannot hold.
+    if (rest >= 0x477ff000) return sign | 0x7c00;
+    if (rest < 0x38800000) {
+        // Below the normal halves: units of 2^-24. Half a unit or less is nothing.
+        if (rest <= 0x33000000) return sign;
+        const u32 shift = 126 - (rest >> 23), digits = (rest & 0x7fffff) | 0x800000;
+        const u32 even = digits >> shift & 1;
+        return sign | ((digits + (1u << (shift - 1)) - 1 + even) >> shift);
+    }
+    return sign | ((rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
+}
+
+INLINE u32 brain_bits(f32 value) {
+    const u32 bits = bits_of(value);
+    if ((bits & 0x7fffffff) > 0x7f800000) return bits >> 16 | 0x40;
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+INLINE void load_two(const u16* from, u32 to[2]) { memcpy(to, from, 8); }
+INLINE void store_words(u8* to, const u32* words, u32 count) { memcpy(to, words, 4 * count); }
+INLINE void store_bits(u8* to, u32 bits, u32 size) { memcpy(to, &bits, size); }
+
+#endif
+
+INLINE u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
+INLINE u32 larger(u32 a, u32 b) { return a > b ? a : b; }
+
+#endif

@@ -1,0 +1,257 @@
+//! What the kernels are told: `cuda/params.cuh` in Rust, field by field.
+
+use super::super::kernels::scaling;
+use super::super::upsample;
+use super::super::weights::Upsampling;
+use super::super::{Axis, DType, MemoryFormat, Output, View};
+use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
+use crate::decode::{ColorModel, Region};
+
+/// One component's samples in device memory. Arrays of two are along x and along y.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct PlaneParams {
+    data: u64,
+    stride: u32,
+    x0: u32,
+    y0: u32,
+    width: u32,
+    height: u32,
+    full: [u32; 2],
+    step: [u32; 2],
+    upsampling: [u32; 2],
+    like: u32,
+}
+
+/// One axis of a view.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct AxisParams {
+    scale: f64,
+    inverse: f64,
+    start: u32,
+    length: u32,
+    window: i32,
+    shown_first: u32,
+    shown_end: u32,
+    unused: u32,
+}
+
+/// One image's entry in the table that a launch reads from device memory.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ImageParams {
+    planes: [PlaneParams; 3],
+    axes: [AxisParams; 2],
+    color: u32,
+    flip: u32,
+    blank: u32,
+    unused: u32,
+}
+
+/// What a launch writes, and how its blocks share it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OutputParams {
+    /// Bytes from one image to the next.
+    pub image_bytes: u64,
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Element type: f32, f16, bf16, u8.
+    pub dtype: u32,
+    /// Order of dimensions: NCHW, NHWC.
+    pub format: u32,
+    /// Output value = grey level · gain + offset, per channel.
+    pub gain: [f32; 3],
+    /// See `gain`.
+    pub offset: [f32; 3],
+    /// Columns of a block's tile: a multiple of 4, at most `threads_across`.
+    pub tile_columns: u32,
+    /// Rows of a block's tile, at most 64 and at most the threads of a block.
+    pub tile_rows: u32,
+    /// Tiles side by side.
+    pub tiles_across: u32,
+    /// Threads side by side: a divisor of the threads of a block.
+    pub threads_across: u32,
+    /// Rows that a block finishes at a time; a thread for each four columns of each.
+    pub step_rows: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared_bytes: u32,
+}
+
+// As in `cuda/params.cuh`; no byte is padding.
+const _: () = assert!(size_of::<PlaneParams>() == 8 + 12 * 4);
+const _: () = assert!(size_of::<AxisParams>() == 2 * 8 + 6 * 4);
+const _: () = assert!(size_of::<ImageParams>() == 3 * 56 + 2 * 40 + 4 * 4);
+const _: () = assert!(size_of::<OutputParams>() == 8 + 16 * 4);
+
+impl PlaneParams {
+    fn new(plane: &PlaneLayout, data: u64) -> Self {
+        let (full, step) = ([plane.full_width, plane.full_height], [plane.step_x, plane.step_y]);
+        let methods = upsample::methods_of(full, step);
+        Self {
+            data,
+            stride: plane.stride,
+            x0: plane.x0,
+            y0: plane.y0,
+            width: plane.width,
+            height: plane.height,
+            full,
+            step,
+            upsampling: [methods.0, methods.1].map(|method| match method {
+                Upsampling::None => 0,
+                Upsampling::Linear { .. } => 1,
+                Upsampling::Repeat(_) => 2,
+            }),
+            like: 0,
+        }
+    }
+
+    fn sampled_like(&self, other: &Self) -> bool {
+        self.full == other.full && self.step == other.step
+    }
+
+    /// Panics unless the plane stores what `region` of the image is made of: a kernel cannot check it.
+    fn assert_holds(&self, region: &Region) {
+        let inside = |axis: usize, start: u32, length: u32, first: u32, stored: u32| {
+            let step = self.step[axis];
+            let (mut low, mut high) = (start / step, (start + length - 1) / step);
+            if self.upsampling[axis] == 1 {
+                (low, high) = (low.saturating_sub(1), (high + 1).min(self.full[axis] - 1));
+            }
+            first <= low && high - first < stored
+        };
+        let holds = inside(0, region.x, region.width, self.x0, self.width)
+            && inside(1, region.y, region.height, self.y0, self.height)
+            && self.width <= self.stride
+            // Kernels count the bytes of a plane in 32 bits.
+            && u64::from(self.stride) * u64::from(self.height) <= u64::from(u32::MAX);
+        assert!(holds, "{self:?} does not hold {region:?}");
+    }
+}
+
+impl AxisParams {
+    fn new(axis: &Axis, n: u32) -> Self {
+        let shown = axis.shown(n);
+        let scale = f64::from(axis.length) / f64::from(axis.full);
+        Self {
+            scale,
+            inverse: 1.0 / scale.max(1.0),
+            start: axis.start,
+            length: axis.length,
+            window: axis.window,
+            shown_first: shown.start,
+            shown_end: shown.end,
+            unused: 0,
+        }
+    }
+}
+
+impl ImageParams {
+    /// Bytes of an entry.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// The entry of an image whose planes lie as `layout` says behind the device address `base`, of which `view`
+    /// becomes `output`. The kernel reads samples in aligned words: up to three bytes before the first and after the
+    /// last sample are touched, which lie inside of any allocation.
+    ///
+    /// # Panics
+    /// When the planes do not hold [`View::region`], and what chroma upsampling looks at around it.
+    pub fn new(layout: &PlanesLayout, base: u64, view: &View, output: &Output) -> Self {
+        let mut params = Self {
+            axes: [AxisParams::new(&view.x, output.width), AxisParams::new(&view.y, output.height)],
+            color: match layout.color {
+                ColorModel::Gray => 0,
+                ColorModel::YCbCr => 1,
+                ColorModel::Rgb => 2,
+            },
+            flip: u32::from(view.flip),
+            ..Self::default()
+        };
+        let region = view.region(output);
+        for (c, plane) in layout.used().iter().enumerate() {
+            let mut plane = PlaneParams::new(plane, base + plane.offset);
+            plane.assert_holds(&region);
+            plane.like = (0..c).find(|&b| params.planes[b].sampled_like(&plane)).unwrap_or(c) as u32;
+            params.planes[c] = plane;
+        }
+        params
+    }
+
+    /// The entry of a sample that failed: its image becomes zero bytes.
+    pub fn blank() -> Self {
+        Self { blank: 1, ..Self::default() }
+    }
+
+    /// The entry as the kernel reads it.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: a `repr(C)` structure of integers and floats without padding, as asserted above.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), Self::BYTES) }
+    }
+}
+
+impl OutputParams {
+    /// What is written, without the shape of the tiles.
+    pub(super) fn new(output: &Output) -> Self {
+        let (gain, offset) = scaling(output);
+        Self {
+            image_bytes: output.bytes() as u64,
+            width: output.width,
+            height: output.height,
+            dtype: match output.dtype {
+                DType::F32 => 0,
+                DType::F16 => 1,
+                DType::Bf16 => 2,
+                DType::U8 => 3,
+            },
+            format: match output.format {
+                MemoryFormat::Nchw => 0,
+                MemoryFormat::Nhwc => 1,
+            },
+            gain,
+            offset,
+            tile_columns: 0,
+            tile_rows: 0,
+            tiles_across: 0,
+            threads_across: 0,
+            step_rows: 0,
+            shared_bytes: 0,
+        }
+    }
+
+    /// The parameters as the kernel takes them.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: a `repr(C)` structure of integers and floats without padding, as asserted above.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// The same numbers stand in `cuda/params.cuh`, where the C compiler asserts them.
+    #[test]
+    fn fields_lie_where_the_kernels_look() {
+        assert_eq!(offset_of!(PlaneParams, full), 28);
+        assert_eq!(offset_of!(PlaneParams, like), 52);
+        assert_eq!(offset_of!(AxisParams, start), 16);
+        assert_eq!(offset_of!(AxisParams, shown_end), 32);
+        assert_eq!(offset_of!(ImageParams, axes), 168);
+        assert_eq!(offset_of!(ImageParams, color), 248);
+        assert_eq!(offset_of!(ImageParams, blank), 256);
+        assert_eq!(offset_of!(OutputParams, gain), 24);
+        assert_eq!(offset_of!(OutputParams, tile_columns), 48);
+        assert_eq!(offset_of!(OutputParams, shared_bytes), 68);
+    }
+
+    #[test]
+    fn a_blank_entry_is_its_flag() {
+        let blank = ImageParams::blank();
+        let set: Vec<_> = blank.as_bytes().iter().enumerate().filter(|(_, byte)| **byte != 0).collect();
+        assert_eq!(set, [(256, &1)]);
+    }
+}

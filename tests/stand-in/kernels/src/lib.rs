@@ -1,0 +1,86 @@
+//! The kernels of `cuda/` as functions of this machine: what a launch would do on a GPU, thread by thread.
+
+use std::ffi::c_void;
+
+type Kernel = unsafe extern "C" fn(u32, u32, u32, u32, u32, *const c_void, *mut c_void, *const c_void) -> u32;
+
+unsafe extern "C" {
+    fn foreload_augment_fast(
+        tiles: u32,
+        n: u32,
+        threads: u32,
+        shared: u32,
+        turn: u32,
+        table: *const c_void,
+        images: *mut c_void,
+        output: *const c_void,
+    ) -> u32;
+    fn foreload_augment_exact(
+        tiles: u32,
+        n: u32,
+        threads: u32,
+        shared: u32,
+        turn: u32,
+        table: *const c_void,
+        images: *mut c_void,
+        output: *const c_void,
+    ) -> u32;
+    fn foreload_half_bits(value: f32) -> u32;
+    fn foreload_brain_bits(value: f32) -> u32;
+}
+
+/// Sizes of the parameters of every kernel: table, images, `OutputParams`.
+pub const PARAMETERS: [usize; 3] = [8, 8, 72];
+
+/// Bytes of an image's entry in the table, the first parameter.
+pub const ENTRY: usize = 264;
+
+/// The names of all kernels.
+pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact"];
+
+/// Runs a kernel to its end as `cuLaunchKernel` would. `turn` is the order in which the threads of a block run between
+/// two barriers: 1 is ascending, any number without a common divisor with the number of threads another order; the
+/// result must not depend on it.
+///
+/// An error says what is wrong with the launch.
+///
+/// # Safety
+/// `arguments` are pointers to the kernel's arguments, of the sizes of [`PARAMETERS`]; the addresses among them and in
+/// the table are memory of this process, as large as the kernel takes it to be, that nobody else uses meanwhile.
+pub unsafe fn launch(
+    name: &str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    turn: u32,
+    arguments: [*const c_void; 3],
+) -> Result<(), String> {
+    let kernel: Kernel = match name {
+        "foreload_augment_fast" => foreload_augment_fast,
+        "foreload_augment_exact" => foreload_augment_exact,
+        _ => return Err(format!("there is no kernel {name}")),
+    };
+    if grid[2] != 1 || block[1..] != [1, 1] {
+        return Err(format!("{name}: a grid of {grid:?} blocks of {block:?} threads"));
+    }
+    // SAFETY: the first two arguments are addresses, as the caller promises.
+    let [table, images] = [0, 1].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
+    // SAFETY: as the caller promises.
+    match unsafe { kernel(grid[0], grid[1], block[0], shared, turn, table, images, arguments[2]) } {
+        0 => Ok(()),
+        1 => Err(format!("{name}: the tiles do not fit {grid:?} blocks of {block:?} threads")),
+        _ => Err(format!("{name}: {shared} bytes of shared memory")),
+    }
+}
+
+/// The half that the kernels make of a float.
+pub fn half_bits(value: f32) -> u16 {
+    // SAFETY: a pure function.
+    unsafe { foreload_half_bits(value) as u16 }
+}
+
+/// The bfloat16 that the kernels make of a float.
+pub fn brain_bits(value: f32) -> u16 {
+    // SAFETY: a pure function.
+    unsafe { foreload_brain_bits(value) as u16 }
+}
