@@ -8,10 +8,20 @@ use foreload::decode::{ColorModel, Decoder, Planes, Region};
 use foreload::rng::{Key, Stream, Use};
 use foreload::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use libjpeg_reference as libjpeg;
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "decode/images.rs"]
+mod images;
+#[path = "decode/scripts.rs"]
+mod scripts;
 
 /// A small valid JPEG or PNG of any kind.
 fn image(stream: &mut Stream) -> Vec<u8> {
     use SamplingFactor::*;
+    if stream.below(5) == 0 {
+        return scripts::file(stream).0;
+    }
     let (width, height) = (1 + stream.below(70) as u16, 1 + stream.below(70) as u16);
     let pixels: Vec<u8> = (0..4 * usize::from(width) * usize::from(height))
         .map(|i| (i as u64 / 9 + stream.below(60)) as u8)

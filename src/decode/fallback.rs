@@ -1,4 +1,4 @@
-//! JPEGs the region decoder does not know, by zune-jpeg: progressive, CMYK, several scans, odd sampling ratios.
+//! JPEGs the region decoder does not know, by zune-jpeg: CMYK and odd sampling ratios.
 //!
 //! Strict, since otherwise it fills in what a damaged file lacks; stray bytes between segments are then an error too.
 

@@ -1,4 +1,4 @@
-//! Compressed bytes to pixels: our region decoder for baseline JPEG, well-kept decoders for the rest.
+//! Compressed bytes to pixels: our region decoder for JPEG, well-kept decoders for what it does not know.
 
 mod fallback;
 mod header;

@@ -57,8 +57,8 @@ impl Kind {
         }
     }
 
-    /// The file: gradients and edges under noise of random strength.
-    pub fn encode(&self, stream: &mut Stream) -> Vec<u8> {
+    /// The pixels: gradients and edges under noise of random strength.
+    pub fn pixels(&self, stream: &mut Stream) -> Vec<u8> {
         let channels = self.channels();
         let noise = 1 << stream.below(8);
         let slope: [i64; 4] = std::array::from_fn(|_| stream.below(9) as i64 - 4);
@@ -72,8 +72,14 @@ impl Kind {
                 }
             }
         }
-        if self.one_scan && channels < 4 && !self.progressive {
-            return self.encode_in_one_scan(&pixels);
+        pixels
+    }
+
+    /// The file.
+    pub fn encode(&self, stream: &mut Stream) -> Vec<u8> {
+        let pixels = self.pixels(stream);
+        if self.one_scan && self.channels() < 4 && !self.progressive {
+            return self.encode_by_libjpeg(&pixels, &[]);
         }
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&mut bytes, self.quality);
@@ -87,7 +93,8 @@ impl Kind {
         bytes
     }
 
-    fn encode_in_one_scan(&self, pixels: &[u8]) -> Vec<u8> {
+    /// The file of these pixels, by libjpeg: baseline in one scan, or progressive in these, its own where there are none.
+    pub fn encode_by_libjpeg(&self, pixels: &[u8], scans: &[libjpeg::Scan]) -> Vec<u8> {
         let channels = self.channels();
         // The encoder's enumeration holds them as in a frame header.
         let sampling = self.sampling as u32;
@@ -99,9 +106,9 @@ impl Kind {
             quality: self.quality.into(),
             restart_interval: self.restart_interval.into(),
             optimised: self.optimised,
-            progressive: false,
+            progressive: self.progressive,
         };
-        libjpeg::encode(pixels, &encoding)
+        libjpeg::encode_scans(pixels, &encoding, scans)
     }
 }
 

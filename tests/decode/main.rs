@@ -3,8 +3,10 @@
 mod corpus;
 mod fallback;
 mod images;
+mod progressive;
 mod refusals;
 mod region;
+mod scripts;
 
 use foreload::decode::{Backend, Decoder, Planes, Region};
 use foreload::error::DecodeError;

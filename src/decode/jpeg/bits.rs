@@ -89,6 +89,11 @@ impl Entropy {
         end
     }
 
+    /// Bytes of memory held.
+    pub(super) fn held(&self) -> usize {
+        self.data.capacity() + self.segments.capacity() * size_of::<Range<usize>>()
+    }
+
     /// Restart intervals of the scan; at least one.
     pub(super) fn segments(&self) -> usize {
         self.segments.len()
@@ -99,6 +104,29 @@ impl Entropy {
         let segment = self.segments.get(index)?;
         assert!(self.data.len() >= PADDING, "unstuffing pads");
         Some(Bits { data: &self.data, position: segment.start, end: segment.end, window: 0, count: 0 })
+    }
+}
+
+/// Where the scan that begins at `bytes[start]` ends: the 0xFF of the marker behind it, or `None` where the file does.
+pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    loop {
+        let rest = bytes.get(at..)?;
+        if let Some(chunk) = rest.first_chunk::<CHUNK>() {
+            let plain = first_ff(chunk) as usize;
+            if plain >= CHUNK {
+                at += CHUNK;
+                continue;
+            }
+            at += plain;
+        } else {
+            at += rest.iter().position(|&byte| byte == 0xFF)?;
+        }
+        match bytes.get(at + 1)? {
+            0 | 0xD0..=0xD7 => at += 2,
+            0xFF => at += 1,
+            _ => return Some(at),
+        }
     }
 }
 
@@ -269,6 +297,8 @@ mod tests {
                 let at = file.len();
                 file.extend([0xFF, 0xD9, 1, 2, 3]);
                 assert_eq!(entropy.unstuff(&file, 0, level), End::Marker(at));
+                assert_eq!(scan_end(&file, 0), Some(at));
+                assert_eq!(scan_end(&file[..at + 1], 0), None);
                 assert_eq!(entropy.segments[..], [Range { start: 0, end: length }]);
                 assert_eq!(&entropy.data[..length], &plain[..]);
                 assert!(entropy.data[length..length + PADDING].iter().all(|&byte| byte == 0));
@@ -298,6 +328,7 @@ mod tests {
         long.extend([0xFF, 0xD9]);
         long.extend([0; 90]);
         assert_eq!(entropy.unstuff(&long, 0, level), End::Marker(at));
+        assert_eq!(scan_end(&long, 0), Some(at));
         assert_eq!(entropy.segments, [0..164, 164..234]);
         assert!(entropy.data[164..234].iter().all(|&byte| byte == 0xFF));
         assert_eq!(entropy.unstuff(&[1, 0xFF], 0, level), End::Truncation);

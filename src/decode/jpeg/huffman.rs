@@ -83,10 +83,16 @@ impl Entry {
         (self.0 as i32) < 0
     }
 
-    /// End of block.
+    /// End of block; in progressive files, of as many blocks as [`Self::run_bits`] tell.
     #[inline(always)]
     pub(super) fn is_end(self) -> bool {
         self.0 & Self::END != 0
+    }
+
+    /// Bits behind the code of an end of several blocks that say of how many.
+    #[inline(always)]
+    pub(super) fn run_bits(self) -> u32 {
+        self.0 >> 24 & 15
     }
 
     /// Sixteen zero coefficients.
@@ -167,15 +173,16 @@ pub(super) struct AcTable {
 }
 
 impl AcTable {
-    pub(super) fn new(spec: &Spec) -> Self {
+    /// Values of more than `max_size` bits, at most [`MAX_AC_SIZE`], are left to [`Codes::find`] and to whoever asks it.
+    pub(super) fn new(spec: &Spec, max_size: u8) -> Self {
         let mut fast = [Entry::OTHER; 1 << AC_BITS];
         for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
             let (run, size) = (symbol >> 4, symbol & 15);
             let entry = match (run, size) {
                 (15, 0) => Entry(Entry::SPECIAL | Entry::ZEROS | length),
-                // Like libjpeg: runs without a value, which only progressive files know, end the block too.
-                (_, 0) => Entry(Entry::SPECIAL | Entry::END | length),
-                (_, MAX_AC_SIZE..) if size > MAX_AC_SIZE => Entry::OTHER,
+                // Like libjpeg: in baseline files, too, runs without a value end the block.
+                (_, 0) => Entry(Entry::SPECIAL | Entry::END | length | u32::from(run) << 24),
+                _ if size > max_size => Entry::OTHER,
                 _ => Entry(
                     (length + u32::from(size))
                         | length << 8
@@ -265,7 +272,7 @@ impl Cache {
     }
 
     pub(super) fn ac(&mut self, spec: &Spec) -> Arc<AcTable> {
-        self.ac.get(spec, AcTable::new)
+        self.ac.get(spec, |spec| AcTable::new(spec, MAX_AC_SIZE))
     }
 
     pub(super) fn pairs(&mut self, spec: &Spec) -> Arc<PairTable> {
@@ -381,7 +388,7 @@ mod tests {
     #[test]
     fn every_lookup_agrees_with_the_code() {
         for spec in specs() {
-            let (ac, skip) = (AcTable::new(&spec), SkipTable::new(&spec));
+            let (ac, skip) = (AcTable::new(&spec, MAX_AC_SIZE), SkipTable::new(&spec));
             for window in (0..1u64 << 16).map(|top| top << 48 | 0x5A5A_5A5A_5A5A) {
                 let found = ac.codes.find(window);
                 let by_hand =

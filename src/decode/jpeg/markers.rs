@@ -37,6 +37,18 @@ pub(super) struct ScanComponent {
     pub(super) ac: usize,
 }
 
+/// Which coefficients a scan of a progressive file codes, and which of their bits (ITU T.81, G.1.1.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Progression {
+    /// First and last coefficient in coding order.
+    pub(super) first: u8,
+    pub(super) last: u8,
+    /// Bits that the scans before have left out; 0 in a first scan.
+    pub(super) high: u8,
+    /// Bits that this scan leaves out.
+    pub(super) low: u8,
+}
+
 /// What the components mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coding {
@@ -54,6 +66,7 @@ pub(super) struct Header {
     pub(super) frame: Frame,
     pub(super) coding: Coding,
     pub(super) scan: Vec<ScanComponent>,
+    pub(super) progression: Progression,
     /// Where the scan's entropy-coded bytes begin.
     pub(super) data: usize,
     pub(super) tables: Tables,
@@ -65,9 +78,9 @@ pub(super) struct Tables {
     /// MCUs between restart markers; 0: none.
     pub(super) restart_interval: u32,
     /// Quantisation tables, in zigzag order.
-    pub(super) quantisation: [Option<[u16; 64]>; 4],
-    pub(super) dc: [Option<Spec>; 4],
-    pub(super) ac: [Option<Spec>; 4],
+    quantisation: [Option<[u16; 64]>; 4],
+    dc: [Option<Spec>; 4],
+    ac: [Option<Spec>; 4],
 }
 
 /// Walks over segments; every read is checked.
@@ -113,6 +126,10 @@ impl<'a> Walker<'a> {
     }
 }
 
+fn missing(what: &str, index: usize) -> DecodeError {
+    DecodeError::Corrupt(format!("{what} table {index} is missing"))
+}
+
 fn corrupt(marker: u8, at: usize, what: &str) -> DecodeError {
     let name = match marker {
         0xC4 => "DHT",
@@ -148,10 +165,10 @@ impl Header {
                 }
                 0xDA => {
                     let frame = frame.ok_or_else(|| corrupt(marker, at, "stands before the frame header"))?;
-                    let scan =
+                    let (scan, progression) =
                         read_scan(walker.payload(marker)?, &frame).map_err(|e| corrupt(marker, at, e))?;
                     let coding = coding(&frame, jfif, adobe);
-                    return Ok(Self { frame, coding, scan, data: walker.at, tables });
+                    return Ok(Self { frame, coding, scan, progression, data: walker.at, tables });
                 }
                 0xE0 => jfif |= walker.payload(marker)?.starts_with(b"JFIF\0"),
                 0xEE => {
@@ -172,23 +189,20 @@ impl Header {
         }
     }
 
-    /// Goes on to the next scan, from `at` where the last one ended.
-    pub(super) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<(), DecodeError> {
+    /// Goes on to the next scan, from `at` where the last one ended; `false` if the image ends instead.
+    pub(super) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool, DecodeError> {
         let mut walker = Walker { bytes, at };
         loop {
             let (marker, at) = walker.marker()?;
             match marker {
                 0xC4 | 0xDB | 0xDD => self.tables.read(marker, at, walker.payload(marker)?)?,
                 0xDA => {
-                    self.scan = read_scan(walker.payload(marker)?, &self.frame)
+                    (self.scan, self.progression) = read_scan(walker.payload(marker)?, &self.frame)
                         .map_err(|e| corrupt(marker, at, e))?;
                     self.data = walker.at;
-                    return Ok(());
+                    return Ok(true);
                 }
-                0xD9 => {
-                    let what = format!("end-of-image marker at byte {at}, before all components were coded");
-                    return Err(DecodeError::Corrupt(what));
-                }
+                0xD9 => return Ok(false),
                 0x01 | 0xD0..=0xD8 => {}
                 _ => drop(walker.payload(marker)?),
             }
@@ -209,6 +223,22 @@ impl Tables {
         done.ok_or_else(|| corrupt(marker, at, "does not hold what it should"))
     }
 
+    /// The DC code of a component's scan.
+    pub(super) fn dc(&self, scan: &ScanComponent) -> Result<&Spec, DecodeError> {
+        self.dc[scan.dc].as_ref().ok_or_else(|| missing("DC Huffman", scan.dc))
+    }
+
+    /// The AC code of a component's scan.
+    pub(super) fn ac(&self, scan: &ScanComponent) -> Result<&Spec, DecodeError> {
+        self.ac[scan.ac].as_ref().ok_or_else(|| missing("AC Huffman", scan.ac))
+    }
+
+    /// The quantisation table `index`.
+    pub(super) fn quantisation(&self, index: usize) -> Result<&[u16; 64], DecodeError> {
+        let table = self.quantisation.get(index).and_then(Option::as_ref);
+        table.ok_or_else(|| missing("quantisation", index))
+    }
+
     /// Fills in what a frame of Motion JPEG leaves out: the Huffman tables of annex K.
     pub(super) fn add_standard(&mut self) {
         for index in 0..2 {
@@ -226,19 +256,19 @@ impl Tables {
 /// marker.
 pub(super) fn check_end(bytes: &[u8], at: usize) -> Result<(), DecodeError> {
     let mut walker = Walker { bytes, at };
-    let truncated = || {
-        DecodeError::Corrupt(format!(
-            "truncated: its {} bytes end without an end-of-image marker",
-            bytes.len()
-        ))
-    };
     loop {
-        match walker.marker().map_err(|_| truncated())?.0 {
+        match walker.marker().map_err(|_| truncated(bytes))?.0 {
             0xD9 => return Ok(()),
             0x01 | 0xD0..=0xD8 => {}
-            marker => drop(walker.payload(marker).map_err(|_| truncated())?),
+            marker => drop(walker.payload(marker).map_err(|_| truncated(bytes))?),
         }
     }
+}
+
+/// The error of a file that was cut short.
+pub(super) fn truncated(bytes: &[u8]) -> DecodeError {
+    let length = bytes.len();
+    DecodeError::Corrupt(format!("truncated: its {length} bytes end without an end-of-image marker"))
 }
 
 fn read_huffman(mut payload: &[u8], dc: &mut [Option<Spec>; 4], ac: &mut [Option<Spec>; 4]) -> Option<()> {
@@ -296,7 +326,7 @@ fn read_frame(marker: u8, payload: &[u8]) -> Result<Frame, &'static str> {
     Ok(Frame { marker, precision, width, height, components })
 }
 
-fn read_scan(payload: &[u8], frame: &Frame) -> Result<Vec<ScanComponent>, &'static str> {
+fn read_scan(payload: &[u8], frame: &Frame) -> Result<(Vec<ScanComponent>, Progression), &'static str> {
     let Some((&count, rest)) = payload.split_first() else { return Err("is empty") };
     if !(1..=4).contains(&count) || rest.len() != 2 * usize::from(count) + 3 {
         return Err("has the wrong length for its number of components");
@@ -314,7 +344,8 @@ fn read_scan(payload: &[u8], frame: &Frame) -> Result<Vec<ScanComponent>, &'stat
         }
         scan.push(ScanComponent { component, dc, ac });
     }
-    Ok(scan)
+    let [.., first, last, bits] = *rest else { return Err("is too short") };
+    Ok((scan, Progression { first, last, high: bits >> 4, low: bits & 15 }))
 }
 
 /// What the components mean, by the rules of libjpeg's `default_decompress_parms`.

@@ -1,10 +1,11 @@
-//! Baseline JPEG, only the wanted region: entropy-skips what lies outside, inverse-transforms what lies inside.
+//! JPEG, only the wanted region: entropy-skips what lies outside, inverse-transforms what lies inside.
 
 mod bits;
 mod huffman;
 mod idct;
 mod markers;
 mod pairs;
+mod progressive;
 mod scan;
 
 use std::ops::Range;
@@ -31,7 +32,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<header::Header, DecodeError> {
     let process = match frame.marker {
         0xC0 => Process::Baseline,
         0xC1 => Process::Extended,
-        0xC2 => Process::Progressive,
+        PROGRESSIVE => Process::Progressive,
         _ => Process::Other,
     };
     let coding = match header.coding {
@@ -59,6 +60,9 @@ pub(super) fn header(bytes: &[u8]) -> Result<header::Header, DecodeError> {
     })
 }
 
+/// The frame marker of progressive files.
+const PROGRESSIVE: u8 = 0xC2;
+
 /// Blocks to step over that make a table for it worth building; it costs about as much as stepping over these.
 const SKIP_TABLE_PAYS: u64 = 200;
 
@@ -67,6 +71,7 @@ const SKIP_TABLE_PAYS: u64 = 200;
 pub(super) struct Jpeg {
     cache: Cache,
     entropy: Entropy,
+    progressive: progressive::Scratch,
 }
 
 impl Jpeg {
@@ -84,7 +89,11 @@ impl Jpeg {
         let region = choose(width, height)?;
         check_size(bytes, &header)?;
         if let Some(layout) = Layout::of(&header, region) {
-            self.decode_region(bytes, &mut header, &layout, level, out)?;
+            if header.frame.marker == PROGRESSIVE {
+                self.decode_progressive(bytes, &mut header, &layout, level, out)?;
+            } else {
+                self.decode_region(bytes, &mut header, &layout, level, out)?;
+            }
             return Ok((region, Backend::Region));
         }
         check_end(bytes, header.data)?;
@@ -108,69 +117,30 @@ impl Jpeg {
         level: Level,
         out: &mut Planes,
     ) -> Result<(), DecodeError> {
-        (out.image_width, out.image_height) = (header.frame.width, header.frame.height);
-        out.color = layout.color;
         let mut missing = vec![true; layout.parts.len()];
         let mut end = None;
         while missing.contains(&true) {
             match end {
                 None => header.tables.add_standard(),
-                Some(at) => header.next_scan(bytes, at)?,
+                Some(at) if header.next_scan(bytes, at)? => {}
+                Some(_) => return Err(incomplete(missing.iter().position(|&missing| missing))),
             }
             for part in &header.scan {
                 if !std::mem::take(&mut missing[part.component]) {
                     return Err(DecodeError::Corrupt(format!("component {} is coded twice", part.component)));
                 }
             }
-            let at = self.unstuff(bytes, header, layout, level)?;
+            let mcus = layout.mcus(&header.scan);
+            let at =
+                unstuff(&mut self.entropy, bytes, header.data, header.tables.restart_interval, mcus, level)?;
             if end.is_none() {
                 check_end(bytes, at)?;
-                for (part, plane) in layout.parts.iter().zip(&mut out.planes) {
-                    let (columns, rows) = (&part.columns, &part.rows);
-                    plane.shape(
-                        &part.sampling,
-                        8 * columns.start..8 * columns.end,
-                        8 * rows.start..8 * rows.end,
-                    );
-                }
+                layout.shape(header, out);
             }
             self.decode_scan(bytes, header, layout, level, out)?;
             end = Some(at);
         }
         Ok(())
-    }
-
-    /// Unstuffs the scan, checks its restart markers and returns where it ends.
-    fn unstuff(
-        &mut self,
-        bytes: &[u8],
-        header: &Header,
-        layout: &Layout,
-        level: Level,
-    ) -> Result<usize, DecodeError> {
-        let end = match self.entropy.unstuff(bytes, header.data, level) {
-            End::Truncation => bytes.len(),
-            End::Marker(at) => at,
-            End::StrayRestart(marker, at) => {
-                return Err(DecodeError::Corrupt(format!(
-                    "restart marker FF{marker:02X} out of turn at byte {at}"
-                )));
-            }
-        };
-        let (columns, rows) = layout.mcus(&header.scan);
-        let mcus = u64::from(columns) * u64::from(rows);
-        let interval = u64::from(header.tables.restart_interval);
-        let expected = (mcus - 1).checked_div(interval).unwrap_or(0) + 1;
-        let found = self.entropy.segments() as u64;
-        // More of them after the last MCU are passed over, as all that stands there.
-        if found < expected || (interval == 0 && found > 1) {
-            // A file cut short lacks them too, and then that is the better thing to say.
-            check_end(bytes, end)?;
-            return Err(DecodeError::Corrupt(format!(
-                "{found} restart intervals where the header means {expected}"
-            )));
-        }
-        Ok(end)
     }
 
     fn decode_scan(
@@ -187,19 +157,15 @@ impl Jpeg {
         let mut components = Vec::with_capacity(3);
         for scan in &header.scan {
             let part = &layout.parts[scan.component];
-            let missing =
-                |what: &str, index: usize| DecodeError::Corrupt(format!("{what} table {index} is missing"));
-            let table = tables.quantisation.get(part.quantisation).and_then(Option::as_ref);
-            let table = table.ok_or_else(|| missing("quantisation", part.quantisation))?;
-            let dc = tables.dc[scan.dc].as_ref().ok_or_else(|| missing("DC Huffman", scan.dc))?;
-            let ac = tables.ac[scan.ac].as_ref().ok_or_else(|| missing("AC Huffman", scan.ac))?;
+            let dc = tables.dc(scan)?;
+            let ac = tables.ac(scan)?;
             // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
             let (h, v) = if header.scan.len() == 1 { (1, 1) } else { (part.h, part.v) };
             components.push(Component {
                 h,
                 v,
                 plane: scan.component,
-                quantisation: Quantisation::new(table),
+                quantisation: Quantisation::new(tables.quantisation(part.quantisation)?),
                 dc: self.cache.dc(dc)?,
                 skip: pays.then(|| self.cache.skip(ac)),
                 ac: self.cache.ac(ac),
@@ -210,20 +176,63 @@ impl Jpeg {
         }
         let restart_interval = tables.restart_interval;
         let scan = Scan { entropy: &self.entropy, components: &components, columns, rows, restart_interval };
-        scan::decode(&scan, &mut out.planes, level).map_err(|failure| {
-            let Failure { fault, mcu, byte } = failure;
-            let at = file_offset(bytes, header.data, byte);
-            let what = match fault {
-                Fault::BadCode => "no Huffman code",
-                Fault::BlockOverrun => "a block of more than 64 coefficients",
-                Fault::OutOfRange => "a coefficient out of range",
-                Fault::OutOfData => "the entropy-coded data ends too early",
-                Fault::LeftOver => "more entropy-coded data than its restart interval can hold",
-            };
-            let mcus = u64::from(columns) * u64::from(rows);
-            DecodeError::Corrupt(format!("{what}, near byte {at}, in MCU {mcu} of {mcus}"))
-        })
+        scan::decode(&scan, &mut out.planes, level)
+            .map_err(|failure| damage(bytes, header.data, failure, (columns, rows)))
     }
+}
+
+/// Unstuffs the scan that begins at `start` and has so many columns and rows of MCUs, checks its restart markers and
+/// returns where it ends.
+fn unstuff(
+    entropy: &mut Entropy,
+    bytes: &[u8],
+    start: usize,
+    restart_interval: u32,
+    (columns, rows): (u32, u32),
+    level: Level,
+) -> Result<usize, DecodeError> {
+    let end = match entropy.unstuff(bytes, start, level) {
+        End::Truncation => bytes.len(),
+        End::Marker(at) => at,
+        End::StrayRestart(marker, at) => {
+            return Err(DecodeError::Corrupt(format!(
+                "restart marker FF{marker:02X} out of turn at byte {at}"
+            )));
+        }
+    };
+    let mcus = u64::from(columns) * u64::from(rows);
+    let expected = (mcus - 1).checked_div(u64::from(restart_interval)).unwrap_or(0) + 1;
+    let found = entropy.segments() as u64;
+    // More of them after the last MCU are passed over, as all that stands there.
+    if found < expected || (restart_interval == 0 && found > 1) {
+        // A file cut short lacks them too, and then that is the better thing to say.
+        check_end(bytes, end)?;
+        return Err(DecodeError::Corrupt(format!(
+            "{found} restart intervals where the header means {expected}"
+        )));
+    }
+    Ok(end)
+}
+
+/// The error of a failure in the scan that begins at `start` and has so many columns and rows of MCUs.
+fn damage(bytes: &[u8], start: usize, failure: Failure, (columns, rows): (u32, u32)) -> DecodeError {
+    let Failure { fault, mcu, byte } = failure;
+    let at = file_offset(bytes, start, byte);
+    let what = match fault {
+        Fault::BadCode => "no Huffman code",
+        Fault::BlockOverrun => "a block of more than 64 coefficients",
+        Fault::OutOfRange => "a coefficient out of range",
+        Fault::OutOfData => "the entropy-coded data ends too early",
+        Fault::LeftOver => "more entropy-coded data than its restart interval can hold",
+    };
+    let mcus = u64::from(columns) * u64::from(rows);
+    DecodeError::Corrupt(format!("{what}, near byte {at}, in MCU {mcu} of {mcus}"))
+}
+
+/// The error of an image that ends before its components, of which `missing` is one, were coded.
+fn incomplete(missing: Option<usize>) -> DecodeError {
+    let component = missing.unwrap_or(0);
+    DecodeError::Corrupt(format!("the image ends before its component {component} was coded"))
 }
 
 /// Refuses files too short for what their header promises, so that it cannot make us allocate for it: each block of the
@@ -283,6 +292,13 @@ struct Part {
     rows: Range<u32>,
 }
 
+impl Part {
+    /// Columns of blocks of the whole component, without those that only fill MCUs.
+    fn width(&self) -> usize {
+        self.sampling.image_width.div_ceil(self.sampling.step_x).div_ceil(8) as usize
+    }
+}
+
 impl Layout {
     /// `None` where the image is none of the kind the region decoder knows.
     fn of(header: &Header, region: Region) -> Option<Self> {
@@ -293,9 +309,6 @@ impl Layout {
             Coding::Rgb => ColorModel::Rgb,
             Coding::Cmyk | Coding::Ycck => return None,
         };
-        if frame.marker == 0xC2 {
-            return None;
-        }
         let (h_max, v_max) = frame
             .components
             .iter()
@@ -323,6 +336,16 @@ impl Layout {
         let coded = u64::from(last_row) * u64::from(columns) * u64::from(blocks);
         let wanted: u64 = parts.iter().map(|part| part.columns.len() as u64 * part.rows.len() as u64).sum();
         Some(Self { color, columns, rows, skipped_blocks: coded.saturating_sub(wanted), parts })
+    }
+
+    /// Shapes the planes for the wanted blocks.
+    fn shape(&self, header: &Header, out: &mut Planes) {
+        (out.image_width, out.image_height) = (header.frame.width, header.frame.height);
+        out.color = self.color;
+        for (part, plane) in self.parts.iter().zip(&mut out.planes) {
+            let (columns, rows) = (&part.columns, &part.rows);
+            plane.shape(&part.sampling, 8 * columns.start..8 * columns.end, 8 * rows.start..8 * rows.end);
+        }
     }
 
     /// Columns and rows of MCUs in a scan of these components.

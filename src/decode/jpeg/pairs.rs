@@ -136,7 +136,7 @@ mod tests {
         let short = [0, 2, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         specs.push(Spec::new(short, &[1, 0, 0x11, 0xF0, 10, 0x31]).unwrap());
         for spec in specs {
-            let table = AcTable::new(&spec);
+            let table = AcTable::new(&spec, MAX_AC_SIZE);
             let pairs = PairTable::new(&table);
             let (mut none, mut two) = (0, 0);
             for window in (0..1u64 << 20).map(|top| top << 44 | 0x5A5_A5A5_A5A5) {

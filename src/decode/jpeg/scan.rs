@@ -200,18 +200,22 @@ fn skip_mcu(bits: &mut Bits, dc: &mut [i32; 3], components: &[Component]) -> Res
     Ok(())
 }
 
-/// Reads the DC difference, at most 16 bits in the plain case; the window must hold 56.
+/// Reads a DC difference, at most 16 bits in the plain case; the window must hold 56.
+#[inline(always)]
+pub(super) fn read_difference(bits: &mut Bits, table: &DcTable) -> Result<i32, Fault> {
+    let entry = table.fast[(bits.window >> (64 - DC_BITS)) as usize];
+    if entry.is_special() {
+        return Ok(read_long(bits, &table.codes, MAX_DC_SIZE)?.1);
+    }
+    let difference = value(bits.window, entry.0 >> 8, |x| x >> 1 >> (entry.0 >> 16 & 63));
+    bits.consume(entry.0);
+    Ok(difference)
+}
+
+/// Reads the DC difference and adds it to `dc`.
 #[inline(always)]
 fn read_dc(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<(), Fault> {
-    let entry = component.dc.fast[(bits.window >> (64 - DC_BITS)) as usize];
-    let difference = if entry.is_special() {
-        read_long(bits, &component.dc.codes, MAX_DC_SIZE)?.1
-    } else {
-        let difference = value(bits.window, entry.0 >> 8, |x| x >> 1 >> (entry.0 >> 16 & 63));
-        bits.consume(entry.0);
-        difference
-    };
-    *dc += difference;
+    *dc += read_difference(bits, &component.dc)?;
     if dc.abs() > component.quantisation.dc_limit {
         return Err(Fault::OutOfRange);
     }
@@ -222,7 +226,7 @@ fn read_dc(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<(), F
 ///
 /// Inlined, like all that takes a reader by reference: a call would force it out of registers everywhere.
 #[inline(always)]
-fn read_long(bits: &mut Bits, codes: &Codes, max_size: u8) -> Result<(u8, i32), Fault> {
+pub(super) fn read_long(bits: &mut Bits, codes: &Codes, max_size: u8) -> Result<(u8, i32), Fault> {
     bits.refill();
     let (length, symbol) = codes.find(bits.window).ok_or(Fault::BadCode)?;
     let size = symbol & 15;

@@ -52,6 +52,20 @@ pub struct Encoding {
     pub progressive: bool,
 }
 
+/// One scan of a progressive file.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    /// Indices of its components.
+    pub components: Vec<i32>,
+    /// First and last coefficient in coding order.
+    pub band: (i32, i32),
+    /// Bits that the scans before have left out (0 in a first scan), and bits that this one leaves out.
+    pub bits: (i32, i32),
+}
+
+/// The encoder has room for so many scans.
+pub const MOST_SCANS: usize = 64;
+
 unsafe extern "C-unwind" fn fail(common: &mut jpeg_common_struct) {
     // SAFETY: libjpeg sets `err` before it reports anything through it.
     let code = unsafe { (*common.err).msg_code };
@@ -100,6 +114,8 @@ pub fn planes(jpeg: &[u8]) -> Result<Reference, i32> {
             d.raw_data_out = 1;
             d.out_color_space = d.jpeg_color_space;
             d.dct_method = J_DCT_METHOD::JDCT_ISLOW;
+            // It would guess what files without their last scans do not say.
+            d.do_block_smoothing = 0;
             jpeg_start_decompress(d);
             let components = std::slice::from_raw_parts(d.comp_info, d.num_components as usize);
             let v_max = components.iter().map(|c| c.v_samp_factor).max().unwrap_or(1) as usize;
@@ -165,8 +181,14 @@ pub fn pixels_into(jpeg: &[u8], space: J_COLOR_SPACE, pixels: &mut Vec<u8>) -> R
     Ok(decoded?.1)
 }
 
-/// Encodes interleaved pixels; sequential images in one scan.
+/// Encodes interleaved pixels; sequential images in one scan, progressive ones in libjpeg's.
 pub fn encode(pixels: &[u8], image: &Encoding) -> Vec<u8> {
+    encode_scans(pixels, image, &[])
+}
+
+/// As [`encode`], progressive images in these scans, unless there are none.
+pub fn encode_scans(pixels: &[u8], image: &Encoding, scans: &[Scan]) -> Vec<u8> {
+    assert!(scans.len() <= MOST_SCANS, "libjpeg does not look where it writes");
     let &Encoding { width, height, channels, factors, quality, restart_interval, optimised, progressive } =
         image;
     let (mut bytes, mut size) = (std::ptr::null_mut(), 0);
@@ -196,8 +218,11 @@ pub fn encode(pixels: &[u8], image: &Encoding) -> Vec<u8> {
         jpeg_set_quality(&mut c, quality, 1);
         c.optimize_coding = optimised.into();
         c.restart_interval = restart_interval;
-        if progressive {
+        let scans: Vec<jpeg_scan_info> = scans.iter().map(scan_info).collect();
+        if progressive && scans.is_empty() {
             jpeg_simple_progression(&mut c);
+        } else if progressive {
+            (c.scan_info, c.num_scans) = (scans.as_ptr(), scans.len() as i32);
         }
         let components = std::slice::from_raw_parts_mut(c.comp_info, channels);
         (components[0].h_samp_factor, components[0].v_samp_factor) = (factors.0 as i32, factors.1 as i32);
@@ -213,5 +238,18 @@ pub fn encode(pixels: &[u8], image: &Encoding) -> Vec<u8> {
         jpeg_destroy_compress(&mut c);
         libc::free(bytes.cast());
         jpeg
+    }
+}
+
+fn scan_info(scan: &Scan) -> jpeg_scan_info {
+    let mut component_index = [0; 4];
+    component_index[..scan.components.len()].copy_from_slice(&scan.components);
+    jpeg_scan_info {
+        comps_in_scan: scan.components.len() as i32,
+        component_index,
+        Ss: scan.band.0,
+        Se: scan.band.1,
+        Ah: scan.bits.0,
+        Al: scan.bits.1,
     }
 }

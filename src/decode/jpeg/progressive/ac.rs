@@ -1,0 +1,312 @@
+//! The AC coefficients of one component, row of blocks after row of blocks, and their transform.
+
+use super::super::bits::{Bits, Entropy};
+use super::super::huffman::AcTable;
+use super::super::idct::{Block, Quantisation, Transform};
+use super::super::scan::{Failure, Fault};
+use super::block::{Band, Coefficients, Masks, first, refine, skip_block};
+use super::{Job, Tables};
+use crate::decode::Plane;
+
+/// A row of blocks.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    /// Of the wanted blocks; all zero between rows.
+    coefficients: Vec<Coefficients>,
+    /// Which coefficients are not zero, by block of the component, wanted or not. Kept only where scans refine others.
+    nonzero: Vec<u64>,
+}
+
+impl Row {
+    pub(super) fn held(&self) -> usize {
+        self.coefficients.capacity() * size_of::<Coefficients>() + self.nonzero.capacity() * size_of::<u64>()
+    }
+}
+
+/// A scan of the component, and how far it is read.
+struct Track<'a> {
+    entropy: &'a Entropy,
+    table: &'a AcTable,
+    /// Which scan of the file.
+    number: usize,
+    band: Band,
+    /// Whether the scan refines coefficients.
+    refines: bool,
+    /// Blocks between restart markers; 0: none.
+    restart_interval: u64,
+    /// The restart interval, and blocks of it to come.
+    segment: usize,
+    left: u64,
+    /// The next block.
+    block: u64,
+    bits: Bits<'a>,
+    /// Blocks to come that have no (more) codes in this scan.
+    ended: u32,
+}
+
+impl<'a> Track<'a> {
+    fn new(job: &Job<'a>, number: usize) -> Option<Self> {
+        let pass = &job.plan.passes[number];
+        let Tables::Ac(table) = &pass.tables else { return None };
+        let entropy = &job.entropies[number];
+        let restart_interval = u64::from(pass.restart_interval);
+        Some(Self {
+            entropy,
+            table,
+            number,
+            band: Band::new(pass.progression),
+            refines: pass.progression.high > 0,
+            restart_interval,
+            segment: 0,
+            left: if restart_interval > 0 { restart_interval } else { u64::MAX },
+            block: 0,
+            bits: entropy.reader(0)?,
+            ended: 0,
+        })
+    }
+
+    fn failure(&self, fault: Fault) -> (usize, Failure) {
+        (self.number, Failure { fault, mcu: self.block, byte: self.bits.consumed_bytes() })
+    }
+
+    /// Goes on to restart interval `segment`.
+    fn restart(&mut self, segment: u64) -> Result<(), (usize, Failure)> {
+        self.segment = segment as usize;
+        self.bits = self.entropy.reader(self.segment).ok_or(self.failure(Fault::OutOfData))?;
+        (self.block, self.left, self.ended) = (segment * self.restart_interval, self.restart_interval, 0);
+        Ok(())
+    }
+
+    /// How many of the next `wanted` blocks can be read before the next restart marker; at least one.
+    #[inline(always)]
+    fn available(&mut self, wanted: usize) -> Result<usize, (usize, Failure)> {
+        if self.left == 0 {
+            if !self.bits.only_padding() {
+                return Err(self.failure(Fault::LeftOver));
+            }
+            self.restart(self.segment as u64 + 1)?;
+        }
+        Ok(self.left.min(wanted as u64) as usize)
+    }
+
+    /// Counts blocks that were read.
+    #[inline(always)]
+    fn count(&mut self, blocks: usize) {
+        self.block += blocks as u64;
+        self.left -= blocks as u64;
+    }
+
+    /// Steps over blocks of a first scan up to number `block`; over whole restart intervals without a look at them.
+    #[inline(always)]
+    fn skip_to(&mut self, block: u64) -> Result<(), (usize, Failure)> {
+        if let Some(segment) = block.checked_div(self.restart_interval)
+            && segment > self.segment as u64
+        {
+            if self.left == 0 && !self.bits.only_padding() {
+                return Err(self.failure(Fault::LeftOver));
+            }
+            self.restart(segment)?;
+        }
+        let (mut bits, mut ended) = (self.bits, self.ended);
+        let (mut to_come, mut done) = ((block - self.block) as usize, Ok(()));
+        while to_come > 0 {
+            if ended > 0 {
+                let blocks = to_come.min(ended as usize);
+                ended -= blocks as u32;
+                to_come -= blocks;
+                continue;
+            }
+            done = skip_block(&mut bits, &mut ended, self.table, self.band);
+            if done.is_err() || bits.overrun() {
+                break;
+            }
+            to_come -= 1;
+        }
+        (self.bits, self.ended) = (bits, ended);
+        self.count((block - self.block) as usize - to_come);
+        if self.bits.overrun() {
+            return Err(self.failure(Fault::OutOfData));
+        }
+        done.map_err(|fault| self.failure(fault))
+    }
+
+    /// Reads the next blocks of a first scan.
+    #[inline(always)]
+    fn read(&mut self, mut row: &mut [Coefficients]) -> Result<(), (usize, Failure)> {
+        while !row.is_empty() {
+            let count = self.available(row.len())?;
+            let (these, rest) = row.split_at_mut(count);
+            row = rest;
+            let (mut bits, mut ended) = (self.bits, self.ended);
+            let (mut x, mut done) = (0, Ok(()));
+            while x < count {
+                if ended > 0 {
+                    let blocks = (count - x).min(ended as usize);
+                    ended -= blocks as u32;
+                    x += blocks;
+                    continue;
+                }
+                let mut unused = 0;
+                done = first::<true, false>(
+                    &mut bits,
+                    &mut ended,
+                    self.table,
+                    self.band,
+                    &mut unused,
+                    &mut these[x],
+                );
+                if done.is_err() || bits.overrun() {
+                    break;
+                }
+                x += 1;
+            }
+            (self.bits, self.ended) = (bits, ended);
+            self.count(x);
+            if self.bits.overrun() {
+                return Err(self.failure(Fault::OutOfData));
+            }
+            done.map_err(|fault| self.failure(fault))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the next blocks of a first scan or one that refines others, and keeps account of what is not zero. Where
+    /// `STORE`, into `row`, which else is empty.
+    #[inline(always)]
+    fn read_masks<T: Masks, const STORE: bool>(
+        &mut self,
+        mut nonzero: &mut [u64],
+        mut row: &mut [Coefficients],
+    ) -> Result<(), (usize, Failure)> {
+        let mut dummy = Coefficients::ZERO;
+        while !nonzero.is_empty() {
+            let count = self.available(nonzero.len())?;
+            let (these, rest) = nonzero.split_at_mut(count);
+            nonzero = rest;
+            let (mut bits, mut ended) = (self.bits, self.ended);
+            let (mut x, mut done) = (0, Ok(()));
+            while x < count {
+                let block = if STORE { &mut row[x] } else { &mut dummy };
+                done = if self.refines {
+                    refine::<T, STORE>(&mut bits, &mut ended, self.table, self.band, &mut these[x], block)
+                } else if ended > 0 {
+                    ended -= 1;
+                    Ok(())
+                } else {
+                    first::<STORE, true>(&mut bits, &mut ended, self.table, self.band, &mut these[x], block)
+                };
+                if done.is_err() || bits.overrun() {
+                    break;
+                }
+                x += 1;
+            }
+            (self.bits, self.ended) = (bits, ended);
+            self.count(x);
+            if self.bits.overrun() {
+                return Err(self.failure(Fault::OutOfData));
+            }
+            done.map_err(|fault| self.failure(fault))?;
+            if STORE {
+                row = &mut row[count..];
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Decodes the wanted blocks of a component into its plane.
+#[inline(always)]
+pub(super) fn decode<T: Transform + Masks>(
+    job: &Job,
+    component: usize,
+    dc: &[i16],
+    row: &mut Row,
+    plane: &mut Plane,
+) -> Result<(), (usize, Failure)> {
+    let part = &job.layout.parts[component];
+    let passes = job.plan.passes.iter().enumerate();
+    let own = passes.filter(|(_, pass)| !pass.is_dc() && pass.scan[0].component == component);
+    let mut tracks: Vec<Track> = own.filter_map(|(number, _)| Track::new(job, number)).collect();
+    let history = tracks.iter().any(|track| track.refines);
+    let width = part.width();
+    let (start, end) = (part.columns.start as usize, part.columns.end as usize);
+    row.coefficients.clear();
+    row.coefficients.resize(end - start, Coefficients::ZERO);
+    row.nonzero.clear();
+    row.nonzero.resize(if history { width } else { 0 }, 0);
+    let mut block = Block::new();
+    if history {
+        for _ in 0..part.rows.start {
+            row.nonzero.fill(0);
+            for track in &mut tracks {
+                track.read_masks::<T, false>(&mut row.nonzero, &mut [])?;
+            }
+        }
+    }
+    for y in part.rows.clone() {
+        if history {
+            row.nonzero.fill(0);
+        }
+        for track in &mut tracks {
+            if history {
+                let (left, rest) = row.nonzero.split_at_mut(start);
+                let (wanted, right) = rest.split_at_mut(end - start);
+                track.read_masks::<T, false>(left, &mut [])?;
+                track.read_masks::<T, true>(wanted, &mut row.coefficients)?;
+                if y + 1 < part.rows.end {
+                    track.read_masks::<T, false>(right, &mut [])?;
+                }
+            } else {
+                track.skip_to(u64::from(y) * width as u64 + start as u64)?;
+                track.read(&mut row.coefficients)?;
+            }
+        }
+        let y = (y - part.rows.start) as usize;
+        let out = &mut plane.data[8 * y * plane.stride..];
+        let dc = &dc[y * (end - start)..][..end - start];
+        transform::<T>(
+            &mut row.coefficients,
+            dc,
+            &job.plan.quantisation[component],
+            &mut block,
+            out,
+            plane.stride,
+        )
+        .map_err(|x| {
+            let failed = tracks.first().map(|track| track.failure(Fault::OutOfRange));
+            let (number, failure) =
+                failed.unwrap_or((0, Failure { fault: Fault::OutOfRange, mcu: 0, byte: 0 }));
+            let mcu = (y + part.rows.start as usize) * width + start + x;
+            (number, Failure { mcu: mcu as u64, ..failure })
+        })?;
+    }
+    Ok(())
+}
+
+/// Transforms a row of blocks, whose coefficients are zero afterwards; in error, which block is out of range.
+#[inline(always)]
+fn transform<T: Transform>(
+    row: &mut [Coefficients],
+    dc: &[i16],
+    quantisation: &Quantisation,
+    block: &mut Block,
+    out: &mut [u8],
+    stride: usize,
+) -> Result<(), usize> {
+    for (x, (coefficients, &dc)) in row.iter_mut().zip(dc).enumerate() {
+        let out = &mut out[8 * x..];
+        let any = coefficients.0.iter().fold(0, |any, value| any | value);
+        let done = if i32::from(dc).abs() > quantisation.dc_limit {
+            return Err(x);
+        } else if any == 0 {
+            T::dc_only(dc.into(), quantisation, out, stride)
+        } else {
+            block.0[..64].copy_from_slice(&coefficients.0);
+            *coefficients = Coefficients::ZERO;
+            block.0[0] = dc;
+            T::block(block, quantisation, out, stride)
+        };
+        done.map_err(|_| x)?;
+    }
+    Ok(())
+}

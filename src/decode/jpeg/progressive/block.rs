@@ -1,0 +1,282 @@
+//! The AC coefficients of one block that one scan brings.
+
+use super::super::bits::{Bits, value};
+use super::super::huffman::{AC_BITS, AcTable, Entry, MAX_AC_SIZE};
+use super::super::idct::{PLACES, Portable};
+use super::super::markers::Progression;
+use super::super::scan::{Fault, read_long};
+
+/// The highest bit of a mask stands for coefficient 0 in coding order: bits of a mask then come in the order of the file.
+const FIRST: u64 = 1 << 63;
+
+/// Coefficients of a block, in the order of [`PLACES`]; that of DC is not used.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Coefficients(pub(super) [i16; 64]);
+
+impl Coefficients {
+    pub(super) const ZERO: Self = Self([0; 64]);
+
+    /// Coefficient `k` in coding order. Beyond 63, where only corrupt data leads, that of DC.
+    #[inline(always)]
+    fn at(&mut self, k: usize) -> &mut i16 {
+        &mut self.0[usize::from(PLACES[k & 127]) & 63]
+    }
+}
+
+/// Operations on masks that some processors have an instruction for.
+pub(super) trait Masks {
+    /// Puts the low bits of `bits` where `mask` is set, the lowest to the lowest.
+    fn deposit(bits: u64, mask: u64) -> u64;
+}
+
+impl Masks for Portable {
+    #[inline(always)]
+    fn deposit(mut bits: u64, mut mask: u64) -> u64 {
+        let mut deposited = 0;
+        while mask != 0 && bits != 0 {
+            let lowest = mask & mask.wrapping_neg();
+            deposited |= if bits & 1 == 1 { lowest } else { 0 };
+            mask ^= lowest;
+            bits >>= 1;
+        }
+        deposited
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Masks for super::super::idct::avx2::Avx2 {
+    #[inline(always)]
+    fn deposit(bits: u64, mask: u64) -> u64 {
+        // SAFETY: whoever names this type has detected AVX2, which for `Level` includes BMI2.
+        unsafe { std::arch::x86_64::_pdep_u64(bits, mask) }
+    }
+}
+
+/// Which coefficients a scan codes, and which of their bits.
+#[derive(Clone, Copy)]
+pub(super) struct Band {
+    first: usize,
+    last: usize,
+    /// Bits left out.
+    low: u32,
+    mask: u64,
+}
+
+impl Band {
+    pub(super) fn new(progression: Progression) -> Self {
+        let Progression { first, last, low, .. } = progression;
+        let mask = (u64::MAX >> first) & (u64::MAX << (63 - last));
+        Self { first: first.into(), last: last.into(), low: low.into(), mask }
+    }
+}
+
+/// Reads a block of a first scan: coefficients where `STORE`, which of them are not zero where `MASK`.
+#[inline(always)]
+pub(super) fn first<const STORE: bool, const MASK: bool>(
+    bits: &mut Bits,
+    ended: &mut u32,
+    table: &AcTable,
+    band: Band,
+    nonzero: &mut u64,
+    block: &mut Coefficients,
+) -> Result<(), Fault> {
+    bits.refill();
+    let mut k = band.first - 1;
+    loop {
+        // The window holds two plain symbols of at most 20 bits, or one and an end of at most 10 and 14.
+        for _ in 0..2 {
+            let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+            if entry.is_special() {
+                let (run, value) = match special(bits, table, entry, MAX_AC_SIZE - band.low as u8)? {
+                    Symbol::End(blocks) => {
+                        *ended = blocks - 1;
+                        return Ok(());
+                    }
+                    Symbol::Zeros => (15, 0),
+                    Symbol::Value(run, value) => (run, value),
+                };
+                k += run + 1;
+                if value != 0 {
+                    if STORE {
+                        *block.at(k) = (value << band.low) as i16;
+                    }
+                    if MASK {
+                        *nonzero |= FIRST >> (k & 63);
+                    }
+                }
+                if k >= band.last {
+                    return if k == band.last { Ok(()) } else { Err(Fault::BlockOverrun) };
+                }
+                break;
+            }
+            if STORE {
+                let value = value(bits.window, entry.0 >> 8, |x| x >> (entry.0 >> 16 & 63));
+                bits.consume(entry.0);
+                k += (entry.0 >> 24) as usize;
+                *block.at(k) = (value << band.low) as i16;
+            } else {
+                bits.consume(entry.0);
+                k += (entry.0 >> 24) as usize;
+            }
+            if MASK {
+                *nonzero |= FIRST >> (k & 63);
+            }
+            if k >= band.last {
+                return if k == band.last { Ok(()) } else { Err(Fault::BlockOverrun) };
+            }
+        }
+        bits.refill();
+    }
+}
+
+/// Steps over a block of a first scan.
+#[inline(always)]
+pub(super) fn skip_block(bits: &mut Bits, ended: &mut u32, table: &AcTable, band: Band) -> Result<(), Fault> {
+    let (mut nonzero, mut block) = (0, Coefficients::ZERO);
+    first::<false, false>(bits, ended, table, band, &mut nonzero, &mut block)
+}
+
+/// What the lookup's special entries stand for.
+enum Symbol {
+    /// This block and those after it, so many in all, have no more codes.
+    End(u32),
+    /// Sixteen zeros.
+    Zeros,
+    /// A value after a run of zeros.
+    Value(usize, i32),
+}
+
+/// Reads the symbol of a special entry and the bits behind it. The window may need a refill then.
+#[inline(always)]
+fn special(bits: &mut Bits, table: &AcTable, entry: Entry, max_size: u8) -> Result<Symbol, Fault> {
+    let run = if entry.is_end() {
+        bits.consume(entry.0);
+        entry.run_bits()
+    } else if entry.is_zeros() {
+        bits.consume(entry.0);
+        return Ok(Symbol::Zeros);
+    } else {
+        let (symbol, value) = read_long(bits, &table.codes, max_size)?;
+        match (symbol >> 4, symbol & 15) {
+            (15, 0) => return Ok(Symbol::Zeros),
+            (run, 0) => run.into(),
+            (run, _) => return Ok(Symbol::Value(run.into(), value)),
+        }
+    };
+    let more = (bits.window >> 1 >> (63 - run)) as u32;
+    bits.consume(run);
+    Ok(Symbol::End((1 << run) + more))
+}
+
+/// Reads a block of a scan that refines coefficients: a bit for each that is not zero yet in `nonzero`, and new ones.
+#[inline(always)]
+pub(super) fn refine<T: Masks, const STORE: bool>(
+    bits: &mut Bits,
+    ended: &mut u32,
+    table: &AcTable,
+    band: Band,
+    nonzero: &mut u64,
+    block: &mut Coefficients,
+) -> Result<(), Fault> {
+    let (mut to_come, mut grown) = (band.mask, 0);
+    bits.refill();
+    while *ended == 0 {
+        let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+        let (run, value) = if entry.is_special() {
+            match special(bits, table, entry, 1)? {
+                Symbol::End(blocks) => {
+                    *ended = blocks;
+                    break;
+                }
+                Symbol::Zeros => (15, 0),
+                Symbol::Value(run, value) => (run as u32, value),
+            }
+        } else {
+            let value = value(bits.window, entry.0 >> 8, |x| x >> 63);
+            bits.consume(entry.0);
+            ((entry.0 >> 24) - 1, value)
+        };
+        // The symbol's place: behind so many zeros, not counting what is known not to be.
+        let zeros = to_come & !*nonzero;
+        let Some(behind) = zeros.count_ones().checked_sub(run + 1) else {
+            return Err(Fault::BlockOverrun);
+        };
+        let place = T::deposit(1 << behind, zeros);
+        grown |= corrections::<T>(bits, to_come & *nonzero & !(place | (place - 1)));
+        to_come &= place - 1;
+        if value != 0 {
+            *nonzero |= place;
+            if STORE {
+                *block.at(place.leading_zeros() as usize) = (value << band.low) as i16;
+            }
+        }
+        if to_come == 0 {
+            if STORE {
+                grow(grown, band, block);
+            }
+            return Ok(());
+        }
+        bits.refill();
+    }
+    grown |= corrections::<T>(bits, to_come & *nonzero);
+    if STORE {
+        grow(grown, band, block);
+    }
+    *ended -= 1;
+    Ok(())
+}
+
+/// Reads a bit for each coefficient in `which`: those whose magnitude grows. The window must hold 32 bits.
+#[inline(always)]
+fn corrections<T: Masks>(bits: &mut Bits, which: u64) -> u64 {
+    let count = which.count_ones();
+    if count > 32 {
+        // In two goes.
+        let late = T::deposit((1 << (count - 32)) - 1, which);
+        let early = corrections_in_window::<T>(bits, which ^ late, 32);
+        bits.refill();
+        return early | corrections_in_window::<T>(bits, late, count - 32);
+    }
+    corrections_in_window::<T>(bits, which, count)
+}
+
+#[inline(always)]
+fn corrections_in_window<T: Masks>(bits: &mut Bits, which: u64, count: u32) -> u64 {
+    let grown = T::deposit(bits.window >> 1 >> (63 - count), which);
+    bits.consume(count);
+    grown
+}
+
+/// Adds the bit that a scan brings to the magnitudes of these coefficients.
+#[inline(always)]
+fn grow(mut grown: u64, band: Band, block: &mut Coefficients) {
+    while grown != 0 {
+        let k = grown.leading_zeros();
+        grown ^= FIRST >> k;
+        let coefficient = block.at(k as usize);
+        *coefficient += ((*coefficient >> 15) | 1) << band.low;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Key, Use};
+
+    #[test]
+    fn bits_are_deposited_where_the_mask_is_set() {
+        assert_eq!(Portable::deposit(0b101, 0b1101_0000), 0b1001_0000);
+        assert_eq!(Portable::deposit(u64::MAX, 0b1101), 0b1101);
+        #[cfg(target_arch = "x86_64")]
+        if crate::simd::Level::available().any(|level| level >= crate::simd::Level::Avx2) {
+            use super::super::super::idct::avx2::Avx2;
+            let mut stream = Key::new(b"masks", 0, 0, Use::Augment).stream(0);
+            for _ in 0..1000 {
+                let mut random = || u64::from(stream.next_u32()) << 32 | u64::from(stream.next_u32());
+                let (bits, mask) = (random(), random() & random());
+                assert_eq!(Avx2::deposit(bits, mask), Portable::deposit(bits, mask), "{bits:x} {mask:x}");
+            }
+        }
+    }
+}

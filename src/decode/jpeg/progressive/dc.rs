@@ -1,0 +1,104 @@
+//! The DC coefficients of the wanted blocks.
+
+use super::super::bits::Bits;
+use super::super::huffman::DcTable;
+use super::super::scan::{Failure, Fault, read_difference};
+use super::super::{Layout, Part};
+use super::{Job, Pass, Tables};
+
+/// Reads all DC scans into `dc`: by component, wanted block after wanted block.
+#[inline(always)]
+pub(super) fn decode(job: &Job, dc: &mut [Vec<i16>; 3]) -> Result<(), (usize, Failure)> {
+    for (part, dc) in job.layout.parts.iter().zip(dc.iter_mut()) {
+        dc.clear();
+        dc.resize(part.columns.len() * part.rows.len(), 0);
+    }
+    for (number, pass) in job.plan.passes.iter().enumerate().filter(|(_, pass)| pass.is_dc()) {
+        read_scan(job, number, pass, dc).map_err(|failure| (number, failure))?;
+    }
+    Ok(())
+}
+
+/// Reads one scan, up to the last MCU with a wanted block.
+#[inline(always)]
+fn read_scan(job: &Job, number: usize, pass: &Pass, dc: &mut [Vec<i16>; 3]) -> Result<(), Failure> {
+    let layout: &Layout = job.layout;
+    let entropy = &job.entropies[number];
+    // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
+    let alone = pass.scan.len() == 1;
+    let size = |part: &Part| if alone { (1, 1) } else { (part.h, part.v) };
+    let parts = pass.scan.iter().map(|scan| &layout.parts[scan.component]);
+    let rows = parts.clone().map(|part| part.rows.end.div_ceil(size(part).1)).max().unwrap_or(0);
+    let last = parts.map(|part| part.columns.end.div_ceil(size(part).0)).max().unwrap_or(0);
+    let (columns, _) = layout.mcus(&pass.scan);
+    let out_of_data = |mcu, byte| Failure { fault: Fault::OutOfData, mcu, byte };
+    let mut bits = entropy.reader(0).ok_or(out_of_data(0, 0))?;
+    let (mut segment, mut left) = (0, pass.restart_interval);
+    let mut previous = [0; 4];
+    // What is out of range for samples of 8 bits is noticed before the transform; here it must but fit.
+    let most = i32::from(i16::MAX) >> pass.progression.low;
+    for row in 0..rows {
+        for column in 0..if row + 1 < rows { columns } else { last } {
+            let failed = |fault, bits: &Bits| {
+                let mcu = u64::from(row) * u64::from(columns) + u64::from(column);
+                Failure { fault, mcu, byte: bits.consumed_bytes() }
+            };
+            if pass.restart_interval > 0 {
+                if left == 0 {
+                    if !bits.only_padding() {
+                        return Err(failed(Fault::LeftOver, &bits));
+                    }
+                    segment += 1;
+                    bits = entropy.reader(segment).ok_or(failed(Fault::OutOfData, &bits))?;
+                    (previous, left) = ([0; 4], pass.restart_interval);
+                }
+                left -= 1;
+            }
+            for (index, scan) in pass.scan.iter().enumerate() {
+                let part = &layout.parts[scan.component];
+                let (h, v) = size(part);
+                for y in row * v..(row + 1) * v {
+                    for x in column * h..(column + 1) * h {
+                        let value = match &pass.tables {
+                            Tables::Dc(tables) => {
+                                first(&mut bits, &tables[index], &mut previous[index], most)
+                            }
+                            _ => Ok(refinement(&mut bits)),
+                        };
+                        let value = value.map_err(|fault| failed(fault, &bits))?;
+                        if part.rows.contains(&y) && part.columns.contains(&x) {
+                            let (x, y) = (x - part.columns.start, y - part.rows.start);
+                            let dc = &mut dc[scan.component][y as usize * part.columns.len() + x as usize];
+                            // A first value finds zero there, and its low bits are zero where more come.
+                            *dc |= (value << pass.progression.low) as i16;
+                        }
+                    }
+                }
+            }
+            if bits.overrun() {
+                return Err(failed(Fault::OutOfData, &bits));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A DC coefficient without the bits that later scans bring.
+#[inline(always)]
+fn first(bits: &mut Bits, table: &DcTable, previous: &mut i32, most: i32) -> Result<i32, Fault> {
+    bits.refill();
+    *previous += read_difference(bits, table)?;
+    if previous.abs() > most {
+        return Err(Fault::OutOfRange);
+    }
+    Ok(*previous)
+}
+
+/// One more bit.
+#[inline(always)]
+fn refinement(bits: &mut Bits) -> i32 {
+    bits.refill();
+    let bit = (bits.window >> 63) as i32;
+    bits.consume(1);
+    bit
+}

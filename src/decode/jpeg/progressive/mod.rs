@@ -1,0 +1,235 @@
+//! Progressive JPEG, only the wanted region: all scans of a component side by side, a row of blocks at a time.
+//!
+//! A block's coefficients come from many scans. Each scan has a reader of its own, and a row of blocks is read from one
+//! after the other and transformed at once, while it is in the cache: the coefficients of more than one row are never
+//! held. DC coefficients, whose scans alone may interleave components, are read before, one number a wanted block.
+//!
+//! What lies outside the region is stepped over, and nothing behind its last row is read. Only where later scans refine
+//! coefficients must it be known which of them are zero outside the region, too: a mask of 64 bits a block, a row of them.
+//!
+//! A file that leaves bits out to its end (scans that would refine it are missing) gives what is there, as libjpeg does
+//! with `do_block_smoothing` off: neighbouring blocks are not asked for what the file does not say.
+
+mod ac;
+mod block;
+mod dc;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::bits::{Entropy, scan_end};
+use super::huffman::{AcTable, Cache, DcTable, MAX_AC_SIZE};
+use super::idct::{Portable, Quantisation, Transform};
+use super::markers::{Header, Progression, ScanComponent, truncated};
+use super::scan::Failure;
+use super::{Jpeg, Layout, damage, incomplete, unstuff};
+use crate::decode::{Plane, Planes};
+use crate::error::DecodeError;
+use crate::simd::Level;
+
+use self::ac::Row;
+use self::block::Masks;
+
+/// More scans than this are an attack: each makes us go over all blocks. Encoders write about ten.
+const MOST_SCANS: usize = 100;
+
+/// Scratch memory beyond this many bytes is given back after the image.
+const KEPT: usize = 16 << 20;
+
+/// Memory that is reused from image to image.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// The entropy-coded data, scan by scan.
+    entropies: Vec<Entropy>,
+    /// DC coefficients of the wanted blocks, component by component.
+    dc: [Vec<i16>; 3],
+    row: Row,
+}
+
+impl Scratch {
+    fn held(&self) -> usize {
+        let entropies: usize = self.entropies.iter().map(Entropy::held).sum();
+        let dc: usize = self.dc.iter().map(|dc| dc.capacity() * size_of::<i16>()).sum();
+        entropies + dc + self.row.held()
+    }
+}
+
+/// A scan, ready to be read.
+struct Pass {
+    scan: Vec<ScanComponent>,
+    progression: Progression,
+    /// Where its entropy-coded data lies in the file, the two bytes of the marker behind it included.
+    data: Range<usize>,
+    restart_interval: u32,
+    tables: Tables,
+}
+
+enum Tables {
+    /// DC, by component of the scan.
+    Dc(Vec<Arc<DcTable>>),
+    /// More bits of DC coefficients, which need no table.
+    DcBits,
+    Ac(Box<AcTable>),
+}
+
+impl Pass {
+    fn is_dc(&self) -> bool {
+        self.progression.first == 0
+    }
+}
+
+/// All scans of a file.
+struct Plan {
+    passes: Vec<Pass>,
+    /// By component.
+    quantisation: Vec<Quantisation>,
+}
+
+impl Plan {
+    /// Reads the headers of all scans, up to the end of the image.
+    fn read(bytes: &[u8], header: &mut Header, cache: &mut Cache) -> Result<Self, DecodeError> {
+        let corrupt = |what: String| Err(DecodeError::Corrupt(what));
+        let components = header.frame.components.len();
+        let mut passes: Vec<Pass> = Vec::new();
+        let mut quantisation = vec![None; components];
+        // Bits that are still left out, by component and coefficient.
+        let mut left_out = vec![[None; 64]; components];
+        loop {
+            let (number, Progression { first, last, high, low }) = (passes.len() + 1, header.progression);
+            if number > MOST_SCANS {
+                return Err(DecodeError::Unsupported(format!("JPEG of more than {MOST_SCANS} scans")));
+            }
+            let alone = header.scan.len() == 1;
+            let band = if first == 0 { last == 0 } else { first <= last && last <= 63 && alone };
+            if !band || low > MAX_AC_SIZE || (high != 0 && high != low + 1) {
+                return corrupt(format!(
+                    "scan {number} means coefficients {first} to {last}, bits {high} to {low}: impossible"
+                ));
+            }
+            for scan in &header.scan {
+                let table = header.frame.components[scan.component].table;
+                if quantisation[scan.component].is_none() {
+                    quantisation[scan.component] =
+                        Some(Quantisation::new(header.tables.quantisation(table)?));
+                }
+                for left_out in &mut left_out[scan.component][usize::from(first)..=usize::from(last)] {
+                    if *left_out != (high > 0).then_some(high) {
+                        return corrupt(format!(
+                            "scan {number} does not go on where the scans before it end"
+                        ));
+                    }
+                    *left_out = Some(low);
+                }
+            }
+            let tables = match (first, high) {
+                (0, 0) => Tables::Dc(
+                    header
+                        .scan
+                        .iter()
+                        .map(|scan| cache.dc(header.tables.dc(scan)?))
+                        .collect::<Result<_, _>>()?,
+                ),
+                (0, _) => Tables::DcBits,
+                // Values of more bits than the coefficient has left are damage; new ones in a refinement have one.
+                (_, high) => {
+                    let size = if high == 0 { MAX_AC_SIZE - low } else { 1 };
+                    Tables::Ac(Box::new(AcTable::new(header.tables.ac(&header.scan[0])?, size)))
+                }
+            };
+            let end = scan_end(bytes, header.data).ok_or_else(|| truncated(bytes))?;
+            passes.push(Pass {
+                scan: header.scan.clone(),
+                progression: header.progression,
+                data: header.data..end + 2,
+                restart_interval: header.tables.restart_interval,
+                tables,
+            });
+            if !header.next_scan(bytes, end)? {
+                break;
+            }
+        }
+        match left_out.iter().position(|left_out| left_out[0].is_none()) {
+            Some(component) => Err(incomplete(Some(component))),
+            None => Ok(Self { passes, quantisation: quantisation.into_iter().flatten().collect() }),
+        }
+    }
+}
+
+impl Jpeg {
+    /// Decodes a progressive file.
+    pub(super) fn decode_progressive(
+        &mut self,
+        bytes: &[u8],
+        header: &mut Header,
+        layout: &Layout,
+        level: Level,
+        out: &mut Planes,
+    ) -> Result<(), DecodeError> {
+        let plan = Plan::read(bytes, header, &mut self.cache)?;
+        layout.shape(header, out);
+        let Scratch { entropies, dc, row } = &mut self.progressive;
+        entropies.resize_with(plan.passes.len().max(entropies.len()), Entropy::default);
+        for (pass, entropy) in plan.passes.iter().zip(entropies.iter_mut()) {
+            let bytes = &bytes[..pass.data.end];
+            unstuff(entropy, bytes, pass.data.start, pass.restart_interval, layout.mcus(&pass.scan), level)?;
+        }
+        let job = Job { plan: &plan, layout, entropies };
+        let done = decode(&job, dc, row, &mut out.planes, level).map_err(|(number, failure)| {
+            let pass = &plan.passes[number];
+            damage(bytes, pass.data.start, failure, layout.mcus(&pass.scan))
+        });
+        if self.progressive.held() > KEPT {
+            self.progressive = Scratch::default();
+        }
+        done
+    }
+}
+
+/// What to decode.
+struct Job<'a> {
+    plan: &'a Plan,
+    layout: &'a Layout,
+    /// By scan.
+    entropies: &'a [Entropy],
+}
+
+/// Decodes the wanted blocks into `planes`, which begin with the first of them; on failure, in which scan and how.
+fn decode(
+    job: &Job,
+    dc: &mut [Vec<i16>; 3],
+    row: &mut Row,
+    planes: &mut [Plane],
+    level: Level,
+) -> Result<(), (usize, Failure)> {
+    match level {
+        // SAFETY: the level says that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => unsafe { decode_avx2(job, dc, row, planes) },
+        _ => decode_with::<Portable>(job, dc, row, planes),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn decode_avx2(
+    job: &Job,
+    dc: &mut [Vec<i16>; 3],
+    row: &mut Row,
+    planes: &mut [Plane],
+) -> Result<(), (usize, Failure)> {
+    decode_with::<super::idct::avx2::Avx2>(job, dc, row, planes)
+}
+
+#[inline(always)]
+fn decode_with<T: Transform + Masks>(
+    job: &Job,
+    dc: &mut [Vec<i16>; 3],
+    row: &mut Row,
+    planes: &mut [Plane],
+) -> Result<(), (usize, Failure)> {
+    dc::decode(job, dc)?;
+    for component in 0..job.layout.parts.len() {
+        ac::decode::<T>(job, component, &dc[component], row, &mut planes[component])?;
+    }
+    Ok(())
+}
