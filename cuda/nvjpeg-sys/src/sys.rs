@@ -3,9 +3,9 @@
 #![allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals)]
 #![allow(clippy::all, clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc)]
 
-pub const NVJPEG_MAX_COMPONENT: u32 = 4;
 pub const NVJPEG_VER_MAJOR: u32 = 13;
 pub const NVJPEG_VER_MINOR: u32 = 3;
+pub const NVJPEG_FLAGS_BITSTREAM_STRICT: u32 = 4;
 #[repr(C)]
 #[derive(Debug)]
 pub struct CUstream_st {
@@ -85,32 +85,6 @@ pub struct nvjpegBackend_t(pub ::std::os::raw::c_uint);
 pub struct nvjpegImage_t {
     pub channel: [*mut ::std::os::raw::c_uchar; 4usize],
     pub pitch: [usize; 4usize],
-}
-pub type tDevMalloc = ::std::option::Option<
-    unsafe extern "C" fn(arg1: *mut *mut ::std::os::raw::c_void, arg2: usize) -> ::std::os::raw::c_int,
->;
-pub type tDevFree =
-    ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> ::std::os::raw::c_int>;
-pub type tPinnedMalloc = ::std::option::Option<
-    unsafe extern "C" fn(
-        arg1: *mut *mut ::std::os::raw::c_void,
-        arg2: usize,
-        flags: ::std::os::raw::c_uint,
-    ) -> ::std::os::raw::c_int,
->;
-pub type tPinnedFree =
-    ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> ::std::os::raw::c_int>;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct nvjpegDevAllocator_t {
-    pub dev_malloc: tDevMalloc,
-    pub dev_free: tDevFree,
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct nvjpegPinnedAllocator_t {
-    pub pinned_malloc: tPinnedMalloc,
-    pub pinned_free: tPinnedFree,
 }
 pub type tDevMallocV2 = ::std::option::Option<
     unsafe extern "C" fn(
@@ -206,16 +180,6 @@ pub struct NvJpeg {
         unsafe extern "C" fn(type_: libraryPropertyType, value: *mut ::std::os::raw::c_int) -> nvjpegStatus_t,
         ::libloading::Error,
     >,
-    pub nvjpegCreateEx: Result<
-        unsafe extern "C" fn(
-            backend: nvjpegBackend_t,
-            dev_allocator: *mut nvjpegDevAllocator_t,
-            pinned_allocator: *mut nvjpegPinnedAllocator_t,
-            flags: ::std::os::raw::c_uint,
-            handle: *mut nvjpegHandle_t,
-        ) -> nvjpegStatus_t,
-        ::libloading::Error,
-    >,
     pub nvjpegCreateExV2: Result<
         unsafe extern "C" fn(
             backend: nvjpegBackend_t,
@@ -228,14 +192,6 @@ pub struct NvJpeg {
     >,
     pub nvjpegDestroy:
         Result<unsafe extern "C" fn(handle: nvjpegHandle_t) -> nvjpegStatus_t, ::libloading::Error>,
-    pub nvjpegSetDeviceMemoryPadding: Result<
-        unsafe extern "C" fn(padding: usize, handle: nvjpegHandle_t) -> nvjpegStatus_t,
-        ::libloading::Error,
-    >,
-    pub nvjpegSetPinnedMemoryPadding: Result<
-        unsafe extern "C" fn(padding: usize, handle: nvjpegHandle_t) -> nvjpegStatus_t,
-        ::libloading::Error,
-    >,
     pub nvjpegGetHardwareDecoderInfo: Result<
         unsafe extern "C" fn(
             handle: nvjpegHandle_t,
@@ -272,14 +228,6 @@ pub struct NvJpeg {
         ) -> nvjpegStatus_t,
         ::libloading::Error,
     >,
-    pub nvjpegBufferPinnedCreate: Result<
-        unsafe extern "C" fn(
-            handle: nvjpegHandle_t,
-            pinned_allocator: *mut nvjpegPinnedAllocator_t,
-            buffer: *mut nvjpegBufferPinned_t,
-        ) -> nvjpegStatus_t,
-        ::libloading::Error,
-    >,
     pub nvjpegBufferPinnedCreateV2: Result<
         unsafe extern "C" fn(
             handle: nvjpegHandle_t,
@@ -290,14 +238,6 @@ pub struct NvJpeg {
     >,
     pub nvjpegBufferPinnedDestroy:
         Result<unsafe extern "C" fn(buffer: nvjpegBufferPinned_t) -> nvjpegStatus_t, ::libloading::Error>,
-    pub nvjpegBufferDeviceCreate: Result<
-        unsafe extern "C" fn(
-            handle: nvjpegHandle_t,
-            device_allocator: *mut nvjpegDevAllocator_t,
-            buffer: *mut nvjpegBufferDevice_t,
-        ) -> nvjpegStatus_t,
-        ::libloading::Error,
-    >,
     pub nvjpegBufferDeviceCreateV2: Result<
         unsafe extern "C" fn(
             handle: nvjpegHandle_t,
@@ -472,13 +412,8 @@ impl NvJpeg {
     {
         let __library = library.into();
         let nvjpegGetProperty = unsafe { __library.get(b"nvjpegGetProperty\0") }.map(|sym| *sym);
-        let nvjpegCreateEx = unsafe { __library.get(b"nvjpegCreateEx\0") }.map(|sym| *sym);
         let nvjpegCreateExV2 = unsafe { __library.get(b"nvjpegCreateExV2\0") }.map(|sym| *sym);
         let nvjpegDestroy = unsafe { __library.get(b"nvjpegDestroy\0") }.map(|sym| *sym);
-        let nvjpegSetDeviceMemoryPadding =
-            unsafe { __library.get(b"nvjpegSetDeviceMemoryPadding\0") }.map(|sym| *sym);
-        let nvjpegSetPinnedMemoryPadding =
-            unsafe { __library.get(b"nvjpegSetPinnedMemoryPadding\0") }.map(|sym| *sym);
         let nvjpegGetHardwareDecoderInfo =
             unsafe { __library.get(b"nvjpegGetHardwareDecoderInfo\0") }.map(|sym| *sym);
         let nvjpegJpegStateCreate = unsafe { __library.get(b"nvjpegJpegStateCreate\0") }.map(|sym| *sym);
@@ -487,14 +422,10 @@ impl NvJpeg {
             unsafe { __library.get(b"nvjpegDecodeBatchedInitialize\0") }.map(|sym| *sym);
         let nvjpegDecodeBatchedPreAllocate =
             unsafe { __library.get(b"nvjpegDecodeBatchedPreAllocate\0") }.map(|sym| *sym);
-        let nvjpegBufferPinnedCreate =
-            unsafe { __library.get(b"nvjpegBufferPinnedCreate\0") }.map(|sym| *sym);
         let nvjpegBufferPinnedCreateV2 =
             unsafe { __library.get(b"nvjpegBufferPinnedCreateV2\0") }.map(|sym| *sym);
         let nvjpegBufferPinnedDestroy =
             unsafe { __library.get(b"nvjpegBufferPinnedDestroy\0") }.map(|sym| *sym);
-        let nvjpegBufferDeviceCreate =
-            unsafe { __library.get(b"nvjpegBufferDeviceCreate\0") }.map(|sym| *sym);
         let nvjpegBufferDeviceCreateV2 =
             unsafe { __library.get(b"nvjpegBufferDeviceCreateV2\0") }.map(|sym| *sym);
         let nvjpegBufferDeviceDestroy =
@@ -532,20 +463,15 @@ impl NvJpeg {
         Ok(NvJpeg {
             __library,
             nvjpegGetProperty,
-            nvjpegCreateEx,
             nvjpegCreateExV2,
             nvjpegDestroy,
-            nvjpegSetDeviceMemoryPadding,
-            nvjpegSetPinnedMemoryPadding,
             nvjpegGetHardwareDecoderInfo,
             nvjpegJpegStateCreate,
             nvjpegJpegStateDestroy,
             nvjpegDecodeBatchedInitialize,
             nvjpegDecodeBatchedPreAllocate,
-            nvjpegBufferPinnedCreate,
             nvjpegBufferPinnedCreateV2,
             nvjpegBufferPinnedDestroy,
-            nvjpegBufferDeviceCreate,
             nvjpegBufferDeviceCreateV2,
             nvjpegBufferDeviceDestroy,
             nvjpegStateAttachPinnedBuffer,
@@ -576,24 +502,6 @@ impl NvJpeg {
     ) -> nvjpegStatus_t {
         unsafe { (self.nvjpegGetProperty.as_ref().expect("Expected function, got error."))(type_, value) }
     }
-    pub unsafe fn nvjpegCreateEx(
-        &self,
-        backend: nvjpegBackend_t,
-        dev_allocator: *mut nvjpegDevAllocator_t,
-        pinned_allocator: *mut nvjpegPinnedAllocator_t,
-        flags: ::std::os::raw::c_uint,
-        handle: *mut nvjpegHandle_t,
-    ) -> nvjpegStatus_t {
-        unsafe {
-            (self.nvjpegCreateEx.as_ref().expect("Expected function, got error."))(
-                backend,
-                dev_allocator,
-                pinned_allocator,
-                flags,
-                handle,
-            )
-        }
-    }
     pub unsafe fn nvjpegCreateExV2(
         &self,
         backend: nvjpegBackend_t,
@@ -614,28 +522,6 @@ impl NvJpeg {
     }
     pub unsafe fn nvjpegDestroy(&self, handle: nvjpegHandle_t) -> nvjpegStatus_t {
         unsafe { (self.nvjpegDestroy.as_ref().expect("Expected function, got error."))(handle) }
-    }
-    pub unsafe fn nvjpegSetDeviceMemoryPadding(
-        &self,
-        padding: usize,
-        handle: nvjpegHandle_t,
-    ) -> nvjpegStatus_t {
-        unsafe {
-            (self.nvjpegSetDeviceMemoryPadding.as_ref().expect("Expected function, got error."))(
-                padding, handle,
-            )
-        }
-    }
-    pub unsafe fn nvjpegSetPinnedMemoryPadding(
-        &self,
-        padding: usize,
-        handle: nvjpegHandle_t,
-    ) -> nvjpegStatus_t {
-        unsafe {
-            (self.nvjpegSetPinnedMemoryPadding.as_ref().expect("Expected function, got error."))(
-                padding, handle,
-            )
-        }
     }
     pub unsafe fn nvjpegGetHardwareDecoderInfo(
         &self,
@@ -703,20 +589,6 @@ impl NvJpeg {
             )
         }
     }
-    pub unsafe fn nvjpegBufferPinnedCreate(
-        &self,
-        handle: nvjpegHandle_t,
-        pinned_allocator: *mut nvjpegPinnedAllocator_t,
-        buffer: *mut nvjpegBufferPinned_t,
-    ) -> nvjpegStatus_t {
-        unsafe {
-            (self.nvjpegBufferPinnedCreate.as_ref().expect("Expected function, got error."))(
-                handle,
-                pinned_allocator,
-                buffer,
-            )
-        }
-    }
     pub unsafe fn nvjpegBufferPinnedCreateV2(
         &self,
         handle: nvjpegHandle_t,
@@ -733,20 +605,6 @@ impl NvJpeg {
     }
     pub unsafe fn nvjpegBufferPinnedDestroy(&self, buffer: nvjpegBufferPinned_t) -> nvjpegStatus_t {
         unsafe { (self.nvjpegBufferPinnedDestroy.as_ref().expect("Expected function, got error."))(buffer) }
-    }
-    pub unsafe fn nvjpegBufferDeviceCreate(
-        &self,
-        handle: nvjpegHandle_t,
-        device_allocator: *mut nvjpegDevAllocator_t,
-        buffer: *mut nvjpegBufferDevice_t,
-    ) -> nvjpegStatus_t {
-        unsafe {
-            (self.nvjpegBufferDeviceCreate.as_ref().expect("Expected function, got error."))(
-                handle,
-                device_allocator,
-                buffer,
-            )
-        }
     }
     pub unsafe fn nvjpegBufferDeviceCreateV2(
         &self,

@@ -2,9 +2,17 @@
 //!
 //! The ladder: the decoding engine where the GPU has one, else CUDA kernels; what both refuse is left to the CPU.
 
+mod batched;
+mod decoder;
 mod layout;
+mod library;
+mod memory;
+mod phased;
+mod trial;
 
+pub use decoder::{Decoder, Outcome};
 pub use layout::{PlaneLayout, PlanesLayout};
+pub use library::Library;
 
 use super::{ColorModel, Header, Process, Region};
 
@@ -93,7 +101,7 @@ pub enum Ability {
     Region,
 }
 
-/// What a GPU and its nvJPEG can decode; found out once, when a [`Decoder`](super) is made, then shared freely.
+/// What a GPU and its nvJPEG can decode; found out once, by [`Abilities::probe`], then shared freely.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Abilities {
     table: [[Ability; Subsampling::ALL.len()]; Rung::ALL.len()],

@@ -98,7 +98,8 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// An instance that takes its memory from these allocators. The device's context must be current.
+    /// An instance that takes its memory from these allocators; `flags` are `NVJPEG_FLAGS_` of [`crate::sys`]. The
+    /// device's context must be current, and so at every later call and drop of what is made from it.
     ///
     /// # Errors
     /// Where the GPU or the library does not have the backend.
@@ -107,6 +108,7 @@ impl Handle {
         backend: Backend,
         device: Box<dyn Allocator>,
         pinned: Box<dyn Allocator>,
+        flags: u32,
     ) -> Result<Self> {
         let allocators = Box::new(Allocators { device: Context(device), pinned: Context(pinned) });
         let context = |allocator: &Context| std::ptr::from_ref(allocator).cast_mut().cast();
@@ -122,25 +124,13 @@ impl Handle {
         });
         let mut raw = null_mut();
         // SAFETY: the pointers are valid for the call, the allocators as long as the handle.
-        unsafe { call!(library, nvjpegCreateExV2(backend, &mut *device, &mut *pinned, 0, &mut raw)) }?;
+        unsafe { call!(library, nvjpegCreateExV2(backend, &mut *device, &mut *pinned, flags, &mut raw)) }?;
         Ok(Self(Arc::new(Root { library: library.clone(), raw, device, pinned, _allocators: allocators })))
     }
 
     /// The library.
     pub fn library(&self) -> &Arc<Library> {
         &self.0.library
-    }
-
-    /// Makes nvJPEG ask for memory in multiples of so many bytes, so that it asks rarely.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn set_padding(&self, device: usize, pinned: usize) -> Result<()> {
-        // SAFETY: the handle is valid.
-        unsafe {
-            call!(self.0.library, nvjpegSetDeviceMemoryPadding(device, self.0.raw))?;
-            call!(self.0.library, nvjpegSetPinnedMemoryPadding(pinned, self.0.raw))
-        }
     }
 
     /// Decoding engines of the GPU, and cores of each.

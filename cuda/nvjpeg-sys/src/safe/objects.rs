@@ -210,7 +210,7 @@ impl State {
         }
     }
 
-    /// Decodes a batch of as many images as it was prepared for, on `stream`.
+    /// Decodes a batch of as many images as it was prepared for, on `stream`, with `params` from the `first` on.
     ///
     /// # Errors
     /// The library's; of the images nothing is then known.
@@ -227,6 +227,7 @@ impl State {
         lengths: &[usize],
         images: &mut [Image],
         params: &Batch,
+        first: usize,
         stream: u64,
     ) -> Result<()> {
         let count = files.len();
@@ -244,7 +245,7 @@ impl State {
                     files.as_ptr(),
                     lengths.as_ptr(),
                     images.as_mut_ptr(),
-                    params.raw.as_ptr().cast_mut(),
+                    params.raw[first..].as_ptr().cast_mut(),
                     stream as sys::cudaStream_t,
                 )
             )

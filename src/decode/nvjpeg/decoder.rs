@@ -1,0 +1,161 @@
+//! The decoder of a lane: all rungs that the GPU has, and the images that are under way on them.
+
+use super::batched::Batched;
+use super::memory::Memory;
+use super::phased::Phased;
+use super::{Library, Request, Rung};
+use crate::error::{DecodeError, Error, Result};
+use crate::gpu::{Device, Stream};
+
+/// What became of an image: queued, or refused.
+pub type Outcome = Result<(), DecodeError>;
+
+/// Decodes JPEGs on a GPU; owns everything that nvJPEG remembers of images under way. One per lane.
+///
+/// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
+/// keeps it.
+pub struct Decoder {
+    device: Device,
+    rungs: Option<Rungs>,
+    memory: Memory,
+}
+
+struct Rungs {
+    hardware: Option<Batched>,
+    cuda_batched: Option<Batched>,
+    cuda: Phased,
+    /// Streams that were used.
+    streams: Vec<Stream>,
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "nvJPEG decoder on {:?}", self.device)
+    }
+}
+
+impl Decoder {
+    /// A decoder for batches of up to `batch` images; larger ones take more memory.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where nvJPEG cannot work with this GPU at all, [`Error::Gpu`] where the GPU fails.
+    pub fn new(library: &Library, device: &Device, batch: usize) -> Result<Self> {
+        let memory = Memory::new(device)?;
+        let _bound = device.bind()?;
+        // A rung that is not there is none that is used: `Abilities::probe` has seen it.
+        let optional = |rung| match Batched::new(library, device, &memory, rung, batch) {
+            Ok(batched) => Ok(Some(batched)),
+            Err(Error::Unavailable(_)) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let rungs = Rungs {
+            hardware: optional(Rung::Hardware)?,
+            cuda_batched: optional(Rung::CudaBatched)?,
+            cuda: Phased::new(library, device, &memory)?,
+            streams: Vec::new(),
+        };
+        Ok(Self { device: device.clone(), rungs: Some(rungs), memory })
+    }
+
+    /// Queues the decoding of images on `stream`; where they succeed, work that the stream gets from then on finds the
+    /// planes in the requests' memory. Several streams may be used in turn.
+    ///
+    /// The caller keeps files and memory until the stream has passed; memory may be freed in the stream's order. The host
+    /// waits here for: the last call of the same rung and kind; with [`Rung::Hardware`] for all that `stream` has queued
+    /// before, since the engine does not; after a failure for the stream. Calls on other rungs are not waited for.
+    ///
+    /// An image is refused where the rung does not take it or finds it damaged: the next rung's turn, at last the CPU's,
+    /// whose word on damage is final. A file that does not end with an end-of-image marker is refused at once, since a GPU
+    /// decoder may fill in what is missing.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image.
+    pub fn decode(&mut self, stream: &Stream, rung: Rung, requests: &[Request<'_>]) -> Result<Vec<Outcome>> {
+        let mut outcomes: Vec<Outcome> = requests.iter().map(check).collect();
+        let _bound = self.device.bind()?;
+        let rungs =
+            self.rungs.as_mut().ok_or_else(|| Error::Internal("a decoder that was dropped".into()))?;
+        if rungs.is_idle()? {
+            self.memory.settle();
+        }
+        if !rungs.streams.iter().any(|known| known.handle() == stream.handle()) {
+            rungs.streams.push(stream.clone());
+        }
+        let batched = match rung {
+            Rung::Hardware => &mut rungs.hardware,
+            Rung::CudaBatched => &mut rungs.cuda_batched,
+            Rung::Cuda => {
+                rungs.cuda.decode(stream, requests, &mut outcomes)?;
+                return Ok(outcomes);
+            }
+        };
+        match batched {
+            Some(batched) => batched.decode(stream, requests, &mut outcomes)?,
+            None => outcomes.fill(Err(DecodeError::Unsupported(format!(
+                "JPEG, for nvJPEG's {}: this GPU has none",
+                rung.name()
+            )))),
+        }
+        Ok(outcomes)
+    }
+
+    /// How often working memory was allocated since the decoder was made.
+    pub fn allocations(&self) -> u64 {
+        self.memory.allocations()
+    }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        // nvJPEG's handles want the context; what they still work with must be done.
+        let bound = self.device.bind();
+        let rungs = self.rungs.take();
+        let done = rungs.iter().flat_map(|rungs| &rungs.streams).all(|stream| stream.synchronize().is_ok());
+        if bound.is_err() || !done {
+            // The GPU is lost: nobody can tell what of this it still uses.
+            std::mem::forget((rungs, self.memory.clone()));
+        }
+    }
+}
+
+impl Rungs {
+    fn is_idle(&self) -> Result<bool> {
+        let batched = [&self.hardware, &self.cuda_batched];
+        for batched in batched.into_iter().flatten() {
+            if !batched.is_idle()? {
+                return Ok(false);
+            }
+        }
+        self.cuda.is_idle()
+    }
+}
+
+/// What can be seen of a request without decoding it.
+fn check(request: &Request<'_>) -> Outcome {
+    if !request.bytes.ends_with(&[0xFF, 0xD9]) {
+        return Err(DecodeError::Unsupported("JPEG that does not end with its end-of-image marker".into()));
+    }
+    for (layout, target) in request.layout.used().iter().zip(&request.planes) {
+        if target.ptr == 0 || target.stride < layout.width {
+            return Err(DecodeError::Unsupported("JPEG without memory for its planes".into()));
+        }
+    }
+    Ok(())
+}
+
+/// What nvJPEG's error means for an image.
+pub(super) fn refusal(error: nvjpeg_sys::Error) -> DecodeError {
+    use nvjpeg_sys::sys::nvjpegStatus_t as Status;
+    match error.status {
+        Some(Status::NVJPEG_STATUS_BAD_JPEG | Status::NVJPEG_STATUS_INCOMPLETE_BITSTREAM) => {
+            DecodeError::Corrupt(error.to_string())
+        }
+        _ => DecodeError::Unsupported(error.to_string()),
+    }
+}
+
+/// The rectangle to ask for; `None`: the whole image.
+pub(super) fn region(request: &Request<'_>) -> Option<(u32, u32, u32, u32)> {
+    let decoded = request.layout.decoded;
+    (decoded != request.header.whole()).then_some((decoded.x, decoded.y, decoded.width, decoded.height))
+}

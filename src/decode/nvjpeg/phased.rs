@@ -1,0 +1,135 @@
+//! Image by image: the CPU decodes the Huffman codes, CUDA kernels do the rest; of huge baseline images kernels do it all.
+
+use nvjpeg_sys::safe::{
+    Backend, BitStream, Decoder, DeviceBuffer, Handle, OutputFormat, Params, PinnedBuffer, State,
+};
+
+use super::batched::target;
+use super::decoder::{Outcome, refusal, region};
+use super::memory::Memory;
+use super::{Library, Request};
+use crate::decode::{ColorModel, Process};
+use crate::error::{DecodeError, Error, Result};
+use crate::gpu::{Device, Event, Stream};
+
+/// From so many pixels on, kernels are faster with Huffman codes than a core of the CPU is (the threshold of nvImageCodec
+/// and DALI, `hybrid_huffman_threshold`).
+const HUGE: u64 = 1_000_000;
+
+/// nvJPEG's decoder by phases.
+pub(super) struct Phased {
+    // Dropped in this order.
+    pages: [Page; 2],
+    /// Which page was used last.
+    latest: usize,
+    by_cpu: Decoder,
+    by_gpu: Decoder,
+}
+
+/// What one image needs while it is under way. There are two, so that the CPU decodes the codes of one image while those
+/// of the other are copied.
+struct Page {
+    /// Passed when the image is done.
+    done: Event,
+    by_cpu: State,
+    by_gpu: State,
+    parsed: BitStream,
+    params: Params,
+    pinned: PinnedBuffer,
+    device: DeviceBuffer,
+}
+
+impl Phased {
+    pub(super) fn new(library: &Library, device: &Device, memory: &Memory) -> Result<Self> {
+        let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
+        let failed = |error: nvjpeg_sys::Error| Error::Unavailable(error.to_string());
+        let backend = Backend::NVJPEG_BACKEND_DEFAULT;
+        let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags);
+        let handle = handle.map_err(failed)?;
+        let by_cpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_HYBRID).map_err(failed)?;
+        let by_gpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_GPU_HYBRID).map_err(failed)?;
+        let page = || {
+            let done = Event::new(device)?;
+            let make = || {
+                Ok(Page {
+                    done,
+                    by_cpu: State::of(&by_cpu)?,
+                    by_gpu: State::of(&by_gpu)?,
+                    parsed: BitStream::new(&handle)?,
+                    params: Params::new(&handle)?,
+                    pinned: PinnedBuffer::new(&handle)?,
+                    device: DeviceBuffer::new(&handle)?,
+                })
+            };
+            make().map_err(failed)
+        };
+        Ok(Self { pages: [page()?, page()?], latest: 0, by_cpu, by_gpu })
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> Result<bool> {
+        self.pages.iter().try_fold(true, |idle, page| Ok(idle && page.done.is_done()?))
+    }
+
+    /// Decodes what `outcomes` does not refuse yet.
+    pub(super) fn decode(
+        &mut self,
+        stream: &Stream,
+        requests: &[Request<'_>],
+        outcomes: &mut [Outcome],
+    ) -> Result<()> {
+        for (request, outcome) in requests.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok()) {
+            self.latest = (self.latest + 1) % self.pages.len();
+            let page = &mut self.pages[self.latest];
+            // Its page-locked buffer is read by the copy of two images ago.
+            page.done.synchronize()?;
+            match page.decode([&self.by_cpu, &self.by_gpu], stream, request) {
+                Ok(true) => {}
+                Ok(false) => *outcome = Err(DecodeError::Unsupported("JPEG, for nvJPEG's cuda".into())),
+                Err(error) => {
+                    // What was queued of the image is done then; an error of the GPU itself comes out here.
+                    stream.synchronize()?;
+                    *outcome = Err(refusal(error));
+                }
+            }
+            page.done.record(stream)?;
+        }
+        Ok(())
+    }
+}
+
+impl Page {
+    /// Queues an image; false: no decoder takes it.
+    fn decode(
+        &mut self,
+        [by_cpu, by_gpu]: [&Decoder; 2],
+        stream: &Stream,
+        request: &Request<'_>,
+    ) -> nvjpeg_sys::Result<bool> {
+        self.params.set_output(match request.layout.color {
+            ColorModel::Gray => OutputFormat::NVJPEG_OUTPUT_Y,
+            _ => OutputFormat::NVJPEG_OUTPUT_YUV,
+        })?;
+        self.params.set_region(region(request))?;
+        // SAFETY: the caller of the decoder keeps the file until the stream has passed; then the page parses another.
+        unsafe { self.parsed.parse(request.bytes) }?;
+        let decoded = request.layout.decoded;
+        let huge = u64::from(decoded.width) * u64::from(decoded.height) > HUGE
+            && request.header.process == Process::Baseline
+            && by_gpu.takes(&self.parsed, &self.params)?;
+        if !huge && !by_cpu.takes(&self.parsed, &self.params)? {
+            return Ok(false);
+        }
+        let (decoder, state) = if huge { (by_gpu, &mut self.by_gpu) } else { (by_cpu, &mut self.by_cpu) };
+        let mut image = target(request);
+        // SAFETY: the buffers live as long as the states; what used them before is done, as `done` says; the caller keeps
+        // file and target, which has room for the layout, which is what the parameters ask for.
+        unsafe {
+            state.attach_pinned(&self.pinned)?;
+            state.attach_device(&self.device)?;
+            decoder.decode_host(state, &self.params, &self.parsed)?;
+            decoder.decode_device(state, &self.parsed, &mut image, stream.handle())?;
+        }
+        Ok(true)
+    }
+}
