@@ -10,10 +10,12 @@ from PIL import Image
 
 BASELINE = {"s444": 0, "s422": 1, "s420": 2}
 """Baseline JPEGs by chroma subsampling; what the hardware engine is made for."""
-OTHERS = ("gray", "progressive", "restart", "cmyk", "png")
+OTHERS = ("gray", "progressive", "restart", "cmyk", "png", "rgb", "tiny")
 KINDS = (*BASELINE, *OTHERS)
 HOST_ONLY = ("cmyk", "png")
 """What nvJPEG does not decode to planes of Y, Cb and Cr: these go to the CPU's decoders."""
+ANY_RUNG = ("rgb", "tiny")
+"""Planes of red, green and blue; images smaller than a block: the library may take or refuse them."""
 
 
 def photograph(rng: np.random.Generator, low: int = 60, high: int = 160) -> Image.Image:
@@ -38,6 +40,10 @@ def encode(image: Image.Image, kind: str) -> bytes:
         image.convert("CMYK").save(out, "JPEG", quality=90)
     elif kind == "progressive":
         image.save(out, "JPEG", quality=90, subsampling=2, progressive=True)
+    elif kind == "rgb":
+        image.save(out, "JPEG", quality=90, keep_rgb=True)
+    elif kind == "tiny":
+        image.crop((0, 0, 5, 3)).save(out, "JPEG", quality=90, subsampling=2)
     elif kind == "restart":
         image.save(out, "JPEG", quality=90, subsampling=2, restart_marker_rows=1)
     else:
@@ -55,6 +61,11 @@ def make(root: Path, kinds: tuple[str, ...] = tuple(BASELINE), samples: int = 60
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encode(photograph(rng), kind))
     return root
+
+
+def count(samples: int, kinds: tuple[str, ...]) -> int:
+    """How many of so many files of all kinds are of these."""
+    return sum(KINDS[number % len(KINDS)] in kinds for number in range(samples))
 
 
 def paths(root: Path) -> list[Path]:

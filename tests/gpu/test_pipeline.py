@@ -67,8 +67,7 @@ def test_the_default_device_is_the_gpu(dataset: Path) -> None:
 def test_no_image_is_lost_between_the_rungs(mixed: Path) -> None:
     counted = rungs(foreload.ImageLoader(mixed, **SETTINGS))
     assert sum(counted.values()) == 64
-    on_host = sum(kind in images.HOST_ONLY for kind in images.KINDS) * 64 // len(images.KINDS)
-    assert counted["decoded_cpu"] >= on_host
+    assert counted["decoded_cpu"] >= images.count(64, images.HOST_ONLY)
 
 
 @pytest.mark.parametrize("kind", images.KINDS)
@@ -82,7 +81,8 @@ def test_kinds_of_files_go_to_the_right_rung(
     loader = foreload.ImageLoader(root, **SETTINGS, cpu_decode="fallback", dtype="uint8")
     counted = rungs(loader)
     expected = "decoded_cpu" if kind in images.HOST_ONLY else "decoded_cuda"
-    assert counted[expected] == 12, counted
+    assert sum(counted.values()) == 12
+    assert counted[expected] == 12 or kind in images.ANY_RUNG, counted
     compare(pictures(loader), on_cpu(root))
 
 
@@ -102,7 +102,8 @@ def test_the_hardware_engine_takes_baseline_files_alone(
 def test_never_means_never(mixed: Path) -> None:
     with pytest.raises(foreload.SampleError) as raised:
         list(foreload.ImageLoader(mixed, **SETTINGS, cpu_decode="never"))
-    assert images.KINDS[raised.value.sample_id % len(images.KINDS)] in images.HOST_ONLY
+    refused = images.KINDS[raised.value.sample_id % len(images.KINDS)]
+    assert refused in images.HOST_ONLY + images.ANY_RUNG
     assert "cpu_decode" in f"{raised.value} {raised.value.__cause__}"
 
 

@@ -106,7 +106,7 @@ def test_hundreds_of_batches_pass_while_the_device_is_busy(
     """Every batch is dropped with its copy still queued behind a kernel that spins."""
     stream = torch.cuda.Stream()
     loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8", device_memory="256MB")
-    for epoch in range(7):
+    for epoch in range(20):
         loader.set_epoch(epoch)
         copies = []
         for batch in loader:
