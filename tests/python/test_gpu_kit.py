@@ -150,10 +150,10 @@ def test_targets_are_judged() -> None:
 def test_growing_memory_is_seen() -> None:
     import stress
 
-    flat = stress.Run(batches=20_000, memory=[(step, 10**9, 10**8) for step in range(0, 20_000, 100)])
+    flat = stress.Run(batches=20_000, between=[(step, 10**9, 10**8) for step in range(0, 20_000, 100)])
     assert stress.problems(flat, stress.slopes(flat), 20_000) == []
     leaking = [(step, 10**9 + 2000 * step, 10**8) for step in range(0, 20_000, 100)]
-    leak = stress.Run(batches=20_000, memory=leaking, drop_seconds=[0.1, 1.5])
+    leak = stress.Run(batches=20_000, between=leaking, drop_seconds=[0.1, 1.5])
     told = stress.problems(leak, stress.slopes(leak), 30_000)
     assert len(told) == 3
     assert told[0].startswith("device_bytes grew by 38.1 MiB")
