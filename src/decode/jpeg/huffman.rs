@@ -15,6 +15,12 @@ pub(super) const SKIP_BITS: u32 = 12;
 /// Most bits that a lookup of several symbols steps over at once: three times that is less than a refill makes available.
 pub(super) const MAX_STEP: u32 = 18;
 
+/// Added to how far an entry advances the coefficient index where its last symbol ends the block: leads out of any block,
+/// and is known again in the sum.
+pub(super) const END: usize = 128;
+/// As if an entry advanced so far that even without [`END`] it cannot be right: the block goes on symbol by symbol.
+pub(super) const NONE: usize = 192;
+
 /// Most value bits a coefficient of an 8-bit image has (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
 pub(super) const MAX_AC_SIZE: u8 = 10;
 /// As [`MAX_AC_SIZE`], of a DC difference.
@@ -198,19 +204,14 @@ impl AcTable {
 
 /// Steps over whole AC symbols, values included, as many as have their codes in [`SKIP_BITS`] bits.
 ///
-/// Entries: bits 0–5 bits to step over, bit 6 whether the last symbol ends the block, from bit 7 on how far the
-/// coefficient index advances; [`SkipTable::NONE`] where not even the first symbol is known.
+/// Entries: bits 0–5 bits to step over, from bit 7 on how far the coefficient index advances; see [`END`] and, where not
+/// even the first symbol is known, [`NONE`].
 #[derive(Debug)]
 pub(super) struct SkipTable(pub(super) [u16; 1 << SKIP_BITS]);
 
 impl SkipTable {
-    /// Advances so far that it cannot be right: the block must be stepped through symbol by symbol.
-    pub(super) const NONE: u16 = 127 << 7;
-    /// The entry's last symbol ends the block.
-    pub(super) const END: u16 = 1 << 6;
-
     fn new(spec: &Spec) -> Self {
-        let mut table = [Self::NONE; 1 << SKIP_BITS];
+        let mut table = [(NONE as u16) << 7; 1 << SKIP_BITS];
         let codes: Vec<_> = spec
             .codes()
             .filter(|&(_, length, symbol)| length <= SKIP_BITS && symbol & 15 <= MAX_AC_SIZE)
@@ -235,7 +236,8 @@ fn fill_skip(table: &mut [u16], codes: &[(u32, u32, u8)], prefix: u32, used: u32
             continue;
         }
         let (bits, advance) = (known + size, advance + step);
-        let entry = (bits | advance << 7) as u16 | if ends { SkipTable::END } else { 0 };
+        let end = if ends { END as u32 } else { 0 };
+        let entry = (bits | (advance + end) << 7) as u16;
         table[span(prefix, known, SKIP_BITS)].fill(entry);
         if !ends && bits < SKIP_BITS {
             for value in 0..1 << size {
@@ -421,9 +423,9 @@ mod tests {
                     (bits, advance, end) = (bits + length + size, advance + step, step == 0);
                 }
                 let expected = if bits == 0 {
-                    SkipTable::NONE
+                    (NONE as u16) << 7
                 } else {
-                    (bits | advance << 7) as u16 | if end { SkipTable::END } else { 0 }
+                    (bits | (advance + if end { END as u32 } else { 0 }) << 7) as u16
                 };
                 assert_eq!(skip.0[(window >> (64 - SKIP_BITS)) as usize], expected);
             }

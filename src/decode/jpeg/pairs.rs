@@ -1,21 +1,19 @@
 //! AC symbols by twos: the lookup that decodes blocks.
 
 use super::bits::value;
-use super::huffman::{AC_BITS, AcTable, Entry, MAX_STEP};
+use super::huffman::{AC_BITS, AcTable, END, Entry, MAX_STEP, NONE};
 
 /// One or two symbols with their values, ready to be stored: an entry that the hot loop takes apart by shifts alone.
 ///
 /// Bits 0–5: how many bits all are. 8–15: how far the first advances the coefficient index; 16–31: its value. 56–63: how
 /// far both do; 32–47: the last one's value but for its bits behind the lookup; 48–53: how many these are. A symbol alone
-/// is both first and last. Where the last ends the block, [`Symbols::END`] is added to how far it advances.
+/// is both first and last. See [`END`] and [`NONE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Symbols(u64);
 
 impl Symbols {
-    /// Leads out of any block, and is known again in the sum.
-    pub(super) const END: usize = 128;
-    /// Advances so far that even without [`Symbols::END`] it cannot be right: ask [`AcTable`].
-    const NONE: Self = Self::new(Symbol { bits: 0, advance: 192, value: 0 }, None);
+    /// Where not even the first symbol is known.
+    const NONE: Self = Self::new(Symbol { bits: 0, advance: NONE, value: 0 }, None);
 
     const fn new(first: Symbol, second: Option<Symbol>) -> Self {
         let (bits, advance, last) = match second {
@@ -89,7 +87,7 @@ impl Symbol {
             });
         }
         let bits = entry.0 & 63;
-        let advance = if entry.is_zeros() { 16 } else { Symbols::END };
+        let advance = if entry.is_zeros() { 16 } else { END };
         (entry != Entry::OTHER && bits <= known).then_some(Self { bits, advance, value: 0 })
     }
 }
@@ -104,7 +102,7 @@ impl PairTable {
             let Some(first) = Symbol::find(table, index, AC_BITS) else { return Symbols::NONE };
             let rest = index << first.bits & (table.fast.len() - 1);
             let second = match AC_BITS.checked_sub(first.bits) {
-                Some(known) if first.advance < Symbols::END => Symbol::find(table, rest, known),
+                Some(known) if first.advance < END => Symbol::find(table, rest, known),
                 _ => None,
             };
             let both = second.filter(|second| first.bits + second.bits <= MAX_STEP);
@@ -126,7 +124,7 @@ mod tests {
         let negative = size > 0 && bits >> (size - 1) == 0;
         let value = if negative { bits - (1 << size) + 1 } else { bits };
         let ends = size == 0 && symbol != 0xF0;
-        let advance = if ends { Symbols::END } else { usize::from(symbol >> 4) + 1 };
+        let advance = if ends { END } else { usize::from(symbol >> 4) + 1 };
         Some((length, Symbol { bits: length + size, advance, value }))
     }
 
@@ -152,9 +150,8 @@ mod tests {
                     none += 1;
                     continue;
                 };
-                let second = by_hand(&table, window << first.bits).filter(|(length, symbol)| {
-                    first.advance < Symbols::END && known(first.bits, *length, symbol)
-                });
+                let second = by_hand(&table, window << first.bits)
+                    .filter(|(length, symbol)| first.advance < END && known(first.bits, *length, symbol));
                 let (bits, advance, last) = match second {
                     None => (first.bits, first.advance, first.value),
                     Some((_, second)) => {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::bits::{Bits, Entropy, value};
 use super::huffman::{
-    AC_BITS, AcTable, Codes, DC_BITS, DcTable, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS, SkipTable,
+    AC_BITS, AcTable, Codes, DC_BITS, DcTable, END, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS, SkipTable,
 };
 use super::idct::{Block, OutOfRange, Portable, Quantisation, Transform};
-use super::pairs::{PairTable, Symbols};
+use super::pairs::PairTable;
 use crate::decode::Plane;
 use crate::simd::Level;
 
@@ -262,7 +262,7 @@ fn decode_block(
             block.store(k + symbols.first(), symbols.first_value());
             block.store(next, symbols.last_value(bits.window));
             if next > 62 {
-                let last = next.wrapping_sub(Symbols::END);
+                let last = next.wrapping_sub(END);
                 if last < 63 || next == 63 {
                     bits.consume(symbols.bits());
                     return Ok(last.min(next));
@@ -328,6 +328,10 @@ fn skip_block(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<()
                 let entry = skip.0[(bits.window >> (64 - SKIP_BITS)) as usize];
                 let next = k + usize::from(entry >> 7);
                 if next > 62 {
+                    if next == 63 || next.wrapping_sub(END) < 63 {
+                        bits.consume(u32::from(entry));
+                        return Ok(());
+                    }
                     // A long code, or the block may end amid the entry's symbols.
                     if read_symbol(bits, table, &mut k)?.0 {
                         return Ok(());
@@ -336,9 +340,6 @@ fn skip_block(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<()
                 }
                 bits.consume(u32::from(entry));
                 k = next;
-                if entry & SkipTable::END != 0 {
-                    return Ok(());
-                }
             }
             bits.refill();
         }
