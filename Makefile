@@ -10,7 +10,7 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python check bindings kernels bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-rust test-python test-dali check bindings kernels bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,11 @@ test-rust: $(VENV)/.tools
 test-python: setup $(VENV)/.torch
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest -o addopts=-rfE tests/gpu
+
+# 200 MB that only these tests need. Once DALI is there, `make test` runs them too.
+test-dali: setup ## the tests with a real DALI
+	$(BIN)/python tests/environment/provide_dali.py
+	FORELOAD_REQUIRE_DALI=1 $(BIN)/python -m pytest tests/python/test_dali.py tests/python/test_dali_source.py
 
 check: $(VENV)/.tools ## formatting, lints and house rules
 	cargo fmt --all --check

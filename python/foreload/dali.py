@@ -46,7 +46,7 @@ class ImageSource:
         decoded: True: images, [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), on the GPU where the
             loader decodes there. False: the n JPEG or PNG files, uint8 [bytes] each, in the memory they were read
             into, for `fn.decoders`; the settings of images mean nothing.
-        with_mask: A third output: False for padding (`last_batch="pad"`) and failed samples (`on_error="zero"`).
+        with_mask: A third output: 0 for padding (`last_batch="pad"`) and failed samples (`on_error="zero"`), else 1.
         prefetch_queue_depth: The pipeline's, or its cpu_size * gpu_size where they differ. Two batches more than that
             stay as they are, for DALI looks at them without a copy.
         batch_size: Samples per step and rank; the pipeline's must be at least that.
@@ -54,7 +54,7 @@ class ImageSource:
         memory_format: `nchw` or `nhwc`, of the images.
         settings: All other settings of `foreload.ImageLoader`: `image_size`, `seed`, `train`, `last_batch`, ...
 
-    Labels are int64, the mask is bool, and both are a scalar for each sample.
+    Labels are int64, the mask is uint8, 0 or 1, and both are a scalar for each sample.
 
     Raises:
         ConfigError: As `ImageLoader`, and for what DALI cannot take: bfloat16; empty files, that is `decoded=False`
@@ -129,10 +129,11 @@ class ImageSource:
         with self._lock:
             batch = self._batch(info.epoch_idx, info.iteration)
         images = batch.images if self._decoded else batch.encoded
-        outputs = (images, batch.labels, batch.mask)[: self.num_outputs]
+        # As bytes: DALI takes the array interface's bool for int8.
+        outputs = (images, batch.labels, batch._mask_bytes)[: self.num_outputs]
         return tuple(self._for_dali(output) for output in outputs)
 
-    def data_nodes(self, device: Literal["cpu", "gpu"] | None = None) -> list[Any]:
+    def data_nodes(self, device: Literal["cpu", "gpu"] | None = None) -> tuple[Any, ...]:
         """DALI's data nodes of the outputs, for use inside of a pipeline definition.
 
         It is `fn.external_source` with all arguments that belong to this source: types, dimensions, layout (`CHW` or
@@ -145,31 +146,11 @@ class ImageSource:
             ConfigError: The pipeline's queue is deeper than this source was made for, its batch size is smaller, or
                 encoded files are asked for on the GPU.
         """
-        from nvidia.dali import fn, types
-        from nvidia.dali.pipeline import Pipeline
+        from nvidia.dali.pipeline import Pipeline, do_not_convert
 
-        here = "gpu" if self._on_gpu else "cpu"
-        if device == "gpu" and not self._decoded:
-            message = 'is gpu, but DALI decodes files from host memory: use cpu, and fn.decoders with "mixed"'
-            raise ConfigError(f"config: device: {message}")
         self._check(Pipeline.current())
-        images = [types.UINT8, 1, ""]
-        if self._decoded:
-            dtypes = {"float32": types.FLOAT, "float16": types.FLOAT16, "uint8": types.UINT8}
-            images = [dtypes[self._dtype], 3, self._layout]
-        outputs = [images, [types.INT64, 0, ""], [types.BOOL, 0, ""]][: self.num_outputs]
-        dtype, ndim, layout = map(list, zip(*outputs, strict=True))
-        return fn.external_source(
-            source=self,
-            num_outputs=self.num_outputs,
-            device=device or here,
-            batch=True,
-            batch_info=True,
-            no_copy=device in (None, here),
-            dtype=dtype,
-            ndim=ndim,
-            layout=layout,
-        )
+        # A pipeline with enable_conditionals rewrites what is called in its definition, but not this.
+        return do_not_convert(self._data_nodes)(device)
 
     def __getstate__(self) -> dict[str, Any]:
         """Refuse to be sent to another process, with the reason."""
@@ -208,14 +189,33 @@ class ImageSource:
         """What DALI takes without a copy, and keeps alive: NumPy arrays, or objects with the CUDA array interface."""
         if isinstance(output, list):
             return [np.from_dlpack(tensor) for tensor in output]
-        if not self._on_gpu:
-            return np.from_dlpack(output)
-        if hasattr(output, "__cuda_array_interface__"):
-            return output
-        from nvidia.dali.tensors import TensorListCPU
+        return output if self._on_gpu else np.from_dlpack(output)
 
-        # All outputs must be where the images are; these are few bytes.
-        return TensorListCPU(np.from_dlpack(output))._as_gpu()
+    def _data_nodes(self, device: str | None) -> tuple[Any, ...]:
+        from nvidia.dali import fn, types
+
+        here = "gpu" if self._on_gpu else "cpu"
+        if device == "gpu" and not self._decoded:
+            message = 'is gpu, but DALI decodes files from host memory: use cpu, and fn.decoders with "mixed"'
+            raise ConfigError(f"config: device: {message}")
+        images = [types.UINT8, 1, ""]
+        if self._decoded:
+            dtypes = {"float32": types.FLOAT, "float16": types.FLOAT16, "uint8": types.UINT8}
+            images = [dtypes[self._dtype], 3, self._layout]
+        outputs = [images, [types.INT64, 0, ""], [types.UINT8, 0, ""]][: self.num_outputs]
+        dtype, ndim, layout = map(list, zip(*outputs, strict=True))
+        nodes = fn.external_source(
+            source=self,
+            num_outputs=self.num_outputs,
+            device=device or here,
+            batch=True,
+            batch_info=True,
+            no_copy=device in (None, here),
+            dtype=dtype,
+            ndim=ndim,
+            layout=layout,
+        )
+        return tuple(nodes)
 
     def _check(self, pipeline: Any) -> None:
         """Whether a pipeline fits this source."""

@@ -6,7 +6,7 @@ device too, but lets go what needs torch or CuPy, which cannot work with the sta
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +19,19 @@ import numpy as np
 import pytest
 
 REQUIRED = os.environ.get("FORELOAD_REQUIRE_GPU", "")
+
+
+def _has_dali() -> bool:
+    """Whether to test with DALI. It is no part of the kit, so that only `FORELOAD_REQUIRE_DALI=1` demands it."""
+    if os.environ.get("FORELOAD_REQUIRE_DALI") == "1":
+        return True
+    try:
+        return importlib.util.find_spec("nvidia.dali") is not None
+    except ImportError:
+        return False
+
+
+collect_ignore = [] if _has_dali() else ["test_dali.py"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,10 +49,13 @@ def _devices() -> int | str:
     return devices or "the CUDA driver shows no device"
 
 
-def pytest_report_header() -> str:
-    """One line for all the tests that are skipped."""
+def pytest_report_header() -> list[str]:
+    """A line for all the tests that are skipped for one reason."""
     found = _devices()
-    return f"GPU: {found}" if isinstance(found, int) else f"skipped: {found}"
+    lines = [f"GPU: {found}" if isinstance(found, int) else f"skipped: {found}"]
+    if collect_ignore:
+        lines.append("skipped: DALI is not installed; FORELOAD_REQUIRE_DALI=1 makes this a failure")
+    return lines
 
 
 def _missing(what: str, required: bool) -> None:

@@ -1,0 +1,233 @@
+"""ImageSource by itself: what DALI would be given, called as DALI calls it. DALI is not needed."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import multiprocessing
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+from conftest import paths
+from foreload.dali import ImageSource
+
+SETTINGS = {"batch_size": 8, "image_size": 32, "seed": 3, "last_batch": "partial", "threads": 2}
+STEPS = 8
+
+
+def info(epoch: int, step: int) -> SimpleNamespace:
+    """As DALI's BatchInfo."""
+    return SimpleNamespace(epoch_idx=epoch, iteration=step)
+
+
+def digest(outputs: tuple[Any, ...]) -> str:
+    """SHA-256 of everything in a batch."""
+    sha = hashlib.sha256()
+    for output in outputs:
+        for array in output if isinstance(output, list) else [output]:
+            sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
+
+
+class Counting:
+    """A loader that counts the epochs begun."""
+
+    def __init__(self, loader: foreload.ImageLoader) -> None:
+        self.loader = loader
+        self.begun: list[tuple[int, int]] = []
+
+    def batches(self, epoch: int, first_step: int) -> foreload.Batches:
+        """Begin one."""
+        self.begun.append((epoch, first_step))
+        return self.loader.batches(epoch, first_step)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+
+def counting(source: ImageSource) -> list[tuple[int, int]]:
+    """The epochs that `source` begins from here on, by number and first step."""
+    source.loader = Counting(source.loader)
+    return source.loader.begun
+
+
+@pytest.mark.parametrize("decoded", [True, False])
+def test_it_gives_what_the_loader_gives(dataset: Path, decoded: bool) -> None:
+    source = ImageSource(dataset, decoded=decoded, with_mask=True, **SETTINGS)
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    files = [path.read_bytes() for path in paths(dataset)]
+    assert len(source) == len(loader) == STEPS
+    for epoch in range(2):
+        for step, batch in enumerate(loader.batches(epoch)):
+            images, labels, mask = source(info(epoch, step))
+            ids = np.from_dlpack(batch.sample_ids)
+            if decoded:
+                assert images.dtype == np.float32
+                assert np.array_equal(images, np.from_dlpack(batch.images))
+            else:
+                assert [image.tobytes() for image in images] == [files[sample] for sample in ids]
+                assert all(image.dtype == np.uint8 and image.ndim == 1 for image in images)
+            assert labels.dtype == np.int64
+            assert np.array_equal(labels, ids // 20)
+            assert mask.dtype == np.uint8
+            assert mask.all()
+        assert step == STEPS - 1
+
+
+@pytest.mark.parametrize("decoded", [True, False])
+def test_it_is_a_function_of_epoch_and_step(dataset: Path, decoded: bool) -> None:
+    source = ImageSource(dataset, decoded=decoded, **SETTINGS)
+    expected = {(e, s): digest(source(info(e, s))) for e in range(3) for s in range(STEPS)}
+    assert len(set(expected.values())) == 3 * STEPS
+    seed = 11
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        epoch, step = int(rng.integers(3)), int(rng.integers(STEPS))
+        assert digest(source(info(epoch, step))) == expected[epoch, step], f"seed {seed}, {epoch}, {step}"
+
+
+def test_steps_in_order_come_from_one_pass(dataset: Path) -> None:
+    source = ImageSource(dataset, **SETTINGS)
+    begun = counting(source)
+    for epoch in range(2):
+        for step in range(STEPS):
+            source(info(epoch, step))
+            source(info(epoch, step))  # What is kept is given again.
+        for _ in range(3):
+            with pytest.raises(StopIteration):
+                source(info(epoch, STEPS))
+    assert begun == [(0, 0), (1, 0)]
+    source(info(1, 5))
+    source(info(1, 3))  # No longer kept.
+    source(info(1, 4))
+    assert begun[2:] == [(1, 3)]
+
+
+@pytest.mark.parametrize("decoded", [True, False])
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_what_dali_looks_at_stays_as_it_was(dataset: Path, depth: int, decoded: bool) -> None:
+    """By address, so that nothing here keeps the memory."""
+    source = ImageSource(dataset, decoded=decoded, prefetch_queue_depth=depth, **SETTINGS)
+    fed: list[list[tuple[int, int, bytes]]] = []
+    for epoch in range(4):
+        for step in range(STEPS):
+            images, labels = source(info(epoch, step))
+            arrays = [labels, *([images] if decoded else images)]
+            fed.append([(a.ctypes.data, a.nbytes, hashlib.sha256(a.tobytes()).digest()) for a in arrays])
+            del images, labels, arrays
+            for memory in fed[-depth - 2 :]:
+                for address, size, expected in memory:
+                    assert hashlib.sha256(ctypes.string_at(address, size)).digest() == expected
+    # All memory is used again: the ring is no leak.
+    buffers = {memory[0][0] for memory in fed}
+    assert depth + 2 <= len(buffers) < 2 * STEPS
+
+
+def test_the_end_comes_again_and_again(dataset: Path) -> None:
+    source = ImageSource(dataset, **SETTINGS)
+    for step in (STEPS, STEPS + 1, 1000, STEPS):
+        with pytest.raises(StopIteration):
+            source(info(0, step))
+    assert len(source(info(0, STEPS - 1))[1]) == 60 - 7 * 8
+
+
+def test_an_error_comes_again_too(own_dataset: Path) -> None:
+    paths(own_dataset)[13].write_bytes(b"no image")
+    for decoded in (True, False):
+        source = ImageSource(own_dataset, decoded=decoded, rebuild_index=True, **SETTINGS)
+        bad = [step for step in range(STEPS) if 13 in np.from_dlpack(_ids(own_dataset, step)).tolist()]
+        assert len(bad) == 1
+        for _ in range(2):
+            with pytest.raises(foreload.SampleError, match="sample 13"):
+                source(info(0, bad[0]))
+
+
+def _ids(dataset: Path, step: int) -> foreload.Tensor:
+    skipping = foreload.ImageLoader(dataset, **{**SETTINGS, "on_error": "zero"})
+    return next(skipping.batches(0, step)).sample_ids
+
+
+def test_masks(own_dataset: Path) -> None:
+    paths(own_dataset)[13].write_bytes(b"no image")
+    settings = {**SETTINGS, "last_batch": "pad", "on_error": "zero", "rebuild_index": True}
+    source = ImageSource(own_dataset, with_mask=True, **settings)
+    masks = np.concatenate([source(info(0, step))[2] for step in range(STEPS)])
+    assert len(masks) == 64
+    assert masks.sum() == 59
+
+
+def test_ranks_share_the_batches(dataset: Path) -> None:
+    whole = ImageSource(dataset, decoded=False, **{**SETTINGS, "batch_size": 16})
+    ranks = [ImageSource(dataset, decoded=False, rank=r, world_size=2, **SETTINGS) for r in range(2)]
+    assert [len(source) for source in ranks] == [4, 4]
+    for step in range(3):
+        parts = [source(info(1, step)) for source in ranks]
+        assert digest(whole(info(1, step))) == digest(
+            (parts[0][0] + parts[1][0], np.concatenate([parts[0][1], parts[1][1]]))
+        )
+
+
+def test_an_empty_batch_is_refused_before_the_epoch(dataset: Path) -> None:
+    def last(rank: int, **settings: Any) -> ImageSource:
+        return ImageSource(dataset, rank=rank, world_size=7, **{**SETTINGS, **settings})
+
+    # 60 samples are one global batch of 56 and 4 more, for 7 ranks.
+    assert len(last(3)(info(0, 1))[1]) == 1
+    with pytest.raises(foreload.ConfigError, match="last_batch"):
+        last(4)(info(0, 0))
+    assert len(last(4, last_batch="pad")(info(0, 1))[1]) == 8
+    with pytest.raises(StopIteration):
+        last(4, last_batch="drop")(info(0, 1))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_other_processes_are_refused(dataset: Path) -> None:
+    source = ImageSource(dataset, **SETTINGS)
+    with pytest.raises(foreload.UnavailableError, match="parallel=False"):
+        pickle.dumps(source)
+    # As DALI's forked workers call it, before any thread of the loader was started.
+    answers = multiprocessing.get_context("fork").SimpleQueue()
+
+    def work() -> None:
+        try:
+            source(info(0, 0))
+        except foreload.UnavailableError as error:
+            answers.put(str(error))
+        else:
+            answers.put("no error")
+
+    worker = multiprocessing.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join(60)
+    assert "parallel=False" in answers.get()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"prefetch_queue_depth": 0}, "prefetch_queue_depth"),
+        ({"dtype": "bfloat16"}, "dtype"),
+        ({"decoded": False, "on_error": "zero"}, "on_error"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"decoded": False, "memory": 5_000_000, "batch_size": 60, "prefetch_queue_depth": 50}, "memory"),
+    ],
+)
+def test_settings_that_cannot_work(dataset: Path, given: dict[str, Any], named: str) -> None:
+    with pytest.raises(foreload.ConfigError, match=f"config: {named}: "):
+        ImageSource(dataset, **{**SETTINGS, **given})
+
+
+@pytest.mark.parametrize(
+    "given", [3, SimpleNamespace(epoch_idx=0, iteration=0, idx_in_batch=0, idx_in_epoch=0)]
+)
+def test_who_forgets_batch_info_is_told(dataset: Path, given: Any) -> None:
+    with pytest.raises(TypeError, match="batch=True, batch_info=True"):
+        ImageSource(dataset, **SETTINGS)(given)

@@ -1,0 +1,66 @@
+"""Batches of encoded files, and epochs that begin in the middle."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import foreload
+import numpy as np
+import pytest
+from conftest import paths
+
+SETTINGS = {"batch_size": 8, "image_size": 32, "seed": 3, "last_batch": "partial"}
+
+
+def test_files_are_handed_over_where_they_were_read_to(dataset: Path) -> None:
+    files = [path.read_bytes() for path in paths(dataset)]
+    loader = foreload.ImageLoader(dataset, decoded=False, keep=8, **SETTINGS)
+    kept = []
+    for batch in loader:
+        assert len(batch.encoded) == len(batch)
+        assert not hasattr(batch, "images")
+        assert "encoded" in repr(batch)
+        for tensor, sample in zip(batch.encoded, np.from_dlpack(batch.sample_ids), strict=True):
+            array = np.from_dlpack(tensor)
+            assert array.dtype == np.uint8
+            assert array.shape == tensor.shape == (len(files[sample]),)
+            # The same memory each time: no copy.
+            assert array.ctypes.data == np.from_dlpack(tensor).ctypes.data
+            kept.append((array, sample))
+    del loader, batch, tensor
+    gc.collect()
+    assert sorted(sample for _, sample in kept) == list(range(60))
+    assert all(array.tobytes() == files[sample] for array, sample in kept)
+
+
+def test_images_are_no_files(dataset: Path) -> None:
+    batch = next(iter(foreload.ImageLoader(dataset, **SETTINGS)))
+    with pytest.raises(AttributeError, match="decoded=False"):
+        _ = batch.encoded
+
+
+def test_an_epoch_from_the_middle(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    whole = [np.from_dlpack(batch.images).copy() for batch in loader.batches(epoch=4)]
+    assert len(whole) == 8
+    for first in (0, 3, 7, 8, 100):
+        rest = loader.batches(4, first_step=first)
+        assert len(rest) == 8
+        steps = [(batch.step, np.from_dlpack(batch.images)) for batch in rest]
+        assert [step for step, _ in steps] == list(range(min(first, 8), 8))
+        assert all(np.array_equal(images, whole[step]) for step, images in steps)
+    loader.set_epoch(4)
+    assert np.array_equal(np.from_dlpack(next(loader.batches(first_step=5)).images), whole[5])
+
+
+def test_who_keeps_too_many_is_told(tmp_path: Path) -> None:
+    for number in range(1500):
+        path = tmp_path / f"class_{number % 2}" / f"{number:04}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"\xff\xd8\xff" + bytes(9000))
+    settings = {"batch_size": 50, "decoded": False, "memory": "8MB", "queue_depth": 4}
+    kept = []
+    with pytest.raises(foreload.ConfigError, match=r"config: memory: .* raise keep"):
+        kept.extend(foreload.ImageLoader(tmp_path, **settings))
+    assert len(list(foreload.ImageLoader(tmp_path, **{**settings, "memory": None, "keep": 30}))) == 30
