@@ -34,8 +34,8 @@ KIT = report.ROOT
 SPARE = 15.0
 """Seconds at the end for what is still to be written."""
 IMAGES = 4000
-NEEDED = {"numpy": "numpy", "PIL": "pillow", "pytest": "pytest", "torch": "torch"}
-"""What the parts import beside Foreload, by module: the machine has it, or the kit brings it."""
+NEEDED = {"numpy": "numpy", "PIL": "pillow", "pytest": "pytest"}
+"""What the parts import beside Foreload and torch, by module: the machine has it, or the kit brings it."""
 NO_DEVICE = 2
 """Exit code of the scripts where there is no GPU."""
 
@@ -159,7 +159,9 @@ def doctor(run: Run, seconds: float) -> Outcome:
     if code:
         return Outcome([failed("foreload doctor", code, said, seconds)], said)
     data = json.loads(facts[facts.index("{") :]) if "{" in facts else {}
-    return Outcome([], f"```\n{said.rstrip()}\n```", data)
+    device = data.get("device", {})
+    problems = [] if device.get("chosen") != "cpu" else [f"the CPU is chosen: {device['because']}"]
+    return Outcome(problems, f"```\n{said.rstrip()}\n```", data)
 
 
 def tests(run: Run, seconds: float) -> Outcome:

@@ -82,7 +82,7 @@ def build_wheel(folder: Path, native: bool) -> None:
 
 def copy_scripts(folder: Path) -> None:
     """Tests and benchmarks, where they lie in the repository."""
-    ignore = shutil.ignore_patterns("__pycache__", "pack.py", ".*")
+    ignore = shutil.ignore_patterns("__pycache__", "pack.py", "*.rs", ".*")
     for name in (*SCRIPTS, *TESTS, *LICENCES):
         source, target = report.ROOT / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)

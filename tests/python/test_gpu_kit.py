@@ -36,7 +36,8 @@ def test_without_a_gpu_it_fails_clearly(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "results.json").read_text())
     parts = result["parts"]
     assert list(parts) == ["install", "doctor", "tests", "parity", "stress", "bench"]
-    assert not parts["doctor"]["problems"]
+    assert parts["doctor"]["problems"][0].startswith("the CPU is chosen: ")
+    assert "foreload" in parts["doctor"]["text"]
     assert "make gpu-kit" in parts["install"]["problems"][0]
     assert "tests failed or were skipped" in parts["tests"]["problems"][0]
     assert parts["tests"]["data"]["tests"] > 50
@@ -46,7 +47,7 @@ def test_without_a_gpu_it_fails_clearly(tmp_path: Path) -> None:
     assert "no GPU to stress" in parts["stress"]["problems"][0]
     assert "no GPU that torch can use" in parts["bench"]["problems"][0]
     assert "no GPU to stress" in (tmp_path / "log.txt").read_text()
-    assert "| doctor | passed |" in (tmp_path / "results.md").read_text()
+    assert "| doctor | the CPU is chosen: " in (tmp_path / "results.md").read_text()
 
 
 def test_some_parts_alone(tmp_path: Path) -> None:
