@@ -3,6 +3,7 @@
 #[path = "../stand-in/mod.rs"]
 mod stand_in;
 
+mod augment;
 mod faults;
 mod memory;
 mod order;

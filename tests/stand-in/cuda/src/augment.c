@@ -1,17 +1,20 @@
-//! The augmentation kernels' CPU build, and what their table makes them touch.
+//! What an entry of the augmentation kernels' table makes them read.
 
-#include "augment_cpu.c"
+#include "params.cuh"
 
-u32 standin_image_size(void) { return sizeof(ImageParams); }
-u32 standin_output_size(void) { return sizeof(OutputParams); }
-u64 standin_image_bytes(const OutputParams* output) { return output->image_bytes; }
-
-/// Visits the bytes from each plane's first stored sample to its last.
-void standin_reads(const ImageParams* image, void (*visit)(void*, u64, u64), void* to) {
+/// Visits the bytes from each plane's first stored sample to its last, of which some may be no samples (`all` 0), and its
+/// first and last rows, which are all samples.
+void standin_reads(const ImageParams* image, void (*visit)(void*, u64, u64, u32 all), void* to) {
     if (image->blank) return;
     const u32 components = image->color == COLOR_GRAY ? 1 : 3;
     for (u32 c = 0; c < components; c++) {
         const PlaneParams* plane = &image->planes[c];
-        visit(to, plane->data, plane->data + (u64)plane->stride * (plane->height - 1) + plane->width);
+        const u64 last = plane->data + (u64)plane->stride * (plane->height - 1);
+        visit(to, plane->data, last + plane->width, 0);
+        visit(to, plane->data, plane->data + plane->width, 1);
+        visit(to, last, last + plane->width, 1);
     }
 }
+
+/// Bytes that an image has, the first field of the kernels' last parameter.
+u64 standin_image_bytes(const OutputParams* output) { return output->image_bytes; }

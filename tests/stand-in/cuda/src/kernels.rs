@@ -1,11 +1,13 @@
 //! The kernels there are: what each touches, and the function of the CPU that does its work.
 
+use crate::augment;
 use crate::shadow::{Access, Kind};
 use crate::status::{INVALID_IMAGE, NO_BINARY_FOR_GPU, Status};
 use crate::stream::Running;
 
 /// A launch, with its arguments copied.
 pub struct Launch {
+    pub name: &'static str,
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub shared: u32,
@@ -40,10 +42,8 @@ pub struct Kernel {
 /// All of them.
 pub const KERNELS: &[Kernel] = &[
     Kernel { name: "standin_add", parameters: || vec![8, 8, 4, 4], run: add },
-    #[cfg(augment)]
-    Kernel { name: "foreload_augment_fast", parameters: augment::parameters, run: augment::fast },
-    #[cfg(augment)]
-    Kernel { name: "foreload_augment_exact", parameters: augment::parameters, run: augment::exact },
+    Kernel { name: kernels_stand_in::KERNELS[0], parameters: augment::parameters, run: augment::run },
+    Kernel { name: kernels_stand_in::KERNELS[1], parameters: augment::parameters, run: augment::run },
 ];
 
 /// `standin_add(u8 *to, const u8 *from, unsigned count, unsigned addend)`: `to[i] = from[i] + addend`.
@@ -109,7 +109,3 @@ fn elf(image: *const u8, major: i32, minor: i32) -> Result<Vec<u8>, Status> {
     // SAFETY: the file goes as far as its header says.
     Ok(unsafe { std::slice::from_raw_parts(image, end.max(programs) as usize) }.to_vec())
 }
-
-#[cfg(augment)]
-#[path = "augment.rs"]
-mod augment;

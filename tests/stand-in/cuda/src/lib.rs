@@ -20,6 +20,7 @@
 //! `control.rs` has what tests call in the process.
 
 mod api;
+mod augment;
 mod clock;
 mod control;
 mod entry;

@@ -23,7 +23,6 @@ pub struct Mark {
 pub enum Kind {
     /// All of them are read.
     Read,
-    #[cfg_attr(not(augment), allow(dead_code))]
     /// Some of them are read; others may never have been written.
     ReadSome,
     /// All of them are written.

@@ -70,13 +70,18 @@ impl Running {
         lock().check(access, &self.mark, &self.clock, self.order, self.context)
     }
 
-    /// Takes its time, or not.
-    pub fn dawdle(&mut self) {
+    /// A random number of 31 bits.
+    pub fn draw(&mut self) -> u64 {
         // xorshift64*
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
-        let draw = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33
+    }
+
+    /// Takes its time, or not.
+    pub fn dawdle(&mut self) {
+        let draw = self.draw();
         let longest = settings().delay_us;
         if longest > 0 && draw.is_multiple_of(2) {
             std::thread::sleep(Duration::from_micros((draw >> 1) % longest));

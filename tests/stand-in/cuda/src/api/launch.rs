@@ -166,7 +166,7 @@ extern "C" fn cuLaunchKernel(
             // SAFETY: the caller vouches for as many pointers as the kernel has parameters, each to that many bytes.
             unsafe { std::slice::from_raw_parts(*parameters.add(index), *size) }.to_vec()
         });
-        let launch = Launch { grid, block, shared, arguments: arguments.collect() };
+        let launch = Launch { name: kernel.name, grid, block, shared, arguments: arguments.collect() };
         call.count("launches", 1);
         known(call, module)?.queued += 1;
         call.queue(actor, kernel.name, Plan::default(), move |running| {
