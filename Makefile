@@ -10,7 +10,7 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python test-dali check bindings kernels bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-rust test-python test-dali stand-in check bindings kernels bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,11 @@ test-rust: $(VENV)/.tools
 test-python: setup $(VENV)/.torch
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest -o addopts=-rfE tests/gpu
+
+# For Python's tests and for trying things: LD_LIBRARY_PATH=target/debug/stand-in .venv/bin/foreload doctor
+stand-in: ## build the stand-ins for NVIDIA's libraries into target/debug/stand-in
+	cargo build --locked -p cuda-stand-in
+	install -D target/debug/libcuda_stand_in.so target/debug/stand-in/libcuda.so.1
 
 # 200 MB that only these tests need. Once DALI is there, `make test` runs them too.
 test-dali: setup ## the tests with a real DALI

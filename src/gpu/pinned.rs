@@ -30,7 +30,14 @@ impl Registration {
         // Never write-combined: processors read what lies there.
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
         // SAFETY: the range is mapped and stays so, for the registration holds the pool.
-        unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast(), bytes, flags)) }?;
+        let done = unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast(), bytes, flags)) };
+        done.map_err(|error| match error {
+            Error::Gpu { call, status, .. } => {
+                let advice = "; lower memory, or let this process lock more (ulimit -l)";
+                Error::Gpu { call, status: format!("{status} (of {bytes} bytes)"), advice }
+            }
+            other => other,
+        })?;
         Ok(Self { inner: Arc::new(Locked { device: device.clone(), slots: slots.clone() }) })
     }
 

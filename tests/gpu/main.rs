@@ -4,6 +4,7 @@
 mod stand_in;
 
 mod augment;
+mod children;
 mod faults;
 mod memory;
 mod order;

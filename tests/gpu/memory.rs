@@ -104,10 +104,13 @@ fn only_the_arena_of_a_registration_can_be_pinned() {
 }
 
 #[test]
-fn registering_twice_is_an_error_with_a_name() {
-    let _cuda = stand_in::cuda();
+fn what_cannot_be_registered_is_an_error_with_a_name() {
+    let cuda = stand_in::cuda();
     let device = Device::open(0).unwrap();
     let slots = SlotPool::new(2 << 20).unwrap();
+    cuda.fail("cuMemHostRegister_v2", 1, 0);
+    let refused = Registration::new(&device, &slots).err().unwrap().to_string();
+    assert!(refused.contains("out of memory (of 2097152 bytes); lower memory"), "{refused}");
     let _once = Registration::new(&device, &slots).unwrap();
     let twice = Registration::new(&device, &slots).err().unwrap().to_string();
     assert!(twice.contains("CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"), "{twice}");

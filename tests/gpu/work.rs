@@ -132,7 +132,7 @@ fn a_thread_keeps_its_own_context() {
 
 #[test]
 fn kernels_are_checked_before_they_run() {
-    let _cuda = stand_in::cuda();
+    let cuda = stand_in::cuda();
     let device = Device::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let eight = Capability { major: 8, minor: 0 };
@@ -142,6 +142,9 @@ fn kernels_are_checked_before_they_run() {
     assert!(missing.contains("CUDA_ERROR_NOT_FOUND"), "{missing}");
     let wrong = module.function("standin_add", &[8, 8, 4]).err().unwrap().to_string();
     assert!(wrong.contains("[8, 8, 4, 4]"), "{wrong}");
+    // A driver that does not tell sizes, as those before CUDA 12.4.
+    cuda.fail("cuFuncGetParamInfo", 1, 0);
+    module.function("standin_add", &[8, 8, 4, 4]).unwrap();
     let add = add(&device).unwrap();
     // SAFETY: it is refused before it is queued.
     let few = unsafe { add.launch(&stream, [1, 1, 1], [64, 1, 1], 0, &[Arg::U32(1)]) }.unwrap_err();

@@ -94,6 +94,11 @@ impl Cuda {
         self.text("standin_violations")
     }
 
+    /// Violations end the process, as they do in programs that do not ask otherwise.
+    pub fn abort_on_violation(&self) {
+        self.call::<extern "C" fn(u32)>("standin_abort")(1);
+    }
+
     /// What was made and not given back.
     pub fn leaks(&self) -> Vec<String> {
         self.text("standin_leaks")

@@ -1,0 +1,90 @@
+//! What the other tests build on: the stand-in ends a program that errs or leaks, and a forked child is told what it is.
+
+use crate::stand_in;
+use foreload::gpu::{Device, Flight, MemoryPool, Stream};
+use std::process::{Command, Output};
+
+/// Runs one of the ignored tests below in a process of its own.
+fn child(test: &str) -> (Output, String) {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    let name = format!("children::{test}");
+    program.args(["--exact", &name, "--ignored", "--test-threads=1", "--nocapture"]);
+    let output = program.output().unwrap();
+    let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    (output, texts.concat())
+}
+
+#[test]
+fn a_leak_fails_at_the_end() {
+    let (output, shown) = child("leaks_on_purpose");
+    assert_eq!(output.status.code(), Some(97), "{shown}");
+    assert!(shown.contains("LEAK: 1 streams, 1 retained primary contexts at exit"), "{shown}");
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn leaks_on_purpose() {
+    let cuda = stand_in::cuda();
+    let device = Device::open(0).unwrap();
+    std::mem::forget(Stream::new(&device).unwrap());
+    std::mem::forget(cuda);
+}
+
+#[test]
+fn a_violation_aborts() {
+    let (output, shown) = child("errs_on_purpose");
+    assert!(!output.status.success() && !shown.contains("survived"), "{shown}");
+    assert!(
+        shown.contains("VIOLATION: cuMemcpyDtoDAsync_v2") && shown.contains("nobody has written"),
+        "{shown}"
+    );
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn errs_on_purpose() {
+    let cuda = stand_in::cuda();
+    cuda.abort_on_violation();
+    let device = Device::open(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let pool = MemoryPool::new(&device, 1 << 20).unwrap();
+    let [to, from] = [(); 2].map(|()| pool.allocate(&stream, 100).unwrap());
+    Flight::new(&stream).unwrap().copy_on_device(to.whole(), from.whole()).unwrap();
+    stream.synchronize().unwrap();
+    println!("survived");
+}
+
+#[test]
+fn a_forked_child_is_told_so() {
+    let (output, shown) = child("forks_on_purpose");
+    assert!(output.status.success(), "{shown}");
+    assert!(
+        shown.contains("child: this process was forked after CUDA was started and cannot use it"),
+        "{shown}"
+    );
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn forks_on_purpose() {
+    let cuda = stand_in::cuda();
+    cuda.abort_on_violation();
+    let device = Device::open(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    // SAFETY: the child only asks and leaves; nobody else holds a lock that it needs.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        println!("child: {}", stream.synchronize().unwrap_err());
+        assert!(Device::open(0).is_err());
+        // What the parent made is dropped without a call of the driver, at which the stand-in would abort.
+        drop((stream, device));
+        // SAFETY: ends the child at once, without the parent's exit handlers.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the child's end");
+    drop((stream, device));
+    drop(cuda);
+}
