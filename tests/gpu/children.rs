@@ -1,6 +1,7 @@
-//! What the other tests build on: the stand-in ends a program that errs or leaks, and a forked child is told what it is.
+//! Programs that end badly, each in a process of its own: those that err or leak, forked ones, ends that fail.
 
 use crate::stand_in;
+use crate::work::everything;
 use foreload::gpu::{Device, Flight, MemoryPool, Stream};
 use std::process::{Command, Output};
 
@@ -9,6 +10,9 @@ fn child(test: &str) -> (Output, String) {
     let mut program = Command::new(std::env::current_exe().unwrap());
     let name = format!("children::{test}");
     program.args(["--exact", &name, "--ignored", "--test-threads=1", "--nocapture"]);
+    if test == "ends_that_fail" {
+        program.env("FORELOAD_STANDIN_LEAKS", "ignore");
+    }
     let output = program.output().unwrap();
     let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     (output, texts.concat())
@@ -87,4 +91,35 @@ fn forks_on_purpose() {
     assert_eq!(status, 0, "the child's end");
     drop((stream, device));
     drop(cuda);
+}
+
+#[test]
+fn what_fails_at_the_end_is_no_panic() {
+    let (output, shown) = child("ends_that_fail");
+    assert!(output.status.success() && !shown.contains("panicked"), "{shown}");
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn ends_that_fail() {
+    let cuda = stand_in::cuda();
+    let ends = [
+        "cuCtxSynchronize",
+        "cuModuleUnload",
+        "cuEventDestroy_v2",
+        "cuStreamDestroy_v2",
+        "cuMemFreeAsync",
+        "cuMemPoolDestroy",
+        "cuDevicePrimaryCtxRelease_v2",
+        // The last: an address that stays registered cannot be registered again.
+        "cuMemHostUnregister",
+    ];
+    for call in ends {
+        let before = cuda.calls(call);
+        cuda.fail(call, 1, 0);
+        assert_eq!(everything(&[1; 1000]).unwrap(), [4; 1000], "{call}");
+        assert!(cuda.calls(call) > before, "{call} is never called");
+    }
+    assert!(!cuda.leaks().is_empty(), "what was not given back is seen");
+    std::mem::forget(cuda);
 }

@@ -65,6 +65,22 @@ fn bytes_take_the_whole_way() {
 }
 
 #[test]
+fn threads_do_not_disturb_each_other() {
+    let cuda = stand_in::cuda();
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            scope.spawn(move || {
+                for round in 0..10 {
+                    let bytes = vec![thread * 20 + round; 3000];
+                    assert_eq!(everything(&bytes).unwrap(), vec![thread * 20 + round + 3; 3000]);
+                }
+            });
+        }
+    });
+    assert_eq!(cuda.count("launches"), 40);
+}
+
+#[test]
 fn a_flight_keeps_its_memory_until_it_lands() {
     let _cuda = stand_in::cuda();
     let device = Device::open(0).unwrap();
