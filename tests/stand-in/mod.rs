@@ -63,6 +63,63 @@ pub fn cuda() -> Cuda {
     cuda
 }
 
+/// The stand-in for nvJPEG, loaded beside that for the driver, which the test must have.
+pub fn nvjpeg(_cuda: &Cuda) -> Nvjpeg {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    let library = LIBRARY.get_or_init(|| {
+        let path = folder("nvjpeg-stand-in", "libnvjpeg.so.13").join("libnvjpeg.so.13");
+        // SAFETY: a library of our own, whose initialisers do nothing.
+        unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.unwrap()
+    });
+    let nvjpeg = Nvjpeg { library };
+    nvjpeg.reset();
+    nvjpeg
+}
+
+/// The stand-in for nvJPEG: from its loading on it is what `libnvjpeg.so.13` means here.
+pub struct Nvjpeg {
+    library: &'static Library,
+}
+
+impl Nvjpeg {
+    fn call<F: Copy>(&self, name: &str) -> F {
+        // SAFETY: the types below are those of the stand-in's `control.rs`.
+        unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
+    }
+
+    /// The `nth` call of a function from now on (1 is the next) fails with `status`, 0: execution failed.
+    pub fn fail(&self, name: &str, nth: u64, status: u32) {
+        let name = CString::new(name).unwrap();
+        self.call::<extern "C" fn(*const c_char, u64, u32)>("nvjpeg_standin_fail")(
+            name.as_ptr(),
+            nth,
+            status,
+        );
+    }
+
+    /// How often a function was called.
+    pub fn calls(&self, name: &str) -> u64 {
+        let name = CString::new(name).unwrap();
+        self.call::<extern "C" fn(*const c_char) -> u64>("nvjpeg_standin_calls")(name.as_ptr())
+    }
+
+    /// Turns the knobs of a list with commas, and no others; `control.rs` has them.
+    pub fn knobs(&self, knobs: &str) {
+        let knobs = CString::new(knobs).unwrap();
+        self.call::<extern "C" fn(*const c_char)>("nvjpeg_standin_knobs")(knobs.as_ptr());
+    }
+
+    /// Objects that were made and not destroyed.
+    pub fn objects(&self) -> u64 {
+        self.call::<extern "C" fn() -> u64>("nvjpeg_standin_objects")()
+    }
+
+    /// Forgets faults to come, calls and knobs.
+    pub fn reset(&self) {
+        self.call::<extern "C" fn()>("nvjpeg_standin_reset")();
+    }
+}
+
 impl Cuda {
     fn call<F: Copy>(&self, name: &str) -> F {
         // SAFETY: the types below are those of the stand-in's `control.rs`.

@@ -82,7 +82,7 @@ impl Memory {
     pub(super) fn new(device: &Device) -> Result<Self> {
         Ok(Self(Arc::new(Inner {
             device: device.clone(),
-            pool: MemoryPool::new(device, usize::MAX)?,
+            pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
             stream: Stream::new(device)?,
             of_device: Mutex::new(Blocks::new()),
             of_host: Mutex::new(Blocks::new()),

@@ -7,7 +7,7 @@
 use super::{Abilities, Ability, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling};
 use crate::decode::{Header, Region, parse_header};
 use crate::error::{Error, Result};
-use crate::gpu::{Device, MemoryPool, PinnedBuffer, Stream};
+use crate::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Stream};
 
 /// Not a multiple of any MCU, and not smaller than what decoding engines take.
 const SIZE: (u32, u32) = (200, 152);
@@ -34,7 +34,7 @@ impl Abilities {
         let mut trial = Trial {
             decoder: Decoder::new(library, device, BATCH)?,
             stream: Stream::new(device)?,
-            pool: MemoryPool::new(device, usize::MAX)?,
+            pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
             device: device.clone(),
         };
         let mut abilities = Self::default();
@@ -73,6 +73,9 @@ impl Trial {
         let count = if rung == Rung::CudaBatched { BATCH } else { 4 };
         let largest = layouts.iter().map(|layout| layout.bytes).max().unwrap_or(0) as usize;
         let memory = self.pool.allocate(&self.stream, count * largest)?;
+        // What a decoder leaves out must not look right by chance.
+        let mut flight = Flight::new(&self.stream)?;
+        flight.fill(memory.whole(), 0)?;
         let mut bytes = PinnedBuffer::new(&self.device, file.len())?;
         bytes.copy_from_slice(file);
         let layout = |index: usize| &layouts[index % layouts.len()];

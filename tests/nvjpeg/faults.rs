@@ -1,0 +1,146 @@
+//! Each call of nvJPEG failing in turn: an error or a refusal, never wrong planes, a crash or a leak.
+
+use foreload::decode::nvjpeg::{Abilities, Ability, Rung, Subsampling};
+use foreload::decode::parse_header;
+
+use super::files::{draw, stream};
+use super::{Job, Lane, assert_same, stand_in};
+
+const CALLS: &[&str] = &[
+    "nvjpegCreateExV2",
+    "nvjpegDestroy",
+    "nvjpegJpegStateCreate",
+    "nvjpegJpegStateDestroy",
+    "nvjpegDecodeBatchedInitialize",
+    "nvjpegDecodeBatchedPreAllocate",
+    "nvjpegDecodeBatchedEx",
+    "nvjpegDecodeBatchedSupportedEx",
+    "nvjpegBufferPinnedCreateV2",
+    "nvjpegBufferDeviceCreateV2",
+    "nvjpegStateAttachPinnedBuffer",
+    "nvjpegStateAttachDeviceBuffer",
+    "nvjpegJpegStreamCreate",
+    "nvjpegJpegStreamParse",
+    "nvjpegJpegStreamParseHeader",
+    "nvjpegDecodeParamsCreate",
+    "nvjpegDecodeParamsSetOutputFormat",
+    "nvjpegDecodeParamsSetROI",
+    "nvjpegDecoderCreate",
+    "nvjpegDecoderJpegSupported",
+    "nvjpegDecoderStateCreate",
+    "nvjpegDecodeJpegHost",
+    "nvjpegDecodeJpegTransferToDevice",
+    "nvjpegDecodeJpegDevice",
+];
+
+/// What the stand-in can do.
+fn everything() -> Abilities {
+    let mut abilities = Abilities::default();
+    for rung in Rung::ALL {
+        for sampling in Subsampling::ALL {
+            abilities.set(rung, sampling, Ability::Region);
+        }
+    }
+    abilities
+}
+
+fn jobs() -> Vec<Job> {
+    let job = |number| {
+        let file = draw(&mut stream(number), false);
+        let header = parse_header(&file).unwrap();
+        Job { region: header.whole(), file }
+    };
+    (3000..3004).map(job).collect()
+}
+
+#[test]
+fn each_call_failing_spoils_at_most_its_image() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let jobs = jobs();
+    let mut lane = Lane::new().unwrap();
+    for name in CALLS.iter().filter(|name| !name.contains("Create") && !name.contains("Destroy")) {
+        for rung in Rung::ALL {
+            for nth in [1, 2, 4] {
+                nvjpeg.reset();
+                nvjpeg.fail(name, nth, 0);
+                let decoded = lane.decode(rung, &jobs).unwrap();
+                let refused = decoded.iter().filter(|decoded| decoded.1.is_err()).count();
+                let what = format!("{name} failing at call {nth} on {}", rung.name());
+                assert!(refused <= 1, "{what}: {refused} refused");
+                for (job, decoded) in jobs.iter().zip(&decoded).filter(|(_, decoded)| decoded.1.is_ok()) {
+                    assert_same(job, decoded, &what);
+                }
+                for (_, outcome) in decoded.iter().filter(|decoded| decoded.1.is_err()) {
+                    assert!(outcome.as_ref().unwrap_err().contains(name), "{what}: {outcome:?}");
+                }
+            }
+        }
+    }
+    drop(lane);
+    assert_eq!(nvjpeg.objects(), 0);
+}
+
+#[test]
+fn a_decoder_that_cannot_be_made_leaves_nothing_behind() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let jobs = jobs();
+    for name in CALLS.iter().filter(|name| name.contains("Create") || name.contains("PreAllocate")) {
+        for nth in 1..=5 {
+            nvjpeg.reset();
+            nvjpeg.fail(name, nth, 0);
+            match Lane::of(everything()) {
+                Ok(mut lane) => {
+                    for rung in Rung::ALL {
+                        // Without one of the batched rungs its images are refused.
+                        for (job, decoded) in jobs.iter().zip(&lane.decode(rung, &jobs).unwrap()) {
+                            if decoded.1.is_ok() {
+                                assert_same(job, decoded, &format!("{name} failed at call {nth}"));
+                            }
+                        }
+                    }
+                }
+                Err(error) => assert!(error.to_string().contains(name), "{name}, call {nth}: {error}"),
+            }
+            assert_eq!(nvjpeg.objects(), 0, "{name}, call {nth}");
+        }
+    }
+}
+
+/// The driver's failures: the GPU is lost for the call, and says so.
+#[test]
+fn the_drivers_failures_come_out() {
+    let mut cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let jobs = jobs();
+    for name in [
+        "cuMemAllocFromPoolAsync",
+        "cuMemcpyAsync",
+        "cuMemcpy2DAsync_v2",
+        "cuEventRecord",
+        "cuMemHostRegister_v2",
+    ] {
+        for rung in Rung::ALL {
+            for nth in [1, 3, 6] {
+                let mut lane = Lane::of(everything()).unwrap();
+                cuda.reset();
+                cuda.fail(name, nth, 0);
+                match lane.decode(rung, &jobs) {
+                    Ok(decoded) => {
+                        for (job, decoded) in
+                            jobs.iter().zip(&decoded).filter(|(_, decoded)| decoded.1.is_ok())
+                        {
+                            assert_same(job, decoded, &format!("{name} failing at call {nth}"));
+                        }
+                    }
+                    Err(error) => assert!(!error.to_string().is_empty()),
+                }
+                drop(lane);
+                assert_eq!(cuda.violations(), [""; 0], "{name}, call {nth}, {}", rung.name());
+                assert_eq!(cuda.leaks(), [""; 0]);
+                assert_eq!(nvjpeg.objects(), 0, "{name}, call {nth}");
+            }
+        }
+    }
+}

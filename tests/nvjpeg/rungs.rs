@@ -1,0 +1,109 @@
+//! Each rung's planes are the CPU's.
+
+use foreload::decode::nvjpeg::Rung;
+use foreload::decode::parse_header;
+use std::path::PathBuf;
+
+use super::files::{draw, region, stream};
+use super::{Job, Lane, assert_same, stand_in};
+
+fn job(number: u64, progressive: bool) -> Job {
+    let random = &mut stream(number);
+    let file = draw(random, progressive);
+    let header = parse_header(&file).unwrap();
+    Job { region: region(random, header.width, header.height), file }
+}
+
+#[test]
+fn every_rung_gives_the_cpus_planes() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let mut lane = Lane::new().unwrap();
+    for batch in 0..6 {
+        let jobs: Vec<Job> = (0..20).map(|image| job(100 * batch + image, false)).collect();
+        for rung in Rung::ALL {
+            assert!(jobs.iter().all(|job| lane.rungs(&job.file).contains(&rung)));
+            let decoded = lane.decode(rung, &jobs).unwrap();
+            for (number, (job, decoded)) in jobs.iter().zip(&decoded).enumerate() {
+                assert_same(
+                    job,
+                    decoded,
+                    &format!("image {} on {}", 100 * batch + number as u64, rung.name()),
+                );
+            }
+        }
+    }
+    assert!(nvjpeg.calls("nvjpegDecodeBatchedEx") >= 2 * 6, "batches, not images");
+    drop(lane);
+    assert_eq!(nvjpeg.objects(), 0);
+}
+
+#[test]
+fn progressive_images_are_for_cuda() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let mut lane = Lane::new().unwrap();
+    let jobs: Vec<Job> = (900..912).map(|number| job(number, true)).collect();
+    assert!(jobs.iter().all(|job| lane.rungs(&job.file) == [Rung::Cuda]));
+    for (job, decoded) in jobs.iter().zip(&lane.decode(Rung::Cuda, &jobs).unwrap()) {
+        assert_same(job, decoded, "progressive");
+    }
+}
+
+/// A corpus of hostile and odd files, where the checkout has one.
+#[test]
+fn the_corpus_decodes_as_on_the_cpu_or_is_refused() {
+    let shared = std::env::var_os("FORELOAD_SHARED").map(PathBuf::from);
+    let shared = shared.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"));
+    let mut paths: Vec<PathBuf> = ["jpeg-decoder", "zune-image"]
+        .iter()
+        .filter_map(|name| std::fs::read_dir(shared.join("jpegs").join(name)).ok())
+        .flat_map(|entries| entries.map(|entry| entry.unwrap().path()))
+        .collect();
+    paths.sort();
+    if paths.is_empty() {
+        assert!(std::env::var_os("FORELOAD_REQUIRE_SHARED").is_none(), "no corpus in {}", shared.display());
+        println!("skipped: no corpus in {}", shared.display());
+        return;
+    }
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let mut lane = Lane::new().unwrap();
+    let mut decoded = 0;
+    for (number, path) in paths.iter().enumerate() {
+        let file = std::fs::read(path).unwrap();
+        let Ok(header) = parse_header(&file) else { continue };
+        let job = Job { region: region(&mut stream(number as u64), header.width, header.height), file };
+        for rung in lane.rungs(&job.file) {
+            let what = format!("{} on {}", path.display(), rung.name());
+            let results = lane.decode(rung, std::slice::from_ref(&job)).unwrap();
+            match &results[0].1 {
+                Ok(_) => {
+                    assert_same(&job, &results[0], &what);
+                    decoded += 1;
+                }
+                Err(error) => println!("{what}: {error}"),
+            }
+        }
+    }
+    assert!(decoded >= 30, "{decoded} decoded");
+}
+
+#[test]
+fn nothing_is_allocated_once_all_sizes_came_by() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let mut lane = Lane::new().unwrap();
+    let jobs: Vec<Job> = (2000..2020).map(|number| job(number, false)).collect();
+    let all = |lane: &mut Lane| {
+        for rung in Rung::ALL {
+            lane.decode(rung, &jobs).unwrap();
+        }
+        lane.decoder.allocations()
+    };
+    all(&mut lane);
+    let warm = all(&mut lane);
+    for _ in 0..5 {
+        assert_eq!(all(&mut lane), warm);
+    }
+}

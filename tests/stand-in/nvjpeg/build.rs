@@ -1,0 +1,6 @@
+//! Gives the library the name under which programs look for nvJPEG.
+
+fn main() {
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnvjpeg.so.13");
+    println!("cargo:rerun-if-changed=build.rs");
+}

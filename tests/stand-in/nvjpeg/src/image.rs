@@ -1,0 +1,112 @@
+//! One image: from the file's bytes to planes, and to where they are wanted.
+
+use nvjpeg_sys::sys::{
+    nvjpegChromaSubsampling_t as Css, nvjpegImage_t as Image, nvjpegOutputFormat_t as Format,
+    nvjpegStatus_t as Status,
+};
+
+use crate::Answer;
+use crate::driver::{Rows, copy_rows};
+use crate::header::Header;
+
+/// What to decode of an image: (x, y, width, height) in pixels.
+pub type Rectangle = (u32, u32, u32, u32);
+
+/// How to decode an image.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish {
+    pub format: Format,
+    pub region: Option<Rectangle>,
+    pub strict: bool,
+}
+
+/// Planes, one behind the other.
+#[derive(Default)]
+pub struct Planes {
+    pub bytes: Vec<u8>,
+    /// (width, height) of each.
+    shapes: Vec<(usize, usize)>,
+}
+
+/// Whether any implementation takes the kind.
+pub fn is_known(header: &Header) -> bool {
+    let known = [
+        Css::NVJPEG_CSS_444,
+        Css::NVJPEG_CSS_422,
+        Css::NVJPEG_CSS_420,
+        Css::NVJPEG_CSS_440,
+        Css::NVJPEG_CSS_411,
+        Css::NVJPEG_CSS_410,
+        Css::NVJPEG_CSS_GRAY,
+    ];
+    matches!(header.marker, 0xC0..=0xC2) && header.precision == 8 && known.contains(&header.sampling())
+}
+
+/// Decodes a file.
+pub fn decode(file: &[u8], wish: &Wish) -> Answer<Planes> {
+    let header = Header::parse(file)?;
+    if !is_known(&header) {
+        return Err(Status::NVJPEG_STATUS_JPEG_NOT_SUPPORTED);
+    }
+    let count = header.factors.len();
+    // What planes of chroma a gray image has, the documentation does not say.
+    let wanted = if count == 1 { Format::NVJPEG_OUTPUT_Y } else { Format::NVJPEG_OUTPUT_YUV };
+    let (x, y, width, height) = wish.region.unwrap_or((0, 0, header.width, header.height));
+    let inside = |start: u32, length: u32, full: u32| {
+        length > 0 && u64::from(start) + u64::from(length) <= full.into()
+    };
+    // "ROI offset should be aligned to subsampled pixel", says the library.
+    let aligned = (0..count).all(|c| {
+        let (step_x, step_y) = header.steps(c);
+        x.is_multiple_of(step_x) && y.is_multiple_of(step_y)
+    });
+    if wish.format != wanted
+        || !inside(x, width, header.width)
+        || !inside(y, height, header.height)
+        || !aligned
+    {
+        return Err(Status::NVJPEG_STATUS_INVALID_PARAMETER);
+    }
+    let reference = libjpeg_reference::planes(file).map_err(|_| Status::NVJPEG_STATUS_BAD_JPEG)?;
+    if wish.strict && reference.warnings > 0 {
+        return Err(Status::NVJPEG_STATUS_BAD_JPEG);
+    }
+    let mut planes = Planes::default();
+    for (component, (stride, samples)) in reference.planes.iter().enumerate() {
+        let (step_x, step_y) = header.steps(component);
+        let (columns, rows) = (width.div_ceil(step_x) as usize, height.div_ceil(step_y) as usize);
+        for row in 0..rows {
+            let start = ((y / step_y) as usize + row) * stride + (x / step_x) as usize;
+            planes.bytes.extend(&samples[start..start + columns]);
+        }
+        planes.shapes.push((columns, rows));
+    }
+    Ok(planes)
+}
+
+impl Planes {
+    /// Refuses targets that cannot hold them.
+    pub fn check(&self, target: &Image) -> Answer {
+        let fits = |(index, &(width, _)): (usize, &(usize, usize))| {
+            !target.channel[index].is_null() && target.pitch[index] >= width
+        };
+        if self.shapes.iter().enumerate().all(fits) {
+            Ok(())
+        } else {
+            Err(Status::NVJPEG_STATUS_INVALID_PARAMETER)
+        }
+    }
+
+    /// Queues their copy from `address`, where their bytes lie.
+    pub fn send(&self, address: u64, on_device: bool, target: &Image, stream: u64) -> Answer {
+        let mut at = address;
+        for (index, &(width, height)) in self.shapes.iter().enumerate() {
+            let from = Rows { address: at, pitch: width, on_device };
+            let to =
+                Rows { address: target.channel[index] as u64, pitch: target.pitch[index], on_device: true };
+            copy_rows(to, from, width, height, stream)?;
+            at += (width * height) as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! A `libnvjpeg.so.13` for machines without a GPU. It proves orchestration, never speed, and says nothing about how a GPU
+//! rounds.
+//!
+//! libjpeg decodes; the planes go to device memory by the driver's public functions, whichever `libcuda.so.1` is loaded.
+//! What the documentation forbids is refused as nvJPEG refuses it; what it leaves undefined, and what real libraries do
+//! not forgive, ends the process with a sentence: memory or a state used again while its last work is under way. As on
+//! real hardware the engine does not wait for what its stream has queued.
+//!
+//! | environment | meaning |
+//! |---|---|
+//! | `FORELOAD_STANDIN_FAIL=nvjpegDecodeBatchedEx:2` | the second call fails; `:4` behind it chooses the status |
+//! | `FORELOAD_STANDIN_NVJPEG=no-hardware,refuse-444` | knobs, see `control.rs` |
+
+mod batched;
+mod control;
+mod driver;
+mod handles;
+mod header;
+mod image;
+mod objects;
+mod phased;
+
+use nvjpeg_sys::sys::nvjpegStatus_t as Status;
+
+/// What a call answers.
+type Answer<T = ()> = Result<T, Status>;
+
+/// Runs a call unless it is to fail; a panic is an internal error.
+fn answer(name: &'static str, call: impl FnOnce() -> Answer) -> Status {
+    if let Some(status) = control::fault(name) {
+        return status;
+    }
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
+        Ok(Ok(())) => Status::NVJPEG_STATUS_SUCCESS,
+        Ok(Err(status)) => status,
+        Err(_) => Status::NVJPEG_STATUS_INTERNAL_ERROR,
+    }
+}
+
+/// Ends the process: a mistake that a real library may or may not survive.
+fn misuse(what: &str) -> ! {
+    eprintln!("nvJPEG stand-in: {what}");
+    std::process::abort();
+}

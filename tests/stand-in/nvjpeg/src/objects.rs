@@ -1,0 +1,167 @@
+//! The objects behind the opaque handles: what lives, and of which kind it is.
+
+use std::any::{Any, type_name};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nvjpeg_sys::sys::{
+    self, nvjpegDevAllocatorV2_t as DeviceAllocator, nvjpegPinnedAllocatorV2_t as PinnedAllocator,
+    nvjpegStatus_t as Status,
+};
+
+use crate::driver::{Event, Stream};
+use crate::{Answer, misuse};
+
+type Object = Arc<dyn Any + Send + Sync>;
+
+static OBJECTS: Mutex<Option<(usize, HashMap<usize, Object>)>> = Mutex::new(None);
+
+fn with<T>(act: impl FnOnce(&mut usize, &mut HashMap<usize, Object>) -> T) -> T {
+    let mut objects = OBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (next, objects) = objects.get_or_insert_with(|| (0x1000, HashMap::new()));
+    act(next, objects)
+}
+
+/// How many live.
+pub fn count() -> u64 {
+    with(|_, objects| objects.len() as u64)
+}
+
+/// Gives an object a handle, never one that was used before, and stores that in `place`.
+pub fn give<T: Any + Send + Sync, R>(object: T, place: *mut *mut R) -> Answer {
+    if place.is_null() {
+        return Err(Status::NVJPEG_STATUS_INVALID_PARAMETER);
+    }
+    let handle = with(|next, objects| {
+        *next += 16;
+        objects.insert(*next, Arc::new(object));
+        *next
+    });
+    // SAFETY: not null, and the caller's to write.
+    unsafe { *place = handle as *mut R };
+    Ok(())
+}
+
+/// The object behind a handle.
+pub fn get<T: Any + Send + Sync, R>(handle: *mut R) -> Answer<Arc<T>> {
+    if handle.is_null() {
+        return Err(Status::NVJPEG_STATUS_INVALID_PARAMETER);
+    }
+    let object = with(|_, objects| objects.get(&(handle as usize)).cloned());
+    match object.map(Arc::downcast) {
+        Some(Ok(object)) => Ok(object),
+        _ => misuse(&format!("{handle:p} is no {} that lives", type_name::<T>())),
+    }
+}
+
+/// Ends an object.
+pub fn end<T: Any + Send + Sync, R>(handle: *mut R) -> Answer {
+    crate::driver::context().unwrap_or_else(|_| misuse("an object is destroyed without a current context"));
+    get::<T, R>(handle)?;
+    with(|_, objects| objects.remove(&(handle as usize)));
+    Ok(())
+}
+
+/// Locks what only one thread may use at a time.
+pub fn alone<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.try_lock() {
+        Ok(guard) => guard,
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(std::sync::TryLockError::WouldBlock) => misuse("an object is used by two threads at once"),
+    }
+}
+
+/// A handle of the library.
+pub struct Instance {
+    pub pinned: PinnedAllocator,
+    pub strict: bool,
+    /// What the decoding engine works on.
+    pub engine: Option<Stream>,
+}
+
+// SAFETY: the allocators' contexts may be used by any thread, as nvJPEG's guide asks of them.
+unsafe impl Send for Instance {}
+// SAFETY: as above.
+unsafe impl Sync for Instance {}
+
+/// Memory that grows by the caller's allocator.
+pub struct Buffer {
+    allocate: Allocate,
+    free: Free,
+    context: *mut c_void,
+    address: u64,
+    capacity: usize,
+    /// Passed when the work that uses it is done.
+    done: Option<Event>,
+}
+
+type Allocate = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, usize, sys::cudaStream_t) -> i32;
+type Free = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, sys::cudaStream_t) -> i32;
+
+// SAFETY: as for `Instance`.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    pub fn of_device(allocator: &DeviceAllocator) -> Answer<Self> {
+        Self::new(allocator.dev_malloc, allocator.dev_free, allocator.dev_ctx)
+    }
+
+    pub fn of_host(allocator: &PinnedAllocator) -> Answer<Self> {
+        Self::new(allocator.pinned_malloc, allocator.pinned_free, allocator.pinned_ctx)
+    }
+
+    fn new(allocate: Option<Allocate>, free: Option<Free>, context: *mut c_void) -> Answer<Self> {
+        let invalid = Status::NVJPEG_STATUS_INVALID_PARAMETER;
+        let (allocate, free) = (allocate.ok_or(invalid)?, free.ok_or(invalid)?);
+        Ok(Self { allocate, free, context, address: 0, capacity: 0, done: None })
+    }
+
+    /// Its address, with room for `bytes`; the host may write it.
+    pub fn room(&mut self, bytes: usize, stream: u64) -> Answer<u64> {
+        if self.done.as_ref().is_some_and(|done| !done.is_passed().unwrap_or(true)) {
+            misuse("a buffer is used again while its last work is under way");
+        }
+        if bytes > self.capacity {
+            self.release(stream);
+            let mut address = std::ptr::null_mut();
+            // SAFETY: the caller gave the function for this.
+            let code = unsafe { (self.allocate)(self.context, &mut address, bytes, stream as _) };
+            if code != 0 || address.is_null() {
+                return Err(Status::NVJPEG_STATUS_ALLOCATOR_FAILURE);
+            }
+            (self.address, self.capacity) = (address as u64, bytes);
+        }
+        Ok(self.address)
+    }
+
+    /// Notes that work on `stream` uses it.
+    pub fn used_by(&mut self, stream: u64) -> Answer {
+        if self.done.is_none() {
+            self.done = Some(Event::new()?);
+        }
+        self.done.as_ref().map_or(Ok(()), |done| done.record(stream))
+    }
+
+    /// Makes `stream` wait for that work.
+    pub fn hold(&self, stream: u64) -> Answer {
+        self.done.as_ref().map_or(Ok(()), |done| done.hold(stream))
+    }
+
+    fn release(&mut self, stream: u64) {
+        if self.capacity > 0 {
+            // SAFETY: it was allocated by its counterpart.
+            unsafe { (self.free)(self.context, self.address as *mut c_void, self.capacity, stream as _) };
+            (self.address, self.capacity) = (0, 0);
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.done.as_ref().is_some_and(|done| !done.is_passed().unwrap_or(true)) {
+            misuse("a buffer is destroyed while its last work is under way");
+        }
+        self.release(0);
+    }
+}
