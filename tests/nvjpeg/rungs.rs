@@ -72,7 +72,10 @@ fn the_corpus_decodes_as_on_the_cpu_or_is_refused() {
     let mut decoded = 0;
     for (number, path) in paths.iter().enumerate() {
         let file = std::fs::read(path).unwrap();
-        let Ok(header) = parse_header(&file) else { continue };
+        let header = match parse_header(&file) {
+            Ok(header) if header.width * header.height < 10_000_000 => header,
+            _ => continue,
+        };
         let job = Job { region: region(&mut stream(number as u64), header.width, header.height), file };
         for rung in lane.rungs(&job.file) {
             let what = format!("{} on {}", path.display(), rung.name());

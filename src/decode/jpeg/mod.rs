@@ -25,6 +25,7 @@ use crate::simd::Level;
 /// What the headers of `bytes`, which begin with a JPEG signature, say.
 pub(super) fn header(bytes: &[u8]) -> Result<header::Header, DecodeError> {
     let header = Header::parse(bytes)?;
+    check_size(bytes, &header)?;
     let frame = &header.frame;
     let (width, height) = (frame.width, frame.height);
     let region_decodable = refuse_unknown(&header).is_ok()
