@@ -1,6 +1,6 @@
 //! Who decodes what: by the GPU, by what the engine takes, and by what turns out to be wrong.
 
-use foreload::decode::nvjpeg::{Abilities, Ability, Library, Rung, Subsampling};
+use foreload::decode::nvjpeg::{Abilities, Ability, Decoder, Library, Rung, Subsampling};
 use foreload::decode::{Region, parse_header};
 use foreload::gpu::Device;
 use libjpeg_reference::Encoding;
@@ -32,6 +32,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         Abilities::probe(&library, &device).unwrap()
     };
     let all = abilities("");
+    assert_eq!(Decoder::new(&library, &device, 1).unwrap().engines(), Ok((1, 7)));
     for rung in Rung::ALL {
         for sampling in Subsampling::ALL {
             assert_eq!(all.get(rung, sampling), Ability::Region, "{rung:?}, {sampling:?}");
@@ -40,6 +41,8 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
     let mut expected = all;
     Subsampling::ALL.iter().for_each(|&sampling| expected.set(Rung::Hardware, sampling, Ability::None));
     assert_eq!(abilities("no-hardware"), expected);
+    let reason = Decoder::new(&library, &device, 1).unwrap().engines().unwrap_err();
+    assert!(reason.starts_with("nvjpegCreateExV2: this GPU cannot do it (status 7)"), "{reason}");
     Subsampling::ALL.iter().for_each(|&sampling| expected.set(Rung::Hardware, sampling, Ability::Whole));
     assert_eq!(abilities("no-region"), expected);
     assert_eq!(abilities("askew"), expected, "regions that land beside where they should are not trusted");

@@ -110,3 +110,23 @@ fn nothing_is_allocated_once_all_sizes_came_by() {
         assert_eq!(all(&mut lane), warm);
     }
 }
+
+#[test]
+fn lanes_decode_side_by_side() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            scope.spawn(move || {
+                let mut lane = Lane::new().unwrap();
+                let jobs: Vec<Job> = (0..12).map(|image| job(4000 + 100 * number + image, false)).collect();
+                for rung in Rung::ALL.into_iter().cycle().take(6) {
+                    for (job, decoded) in jobs.iter().zip(&lane.decode(rung, &jobs).unwrap()) {
+                        assert_same(job, decoded, &format!("lane {number} on {}", rung.name()));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(nvjpeg.objects(), 0);
+}

@@ -183,6 +183,12 @@ impl Library {
     }
 }
 
+/// Whether the driver's `libnvcuvid.so.1` can be loaded, which nvJPEG loads to use a decoding engine.
+pub fn has_video_driver() -> bool {
+    // SAFETY: as programs that decode video load it; its initialisers start nothing.
+    unsafe { Dynamic::open(Some("libnvcuvid.so.1"), RTLD_NOW | RTLD_LOCAL) }.is_ok()
+}
+
 /// An error with its cause.
 fn in_full(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| cause.to_string())

@@ -8,5 +8,5 @@ pub mod result;
 pub mod safe;
 pub mod sys;
 
-pub use find::{Library, LoadError, Search, Version};
+pub use find::{Library, LoadError, Search, Version, has_video_driver};
 pub use result::{Error, Result};

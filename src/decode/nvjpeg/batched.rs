@@ -87,6 +87,11 @@ impl Batched {
         Ok(Self { rung, calls, parsed, handle })
     }
 
+    /// Engines of the GPU, and cores of each.
+    pub(super) fn engines(&self) -> nvjpeg_sys::Result<(u32, u32)> {
+        self.handle.engines()
+    }
+
     /// Whether nothing is under way.
     pub(super) fn is_idle(&self) -> Result<bool> {
         self.calls.iter().try_fold(true, |idle, call| Ok(idle && call.done.is_done()?))

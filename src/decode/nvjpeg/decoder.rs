@@ -21,8 +21,9 @@ pub struct Decoder {
 }
 
 struct Rungs {
-    hardware: Option<Batched>,
-    cuda_batched: Option<Batched>,
+    /// Or why there is none.
+    hardware: Result<Batched, String>,
+    cuda_batched: Result<Batched, String>,
     cuda: Phased,
     /// Streams that were used.
     streams: Vec<Stream>,
@@ -44,12 +45,12 @@ impl Decoder {
         let _bound = device.bind()?;
         // A rung that is not there is none that is used: `Abilities::probe` has seen it.
         let optional = |rung| match Batched::new(library, device, &memory, rung, batch) {
-            Ok(batched) => Ok(Some(batched)),
-            Err(Error::Unavailable(_)) => Ok(None),
+            Ok(batched) => Ok(Ok(batched)),
+            Err(Error::Unavailable(reason)) => Ok(Err(reason)),
             Err(error) => Err(error),
         };
         let rungs = Rungs {
-            hardware: optional(Rung::Hardware)?,
+            hardware: optional(Rung::Hardware)?.map_err(explain),
             cuda_batched: optional(Rung::CudaBatched)?,
             cuda: Phased::new(library, device, &memory)?,
             streams: Vec::new(),
@@ -90,13 +91,23 @@ impl Decoder {
             }
         };
         match batched {
-            Some(batched) => batched.decode(stream, requests, &mut outcomes)?,
-            None => outcomes.fill(Err(DecodeError::Unsupported(format!(
-                "JPEG, for nvJPEG's {}: this GPU has none",
-                rung.name()
-            )))),
+            Ok(batched) => batched.decode(stream, requests, &mut outcomes)?,
+            Err(reason) => outcomes
+                .fill(Err(DecodeError::Unsupported(format!("JPEG, for nvJPEG's {}: {reason}", rung.name())))),
         }
         Ok(outcomes)
+    }
+
+    /// Decoding engines of the GPU, and cores of each; or why none is used.
+    pub fn engines(&self) -> Result<(u32, u32), String> {
+        let gone = || "the decoder was dropped".to_owned();
+        match &self.rungs.as_ref().ok_or_else(gone)?.hardware {
+            Ok(hardware) => {
+                let _bound = self.device.bind().map_err(|error| error.to_string())?;
+                hardware.engines().map_err(|error| error.to_string())
+            }
+            Err(reason) => Err(reason.clone()),
+        }
     }
 
     /// How often working memory was allocated since the decoder was made.
@@ -128,6 +139,17 @@ impl Rungs {
         }
         self.cuda.is_idle()
     }
+}
+
+/// Why there is no engine, with what is missing if that can be seen.
+fn explain(reason: String) -> String {
+    if nvjpeg_sys::has_video_driver() {
+        return reason;
+    }
+    format!(
+        "{reason}; the engine is driven by libnvcuvid.so.1, which is not there: a container needs \
+         NVIDIA_DRIVER_CAPABILITIES with `video`"
+    )
 }
 
 /// What can be seen of a request without decoding it.
