@@ -67,10 +67,10 @@ impl Batched {
         for (color, format) in FORMATS {
             let mut state = State::new(&handle).map_err(failed)?;
             if rung == Rung::Hardware && color == ColorModel::YCbCr {
-                // A hint, which older libraries do not take. The engine is faster with memory taken beforehand
-                // (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp).
+                // A hint, which older libraries do not take. Whatever the size it says, the engine is faster after it
+                // (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory grows with the images that come.
                 let css = ChromaSubsampling::NVJPEG_CSS_444;
-                let _ = state.preallocate(batch.max(1), (512, 512), css, format);
+                let _ = state.preallocate(batch.max(1), (1, 1), css, format);
             }
             calls.push(Call {
                 color,

@@ -16,6 +16,11 @@ pub use library::Library;
 
 use super::{ColorModel, Header, Process, Region};
 
+/// From so many images in a call on, [`Rung::CudaBatched`] decodes Huffman codes on the GPU; fewer it leaves to one core of
+/// the CPU, so that they are better off on [`Rung::Cuda`]. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger
+/// than 50".) Gray and colour images are calls of their own.
+pub const LARGE_BATCH: usize = 51;
+
 /// One of nvJPEG's ways to decode; the first that serves an image is the cheapest for the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rung {

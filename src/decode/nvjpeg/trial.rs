@@ -4,7 +4,9 @@
 //! it should, or planes in another order, would go unnoticed into every batch, and what holds of one GPU and version of
 //! nvJPEG need not hold of another.
 
-use super::{Abilities, Ability, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling};
+use super::{
+    Abilities, Ability, Decoder, LARGE_BATCH, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling,
+};
 use crate::decode::{Header, Region, parse_header};
 use crate::error::{Error, Result};
 use crate::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Stream};
@@ -12,9 +14,8 @@ use crate::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Stream};
 /// Not a multiple of any MCU, and not smaller than what decoding engines take.
 const SIZE: (u32, u32) = (200, 152);
 
-/// Copies of the image in a trial. More than 50, from where on nvJPEG decodes Huffman codes of a batch on the GPU (comment
-/// on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h).
-const BATCH: usize = 52;
+/// Copies of the image in a trial: enough for Huffman codes to be decoded on the GPU.
+const BATCH: usize = LARGE_BATCH + 1;
 
 /// Parts of the image: inside, and to its right and lower edges.
 const REGIONS: [Region; 2] = [
@@ -69,7 +70,7 @@ impl Trial {
         let unlaid = || Error::Internal("an image for trials without a layout".into());
         let layouts = regions.iter().map(|&region| PlanesLayout::of(header, region).ok_or_else(unlaid));
         let layouts: Vec<PlanesLayout> = layouts.collect::<Result<_>>()?;
-        // Only the first rung's engine is used image by image otherwise.
+        // Other rungs do the same whatever the count.
         let count = if rung == Rung::CudaBatched { BATCH } else { 4 };
         let largest = layouts.iter().map(|layout| layout.bytes).max().unwrap_or(0) as usize;
         let memory = self.pool.allocate(&self.stream, count * largest)?;
