@@ -14,7 +14,7 @@ extern "C" {
         block.output = &output;                                                                                       \
         block.memory = memory;                                                                                        \
         block.threads = blockDim.x;                                                                                   \
-        augment(&block, images + blockIdx.y * output.image_bytes, blockIdx.x, gridDim.x, exact);                      \
+        augment(&block, images + block.image->place * output.image_bytes, blockIdx.x, gridDim.x, exact);              \
     }
 
 KERNEL(foreload_augment_fast, 0, 3)

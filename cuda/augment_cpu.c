@@ -36,7 +36,7 @@ static u32 launch(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, con
             block.memory = memory;
             block.threads = threads;
             block.turn = turn;
-            augment(&block, images + image * output->image_bytes, tile, tiles, exact);
+            augment(&block, images + block.image->place * output->image_bytes, tile, tiles, exact);
         }
     }
     return 0;

@@ -70,7 +70,8 @@ typedef struct {
     u32 flip;
     /// Write zero bytes, look at nothing else.
     u32 blank;
-    u32 unused;
+    /// Which image behind the batch's first it becomes.
+    u32 place;
 } ImageParams;
 
 /// What a launch writes, and how blocks share it.

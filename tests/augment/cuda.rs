@@ -107,10 +107,13 @@ fn assert_same(random: &mut Stream, output: &Output, images: &[(Planes, View)], 
     }
     let uploaded: Vec<_> = images
         .iter()
-        .map(|(planes, view)| {
+        .zip(0..images.len() as u32)
+        // Entries come in any order.
+        .rev()
+        .map(|((planes, view), place)| {
             let layout = PlanesLayout::staged(planes);
             let arena = upload(planes, &layout);
-            (ImageParams::new(&layout, arena.address(), view, output), arena)
+            (ImageParams::new(&layout, arena.address(), view, output).at(place), arena)
         })
         .collect();
     let table: Vec<_> = uploaded.iter().map(|(entry, _)| *entry).collect();
@@ -209,7 +212,7 @@ fn a_failed_sample_becomes_zero_bytes() {
         let output = output(random, 60);
         let launch = Launch::new(&output, 3, 132);
         let mut out = Arena::new(3 * output.bytes());
-        run(&output, &launch, 1, &[ImageParams::blank(); 3], out.address());
+        run(&output, &launch, 1, &[2, 0, 1].map(|place| ImageParams::blank().at(place)), out.address());
         assert!(out.bytes()[..3 * output.bytes()].iter().all(|&byte| byte == 0), "case {case}");
         assert!(out.bytes()[3 * output.bytes()..].iter().all(|&byte| byte == 0xa5), "case {case}");
     }

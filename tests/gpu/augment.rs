@@ -60,10 +60,11 @@ fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> for
         if skip != Some(number) {
             flight.copy_to_device(arena.range(base, staged.len())?, &staged)?;
         }
-        entries.push(ImageParams::new(layout, arena.ptr() + base as u64, view, output));
+        let entry = ImageParams::new(layout, arena.ptr() + base as u64, view, output);
+        entries.push(entry.at(number as u32));
         base += layout.bytes.next_multiple_of(64) as usize;
     }
-    entries.push(ImageParams::blank());
+    entries.push(ImageParams::blank().at(images.len() as u32));
     let mut desk = PinnedBuffer::new(&device, table.bytes())?;
     desk.copy_from_slice(&entries.iter().flat_map(|entry| entry.as_bytes()).copied().collect::<Vec<_>>());
     flight.copy_to_device(table.whole(), &desk.into_slice()?)?;

@@ -92,9 +92,9 @@ impl Launcher {
         &self.function
     }
 
-    /// Queues the making of `n` images on `stream`: entry i of the [`ImageParams`](super::ImageParams) at the device
-    /// address `table` becomes image i behind `images`, [`Output::bytes`] each. Every byte is written. Both addresses
-    /// are multiples of 16.
+    /// Queues the making of `n` images on `stream`: each of the [`ImageParams`](super::ImageParams) at the device address
+    /// `table` becomes the image at its [place](super::ImageParams::at) behind `images`, [`Output::bytes`] each, of which
+    /// every byte is written. Both addresses are multiples of 16.
     ///
     /// # Safety
     ///
@@ -106,7 +106,6 @@ impl Launcher {
             let part = (n - done).min(MOST_IMAGES as usize);
             let launch = Launch::new(&self.output, part as u32, self.multiprocessors);
             let table = table + (done * super::ImageParams::BYTES) as u64;
-            let images = images + done as u64 * launch.params.image_bytes;
             let arguments = [Arg::Pointer(table), Arg::Pointer(images), Arg::Bytes(launch.params.as_bytes())];
             let shared = launch.params.shared_bytes;
             // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.

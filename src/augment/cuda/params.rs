@@ -46,7 +46,7 @@ pub struct ImageParams {
     color: u32,
     flip: u32,
     blank: u32,
-    unused: u32,
+    place: u32,
 }
 
 /// What a launch writes, and how its blocks share it.
@@ -185,6 +185,11 @@ impl ImageParams {
         Self { blank: 1, ..Self::default() }
     }
 
+    /// The same entry for the image that is number `place` of its batch; 0 otherwise.
+    pub fn at(self, place: u32) -> Self {
+        Self { place, ..self }
+    }
+
     /// The entry as the kernel reads it.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: a `repr(C)` structure of integers and floats without padding, as asserted above.
@@ -243,6 +248,7 @@ mod tests {
         assert_eq!(offset_of!(ImageParams, axes), 168);
         assert_eq!(offset_of!(ImageParams, color), 248);
         assert_eq!(offset_of!(ImageParams, blank), 256);
+        assert_eq!(offset_of!(ImageParams, place), 260);
         assert_eq!(offset_of!(OutputParams, gain), 24);
         assert_eq!(offset_of!(OutputParams, tile_columns), 48);
         assert_eq!(offset_of!(OutputParams, shared_bytes), 68);
@@ -253,5 +259,6 @@ mod tests {
         let blank = ImageParams::blank();
         let set: Vec<_> = blank.as_bytes().iter().enumerate().filter(|(_, byte)| **byte != 0).collect();
         assert_eq!(set, [(256, &1)]);
+        assert_eq!(ImageParams::blank().at(7).as_bytes()[260], 7);
     }
 }

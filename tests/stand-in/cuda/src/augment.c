@@ -16,5 +16,8 @@ void standin_reads(const ImageParams* image, void (*visit)(void*, u64, u64, u32 
     }
 }
 
+/// Which image it becomes.
+u32 standin_place(const ImageParams* image) { return image->place; }
+
 /// Bytes that an image has, the first field of the kernels' last parameter.
 u64 standin_image_bytes(const OutputParams* output) { return output->image_bytes; }

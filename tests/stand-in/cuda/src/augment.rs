@@ -9,6 +9,7 @@ use std::ffi::c_void;
 // `augment.c`
 unsafe extern "C" {
     fn standin_image_bytes(output: *const u8) -> u64;
+    fn standin_place(image: u64) -> u32;
     fn standin_reads(image: u64, visit: extern "C" fn(*mut c_void, u64, u64, u32), to: *mut c_void);
 }
 
@@ -27,7 +28,7 @@ extern "C" fn visit(to: *mut c_void, start: u64, end: u64, all: u32) {
 pub fn run(launch: &Launch, running: &mut Running) -> Result<(), String> {
     let (table, images, n) = (launch.address(0), launch.address(1), u64::from(launch.grid[1]));
     // SAFETY: the last argument has the size of `OutputParams`.
-    let bytes = n * unsafe { standin_image_bytes(launch.arguments[2].as_ptr()) };
+    let bytes = unsafe { standin_image_bytes(launch.arguments[2].as_ptr()) };
     let entries = n * ENTRY as u64;
     if !running.check(Access { kind: Kind::Read, start: table, end: table + entries }) {
         return Ok(());
@@ -36,8 +37,10 @@ pub fn run(launch: &Launch, running: &mut Running) -> Result<(), String> {
     for entry in (table..table + entries).step_by(ENTRY) {
         // SAFETY: the table was checked to be device memory that is written.
         unsafe { standin_reads(entry, visit, (&raw mut touched).cast()) };
+        // SAFETY: likewise.
+        let start = images + u64::from(unsafe { standin_place(entry) }) * bytes;
+        touched.push(Access { kind: Kind::Write, start, end: start + bytes });
     }
-    touched.push(Access { kind: Kind::Write, start: images, end: images + bytes });
     let sound = touched.into_iter().fold(true, |sound, access| sound & running.check(access));
     running.dawdle();
     if !sound {
