@@ -1,14 +1,19 @@
 //! Settings in two steps: [`LoaderOptions`] is what was asked, [`LoaderConfig`] is what it means, checked once.
 
+mod device;
+mod pools;
+
+pub use device::{
+    Chosen, CpuDecode, Device, DevicePools, LANES, Rungs, choose as choose_device,
+    choose_of as choose_device_of, look_for_libraries_in,
+};
+
 use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
 use crate::batch::Pools;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::LastBatch;
-
-/// Largest arena that files are read into, bytes.
-const LARGEST_ARENA: usize = 256 << 20;
 
 /// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
 const LARGEST_SIDE: u32 = 16_384;
@@ -127,8 +132,12 @@ pub struct LoaderOptions {
     pub decoded: bool,
     /// Batches the consumer keeps at once, at least 1: `memory` must have room for them.
     pub keep: u32,
-    /// `auto`, `cpu` or `cuda`.
+    /// `auto` (a GPU where one serves), `cpu`, `cuda` (the GPU of this process' local rank) or `cuda:N`.
     pub device: String,
+    /// What the CPU decodes when batches end on a GPU.
+    pub cpu_decode: CpuDecode,
+    /// Cap of the memory on the GPU, bytes; `None`: a quarter of what it has.
+    pub device_memory: Option<u64>,
     /// Element type of the images.
     pub dtype: DType,
     /// Order of dimensions of the images.
@@ -178,6 +187,8 @@ impl Default for LoaderOptions {
             decoded: true,
             keep: 1,
             device: "auto".into(),
+            cpu_decode: CpuDecode::Fallback,
+            device_memory: None,
             dtype: DType::F32,
             memory_format: MemoryFormat::Nchw,
             // ImageNet's statistics, the ones torchvision's reference recipes use.
@@ -214,6 +225,16 @@ pub struct LoaderConfig {
     pub last_batch: LastBatch,
     /// Images, or the files' bytes.
     pub decoded: bool,
+    /// Where batches end.
+    pub device: Device,
+    /// Why there, in words.
+    pub device_reason: String,
+    /// What the CPU decodes when that is a GPU.
+    pub cpu_decode: CpuDecode,
+    /// Which decoders may serve then.
+    pub rungs: Rungs,
+    /// The GPU's memory, when that is a GPU.
+    pub device_pools: Option<DevicePools>,
     /// Size, type and arithmetic of the images.
     pub output: Output,
     /// Crop and flip.
@@ -240,18 +261,13 @@ impl LoaderOptions {
     /// Checks what can be checked without the dataset: call it before an index is built for nothing.
     ///
     /// # Errors
-    /// [`Error::Config`] naming the setting; [`Error::Unavailable`] for a device this build does not have.
+    /// [`Error::Config`] naming the setting.
     pub fn validate(&self) -> Result<()> {
-        match self.device.as_str() {
-            "auto" | "cpu" => {}
-            "cuda" => {
-                return Err(Error::Unavailable(
-                    "device: cuda: this build of Foreload decodes on the CPU only; use device=\"cpu\" and move the \
-                     batch yourself"
-                        .into(),
-                ));
-            }
-            other => return Err(Error::config("device", format!("is {other:?}, must be auto, cpu or cuda"))),
+        device::validate(&self.device)?;
+        if !self.decoded && self.device.starts_with("cuda") {
+            let message =
+                format!("is {}, must be cpu with decoded=False: files stay in host memory", self.device);
+            return Err(Error::config("device", message));
         }
         at_least("batch_size", u64::from(self.batch_size), 1)?;
         at_least("keep", u64::from(self.keep), 1)?;
@@ -291,7 +307,8 @@ impl LoaderOptions {
     /// Checks everything that can be wrong and decides what was left open.
     ///
     /// # Errors
-    /// As [`LoaderOptions::validate`]; [`Error::Config`] for a `memory` too small for this dataset.
+    /// As [`LoaderOptions::validate`]; [`Error::Config`] for a `memory` too small for this dataset;
+    /// [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
     pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
         self.validate()?;
         let (height, width) = self.image_size;
@@ -316,6 +333,16 @@ impl LoaderOptions {
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
         let image_bytes = if self.decoded { output.bytes() } else { 0 };
         let batch_bytes = crate::batch::buffer_bytes(self.batch_size as usize, image_bytes);
+        let chosen = if self.decoded { device::choose(&self.device)? } else { device::choose("cpu")? };
+        let device_pools = match chosen.device {
+            Device::Cpu => None,
+            Device::Cuda { .. } => Some(DevicePools::new(self.device_memory, chosen.memory, batch_bytes)?),
+        };
+        let host = pools::Host { options: self, index, threads, queue_depth };
+        let pools = match &device_pools {
+            None => host.with_batches(batch_bytes)?,
+            Some(device) => host.beside(device)?,
+        };
         Ok(LoaderConfig {
             batch_size: self.batch_size,
             seed: self.seed,
@@ -326,6 +353,11 @@ impl LoaderOptions {
                 LastBatch::Partial
             }),
             decoded: self.decoded,
+            device: chosen.device,
+            device_reason: chosen.why,
+            cpu_decode: self.cpu_decode,
+            rungs: Rungs::from_environment()?,
+            device_pools,
             policy,
             threads,
             io: self.io,
@@ -334,91 +366,10 @@ impl LoaderOptions {
             on_error: self.on_error,
             max_errors: self.max_errors,
             max_pixels: self.max_pixels,
-            pools: self.pools(index, threads, queue_depth, batch_bytes)?,
+            pools,
             output,
         })
     }
-
-    /// Slots for the reads in flight and those waiting to be decoded, then batches.
-    fn pools(
-        &self,
-        index: &DatasetIndex,
-        threads: usize,
-        queue_depth: usize,
-        batch_bytes: usize,
-    ) -> Result<Pools> {
-        const MIB: usize = 1 << 20;
-        let arena = |bytes: usize| bytes.checked_next_multiple_of(2 * MIB).unwrap_or(usize::MAX);
-        let keep = self.keep as usize;
-        let held = self.slots_of_a_batch(index);
-        // Two of the largest samples must fit, so that one can be read while another is decoded; but one monstrous file
-        // shall not size the arena: what does not fit fails like any other bad sample.
-        let two_largest = arena(2 * slot_bytes(index.largest() as usize)).min(LARGEST_ARENA);
-        let smallest_slots = arena(two_largest.saturating_add(held.saturating_mul(keep + 1)));
-        // Enough batches to ride out a hiccup, not so many that large batches fill the memory.
-        let usual_prefetch = (96 * MIB / (batch_bytes.saturating_add(held)).max(1)).clamp(2, 8);
-        // The reads in flight, as many again that have arrived, and a few for each worker; half as much again because
-        // sizes vary.
-        let samples = 2 * queue_depth + 8 * threads;
-        let usual_slots = (samples * mean_bytes(index) / 2 * 3).clamp(16 * MIB, LARGEST_ARENA);
-        let usual_slots = arena(usual_slots.saturating_add(held.saturating_mul(usual_prefetch + keep)));
-        match self.memory {
-            None => {
-                let machine = usize::try_from(crate::io::storage::memory_limit()).unwrap_or(usize::MAX);
-                let needed = usual_prefetch + keep + 1;
-                let bytes = batch_bytes.saturating_add(held);
-                if bytes.saturating_mul(needed) > machine {
-                    let message = format!(
-                        "makes batches of {bytes} bytes, of which {needed} must fit in {machine} bytes of memory"
-                    );
-                    return Err(Error::config("batch_size", message));
-                }
-                let slot_bytes = usual_slots.min(machine / 4 / (2 * MIB) * (2 * MIB)).max(smallest_slots);
-                let most = ((machine / 4).saturating_sub(slot_bytes) / batch_bytes.max(1)).max(needed);
-                Ok(Pools { slot_bytes, prefetch: usual_prefetch, batches: most })
-            }
-            Some(memory) => {
-                let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-                // Those with the consumer, two in the making.
-                let fewest = keep + 2;
-                let batches_bytes = batch_bytes.saturating_mul(fewest);
-                let least = smallest_slots.saturating_add(batches_bytes);
-                if memory < least {
-                    return Err(Error::config(
-                        "memory",
-                        format!(
-                            "is {memory} bytes, must be at least {least}: {smallest_slots} for what is read and \
-                             {fewest} batches of {batch_bytes}"
-                        ),
-                    ));
-                }
-                let slot_bytes = usual_slots.min(memory - batches_bytes) / (2 * MIB) * (2 * MIB);
-                let slot_bytes = slot_bytes.max(smallest_slots);
-                let batches = (memory - slot_bytes) / batch_bytes.max(1);
-                Ok(Pools { slot_bytes, prefetch: usual_prefetch.min(batches - 1), batches })
-            }
-        }
-    }
-
-    /// Bytes of slots that stay taken while a batch of encoded files exists; images leave their slots at once.
-    fn slots_of_a_batch(&self, index: &DatasetIndex) -> usize {
-        if self.decoded {
-            return 0;
-        }
-        let (n, largest) = (self.batch_size as usize, slot_bytes(index.largest() as usize));
-        // A quarter more than the mean, and two of the largest: a batch of few is not an average one.
-        let usual = n.saturating_mul(slot_bytes(mean_bytes(index)) / 4 * 5).saturating_add(2 * largest);
-        usual.min(n.saturating_mul(largest))
-    }
-}
-
-fn mean_bytes(index: &DatasetIndex) -> usize {
-    (index.total_bytes() / index.len().max(1)) as usize
-}
-
-/// What a slot for a file of `length` bytes takes of the arena, at most.
-fn slot_bytes(length: usize) -> usize {
-    length + 3 * 4096
 }
 
 fn at_least(setting: &'static str, value: u64, least: u64) -> Result<u64> {

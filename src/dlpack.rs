@@ -2,7 +2,7 @@
 //!
 //! A managed tensor owns a [`Tensor`]; whoever consumes it calls its deleter, on any thread, with or without the GIL.
 
-use crate::batch::{Element, Place, Tensor};
+use crate::batch::{Element, Loan, Place, Tensor};
 use crate::error::Result;
 use std::ffi::c_void;
 
@@ -97,10 +97,9 @@ impl From<Place> for Device {
 }
 
 /// What a consumer gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// The tensor itself, where it is. The consumer's stream must have been [lent](Tensor::lend) it.
-    Same,
+    /// The tensor itself, where it is; on a GPU lent to the consumer's stream until the consumer deletes it.
+    Same(Option<Loan>),
     /// A copy in host memory.
     HostCopy,
 }
@@ -113,7 +112,9 @@ struct Owner {
 }
 
 enum Data {
-    Shared(Tensor),
+    /// The loan ends before the tensor does.
+    #[expect(dead_code, reason = "held, not used")]
+    Shared(Option<Loan>, Tensor),
     Copied(Box<[Aligned]>),
 }
 
@@ -147,20 +148,21 @@ fn export(tensor: Tensor, share: Share) -> Result<(Box<Owner>, DlTensor)> {
     }
     let dtype = data_type(tensor.element());
     let mut device = tensor.place().into();
-    let data = if share == Share::HostCopy {
-        device = Place::Host.into();
-        let block = |bytes: &[u8]| {
-            let mut block = Aligned([0; 256]);
-            block.0[..bytes.len()].copy_from_slice(bytes);
-            block
-        };
-        Data::Copied(tensor.read()?.chunks(256).map(block).collect())
-    } else {
-        Data::Shared(tensor)
+    let data = match share {
+        Share::Same(loan) => Data::Shared(loan, tensor),
+        Share::HostCopy => {
+            device = Place::Host.into();
+            let block = |bytes: &[u8]| {
+                let mut block = Aligned([0; 256]);
+                block.0[..bytes.len()].copy_from_slice(bytes);
+                block
+            };
+            Data::Copied(tensor.read()?.chunks(256).map(block).collect())
+        }
     };
     let mut owner = Box::new(Owner { shape, strides, data });
     let data = match &mut owner.data {
-        Data::Shared(tensor) => tensor.data(),
+        Data::Shared(_, tensor) => tensor.data(),
         Data::Copied(blocks) => blocks.as_mut_ptr().cast(),
     };
     let tensor = DlTensor {
@@ -190,9 +192,9 @@ pub fn managed(tensor: Tensor, share: Share) -> Result<*mut ManagedTensor> {
 /// # Errors
 /// As [`managed`].
 pub fn managed_versioned(tensor: Tensor, share: Share) -> Result<*mut ManagedTensorVersioned> {
+    let flags = if matches!(share, Share::HostCopy) { FLAG_COPIED } else { 0 };
     let (owner, tensor) = export(tensor, share)?;
     let context = Box::into_raw(owner).cast();
-    let flags = if share == Share::HostCopy { FLAG_COPIED } else { 0 };
     Ok(Box::into_raw(Box::new(ManagedTensorVersioned {
         version: VERSION,
         context,

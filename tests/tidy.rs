@@ -21,12 +21,12 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("augment", &["decode", "error", "gpu", "rng", "simd"]),
     ("batch", &["augment", "error", "gpu", "io", "slot"]),
     ("dlpack", &["batch", "error"]),
-    ("config", &["augment", "batch", "dataset", "error", "io", "schedule"]),
+    ("config", &["augment", "batch", "dataset", "decode", "error", "gpu", "io", "schedule"]),
     (
         "pipeline",
         &[
-            "augment", "batch", "config", "dataset", "decode", "error", "io", "rng", "schedule", "simd",
-            "slot",
+            "augment", "batch", "config", "dataset", "decode", "error", "gpu", "io", "rng", "schedule",
+            "simd", "slot",
         ],
     ),
     ("python", &["batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "pipeline"]),

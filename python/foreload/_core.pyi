@@ -46,9 +46,12 @@ class InternalError(Error):
 
 @final
 class Tensor:
-    """A tensor in CPU memory that any DLPack consumer takes without a copy: `np.from_dlpack`, `torch.from_dlpack`.
+    """A tensor that any DLPack consumer takes without a copy: `np.from_dlpack`, `torch.from_dlpack`.
 
-    Its memory is not reused while it, or anything made from it, exists.
+    Its memory is not reused while it, or anything made from it, exists. On a GPU the batch may still be in the making
+    when it is handed over: the consumer's stream waits for it, and the memory is not reused before that stream has passed
+    what it had queued when the last tensor was dropped. Work on yet other streams must be ordered behind that one, and
+    the stream must live as long as the tensors.
     """
 
     @property
@@ -67,14 +70,26 @@ class Tensor:
     ) -> Any:
         """A capsule: `dltensor_versioned` when `max_version` allows 1.0, else `dltensor`.
 
-        `stream` must be None (or -1) for CPU memory, `dl_device` None or (1, 0); `copy=True` copies.
+        On a GPU, `stream` is the consumer's: None or 1 the legacy default stream, 2 the calling thread's, more a
+        stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None (or -1). `dl_device` must be
+        None, where the tensor is, or (1, 0), CPU memory: a tensor on a GPU is then copied, and has arrived on return, as
+        one in CPU memory is with `copy=True`.
 
         Raises:
-            ValueError: `stream` is something else.
-            BufferError: `dl_device` is something else.
+            ValueError: `stream` is something else for CPU memory.
+            ConfigError: `stream` is 0, which could mean either default stream, or below -1.
+            BufferError: `dl_device` is something else, or `copy` cannot be honoured.
+            GpuError: The GPU's driver failed.
         """
     def __dlpack_device__(self) -> tuple[int, int]:
-        """(1, 0): CPU memory."""
+        """(1, 0): CPU memory; (2, n): memory of GPU n."""
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The CUDA array interface, version 3, of a tensor on a GPU; its stream is the legacy default stream.
+
+        Raises:
+            AttributeError: The tensor is in CPU memory, or bfloat16, for which the interface has no name.
+        """
     def __len__(self) -> int: ...
 
 @final
@@ -142,8 +157,13 @@ class Batches(Iterator[Batch]):
     def __iter__(self) -> Batches: ...
     def __next__(self) -> Batch: ...
     def __len__(self) -> int: ...
-    def stats(self) -> dict[str, float | int]:
-        """Seconds of each stage, summed over its threads, and counters, of this epoch so far."""
+    def stats(self) -> dict[str, Any]:
+        """Seconds of each stage, summed over its threads, and counters, of this epoch so far.
+
+        On a GPU also `gpu`, a dict: `decoded_hardware`, `decoded_cuda` and `decoded_cpu` (images by rung), `h2d_bytes`
+        (files and planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that are
+        under way side by side) and `idle_seconds` (in which nothing was queued on it).
+        """
 
 @final
 class ImageLoader:
@@ -166,7 +186,14 @@ class ImageLoader:
             `labels`, `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals
             with is what cannot be read, and what is no JPEG or PNG by its first bytes.
         keep: How many batches you will keep at once, when that is more than the latest: sizes the pools for it.
-        device: `auto` or `cpu`.
+        device: Where batches end: `cpu`, `cuda` (the GPU of this process's `LOCAL_RANK`, else the first), `cuda:N`, or
+            `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU, batches are the same as on
+            the CPU but for the decoders' rounding.
+        cpu_decode: What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know (PNG,
+            CMYK, 12 bits, ...); `auto`, that and as much more as makes the whole fastest; `never`: what they do not know
+            is an error of its sample.
+        device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
+            quarter of it.
         dtype: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
         memory_format: `nchw` or `nhwc`.
         mean: Per channel, of values scaled to 0..1. None: ImageNet's.
@@ -197,7 +224,7 @@ class ImageLoader:
     Raises:
         ConfigError: A setting cannot work.
         DatasetError: There is no dataset at `path`, or its index cannot be read.
-        UnavailableError: The device is not there.
+        UnavailableError: The device is not there or cannot serve.
     """
 
     def __init__(
@@ -212,7 +239,9 @@ class ImageLoader:
         last_batch: Literal["drop", "pad", "partial"] | None = None,
         decoded: bool = True,
         keep: int = 1,
-        device: Literal["auto", "cpu"] = "auto",
+        device: str = "auto",
+        cpu_decode: Literal["fallback", "auto", "never"] = "fallback",
+        device_memory: int | str | None = None,
         dtype: Literal["float32", "float16", "bfloat16", "uint8"] = "float32",
         memory_format: Literal["nchw", "nhwc"] = "nchw",
         mean: Sequence[float] | None = None,
@@ -244,6 +273,7 @@ class ImageLoader:
             TooManyErrorsError: More samples failed than `max_errors`.
             ConfigError: Every batch the `memory` setting allows is kept by the consumer.
             IoError: There is no memory, or the reader failed.
+            GpuError: The GPU's driver or a library on it failed.
         """
     def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
         """One epoch (None: the chosen one) from `first_step` on, for who goes on in the middle of an epoch.
@@ -268,7 +298,10 @@ class ImageLoader:
         """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
     @property
     def device(self) -> str:
-        """Where the images are: `cpu`."""
+        """Where batches end: `cpu` or `cuda:N`."""
+    @property
+    def device_reason(self) -> str:
+        """Why there: the GPU's name, or why none serves."""
     @property
     def io(self) -> str:
         """How bytes are read, in words; empty before the first iteration."""

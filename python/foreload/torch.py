@@ -37,6 +37,8 @@ class ImageDataset(IterableDataset):
         memory_format: `torch.contiguous_format` or `torch.channels_last`, as torch means it: images are
             [n, 3, height, width] in both cases.
         dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`.
+        device: As `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA. CUDA tensors
+            are ready for the stream that is torch's current one when they are yielded.
         with_mask: Yield (images, labels, mask); for `last_batch="pad"` and `on_error="zero"`.
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
 
@@ -49,6 +51,7 @@ class ImageDataset(IterableDataset):
         *,
         memory_format: torch.memory_format = torch.contiguous_format,
         dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "auto",
         with_mask: bool = False,
         **settings: Any,
     ) -> None:
@@ -60,6 +63,7 @@ class ImageDataset(IterableDataset):
         self._with_mask = with_mask
         self.loader = ImageLoader(
             path,
+            device="cpu" if device == "auto" and not torch.cuda.is_available() else str(device),
             dtype=str(dtype).removeprefix("torch."),
             memory_format="nhwc" if self._channels_last else "nchw",
             **settings,

@@ -121,7 +121,7 @@ impl Memory {
     pub(super) fn given_back(mut self) -> Self {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
-            memory.users().leave(memory.buffer.stream());
+            memory.users().leave();
         }
         self
     }
@@ -144,26 +144,23 @@ pub(super) struct CudaMemory {
 
 #[derive(Default)]
 struct Users {
-    /// The allocation, or those who had the buffer before.
+    /// Who had the buffer before, or its allocation.
     earlier: Vec<Arc<Event>>,
     /// The batch is there.
     ready: Option<Arc<Event>>,
-    /// Streams that read it.
-    consumers: Vec<StreamRef>,
+    /// Streams that have read it.
+    passed: Vec<Arc<Event>>,
 }
 
 impl Users {
-    /// The batch is over: what its readers have queued is what the next user waits for.
-    fn leave(&mut self, own: &Stream) {
-        // Nobody may have exported it; then it is our own writing that must be over.
+    /// The batch is over: what its readers had queued is what the next user waits for.
+    fn leave(&mut self) {
+        // A batch that nobody made has the users it had before.
         if let Some(ready) = self.ready.take() {
+            // Readers waited for it; but there may be none.
             self.earlier = vec![ready];
         }
-        for stream in std::mem::take(&mut self.consumers) {
-            let passed = Event::new(own.device()).and_then(|event| event.record(stream).map(|()| event));
-            // A stream that its owner destroyed has nothing left to wait for; a lost context fails the next batch.
-            self.earlier.extend(passed.map(Arc::new));
-        }
+        self.earlier.append(&mut self.passed);
     }
 }
 
@@ -195,17 +192,19 @@ impl CudaMemory {
         self.users().ready.clone()
     }
 
-    /// `stream` reads the batch from now on; it waits until it is ready, and the buffer is not written before it has
-    /// passed what it has queued when the batch is dropped.
+    /// `stream` reads the batch from now on, once it is there.
     pub(super) fn lend(&self, stream: StreamRef) -> Result<()> {
-        let mut users = self.users();
-        if let Some(ready) = &users.ready {
-            stream.wait(ready)?;
-        }
-        if !users.consumers.contains(&stream) {
-            users.consumers.push(stream);
-        }
-        Ok(())
+        self.ready().map_or(Ok(()), |ready| stream.wait(&ready))
+    }
+
+    /// `stream` reads no more than what it has queued: the next user of the buffer waits for that.
+    pub(super) fn return_from(&self, stream: StreamRef) {
+        let passed = Event::new(self.buffer.stream().device()).and_then(|event| {
+            event.record(stream)?;
+            Ok(event)
+        });
+        // A context that is lost fails the next batch anyway.
+        self.users().passed.extend(passed.map(Arc::new));
     }
 
     /// Copies a part of the buffer to the host; returns when it is there.

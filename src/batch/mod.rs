@@ -13,8 +13,8 @@ mod tensor;
 pub use encoded::Encoded;
 pub use filling::{Seal, Ticket};
 pub use memory::{CudaStorage, Storage};
-pub use pool::{BatchPool, Pools, buffer_bytes};
-pub use tensor::{Element, Place, Tensor};
+pub use pool::{BatchPool, Pools, buffer_bytes, column_bytes};
+pub use tensor::{Element, Loan, Place, Tensor};
 
 use crate::augment::{DType, MemoryFormat};
 use crate::error::{Error, Result};

@@ -27,6 +27,11 @@ pub fn buffer_bytes(capacity: usize, image_bytes: usize) -> usize {
     Plan::new(capacity, image_bytes).bytes
 }
 
+/// Bytes of what a buffer for `capacity` samples holds beside the images.
+pub fn column_bytes(capacity: usize) -> usize {
+    Plan::new(capacity, 0).bytes
+}
+
 /// Where the four tensors lie in a buffer: the images, then the columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {

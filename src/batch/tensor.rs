@@ -118,12 +118,29 @@ impl Tensor {
         self.data.0
     }
 
-    /// Lets the GPU stream `stream` read the tensor: it waits until the batch is there, and the memory is not used again
-    /// before it has passed what it has queued when the last tensor is dropped. Nothing for tensors in host memory.
+    /// Lets the GPU stream `stream` read the tensor: it waits until the batch is there, and until it has passed what it has
+    /// queued when the loan is dropped, the memory is not written again. Nothing for tensors in host memory.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn lend(&self, stream: StreamRef) -> Result<()> {
-        self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.lend(stream))
+    pub fn lend(&self, stream: StreamRef) -> Result<Loan> {
+        if let Some(memory) = self.buffer.memory().cuda() {
+            memory.lend(stream)?;
+        }
+        Ok(Loan { buffer: self.buffer.clone(), stream })
+    }
+}
+
+/// A batch lent to a stream, which must live at least as long.
+pub struct Loan {
+    buffer: Arc<Buffer>,
+    stream: StreamRef,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(memory) = self.buffer.memory().cuda() {
+            memory.return_from(self.stream);
+        }
     }
 }

@@ -4,11 +4,11 @@ use super::output;
 use super::usage::Usage;
 use crate::augment::{DType, Fidelity, MemoryFormat};
 use crate::batch::Batch;
-use crate::config::{Choice, LoaderOptions, OnError, parse_bytes};
+use crate::config::{Choice, CpuDecode, Device, LoaderConfig, LoaderOptions, OnError, parse_bytes};
 use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::error::Result;
 use crate::io::{Direct, IoChoice};
-use crate::pipeline::{Epoch, EpochStats, Pipeline, StageTimes};
+use crate::pipeline::{Epoch, EpochStats, GpuStats, Pipeline, StageTimes};
 use crate::schedule::LastBatch;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -33,9 +33,15 @@ pub(super) struct Args {
     /// Decoding threads [default: the processors this process may use]
     #[arg(long)]
     threads: Option<u32>,
-    /// Where the batch ends: auto or cpu
+    /// Where the batch ends: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     device: String,
+    /// What the CPU decodes when that is a GPU: fallback, auto or never
+    #[arg(long, default_value = "fallback", value_parser = choice::<CpuDecode>("cpu-decode"))]
+    cpu_decode: CpuDecode,
+    /// Cap of the memory on the GPU, e.g. 8GB [default: a quarter of it]
+    #[arg(long, value_parser = |text: &str| parse_bytes("device-memory", text))]
+    device_memory: Option<u64>,
     /// Side of the square output, pixels
     #[arg(long, default_value_t = 224)]
     image_size: u32,
@@ -97,7 +103,8 @@ fn choice<T: Choice + Send + Sync>(
 #[derive(Debug, Serialize)]
 struct Report {
     version: String,
-    device: &'static str,
+    device: String,
+    device_reason: String,
     decode: &'static str,
     dtype: &'static str,
     memory_format: &'static str,
@@ -112,6 +119,9 @@ struct Report {
     epochs: Vec<EpochReport>,
     stages: Stages,
     decoded_by: DecodedBy,
+    /// What the GPU did; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<Gpu>,
     peak_rss_bytes: u64,
 }
 
@@ -160,6 +170,22 @@ struct DecodedBy {
     png: u64,
 }
 
+/// What the GPU did in all epochs; seconds are summed over batches that are under way side by side.
+#[derive(Debug, Default, Serialize)]
+struct Gpu {
+    ordinal: u32,
+    cpu_decode: &'static str,
+    decoded_hardware: u64,
+    decoded_cuda: u64,
+    decoded_cpu: u64,
+    h2d_bytes: u64,
+    copy_seconds: f64,
+    decode_seconds: f64,
+    augment_seconds: f64,
+    /// In which nothing was queued on it.
+    idle_seconds: f64,
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -172,6 +198,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         train: !args.eval,
         last_batch: args.last_batch,
         device: args.device.clone(),
+        cpu_decode: args.cpu_decode,
+        device_memory: args.device_memory,
         dtype: args.dtype,
         memory_format: args.memory_format,
         decode: args.decode,
@@ -194,6 +222,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let pipeline = Pipeline::new(index.clone(), config);
 
     let (mut epochs, mut times, mut decoded_by) = (Vec::new(), StageTimes::default(), DecodedBy::default());
+    let mut gpu = GpuStats::default();
     let mut first_batch_seconds = None;
     for number in 0..args.epochs {
         let mut epoch = pipeline.epoch(number, 0, 1, 0)?;
@@ -202,6 +231,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         })?;
         let stats = epoch.stats();
         add(&mut times, &mut decoded_by, &stats);
+        gpu += stats.gpu;
         if !args.json {
             output::print(&epoch_line(&report))?;
         }
@@ -211,7 +241,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let config = pipeline.config();
     let report = Report {
         version: super::version(),
-        device: "cpu",
+        device: if config.device == Device::Cpu { "cpu" } else { "cuda" }.into(),
+        device_reason: config.device_reason.clone(),
         decode: config.output.fidelity.name(),
         dtype: config.output.dtype.name(),
         memory_format: config.output.format.name(),
@@ -225,6 +256,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         first_batch_seconds: first_batch_seconds.unwrap_or(0.0),
         epochs,
         stages: stages(&times, seconds, config.threads),
+        gpu: gpu_report(config, &gpu, &decoded_by),
         decoded_by,
         peak_rss_bytes: Usage::now().peak_rss_bytes,
     };
@@ -245,6 +277,7 @@ fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Resu
     let mut images = 0;
     while epoch.next_step() < steps {
         let Some(batch) = epoch.next_batch()? else { break };
+        batch.synchronize()?;
         on_batch();
         images += batch.len() as u64;
         if let Some(hash) = &mut hash {
@@ -292,6 +325,22 @@ fn add(times: &mut StageTimes, decoded: &mut DecodedBy, stats: &EpochStats) {
     decoded.region += stats.decoded_region;
     decoded.zune += stats.decoded_zune;
     decoded.png += stats.decoded_png;
+}
+
+fn gpu_report(config: &LoaderConfig, stats: &GpuStats, decoded: &DecodedBy) -> Option<Gpu> {
+    let Device::Cuda { ordinal } = config.device else { return None };
+    Some(Gpu {
+        ordinal,
+        cpu_decode: config.cpu_decode.name(),
+        decoded_hardware: stats.decoded_hardware,
+        decoded_cuda: stats.decoded_cuda,
+        decoded_cpu: decoded.region + decoded.zune + decoded.png,
+        h2d_bytes: stats.h2d_bytes,
+        copy_seconds: stats.copy,
+        decode_seconds: stats.decode,
+        augment_seconds: stats.augment,
+        idle_seconds: stats.idle,
+    })
 }
 
 fn stages(times: &StageTimes, seconds: f64, threads: usize) -> Stages {
@@ -354,6 +403,24 @@ fn summary(report: &Report) -> String {
         let (busy, waiting, blocked) = (percent(stage.busy), percent(stage.waiting), percent(stage.blocked));
         let mark = if name == *limit { " <- limits" } else { "" };
         lines.push(format!("{name:<9} {:>7}  {busy:<6} {waiting:<8} {blocked:<8}{mark}", stage.threads));
+    }
+    if let Some(gpu) = &report.gpu {
+        lines.extend([
+            String::new(),
+            format!("GPU          cuda:{}, {}", gpu.ordinal, report.device_reason),
+            format!(
+                "decoded      by its engine {}, by CUDA {}, by the CPU {} (cpu_decode={})",
+                gpu.decoded_hardware, gpu.decoded_cuda, gpu.decoded_cpu, gpu.cpu_decode
+            ),
+            format!(
+                "GPU time     copies {:.2} s, decoding {:.2} s, augmenting {:.2} s, idle {:.2} s; {} uploaded",
+                gpu.copy_seconds,
+                gpu.decode_seconds,
+                gpu.augment_seconds,
+                gpu.idle_seconds,
+                output::bytes(gpu.h2d_bytes)
+            ),
+        ]);
     }
     let DecodedBy { region, zune, png } = report.decoded_by;
     lines.extend([

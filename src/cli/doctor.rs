@@ -1,6 +1,8 @@
 //! `foreload doctor`: what this machine offers, what will be chosen, and why.
 
 use super::output;
+use crate::config;
+use crate::decode::nvjpeg;
 use crate::gpu;
 use crate::io::{IoChoice, PathReport, ProbeReport, probe};
 use crate::simd::Level;
@@ -33,6 +35,8 @@ struct Report {
     memory_bytes: u64,
     simd: Choice,
     gpu: gpu::Probe,
+    /// nvJPEG's version and file, or why there is none.
+    nvjpeg: String,
     device: Choice,
     #[serde(flatten)]
     probe: ProbeReport,
@@ -74,6 +78,7 @@ pub fn run(args: &Args) -> Result<()> {
             * u64::from(rustix::system::sysinfo().mem_unit),
         simd: simd(),
         device: device(&gpu),
+        nvjpeg: nvjpeg(),
         gpu,
         probe,
         path,
@@ -97,20 +102,21 @@ fn simd() -> Choice {
 }
 
 fn device(gpu: &gpu::Probe) -> Choice {
-    match gpu.usable().next() {
-        Some(first) => Choice {
-            chosen: format!("cuda:{}", first.ordinal),
-            because: "the first GPU that can be used; LOCAL_RANK or device= chooses another".to_owned(),
-        },
-        None => Choice {
-            chosen: "cpu".to_owned(),
-            because: gpu.problem.clone().unwrap_or_else(|| "there is no GPU".to_owned()),
-        },
+    match config::choose_device_of("auto", || gpu.clone()) {
+        Ok(found) => Choice { chosen: found.device.to_string(), because: found.why },
+        Err(error) => Choice { chosen: "none".to_owned(), because: error.to_string() },
     }
 }
 
-/// A line for the driver, one for each device.
-fn gpus(gpu: &gpu::Probe) -> Vec<String> {
+fn nvjpeg() -> String {
+    match nvjpeg::Library::load() {
+        Ok(library) => format!("{} at {}", library.version(), library.path().display()),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A line for the driver, one for each device, and one for nvJPEG where there is a driver.
+fn gpus(Report { gpu, nvjpeg, .. }: &Report) -> Vec<String> {
     let driver = gpu.driver.map(|version| format!("  driver       serves CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {
         let memory = output::bytes(device.memory);
@@ -119,7 +125,8 @@ fn gpus(gpu: &gpu::Probe) -> Vec<String> {
             device.problem.as_ref().map_or_else(String::new, |why| format!("; cannot be used: {why}"));
         format!("  {:<12} {what}{problem}", format!("cuda:{}", device.ordinal))
     };
-    driver.into_iter().chain(gpu.devices.iter().map(device)).collect()
+    let nvjpeg = gpu.driver.map(|_| format!("  nvJPEG       {nvjpeg}"));
+    driver.into_iter().chain(gpu.devices.iter().map(device)).chain(nvjpeg).collect()
 }
 
 /// Longest time to count bytes: what matters is whether they fit in memory.
@@ -172,7 +179,7 @@ fn describe(report: &Report) -> String {
         format!("  simd         {}: {}", report.simd.chosen, report.simd.because),
         format!("  device       {}: {}", report.device.chosen, report.device.because),
     ];
-    lines.extend(gpus(&report.gpu));
+    lines.extend(gpus(report));
     lines.extend([
         format!("  io_uring     {ring}"),
         format!("  buffers      {registered}; locked memory is limited to {}", limit(probe.memlock_limit)),

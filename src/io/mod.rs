@@ -70,6 +70,12 @@ impl std::ops::Deref for Filled {
     }
 }
 
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 /// Counters since the reader was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadStats {

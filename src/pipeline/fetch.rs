@@ -1,9 +1,10 @@
 //! The reading thread: walks the schedule, takes a buffer for each batch and a slot for each sample, keeps the reader
 //! full, and passes what arrives to the workers.
 
+use super::cuda::assembly::{Assembly, Piece};
 use super::work::Job;
 use super::{Run, Shared, stats};
-use crate::batch::{BatchPool, Sink, Ticket};
+use crate::batch::{BatchPool, Seal, Sink, Ticket};
 use crate::error::{Error, Result};
 use crate::io::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use crate::schedule::Place;
@@ -12,9 +13,12 @@ use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long slots may stay taken before incomplete batches go to the GPU in pieces.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Rouses the reading thread when something it waits for may have come free. Silent while it waits for nothing.
 #[derive(Default)]
@@ -25,6 +29,11 @@ pub(super) struct Bell {
 }
 
 impl Bell {
+    /// Whether the thread still waits for something to come free.
+    fn starving(&self) -> bool {
+        self.starving.load(Ordering::SeqCst)
+    }
+
     pub(super) fn ring(&self) {
         if self.starving.swap(false, Ordering::SeqCst) {
             self.wake();
@@ -49,7 +58,11 @@ pub(super) struct Fetcher {
     jobs: Sender<Job>,
     reader: Option<Box<dyn Reader>>,
     /// Reads in flight by token. Those of a stopped run are gone from here; their completions are ignored.
-    pending: HashMap<u64, (Place, Ticket)>,
+    pending: HashMap<u64, (Place, Ticket, Option<Arc<Assembly>>)>,
+    /// The way to a GPU, a batch after another to each.
+    lanes: Vec<Sender<Piece>>,
+    /// Batches on the way there.
+    gathering: Vec<Weak<Assembly>>,
     next_token: u64,
     counted: ReadStats,
     arrived: Vec<Completion>,
@@ -60,10 +73,29 @@ struct Cursor {
     step: u64,
     /// Places of the current batch not yet asked for, the next one last.
     open: Vec<(u32, Ticket)>,
+    /// Where they gather on the way to a GPU.
+    assembly: Option<Arc<Assembly>>,
+}
+
+/// Why no read was submitted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lack {
+    /// The schedule is through or the reader is full.
+    Nothing,
+    /// A buffer for a batch.
+    Batch,
+    /// A slot.
+    Slot,
 }
 
 impl Fetcher {
-    pub(super) fn new(shared: Arc<Shared>, slots: SlotPool, batches: BatchPool, jobs: Sender<Job>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        slots: SlotPool,
+        batches: BatchPool,
+        jobs: Sender<Job>,
+        lanes: Vec<Sender<Piece>>,
+    ) -> Self {
         Self {
             shared,
             slots,
@@ -71,6 +103,8 @@ impl Fetcher {
             jobs,
             reader: None,
             pending: HashMap::new(),
+            lanes,
+            gathering: Vec::new(),
             next_token: 0,
             counted: ReadStats::default(),
             arrived: Vec::new(),
@@ -93,14 +127,15 @@ impl Fetcher {
     fn fetch(&mut self, run: &Arc<Run>) -> Result<()> {
         self.open_reader()?;
         let steps = run.schedule.steps();
-        let mut cursor = Cursor { step: run.first_step, open: Vec::new() };
+        let mut cursor = Cursor { step: run.first_step, open: Vec::new(), assembly: None };
         let sink: Arc<dyn Sink> = run.inbox.clone();
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
         let mut now = Instant::now();
         while !run.stopped() {
             // Raised before looking, so that what comes free in between rings the bell.
             self.shared.bell.starving.store(true, Ordering::SeqCst);
-            let starved = self.submit(run, &mut cursor, &sink)?;
+            let lack = self.submit(run, &mut cursor, &sink)?;
+            let starved = lack != Lack::Nothing;
             self.shared.bell.starving.fetch_and(starved, Ordering::SeqCst);
             if self.pending.is_empty() && cursor.step >= steps && cursor.open.is_empty() {
                 break;
@@ -111,7 +146,7 @@ impl Fetcher {
                 reader.wait(&mut self.arrived)?;
             } else if starved {
                 self.shared.stuck.store(true, Ordering::SeqCst);
-                std::thread::park();
+                self.park(lack);
                 self.shared.stuck.store(false, Ordering::SeqCst);
             }
             let waited = if starved { &run.clock.read_blocked } else { &run.clock.read_waiting };
@@ -120,6 +155,20 @@ impl Fetcher {
         }
         self.shared.bell.starving.store(false, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Sleeps until something came free. On the way to a GPU files stay in their slots until their batch is complete:
+    /// when no slot comes free, incomplete batches go ahead in pieces.
+    fn park(&self, lack: Lack) {
+        if self.lanes.is_empty() || lack != Lack::Slot {
+            return std::thread::park();
+        }
+        std::thread::park_timeout(PATIENCE);
+        if self.shared.bell.starving() {
+            for assembly in self.gathering.iter().filter_map(Weak::upgrade) {
+                assembly.flush();
+            }
+        }
     }
 
     /// On this thread, which then owns the ring; kept from epoch to epoch with its open shards.
@@ -134,19 +183,22 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Submits reads until the schedule ends, the reader is full (false) or a pool is empty (true).
-    fn submit(&mut self, run: &Arc<Run>, cursor: &mut Cursor, sink: &Arc<dyn Sink>) -> Result<bool> {
-        let reader = self.reader.as_mut().expect("opened by fetch");
-        while reader.room() > 0 {
+    fn reader(&mut self) -> &mut dyn Reader {
+        &mut **self.reader.as_mut().expect("opened by fetch")
+    }
+
+    /// Submits reads until the schedule ends, the reader is full or a pool is empty.
+    fn submit(&mut self, run: &Arc<Run>, cursor: &mut Cursor, sink: &Arc<dyn Sink>) -> Result<Lack> {
+        while self.reader().room() > 0 {
             if cursor.open.is_empty() {
                 if cursor.step >= run.schedule.steps() {
-                    return Ok(false);
+                    return Ok(Lack::Nothing);
                 }
                 let len = run.schedule.batch_len(cursor.step);
                 let Some((seal, tickets)) = self.batches.begin(cursor.step, len, sink)? else {
-                    return Ok(true);
+                    return Ok(Lack::Batch);
                 };
-                seal.close();
+                cursor.assembly = self.gather(run, cursor.step, len, seal);
                 cursor.open.extend((0..len).zip(tickets).rev());
                 cursor.step += 1;
                 continue;
@@ -158,24 +210,40 @@ impl Fetcher {
                 let message = format!("leaves room for files of at most {} bytes", self.slots.largest());
                 let (_, ticket) = cursor.open.pop().expect("not empty");
                 let bytes = Err(Error::config("memory", message));
-                self.jobs.send(Job { run: run.clone(), place, ticket, bytes }).map_err(|_| workers_gone())?;
+                let assembly = cursor.assembly.clone();
+                self.jobs
+                    .send(Job { run: run.clone(), place, ticket, assembly, bytes })
+                    .map_err(|_| workers_gone())?;
                 continue;
             }
-            let Some(slot) = self.slots.try_take(extent.length as usize) else { return Ok(true) };
+            let Some(slot) = self.slots.try_take(extent.length as usize) else { return Ok(Lack::Slot) };
             let (_, ticket) = cursor.open.pop().expect("not empty");
             let token = self.next_token;
             self.next_token += 1;
-            self.pending.insert(token, (place, ticket));
-            reader.submit(ReadRequest { token, extent, slot });
+            self.pending.insert(token, (place, ticket, cursor.assembly.clone()));
+            self.reader().submit(ReadRequest { token, extent, slot });
         }
-        Ok(false)
+        Ok(Lack::Nothing)
+    }
+
+    /// Where the samples of a batch gather on the way to a GPU; in host memory its places are all there is to fill.
+    fn gather(&mut self, run: &Arc<Run>, step: u64, len: u32, seal: Seal) -> Option<Arc<Assembly>> {
+        if self.lanes.is_empty() || len == 0 {
+            seal.close();
+            return None;
+        }
+        let lane = self.lanes[(step % self.lanes.len() as u64) as usize].clone();
+        let assembly = Arc::new(Assembly::new(run.clone(), lane, len, seal));
+        self.gathering.retain(|assembly| assembly.strong_count() > 0);
+        self.gathering.push(Arc::downgrade(&assembly));
+        Some(assembly)
     }
 
     fn pass_on(&mut self, run: &Arc<Run>) -> Result<()> {
         for Completion { token, result } in self.arrived.drain(..) {
             // Not there: asked for by a run that was stopped.
-            if let Some((place, ticket)) = self.pending.remove(&token) {
-                let job = Job { run: run.clone(), place, ticket, bytes: result };
+            if let Some((place, ticket, assembly)) = self.pending.remove(&token) {
+                let job = Job { run: run.clone(), place, ticket, assembly, bytes: result };
                 self.jobs.send(job).map_err(|_| workers_gone())?;
             }
         }

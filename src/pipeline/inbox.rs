@@ -41,11 +41,11 @@ impl Inbox {
     pub(super) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
         let mut state = self.lock();
         loop {
-            if let Some(batch) = state.batches.remove(&step) {
-                return Ok(Some(batch));
-            }
             if let Some(error) = state.failure.take() {
                 return Err(error);
+            }
+            if let Some(batch) = state.batches.remove(&step) {
+                return Ok(Some(batch));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || state.closed {

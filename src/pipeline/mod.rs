@@ -4,17 +4,20 @@
 //! takes finished batches in order ([`Epoch`]). Everything that waits is bounded by a pool fixed at the start: slots for
 //! bytes, buffers for batches. The threads live as long as the [`Pipeline`] and start with its first epoch.
 
+mod cpu;
+mod cuda;
 mod epoch;
 mod fetch;
 mod inbox;
+mod refill;
 mod stats;
+mod threads;
 mod work;
 
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
-pub use stats::{EpochStats, StageTimes};
+pub use stats::{EpochStats, GpuStats, StageTimes};
 
 use crate::augment::View;
-use crate::batch::{BatchPool, Storage};
 use crate::config::LoaderConfig;
 use crate::dataset::DatasetIndex;
 use crate::decode::Decoder;
@@ -23,16 +26,11 @@ use crate::io::Reader;
 use crate::rng::{Key, Use};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use fetch::{Bell, Fetcher};
+use fetch::Bell;
 use inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// How long a pipeline waits for its threads when it is dropped; a thread that hangs in a dead file system is left behind.
-const FAREWELL: Duration = Duration::from_secs(1);
+use threads::Threads;
 
 /// Everything from the index to finished batches.
 pub struct Pipeline {
@@ -79,16 +77,6 @@ impl Run {
         self.inbox.close();
         bell.wake();
     }
-}
-
-struct Threads {
-    process: u32,
-    batches: BatchPool,
-    runs: Sender<Arc<Run>>,
-    current: Option<Arc<Run>>,
-    handles: Vec<JoinHandle<()>>,
-    /// Closed when the last thread has ended.
-    ended: Receiver<()>,
 }
 
 impl Pipeline {
@@ -168,7 +156,7 @@ impl Pipeline {
                 return Err(forked());
             }
             Some(threads) => threads,
-            empty => empty.insert(self.start()?),
+            empty => empty.insert(Threads::start(&self.shared)?),
         };
         if let Some(former) = threads.current.replace(run.clone()) {
             former.stop(&self.shared.bell);
@@ -202,43 +190,6 @@ impl Pipeline {
             .map_err(|source| self.shared.sample_error(sample, source))?;
         view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))
     }
-
-    fn start(&self) -> Result<Threads> {
-        let config = &self.shared.config;
-        let slots = SlotPool::new(config.pools.slot_bytes)?;
-        let bell = self.shared.bell.clone();
-        let batches = BatchPool::new(
-            config.batch_size as usize,
-            config.output.clone(),
-            config.pools,
-            if config.decoded { Storage::Host } else { Storage::Slots },
-            move || {
-                bell.ring();
-            },
-        );
-        let (runs, run_queue) = unbounded();
-        // Bounded by the slots: every job holds one.
-        let (jobs, job_queue) = unbounded();
-        let (alive, ended) = unbounded::<()>();
-        let mut handles = Vec::new();
-        let spawn = |name: String, work: Box<dyn FnOnce() + Send>| {
-            let alive = alive.clone();
-            std::thread::Builder::new()
-                .name(name)
-                .spawn(move || {
-                    work();
-                    drop(alive);
-                })
-                .map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}; lower threads=")))
-        };
-        for i in 0..config.threads {
-            let (shared, jobs) = (self.shared.clone(), job_queue.clone());
-            handles.push(spawn(format!("foreload-work-{i}"), Box::new(move || work::run(&shared, &jobs)))?);
-        }
-        let fetcher = Fetcher::new(self.shared.clone(), slots, batches.clone(), jobs);
-        handles.push(spawn("foreload-read".into(), Box::new(move || fetcher.run(&run_queue)))?);
-        Ok(Threads { process: std::process::id(), batches, runs, current: None, handles, ended })
-    }
 }
 
 /// Threads do not survive a fork.
@@ -267,31 +218,8 @@ impl Shared {
 impl Drop for Pipeline {
     fn drop(&mut self) {
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(threads) = threads else { return };
-        if threads.process != std::process::id() {
-            // A forked child has copies of the handles but not the threads.
-            std::mem::forget(threads);
-            return;
-        }
-        let Threads { runs, current, handles, ended, .. } = threads;
-        if let Some(run) = current {
-            run.stop(&self.shared.bell);
-        }
-        // Without senders the reading thread ends, and with it the jobs' channel and the workers.
-        drop(runs);
-        self.shared.bell.wake();
-        let deadline = Instant::now() + FAREWELL;
-        let all_ended = loop {
-            match ended.recv_deadline(deadline) {
-                Ok(()) => {}
-                Err(e) => break e.is_disconnected(),
-            }
-        };
-        if all_ended {
-            for handle in handles {
-                // A panic was already reported to the consumer.
-                let _ = handle.join();
-            }
+        if let Some(threads) = threads {
+            threads.end(&self.shared.bell);
         }
     }
 }

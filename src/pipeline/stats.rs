@@ -1,9 +1,10 @@
 //! What every stage did and how long it waited, counted while an epoch runs.
 
 use crate::decode::Backend;
+use crate::decode::nvjpeg::Rung;
 use crate::io::ReadStats;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Counters of one epoch, written by all threads.
 pub(super) struct Clock {
@@ -21,6 +22,30 @@ pub(super) struct Clock {
     pub region: AtomicU64,
     pub zune: AtomicU64,
     pub png: AtomicU64,
+    pub gpu: GpuClock,
+}
+
+/// Counters of the way to a GPU.
+#[derive(Default)]
+pub(super) struct GpuClock {
+    hardware: AtomicU64,
+    cuda: AtomicU64,
+    uploaded: AtomicU64,
+    copy: AtomicU64,
+    decode: AtomicU64,
+    augment: AtomicU64,
+    idle: AtomicU64,
+    /// When the last work known of ended, in nanoseconds since the stage's beginning; 0: none yet.
+    busy_until: AtomicU64,
+}
+
+/// When the GPU worked on a chunk of images, since the stage's beginning, and how long each part took.
+pub(super) struct GpuTimes {
+    pub begin: Duration,
+    pub copy: Duration,
+    pub decode: Duration,
+    pub augment: Duration,
+    pub done: Duration,
 }
 
 /// Adds the time since `since` to `counter` and returns now.
@@ -48,6 +73,7 @@ impl Default for Clock {
             region: zero(),
             zune: zero(),
             png: zero(),
+            gpu: GpuClock::default(),
         }
     }
 }
@@ -66,6 +92,31 @@ impl Clock {
         self.bytes.fetch_add(more.bytes, Ordering::Relaxed);
         self.reads.fetch_add(more.reads, Ordering::Relaxed);
         self.opens.fetch_add(more.opens, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_rung(&self, rung: Rung, images: usize) {
+        let counter = if rung == Rung::Hardware { &self.gpu.hardware } else { &self.gpu.cuda };
+        counter.fetch_add(images as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_uploaded(&self, bytes: usize) {
+        self.gpu.uploaded.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// What the GPU did between two moments. Lanes report in nearly the order in which they were done; what one reports
+    /// late counts as work beside another's.
+    pub(super) fn add_gpu(&self, times: &GpuTimes) {
+        let gpu = &self.gpu;
+        let add = |counter: &AtomicU64, time: Duration| {
+            counter.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        };
+        add(&gpu.copy, times.copy);
+        add(&gpu.decode, times.decode);
+        add(&gpu.augment, times.augment);
+        let former = gpu.busy_until.fetch_max(times.done.as_nanos() as u64, Ordering::Relaxed);
+        if former > 0 {
+            add(&gpu.idle, times.begin.saturating_sub(Duration::from_nanos(former)));
+        }
     }
 
     pub(super) fn snapshot(&self) -> EpochStats {
@@ -89,6 +140,15 @@ impl Clock {
             decoded_region: number(&self.region),
             decoded_zune: number(&self.zune),
             decoded_png: number(&self.png),
+            gpu: GpuStats {
+                decoded_hardware: number(&self.gpu.hardware),
+                decoded_cuda: number(&self.gpu.cuda),
+                h2d_bytes: number(&self.gpu.uploaded),
+                copy: seconds(&self.gpu.copy),
+                decode: seconds(&self.gpu.decode),
+                augment: seconds(&self.gpu.augment),
+                idle: seconds(&self.gpu.idle),
+            },
         }
     }
 }
@@ -106,6 +166,39 @@ pub struct EpochStats {
     pub decoded_zune: u64,
     /// Images decoded by png.
     pub decoded_png: u64,
+    /// What the GPU did; all zero without one.
+    pub gpu: GpuStats,
+}
+
+/// What a GPU did in an epoch so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct GpuStats {
+    /// Images decoded by its decoding engine.
+    pub decoded_hardware: u64,
+    /// Images decoded by CUDA kernels.
+    pub decoded_cuda: u64,
+    /// Bytes of files and planes that it was given.
+    pub h2d_bytes: u64,
+    /// Seconds of copies of planes and tables, summed over the lanes, which work side by side.
+    pub copy: f64,
+    /// Seconds of decoding, likewise.
+    pub decode: f64,
+    /// Seconds of augmenting, likewise.
+    pub augment: f64,
+    /// Seconds in which no lane had work queued, between the first work and the last.
+    pub idle: f64,
+}
+
+impl std::ops::AddAssign for GpuStats {
+    fn add_assign(&mut self, more: Self) {
+        self.decoded_hardware += more.decoded_hardware;
+        self.decoded_cuda += more.decoded_cuda;
+        self.h2d_bytes += more.h2d_bytes;
+        self.copy += more.copy;
+        self.decode += more.decode;
+        self.augment += more.augment;
+        self.idle += more.idle;
+    }
 }
 
 /// Seconds of each stage, summed over its threads.

@@ -1,21 +1,22 @@
 //! A worker: bytes in, one image of a batch out; or the same bytes, where the consumer decodes.
 
-use super::{Run, Shared, stats};
+use super::cpu::CpuDecoder;
+use super::cuda::Stage;
+use super::cuda::assembly::{Assembly, Item};
+use super::cuda::prepare::Preparer;
+use super::{Run, Shared, refill, stats};
 use crate::augment::Augmenter;
 use crate::batch::{Encoded, Ticket};
 use crate::config::OnError;
-use crate::decode::{Decoder, Format, Planes};
+use crate::decode::Format;
 use crate::error::{Error, Result};
-use crate::io::{Filled, ReadStats};
+use crate::io::Filled;
 use crate::schedule::Place;
 use crate::simd::Level;
 use crossbeam_channel::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Substitutes tried for one place before the failure is final: with half of all samples broken, one place in 2^32 fails.
-const REFILL_ATTEMPTS: u32 = 32;
 
 /// While at least this many jobs a worker wait, the reading thread is not roused for each slot that comes free: a wake-up
 /// costs as much as a read.
@@ -29,12 +30,18 @@ pub(super) struct Job {
     pub run: Arc<Run>,
     pub place: Place,
     pub ticket: Ticket,
+    /// Where its batch gathers on the way to a GPU.
+    pub assembly: Option<Arc<Assembly>>,
     pub bytes: Result<Filled>,
 }
 
-/// Works until no more jobs can come.
-pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
-    let mut worker = Worker::new(shared);
+/// Works until no more jobs can come; on the way to a GPU with its `stage`.
+pub(super) fn run(shared: &Shared, stage: Option<&Stage>, jobs: &Receiver<Job>) {
+    let new = || match stage {
+        None => Worker::Host(Box::new(HostWorker::new(shared))),
+        Some(stage) => Worker::Cuda(Box::new(Preparer::new(shared, stage))),
+    };
+    let mut worker = new();
     let mut now = Instant::now();
     for (count, job) in jobs.iter().enumerate() {
         let run = job.run.clone();
@@ -45,7 +52,7 @@ pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
         } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut now))) {
             run.inbox.fail(Error::panicked("decoding", &*panic));
             // Its scratch may be half-written.
-            worker = Worker::new(shared);
+            worker = new();
         }
         if jobs.len() < ENOUGH_JOBS * shared.config.threads || count % ROUSE_EVERY == 0 {
             shared.bell.ring();
@@ -53,25 +60,46 @@ pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
     }
 }
 
-struct Worker<'a> {
-    shared: &'a Shared,
-    decoder: Decoder,
-    augmenter: Augmenter,
-    planes: Planes,
+/// What a thread does with samples.
+enum Worker<'a> {
+    /// Makes them images of a batch in host memory.
+    Host(Box<HostWorker<'a>>),
+    /// Prepares them for the lanes.
+    Cuda(Box<Preparer<'a>>),
 }
 
-impl<'a> Worker<'a> {
+impl Worker<'_> {
+    fn work(&mut self, job: Job, now: &mut Instant) {
+        match self {
+            Self::Host(worker) => worker.work(job, now),
+            Self::Cuda(preparer) => {
+                let Job { run, place, ticket, assembly, bytes } = job;
+                let pixels = bytes.and_then(|bytes| preparer.prepare(&run, place.sample, bytes, now));
+                if let Some(assembly) = assembly {
+                    assembly.add(Item { place, ticket, pixels });
+                }
+            }
+        }
+    }
+}
+
+struct HostWorker<'a> {
+    shared: &'a Shared,
+    cpu: CpuDecoder,
+    augmenter: Augmenter,
+}
+
+impl<'a> HostWorker<'a> {
     fn new(shared: &'a Shared) -> Self {
         Self {
             shared,
-            decoder: Decoder::new(shared.config.max_pixels),
+            cpu: CpuDecoder::new(shared),
             augmenter: Augmenter::new(shared.config.output.clone(), Level::detect()),
-            planes: Planes::default(),
         }
     }
 
     fn work(&mut self, job: Job, now: &mut Instant) {
-        let Job { run, place: Place { position, sample, valid }, mut ticket, bytes } = job;
+        let Job { run, place: Place { position, sample, valid }, mut ticket, bytes, .. } = job;
         let outcome = bytes.and_then(|bytes| self.fill(&run, sample, Encoded::Slot(bytes), &mut ticket, now));
         let Err(error) = outcome else {
             ticket.finish(sample, self.shared.index.label(sample), valid);
@@ -86,7 +114,7 @@ impl<'a> Worker<'a> {
                 ticket.finish(sample, self.shared.index.label(sample), false);
             }
             OnError::Skip => match self.refill(&run, position, &mut ticket, now) {
-                Ok(substitute) => ticket.finish(substitute, self.shared.index.label(substitute), valid),
+                Ok((substitute, ())) => ticket.finish(substitute, self.shared.index.label(substitute), valid),
                 Err(error) => {
                     ticket.fail(sample, error, true);
                     ticket.finish(sample, 0, false);
@@ -113,6 +141,18 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    fn refill(
+        &mut self,
+        run: &Run,
+        position: u64,
+        ticket: &mut Ticket,
+        now: &mut Instant,
+    ) -> Result<(u64, ())> {
+        refill::substitute(self.shared, run, position, |sample, bytes| {
+            self.fill(run, sample, Encoded::Owned(bytes), ticket, now)
+        })
+    }
+
     fn render(
         &mut self,
         run: &Run,
@@ -121,47 +161,9 @@ impl<'a> Worker<'a> {
         image: &mut [u8],
         now: &mut Instant,
     ) -> Result<()> {
-        let config = &self.shared.config;
-        let mut view = None;
-        let choose = |width, height| {
-            let drawn = config.policy.draw(&mut run.augment.stream(sample), width, height, &config.output);
-            view = Some(drawn);
-            drawn.region(&config.output)
-        };
-        let decoded = self.decoder.decode(bytes, choose, &mut self.planes);
-        *now = stats::lap(&run.clock.decode, *now);
-        run.clock.count(decoded?.backend);
-        let view = view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))?;
-        self.augmenter.render(&self.planes, &view, image);
+        let view = self.cpu.decode(self.shared, run, sample, bytes, now)?;
+        self.augmenter.render(&self.cpu.planes, &view, image);
         *now = stats::lap(&run.clock.augment, *now);
         Ok(())
-    }
-
-    /// Fills the place at `position` with another sample of the epoch, drawn from (dataset, seed, epoch, position): the
-    /// same on every rank, run and machine. Read here, so that nothing flows back to the reading thread; it is rare.
-    fn refill(&mut self, run: &Run, position: u64, ticket: &mut Ticket, now: &mut Instant) -> Result<u64> {
-        let index = &self.shared.index;
-        let mut stream = run.refill.stream(position);
-        let mut last = None;
-        for _ in 0..REFILL_ATTEMPTS {
-            if run.stopped() {
-                break;
-            }
-            let sample = stream.below(index.len());
-            let extent = index.extent(sample);
-            let outcome = crate::io::read_blocking(index, extent).and_then(|bytes| {
-                run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
-                self.fill(run, sample, Encoded::Owned(bytes), ticket, now)
-            });
-            match outcome {
-                Ok(()) => return Ok(sample),
-                Err(error) => last = Some(self.shared.sample_error(sample, error)),
-            }
-        }
-        let last = last.map_or_else(|| "the epoch was stopped".into(), |error| error.to_string());
-        let message = format!(
-            "none of {REFILL_ATTEMPTS} samples tried in place of a bad one is good either; the last: {last}"
-        );
-        Err(Error::dataset(index.root(), message))
     }
 }

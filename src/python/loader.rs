@@ -3,7 +3,7 @@
 use super::error::raise;
 use super::tensor::Tensor;
 use crate::batch;
-use crate::config::{Choice, LoaderOptions, parse_bytes};
+use crate::config::{Choice, Device, LoaderOptions, parse_bytes};
 use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::pipeline::{Epoch, FailureLog, Pipeline, Poll, SampleFailure};
 use pyo3::exceptions::PyAttributeError;
@@ -29,6 +29,15 @@ enum Size {
 enum Bytes {
     Number(u64),
     Text(String),
+}
+
+impl Bytes {
+    fn number(self, setting: &'static str) -> crate::Result<u64> {
+        match self {
+            Self::Number(bytes) => Ok(bytes),
+            Self::Text(text) => parse_bytes(setting, &text),
+        }
+    }
 }
 
 /// See `_core.pyi` for the documentation of every setting.
@@ -66,7 +75,7 @@ impl ImageLoader {
     #[new]
     #[pyo3(signature = (
         path, *, batch_size=64, image_size=Size::Square(224), seed=0, train=true, shuffle=None, last_batch=None,
-        decoded=true, keep=1, device="auto", dtype="float32", memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5,
+        decoded=true, keep=1, device="auto", cpu_decode="fallback", device_memory=None, dtype="float32", memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5,
         resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
         on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
         rebuild_index=false, progress=true,
@@ -84,6 +93,8 @@ impl ImageLoader {
         decoded: bool,
         keep: u32,
         device: &str,
+        cpu_decode: &str,
+        device_memory: Option<Bytes>,
         dtype: &str,
         memory_format: &str,
         mean: Option<[f32; 3]>,
@@ -122,6 +133,8 @@ impl ImageLoader {
                 decoded,
                 keep,
                 device: device.into(),
+                cpu_decode: Choice::parse("cpu_decode", cpu_decode)?,
+                device_memory: device_memory.map(|bytes| bytes.number("device_memory")).transpose()?,
                 dtype: Choice::parse("dtype", dtype)?,
                 memory_format: Choice::parse("memory_format", memory_format)?,
                 mean: mean.unwrap_or(usual.mean),
@@ -132,11 +145,7 @@ impl ImageLoader {
                 resize,
                 decode: Choice::parse("decode", decode)?,
                 threads,
-                memory: match memory {
-                    None => None,
-                    Some(Bytes::Number(bytes)) => Some(bytes),
-                    Some(Bytes::Text(text)) => Some(parse_bytes("memory", &text)?),
-                },
+                memory: memory.map(|bytes| bytes.number("memory")).transpose()?,
                 io: Choice::parse("io", io)?,
                 direct: Choice::parse("direct", direct)?,
                 queue_depth,
@@ -205,10 +214,16 @@ impl ImageLoader {
         self.pipeline.index().fingerprint().0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Where the images are: `cpu`.
+    /// Where batches end: `cpu` or `cuda:N`.
     #[getter]
-    fn device(&self) -> &'static str {
-        "cpu"
+    fn device(&self) -> String {
+        self.pipeline.config().device.to_string()
+    }
+
+    /// Why there: the GPU's name, or why none serves.
+    #[getter]
+    fn device_reason(&self) -> String {
+        self.pipeline.config().device_reason.clone()
     }
 
     /// How bytes are read, in words; empty before the first iteration.
@@ -317,7 +332,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(super) struct Batches {
     epoch: Mutex<Epoch>,
     /// Keeps the threads alive when only the iterator is left: `for batch in ImageLoader(...)`.
-    #[expect(dead_code, reason = "held, not used")]
     pipeline: Shared,
 }
 
@@ -373,6 +387,26 @@ impl Batches {
         ] {
             dict.set_item(name, count)?;
         }
+        if self.pipeline.config().device != Device::Cpu {
+            let gpu = PyDict::new(py);
+            for (name, count) in [
+                ("decoded_hardware", stats.gpu.decoded_hardware),
+                ("decoded_cuda", stats.gpu.decoded_cuda),
+                ("decoded_cpu", stats.decoded_region + stats.decoded_zune + stats.decoded_png),
+                ("h2d_bytes", stats.gpu.h2d_bytes),
+            ] {
+                gpu.set_item(name, count)?;
+            }
+            for (name, seconds) in [
+                ("copy_seconds", stats.gpu.copy),
+                ("decode_seconds", stats.gpu.decode),
+                ("augment_seconds", stats.gpu.augment),
+                ("idle_seconds", stats.gpu.idle),
+            ] {
+                gpu.set_item(name, seconds)?;
+            }
+            dict.set_item("gpu", gpu)?;
+        }
         Ok(dict)
     }
 }
@@ -390,7 +424,7 @@ impl Batch {
             let message = "a batch of a loader with decoded=False has no images, it has `encoded`";
             return Err(PyAttributeError::new_err(message));
         }
-        Ok(Tensor(self.0.images()))
+        Ok(self.0.images().into())
     }
 
     /// The samples' files, uint8 [bytes] each.
@@ -400,31 +434,31 @@ impl Batch {
             let message = "a batch has `encoded` only with decoded=False; this one has `images`";
             return Err(PyAttributeError::new_err(message));
         }
-        Ok(self.0.encoded().into_iter().map(Tensor).collect())
+        Ok(self.0.encoded().into_iter().map(Tensor::from).collect())
     }
 
     /// int64 [n].
     #[getter]
     fn labels(&self) -> Tensor {
-        Tensor(self.0.labels())
+        self.0.labels().into()
     }
 
     /// int64 [n].
     #[getter]
     fn sample_ids(&self) -> Tensor {
-        Tensor(self.0.sample_ids())
+        self.0.sample_ids().into()
     }
 
     /// bool [n]; false for padding and for failed samples replaced by zeros.
     #[getter]
     fn mask(&self) -> Tensor {
-        Tensor(self.0.mask())
+        self.0.mask().into()
     }
 
     /// The mask as uint8, for a torch too old to take bool by DLPack.
     #[getter]
     fn _mask_bytes(&self) -> Tensor {
-        Tensor(self.0.mask_bytes())
+        self.0.mask_bytes().into()
     }
 
     /// Its number in the epoch.

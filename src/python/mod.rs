@@ -22,9 +22,13 @@ mod _core {
     use super::tensor::Tensor;
 
     use pyo3::prelude::*;
+    use std::path::PathBuf;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // Where pip puts NVIDIA's wheels.
+        let packages: Vec<PathBuf> = module.py().import("sys")?.getattr("path")?.extract()?;
+        crate::config::look_for_libraries_in(packages);
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -1,7 +1,7 @@
 //! A tensor of a batch as Python sees it: the DLPack protocol, both ways of asking.
 
 use super::error::raise;
-use crate::batch::{self, Element, Place};
+use crate::batch::{self, Element, Loan, Place};
 use crate::dlpack::{self, Share};
 use crate::gpu::StreamRef;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyValueError};
@@ -9,31 +9,42 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::ffi::CStr;
+use std::sync::{Mutex, PoisonError};
 
 /// A tensor that any DLPack consumer takes without a copy: `np.from_dlpack(t)`, `torch.from_dlpack(t)`.
 ///
 /// Its memory is not reused while it, or anything made from it, exists; on a GPU not before the consumer's stream has
 /// passed what it queued until then.
 #[pyclass(frozen, module = "foreload")]
-pub(super) struct Tensor(pub batch::Tensor);
+pub(super) struct Tensor {
+    tensor: batch::Tensor,
+    /// To the legacy default stream, for users of the CUDA array interface.
+    loan: Mutex<Option<Loan>>,
+}
+
+impl From<batch::Tensor> for Tensor {
+    fn from(tensor: batch::Tensor) -> Self {
+        Self { tensor, loan: Mutex::default() }
+    }
+}
 
 #[pymethods]
 impl Tensor {
     /// Lengths of the dimensions.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.0.shape())
+        PyTuple::new(py, self.tensor.shape())
     }
 
     /// Name of the element type: `float32`, `float16`, `bfloat16`, `uint8`, `int64` or `bool`.
     #[getter]
     fn dtype(&self) -> &'static str {
-        self.0.element().name()
+        self.tensor.element().name()
     }
 
     /// Where it is: `(1, 0)` CPU memory, `(2, n)` memory of GPU n.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        let device = dlpack::Device::from(self.0.place());
+        let device = dlpack::Device::from(self.tensor.place());
         (device.kind, device.id)
     }
 
@@ -51,15 +62,16 @@ impl Tensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let share = self.share(dl_device, copy)?;
-        match (self.0.place(), share, stream) {
-            (Place::Host, _, Some(stream)) if stream != -1 => {
-                return Err(PyValueError::new_err("stream must be None for a tensor in CPU memory"));
-            }
-            (Place::Cuda(_), Share::Same, stream) => raise(py, self.lend(py, stream))?,
-            _ => {}
+        let on_gpu = self.tensor.place() != Place::Host;
+        if !on_gpu && stream.is_some_and(|stream| stream != -1) {
+            return Err(PyValueError::new_err("stream must be None for a tensor in CPU memory"));
         }
-        let tensor = self.0.clone();
+        let share = match self.must_copy(dl_device, copy)? {
+            true => Share::HostCopy,
+            false if on_gpu => Share::Same(Some(raise(py, self.lend(py, stream))?)),
+            false => Share::Same(None),
+        };
+        let tensor = self.tensor.clone();
         if max_version.is_some_and(|version| version >= (1, 0)) {
             let managed = py.detach(|| dlpack::managed_versioned(tensor, share).map(|t| Address(t.cast())));
             // SAFETY: the pointer is fresh from `managed_versioned`, and the destructor is the one for it.
@@ -75,19 +87,21 @@ impl Tensor {
     /// for the batch; work on other streams must be done before the tensor is dropped.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        if self.0.place() == Place::Host {
+        if self.tensor.place() == Place::Host {
             return Err(PyAttributeError::new_err("__cuda_array_interface__: this tensor is in CPU memory"));
         }
-        let Some(typestr) = typestr(self.0.element()) else {
+        let Some(typestr) = typestr(self.tensor.element()) else {
             return Err(PyAttributeError::new_err(
                 "__cuda_array_interface__: it has no name for bfloat16; use DLPack",
             ));
         };
-        raise(py, self.lend(py, None))?;
+        let loan = raise(py, self.lend(py, None))?;
+        // It has no way to say that it is done: the loan lasts as long as the tensor.
+        self.loan.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(loan);
         let dict = PyDict::new(py);
         dict.set_item("shape", self.shape(py)?)?;
         dict.set_item("typestr", typestr)?;
-        dict.set_item("data", (self.0.data() as usize, false))?;
+        dict.set_item("data", (self.tensor.data() as usize, false))?;
         dict.set_item("strides", py.None())?;
         dict.set_item("stream", 1)?;
         dict.set_item("version", 3)?;
@@ -95,17 +109,17 @@ impl Tensor {
     }
 
     fn __len__(&self) -> usize {
-        self.0.shape().first().map_or(0, |&n| n as usize)
+        self.tensor.shape().first().map_or(0, |&n| n as usize)
     }
 
     fn __repr__(&self) -> String {
-        format!("foreload.Tensor(shape={:?}, dtype={})", self.0.shape(), self.0.element().name())
+        format!("foreload.Tensor(shape={:?}, dtype={})", self.tensor.shape(), self.tensor.element().name())
     }
 }
 
 impl Tensor {
-    /// What a consumer that asks so shall get.
-    fn share(&self, dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<Share> {
+    /// Whether a consumer that asks so shall get a copy in host memory.
+    fn must_copy(&self, dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<bool> {
         let own = self.__dlpack_device__();
         let to_host = dl_device == Some((dlpack::DEVICE_CPU, 0));
         match copy {
@@ -120,20 +134,19 @@ impl Tensor {
             Some(true) if !to_host && own.0 != dlpack::DEVICE_CPU => Err(PyBufferError::new_err(
                 "copy is True: a copy on the GPU is the consumer's to make (torch: .clone())",
             )),
-            copy if copy == Some(true) || (to_host && own.0 != dlpack::DEVICE_CPU) => Ok(Share::HostCopy),
-            _ => Ok(Share::Same),
+            copy => Ok(copy == Some(true) || (to_host && own.0 != dlpack::DEVICE_CPU)),
         }
     }
 
     /// Makes the consumer's stream wait for the batch, and the batch's buffer for the stream.
-    fn lend(&self, py: Python<'_>, stream: Option<i64>) -> crate::Result<()> {
+    fn lend(&self, py: Python<'_>, stream: Option<i64>) -> crate::Result<Loan> {
         let stream = match stream {
             // The consumer vouches for the order; what it queues by itself is at least behind this stream's.
             None | Some(-1) => StreamRef::LEGACY,
             // SAFETY: DLPack has the consumer give a stream that lives; and it reads there until it drops the tensor.
             Some(number) => unsafe { StreamRef::from_number(number) }?,
         };
-        let tensor = &self.0;
+        let tensor = &self.tensor;
         py.detach(|| tensor.lend(stream))
     }
 }

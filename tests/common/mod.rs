@@ -89,6 +89,16 @@ pub fn jpeg(number: u64) -> Vec<u8> {
     bytes
 }
 
+/// A small PNG file.
+#[allow(dead_code, reason = "not every test program has use for one")]
+pub fn png(level: u8) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, 50, 40);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.write_header().unwrap().write_image_data(&vec![level; 50 * 40 * 3]).unwrap();
+    bytes
+}
+
 /// SHA-256 of everything a consumer of the whole epoch sees.
 #[allow(dead_code, reason = "not every test program hashes")]
 pub fn epoch_bytes(pipeline: &Pipeline, number: u64) -> [u8; 32] {

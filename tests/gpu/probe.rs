@@ -30,6 +30,7 @@ fn assert_none(found: &Value, words: &[&str]) {
 #[test]
 fn the_devices_are_told() {
     let folder = stand_in::cuda_folder();
+    stand_in::nvjpeg_folder();
     let found = doctor(folder, &[("FORELOAD_STANDIN_DEVICES", "2")]);
     assert_eq!(found["device"]["chosen"], "cuda:0");
     assert_eq!(found["gpu"]["driver"], serde_json::json!({ "major": 13, "minor": 0 }));
@@ -39,7 +40,8 @@ fn the_devices_are_told() {
     let shown = shown.arg("doctor").env("LD_LIBRARY_PATH", folder).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
     for line in [
-        "  device       cuda:0: the first GPU that can be used",
+        "  device       cuda:0: Foreload stand-in",
+        "  nvJPEG       13.",
         "  driver       serves CUDA up to 13.0",
         "  cuda:0       Foreload stand-in, compute capability 9.0, 1.07 GB",
     ] {

@@ -38,6 +38,12 @@ pub fn cuda_folder() -> &'static Path {
     FOLDER.get_or_init(|| folder("cuda-stand-in", "libcuda.so.1"))
 }
 
+/// The folder with the stand-in's `libnvjpeg.so.13`, the same one.
+pub fn nvjpeg_folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| folder("nvjpeg-stand-in", "libnvjpeg.so.13"))
+}
+
 /// The stand-in for the driver, loaded into this process: from then on it is what `libcuda.so.1` means here.
 ///
 /// One test has it at a time. When the test gives it back there may be no violation and nothing that was not freed.
@@ -67,7 +73,7 @@ pub fn cuda() -> Cuda {
 pub fn nvjpeg(_cuda: &Cuda) -> Nvjpeg {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
-        let path = folder("nvjpeg-stand-in", "libnvjpeg.so.13").join("libnvjpeg.so.13");
+        let path = nvjpeg_folder().join("libnvjpeg.so.13");
         // SAFETY: a library of our own, whose initialisers do nothing.
         unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.unwrap()
     });

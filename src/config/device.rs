@@ -1,0 +1,266 @@
+//! Where batches end: what was asked, and what this machine has.
+
+use super::Choice;
+use crate::decode::nvjpeg;
+use crate::error::{Error, Result};
+use crate::gpu::{self, DeviceInfo};
+use std::path::PathBuf;
+
+/// Where batches end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Device {
+    /// Host memory; decoded by the CPU.
+    #[default]
+    Cpu,
+    /// Memory of a GPU.
+    Cuda {
+        /// Its number among the devices the driver shows this process.
+        ordinal: u32,
+    },
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda { ordinal } => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+/// What the CPU decodes when batches end on a GPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CpuDecode {
+    /// What the GPU's decoders do not know: CMYK, 12 bits, PNG, ...
+    #[default]
+    Fallback,
+    /// That, and as much more as makes the whole fastest.
+    Auto,
+    /// Nothing: what the GPU's decoders do not know is an error of its sample.
+    Never,
+}
+
+/// Which decoders may serve on the way to a GPU: for tests and measurements, by the variable `FORELOAD_GPU_RUNG`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Rungs {
+    /// Each image the first that knows its kind.
+    #[default]
+    All,
+    /// The GPU's decoding engine; the CPU for the rest.
+    Hardware,
+    /// CUDA kernels; the CPU for the rest.
+    Cuda,
+    /// The CPU for all.
+    Cpu,
+}
+
+impl Rungs {
+    /// What the environment asks for.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a name there is not.
+    pub(super) fn from_environment() -> Result<Self> {
+        match std::env::var("FORELOAD_GPU_RUNG") {
+            Ok(name) if !name.is_empty() => Self::parse("FORELOAD_GPU_RUNG", &name),
+            _ => Ok(Self::All),
+        }
+    }
+}
+
+impl Choice for Rungs {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("all", Self::All), ("hardware", Self::Hardware), ("cuda", Self::Cuda), ("cpu", Self::Cpu)];
+}
+
+impl Choice for CpuDecode {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("fallback", Self::Fallback), ("auto", Self::Auto), ("never", Self::Never)];
+}
+
+/// `device=` as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Auto,
+    Cpu,
+    /// With the number, if one was given.
+    Cuda(Option<u32>),
+}
+
+fn parse(text: &str) -> Result<Asked> {
+    let bad = || Error::config("device", format!("is {text:?}, must be auto, cpu, cuda or cuda:N"));
+    match text {
+        "auto" => Ok(Asked::Auto),
+        "cpu" => Ok(Asked::Cpu),
+        "cuda" => Ok(Asked::Cuda(None)),
+        _ => {
+            let number = text.strip_prefix("cuda:").ok_or_else(bad)?;
+            Ok(Asked::Cuda(Some(number.parse().map_err(|_| bad())?)))
+        }
+    }
+}
+
+/// Whether `text` can be meant.
+///
+/// # Errors
+/// [`Error::Config`].
+pub(super) fn validate(text: &str) -> Result<()> {
+    parse(text).map(|_| ())
+}
+
+/// Makes NVIDIA's libraries be looked for in these directories of Python packages too (`sys.path`).
+pub fn look_for_libraries_in(packages: Vec<PathBuf>) {
+    nvjpeg::Library::look_in(packages);
+}
+
+/// A device, and why it is that one.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// Where batches end.
+    pub device: Device,
+    /// In words.
+    pub why: String,
+    /// Bytes of a GPU's memory.
+    pub memory: u64,
+}
+
+/// The device that `text` means here.
+///
+/// # Errors
+/// [`Error::Config`] for text that means nothing; [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
+pub fn choose(text: &str) -> Result<Chosen> {
+    choose_of(text, gpu::probe)
+}
+
+/// As [`choose`], among what `probe` finds, which is asked only when it matters.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chosen> {
+    let cpu = |why: String| Chosen { device: Device::Cpu, why, memory: 0 };
+    let asked = parse(text)?;
+    if asked == Asked::Cpu {
+        return Ok(cpu("as asked".into()));
+    }
+    let wish = match asked {
+        Asked::Cuda(Some(ordinal)) => Ok(Some(ordinal)),
+        _ => local_rank(),
+    };
+    let exact = matches!(asked, Asked::Cuda(Some(_)));
+    match (wish.and_then(|wish| gpu_that_serves(&probe(), wish, exact)), asked) {
+        (Ok(gpu), _) => {
+            let device = Device::Cuda { ordinal: gpu.ordinal };
+            Ok(Chosen { device, why: gpu.name, memory: gpu.memory })
+        }
+        (Err(why), Asked::Auto) => Ok(cpu(why)),
+        (Err(why), _) => {
+            Err(Error::Unavailable(format!("device: {text}: {why}; device=\"cpu\" decodes without a GPU")))
+        }
+    }
+}
+
+/// The number of the GPU a launcher means for this process: torchrun and others set LOCAL_RANK.
+fn local_rank() -> Result<Option<u32>, String> {
+    match std::env::var("LOCAL_RANK") {
+        Err(_) => Ok(None),
+        Ok(text) => {
+            text.trim().parse().map(Some).map_err(|_| format!("LOCAL_RANK is {text:?}, not a number"))
+        }
+    }
+}
+
+/// The GPU `wish` (`exact`), or the one that a process of that local rank takes, or the first that can serve; or why
+/// none.
+fn gpu_that_serves(probe: &gpu::Probe, wish: Option<u32>, exact: bool) -> Result<DeviceInfo, String> {
+    let problem = || probe.problem.clone().unwrap_or_else(|| "the NVIDIA driver finds no device".into());
+    let count = probe.devices.len() as u32;
+    let found = match wish {
+        _ if probe.usable().next().is_none() => return Err(problem()),
+        None => probe.usable().next(),
+        Some(ordinal) if ordinal < count => probe.devices.get(ordinal as usize),
+        // Launchers that show each process a GPU of its own leave its local rank as it is.
+        Some(_) if count == 1 && !exact => probe.devices.first(),
+        Some(ordinal) if exact => {
+            return Err(format!("there is no GPU cuda:{ordinal}, the driver shows {count}"));
+        }
+        Some(rank) => return Err(format!("LOCAL_RANK is {rank}, and the driver shows {count} GPUs")),
+    };
+    let info = found.ok_or_else(problem)?;
+    if let Some(problem) = &info.problem {
+        return Err(format!("cuda:{} ({}) cannot be used: {problem}", info.ordinal, info.name));
+    }
+    nvjpeg::Library::load().map_err(|error| error.to_string())?;
+    Ok(info.clone())
+}
+
+/// Batches under way on a GPU at a time, each in a stage of its own: copied, decoded, augmented.
+pub const LANES: usize = 3;
+
+/// How the memory of a GPU is shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DevicePools {
+    /// Bytes of everything together.
+    pub cap: usize,
+    /// Most bytes that the images a lane decodes have at a time.
+    pub arena: usize,
+    /// Batches being filled or waiting for the consumer.
+    pub prefetch: usize,
+    /// Batch buffers in all.
+    pub batches: usize,
+}
+
+impl DevicePools {
+    /// Shares `asked` bytes, or a quarter of the device's `memory`, between images being decoded and batches of
+    /// `batch_bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when that is too little.
+    pub(super) fn new(asked: Option<u64>, memory: u64, batch_bytes: usize) -> Result<Self> {
+        const MIB: usize = 1 << 20;
+        let cap = usize::try_from(asked.unwrap_or(memory / 4)).unwrap_or(usize::MAX);
+        // One batch with the consumer, two in the making; tables take a little.
+        let batches = batch_bytes.saturating_mul(3);
+        let least = batches.saturating_add(LANES * 17 * MIB);
+        if cap < least {
+            let message = format!(
+                "is {cap} bytes, must be at least {least}: three batches of {batch_bytes}, and room to decode; raise it, \
+                 or lower batch_size"
+            );
+            return Err(Error::config("device_memory", message));
+        }
+        let arena = ((cap - batches) / (2 * LANES)).clamp(16 * MIB, 512 * MIB);
+        let batches = (cap - LANES * (arena + MIB)) / batch_bytes.max(1);
+        // Each lane has one, one waits, one comes.
+        Ok(Self { cap, arena, prefetch: (LANES + 2).min(batches - 1), batches })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_memory_is_shared_out_within_its_cap() {
+        for (cap, batch) in
+            [(100 << 20, 1 << 20), (1 << 30, 154 << 20), (35 << 30, 154 << 20), (200 << 20, 40 << 20)]
+        {
+            let pools = DevicePools::new(Some(cap), 0, batch).unwrap();
+            assert!(pools.batches >= 3 && pools.prefetch >= 2 && pools.prefetch < pools.batches, "{pools:?}");
+            assert!(LANES * pools.arena + pools.batches * batch <= cap as usize, "{pools:?}");
+        }
+        let error = DevicePools::new(Some(100 << 20), 0, 100 << 20).unwrap_err().to_string();
+        assert!(error.contains("device_memory: is 104857600 bytes, must be at least"), "{error}");
+        assert_eq!(DevicePools::new(None, 80 << 30, 1 << 20).unwrap().cap, 20 << 30);
+    }
+
+    #[test]
+    fn devices_have_the_names_torch_gives_them() {
+        assert_eq!(parse("auto").unwrap(), Asked::Auto);
+        assert_eq!(parse("cuda").unwrap(), Asked::Cuda(None));
+        assert_eq!(parse("cuda:3").unwrap(), Asked::Cuda(Some(3)));
+        for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CPU"] {
+            assert!(parse(wrong).unwrap_err().to_string().contains("device: is"), "{wrong}");
+        }
+        assert_eq!(Device::Cuda { ordinal: 3 }.to_string(), "cuda:3");
+        assert_eq!(choose("cpu").unwrap().device, Device::Cpu);
+    }
+}

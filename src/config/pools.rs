@@ -1,0 +1,128 @@
+//! How host memory is shared out between slots and batches.
+
+use super::{DevicePools, LANES, LoaderOptions};
+use crate::batch::Pools;
+use crate::dataset::DatasetIndex;
+use crate::error::{Error, Result};
+
+const MIB: usize = 1 << 20;
+
+/// Largest arena for the reads of decoded images, bytes.
+const LARGEST_ARENA: usize = 256 * MIB;
+
+/// What sizes the pools.
+pub(super) struct Host<'a> {
+    pub options: &'a LoaderOptions,
+    pub index: &'a DatasetIndex,
+    pub threads: usize,
+    pub queue_depth: usize,
+}
+
+impl Host<'_> {
+    /// Slots for the reads in flight and those waiting to be decoded, then batches of `batch_bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a `memory` too small for them, or a `batch_size` too large.
+    pub(super) fn with_batches(&self, batch_bytes: usize) -> Result<Pools> {
+        let keep = self.options.keep as usize;
+        // Images leave their slots at once.
+        let held = if self.options.decoded { 0 } else { self.slots_of_a_batch() };
+        let smallest_slots = arena(self.two_largest().saturating_add(held.saturating_mul(keep + 1)));
+        // Enough batches to ride out a hiccup, not so many that large batches fill the memory.
+        let usual_prefetch = (96 * MIB / (batch_bytes.saturating_add(held)).max(1)).clamp(2, 8);
+        let usual_slots = arena(self.reads().saturating_add(held.saturating_mul(usual_prefetch + keep)));
+        match self.options.memory {
+            None => {
+                let machine = usize::try_from(crate::io::storage::memory_limit()).unwrap_or(usize::MAX);
+                let needed = usual_prefetch + keep + 1;
+                let bytes = batch_bytes.saturating_add(held);
+                if bytes.saturating_mul(needed) > machine {
+                    let message = format!(
+                        "makes batches of {bytes} bytes, of which {needed} must fit in {machine} bytes of memory"
+                    );
+                    return Err(Error::config("batch_size", message));
+                }
+                let slot_bytes = usual_slots.min(machine / 4 / (2 * MIB) * (2 * MIB)).max(smallest_slots);
+                let most = ((machine / 4).saturating_sub(slot_bytes) / batch_bytes.max(1)).max(needed);
+                Ok(Pools { slot_bytes, prefetch: usual_prefetch, batches: most })
+            }
+            Some(memory) => {
+                let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+                // Those with the consumer, two in the making.
+                let fewest = keep + 2;
+                let batches_bytes = batch_bytes.saturating_mul(fewest);
+                let least = smallest_slots.saturating_add(batches_bytes);
+                if memory < least {
+                    return Err(Error::config(
+                        "memory",
+                        format!(
+                            "is {memory} bytes, must be at least {least}: {smallest_slots} for what is read and \
+                             {fewest} batches of {batch_bytes}"
+                        ),
+                    ));
+                }
+                let slot_bytes = usual_slots.min(memory - batches_bytes) / (2 * MIB) * (2 * MIB);
+                let slot_bytes = slot_bytes.max(smallest_slots);
+                let batches = (memory - slot_bytes) / batch_bytes.max(1);
+                Ok(Pools { slot_bytes, prefetch: usual_prefetch.min(batches - 1), batches })
+            }
+        }
+    }
+
+    /// Slots beside batches on a GPU: files stay in their slots until their whole batch is decoded.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a `memory` too small.
+    pub(super) fn beside(&self, device: &DevicePools) -> Result<Pools> {
+        let smallest = self.two_largest();
+        let held = self.slots_of_a_batch().saturating_mul(LANES + 1);
+        let usual = arena(self.reads().saturating_add(held)).max(smallest);
+        let cap = match self.options.memory {
+            None => usize::try_from(crate::io::storage::memory_limit()).unwrap_or(usize::MAX) / 4,
+            Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
+        };
+        if cap < smallest {
+            let message =
+                format!("is {cap} bytes, must be at least {smallest} for two of the largest samples");
+            return Err(Error::config("memory", message));
+        }
+        let slot_bytes = usual.min(cap / (2 * MIB) * (2 * MIB)).max(smallest);
+        Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
+    }
+
+    /// Two of the largest samples must fit, so that one can be read while another is decoded; but one monstrous file
+    /// shall not size the arena: what does not fit fails like any other bad sample.
+    fn two_largest(&self) -> usize {
+        arena(2 * slot_bytes(self.index.largest() as usize)).min(LARGEST_ARENA)
+    }
+
+    /// The reads in flight, as many again that have arrived, and a few for each worker; half as much again because sizes
+    /// vary.
+    fn reads(&self) -> usize {
+        let samples = 2 * self.queue_depth + 8 * self.threads;
+        (samples * mean_bytes(self.index) / 2 * 3).clamp(16 * MIB, LARGEST_ARENA)
+    }
+
+    /// Bytes of slots that the encoded files of a batch take.
+    fn slots_of_a_batch(&self) -> usize {
+        let (index, n) = (self.index, self.options.batch_size as usize);
+        let largest = slot_bytes(index.largest() as usize);
+        // A quarter more than the mean, and two of the largest: a batch of few is not an average one.
+        let usual = n.saturating_mul(slot_bytes(mean_bytes(index)) / 4 * 5).saturating_add(2 * largest);
+        usual.min(n.saturating_mul(largest))
+    }
+}
+
+fn mean_bytes(index: &DatasetIndex) -> usize {
+    (index.total_bytes() / index.len().max(1)) as usize
+}
+
+/// What a slot for a file of `length` bytes takes of the arena, at most.
+fn slot_bytes(length: usize) -> usize {
+    length + 3 * 4096
+}
+
+/// Whole huge pages.
+fn arena(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(2 * MIB).unwrap_or(usize::MAX)
+}

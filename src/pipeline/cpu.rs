@@ -1,0 +1,41 @@
+//! The CPU's decoder with the view that a sample's epoch draws.
+
+use super::{Run, Shared, stats};
+use crate::augment::View;
+use crate::decode::{Decoder, Planes};
+use crate::error::{Error, Result};
+use std::time::Instant;
+
+/// Decodes one sample after another; owns its scratch memory. One per thread.
+pub(super) struct CpuDecoder {
+    decoder: Decoder,
+    pub(super) planes: Planes,
+}
+
+impl CpuDecoder {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self { decoder: Decoder::new(shared.config.max_pixels), planes: Planes::default() }
+    }
+
+    /// Decodes what `sample`'s view needs into `planes`.
+    pub(super) fn decode(
+        &mut self,
+        shared: &Shared,
+        run: &Run,
+        sample: u64,
+        bytes: &[u8],
+        now: &mut Instant,
+    ) -> Result<View> {
+        let config = &shared.config;
+        let mut view = None;
+        let choose = |width, height| {
+            let drawn = config.policy.draw(&mut run.augment.stream(sample), width, height, &config.output);
+            view = Some(drawn);
+            drawn.region(&config.output)
+        };
+        let decoded = self.decoder.decode(bytes, choose, &mut self.planes);
+        *now = stats::lap(&run.clock.decode, *now);
+        run.clock.count(decoded?.backend);
+        view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))
+    }
+}

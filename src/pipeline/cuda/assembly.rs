@@ -1,0 +1,96 @@
+//! A batch on its way to a GPU: its samples gather here, prepared, until a lane takes them.
+
+use crate::augment::View;
+use crate::batch::{Seal, Ticket};
+use crate::decode::Header;
+use crate::decode::nvjpeg::PlanesLayout;
+use crate::error::Result;
+use crate::gpu::PinnedSlice;
+use crate::pipeline::Run;
+use crate::schedule::Place;
+use crossbeam_channel::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A sample as a worker leaves it.
+pub struct Item {
+    pub place: Place,
+    pub ticket: Ticket,
+    /// Or why it could not be read or understood.
+    pub pixels: Result<Pixels>,
+}
+
+/// An image before a lane has it, in page-locked memory.
+pub enum Pixels {
+    /// A file for the GPU to decode.
+    Encoded { bytes: PinnedSlice, header: Header, view: View },
+    /// Planes, decoded by the CPU.
+    Decoded { bytes: PinnedSlice, layout: PlanesLayout, view: View },
+    /// A file for the CPU, when there was no page-locked memory to decode into.
+    Waiting(PinnedSlice),
+}
+
+/// What a lane works on at a time: a whole batch, or a part of one where buffers ran short before it was complete.
+pub struct Piece {
+    pub run: Arc<Run>,
+    pub items: Vec<Item>,
+    pub seal: Arc<Seal>,
+    /// The batch is complete with this.
+    pub last: bool,
+}
+
+/// Gathers the samples of one batch.
+pub struct Assembly {
+    run: Arc<Run>,
+    /// All pieces of a batch go through one lane, in order.
+    lane: Sender<Piece>,
+    state: Mutex<State>,
+}
+
+struct State {
+    missing: u32,
+    items: Vec<Item>,
+    /// Gone with the last piece.
+    seal: Option<Arc<Seal>>,
+}
+
+impl Assembly {
+    /// Waits for `len` samples, at least one.
+    pub fn new(run: Arc<Run>, lane: Sender<Piece>, len: u32, seal: Seal) -> Self {
+        let state =
+            State { missing: len, items: Vec::with_capacity(len as usize), seal: Some(Arc::new(seal)) };
+        Self { run, lane, state: Mutex::new(state) }
+    }
+
+    /// Adds a sample; the last one sends the batch to its lane.
+    pub fn add(&self, item: Item) {
+        let mut state = self.lock();
+        state.items.push(item);
+        state.missing -= 1;
+        if state.missing == 0 {
+            self.send(&mut state);
+        }
+    }
+
+    /// Sends what is there ahead of the rest: the page-locked memory it holds is needed.
+    pub fn flush(&self) {
+        let mut state = self.lock();
+        if !state.items.is_empty() {
+            self.send(&mut state);
+        }
+    }
+
+    fn send(&self, state: &mut State) {
+        let last = state.missing == 0;
+        let seal = if last { state.seal.take() } else { state.seal.clone() };
+        if let Some(seal) = seal {
+            let piece = Piece { run: self.run.clone(), items: std::mem::take(&mut state.items), seal, last };
+            // Without lanes the pipeline is ending, and the piece's tickets spoil the batch.
+            let _ = self.lane.send(piece);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Valid after every statement: a panic elsewhere cannot have broken it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,287 @@
+//! A lane: one stream, one decoder, one arena. It takes a piece of a batch at a time, queues everything that makes it
+//! images on the GPU, sends the batch on without waiting, and sleeps until its buffers are free again. While one lane's
+//! images are decoded, those of another are copied, those of a third augmented.
+
+use super::Stage;
+use super::assembly::{Item, Piece};
+use super::timing::Timing;
+use super::work::{Image, Intake, Work};
+use crate::augment::cuda::{ImageParams, Launcher};
+use crate::batch::Seal;
+use crate::decode::nvjpeg::{self, PlaneTarget, PlanesLayout, Request, Rung};
+use crate::error::{Error, Result};
+use crate::gpu::{DeviceBuffer, Flight, Stream};
+use crate::pipeline::{Run, Shared};
+use crossbeam_channel::Receiver;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+fn unsealed() -> Error {
+    Error::Internal("a batch was closed too early".into())
+}
+
+/// Where an image's planes begin in the arena: what nvJPEG and wide loads like.
+const ALIGN: u64 = 256;
+
+/// Works until no more pieces can come.
+pub fn run(shared: &Shared, stage: &Stage, pieces: &Receiver<Piece>) {
+    let mut lane = None;
+    for Piece { run, items, seal, last } in pieces {
+        if run.stopped() {
+            continue;
+        }
+        stage.shares.batch_came(!pieces.is_empty());
+        // Out here, so that it outlives what the device may still be writing to the batch when something goes wrong.
+        let mut seal = Some(seal);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let lane = match &mut lane {
+                Some(lane) => lane,
+                // On this thread, which then owns the decoder; errors belong to the run that meets them.
+                empty => empty.insert(Lane::new(shared, stage)?),
+            };
+            lane.process(&run, items, &mut seal, last)
+        }));
+        let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("decoding on the GPU", &*panic)));
+        if let Err(error) = outcome {
+            run.inbox.fail(error);
+            // Waits for what is queued.
+            lane = None;
+        }
+        drop(seal);
+        shared.bell.ring();
+    }
+}
+
+struct Lane<'a> {
+    stage: &'a Stage,
+    shared: &'a Shared,
+    intake: Intake<'a>,
+    flight: Flight,
+    /// The decoding engine works beside the CUDA kernels.
+    engine: Stream,
+    decoder: nvjpeg::Decoder,
+    launcher: Launcher,
+    arena: Option<DeviceBuffer>,
+    table: DeviceBuffer,
+    timing: Timing,
+}
+
+/// An image with a place in the arena.
+struct Placed {
+    work: Work,
+    /// Its planes; `None` for a blank image.
+    at: Option<(u64, PlanesLayout)>,
+}
+
+impl<'a> Lane<'a> {
+    fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
+        let stream = Stream::new(&stage.device)?;
+        let batch = shared.config.batch_size as usize;
+        Ok(Self {
+            stage,
+            shared,
+            intake: Intake::new(shared, stage),
+            engine: Stream::new(&stage.device)?,
+            decoder: nvjpeg::Decoder::new(&stage.library, &stage.device, batch)?,
+            launcher: Launcher::new(&stage.device, shared.config.output.clone())?,
+            arena: None,
+            table: stage.memory.allocate(&stream, batch * ImageParams::BYTES)?,
+            timing: Timing::new(&stage.device, stage.origin.clone()),
+            flight: Flight::new(&stream)?,
+        })
+    }
+
+    /// Queues a piece, sends its batch on if it is the last, and waits.
+    fn process(
+        &mut self,
+        run: &Run,
+        items: Vec<Item>,
+        seal: &mut Option<Arc<Seal>>,
+        last: bool,
+    ) -> Result<()> {
+        let mut todo: VecDeque<Work> = items.into_iter().map(|item| self.intake.receive(run, item)).collect();
+        self.intake.share_out(&mut todo);
+        let mut finished = Vec::with_capacity(todo.len());
+        while !todo.is_empty() && !run.stopped() {
+            self.chunk(run, seal.as_ref().ok_or_else(unsealed)?, &mut todo, &mut finished)?;
+        }
+        for work in finished {
+            work.ticket.finish(work.sample, self.shared.index.label(work.sample), work.valid);
+        }
+        // What is left over when the run was stopped spoils the batch.
+        if last && todo.is_empty() {
+            seal.take().and_then(Arc::into_inner).ok_or_else(unsealed)?.close_on(&mut self.flight)?;
+        }
+        self.flight.depart()?;
+        self.flight.land()?;
+        self.timing.collect(&run.clock, &self.stage.shares)
+    }
+
+    /// Queues as many images of `todo` as the arena holds; those that a decoder refuses go back into it.
+    fn chunk(
+        &mut self,
+        run: &Run,
+        seal: &Seal,
+        todo: &mut VecDeque<Work>,
+        finished: &mut Vec<Work>,
+    ) -> Result<()> {
+        let (mut placed, bytes) = self.place(run, todo, finished)?;
+        let arena = self.arena(bytes)?;
+        let stream = self.flight.stream().clone();
+        self.timing.next()?.begin(&stream, &self.engine)?;
+        self.copy(run, arena, &placed)?;
+        self.timing.current().copied(&stream)?;
+        let refused = self.decode(run, arena, &placed)?;
+        self.timing.current().decoded(&stream, &self.engine)?;
+        // From the back, so that the places before stay what they are.
+        for (index, error) in refused.into_iter().rev() {
+            let mut work = placed.remove(index).work;
+            self.intake.demote(run, &mut work, error);
+            todo.push_back(work);
+        }
+        self.augment(seal, arena, &placed)?;
+        self.timing.current().done(&stream)?;
+        finished.extend(placed.into_iter().map(|placed| placed.work));
+        Ok(())
+    }
+
+    /// Takes images of `todo` until the arena is full; returns them and the bytes they have there.
+    fn place(
+        &mut self,
+        run: &Run,
+        todo: &mut VecDeque<Work>,
+        finished: &mut Vec<Work>,
+    ) -> Result<(Vec<Placed>, u64)> {
+        let limit = self.stage.arena_bytes as u64;
+        let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
+        let most = self.table.bytes() / ImageParams::BYTES;
+        while let Some(mut work) = todo.pop_front() {
+            self.intake.settle_cpu(run, &mut work, &mut self.flight)?;
+            let layout = match &work.image {
+                Image::Encoded { header, view, rung, .. } => {
+                    let region = view.region(&self.shared.config.output);
+                    let layout = self.stage.abilities.layout(header, region, *rung);
+                    Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
+                }
+                Image::Planes { layout, .. } => Some(*layout),
+                Image::Blank => None,
+                Image::Nothing => {
+                    finished.push(work);
+                    continue;
+                }
+                Image::ForCpu(_) => return Err(Error::Internal("the CPU left an image".into())),
+            };
+            let bytes = layout.map_or(0, |layout| layout.bytes.next_multiple_of(ALIGN));
+            if bytes > limit {
+                self.intake.too_large(run, &mut work, bytes);
+                todo.push_front(work);
+                continue;
+            }
+            if used + bytes > limit || placed.len() == most {
+                todo.push_front(work);
+                break;
+            }
+            placed.push(Placed { work, at: layout.map(|layout| (used, layout)) });
+            used += bytes;
+        }
+        Ok((placed, used))
+    }
+
+    /// The address of at least `bytes` of device memory that this lane's stream may write.
+    fn arena(&mut self, bytes: u64) -> Result<u64> {
+        if self.arena.as_ref().is_none_or(|arena| (arena.bytes() as u64) < bytes) {
+            // Room for batches of somewhat larger images: growing must end soon.
+            let room = (bytes + bytes / 4).max(1 << 20).min(self.stage.arena_bytes as u64).max(bytes);
+            // The old one goes first, in the stream's order.
+            self.arena = None;
+            self.arena = Some(self.stage.memory.allocate(self.flight.stream(), room as usize)?);
+        }
+        Ok(self.arena.as_ref().map_or(0, DeviceBuffer::ptr))
+    }
+
+    /// Queues the copies of planes that the CPU decoded.
+    fn copy(&mut self, run: &Run, arena: u64, placed: &[Placed]) -> Result<()> {
+        for Placed { work, at } in placed {
+            if let (Image::Planes { bytes, layout, .. }, Some((offset, _))) = (&work.image, at) {
+                let from = bytes.part(0..layout.bytes as usize)?;
+                let to = self.arena.as_ref().map(|arena| arena.range(*offset as usize, from.len()));
+                let to = to.ok_or_else(|| Error::Internal("planes without an arena".into()))??;
+                run.clock.add_uploaded(from.len());
+                self.flight.copy_to_device(to, &from)?;
+            }
+        }
+        debug_assert!(arena > 0 || placed.iter().all(|placed| placed.at.is_none()));
+        Ok(())
+    }
+
+    /// Queues the decoding of the rest, and returns who was refused, by index, and why.
+    fn decode(&mut self, run: &Run, arena: u64, placed: &[Placed]) -> Result<Vec<(usize, Error)>> {
+        let mut refused = Vec::new();
+        for rung in Rung::ALL {
+            let mut requests = Vec::new();
+            let mut indices = Vec::new();
+            for (index, Placed { work, at }) in placed.iter().enumerate() {
+                let (Image::Encoded { bytes, header, rung: own, .. }, Some((offset, layout))) =
+                    (&work.image, at)
+                else {
+                    continue;
+                };
+                if *own != rung {
+                    continue;
+                }
+                // Also where a call fails: the device may have begun to read.
+                self.flight.keep(bytes.clone());
+                let planes = layout
+                    .planes
+                    .map(|plane| PlaneTarget { ptr: arena + offset + plane.offset, stride: plane.stride });
+                run.clock.add_uploaded(bytes.len());
+                requests.push(Request { bytes, header, layout, planes });
+                indices.push(index);
+            }
+            if requests.is_empty() {
+                continue;
+            }
+            let stream = if rung == Rung::Hardware { &self.engine } else { self.flight.stream() };
+            let outcomes = self.decoder.decode(stream, rung, &requests)?;
+            let mut decoded = 0;
+            for (index, outcome) in indices.into_iter().zip(outcomes) {
+                match outcome {
+                    Ok(()) => decoded += 1,
+                    Err(error) => refused.push((index, error.into())),
+                }
+            }
+            run.clock.count_rung(rung, decoded);
+            let marks = self.timing.current();
+            if rung == Rung::Hardware { marks.on_engine += decoded } else { marks.on_cuda += decoded }
+        }
+        refused.sort_by_key(|(index, _)| *index);
+        Ok(refused)
+    }
+
+    /// Queues the table and the one launch that makes images of the planes.
+    fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed]) -> Result<()> {
+        if placed.is_empty() {
+            return Ok(());
+        }
+        let bytes = placed.len() * ImageParams::BYTES;
+        let mut slot = self.intake.desk(bytes, &mut self.flight)?;
+        let entries = slot.bytes_mut().chunks_exact_mut(ImageParams::BYTES);
+        for (entry, Placed { work, at }) in entries.zip(placed) {
+            let params = match (at, work.image.view()) {
+                (Some((offset, layout)), Some(view)) => {
+                    ImageParams::new(layout, arena + offset, &view, &self.shared.config.output)
+                }
+                _ => ImageParams::blank(),
+            };
+            entry.copy_from_slice(params.at(work.ticket.index()).as_bytes());
+        }
+        let from = self.stage.desk.pin(slot)?.part(0..bytes)?;
+        self.flight.copy_to_device(self.table.range(0, bytes)?, &from)?;
+        // Only now must whoever read the batch's buffer before have passed.
+        let images = seal.images(self.flight.stream())?;
+        // SAFETY: the table and what it points to, the arena and the batch's images, stay allocated until the flight has
+        // landed; all was written on this stream or waited for by it.
+        unsafe { self.launcher.launch(self.flight.stream(), self.table.ptr(), placed.len(), images) }
+    }
+}

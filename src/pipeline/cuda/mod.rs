@@ -1,0 +1,87 @@
+//! The way to a GPU: workers prepare samples ([`prepare`]), which gather to batches ([`assembly`]); lanes ([`lane`]) queue
+//! what makes them images there.
+
+pub(super) mod assembly;
+pub(super) mod lane;
+pub(super) mod prepare;
+mod share;
+mod timing;
+mod work;
+
+use crate::augment::cuda::ImageParams;
+use crate::batch::{self, CudaStorage};
+use crate::config::{DevicePools, LANES, LoaderConfig, Rungs};
+use crate::decode::Header;
+use crate::decode::nvjpeg::{self, Rung};
+use crate::error::Result;
+use crate::gpu::{Device, Event, MemoryPool, Registration, Stream};
+use crate::slot::{PAGE, SlotPool};
+use share::Shares;
+use std::sync::Arc;
+
+/// What all workers and lanes share.
+pub struct Stage {
+    device: Device,
+    library: nvjpeg::Library,
+    abilities: nvjpeg::Abilities,
+    rungs: Rungs,
+    /// The readers' arena, page-locked.
+    slots: Registration,
+    memory: MemoryPool,
+    /// Page-locked memory for tables and columns.
+    desk: Registration,
+    shares: Shares,
+    /// Most bytes that the images of a lane have at a time.
+    arena_bytes: usize,
+    /// From here the GPU's time is measured.
+    origin: Arc<Event>,
+}
+
+impl Stage {
+    /// Takes GPU `ordinal` into use and page-locks the arena of `slots`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Gpu`] when the GPU cannot serve; [`Error::Config`] for memory it has not.
+    pub fn open(ordinal: u32, config: &LoaderConfig, pools: &DevicePools, slots: &SlotPool) -> Result<Self> {
+        let device = Device::open(ordinal)?;
+        let library = nvjpeg::Library::load()?;
+        let columns = batch::column_bytes(config.batch_size as usize);
+        let table = config.batch_size as usize * ImageParams::BYTES;
+        let room = |bytes: usize| (bytes + 2 * PAGE).next_multiple_of(PAGE);
+        let desk = SlotPool::new((pools.prefetch + LANES + 1) * room(columns) + 2 * LANES * room(table))?;
+        let origin = Event::timed(&device)?;
+        origin.record(&Stream::new(&device)?)?;
+        Ok(Self {
+            abilities: nvjpeg::Abilities::probe(&library, &device)?,
+            rungs: config.rungs,
+            slots: Registration::new(&device, slots)?,
+            memory: MemoryPool::new(&device, pools.cap)?,
+            desk: Registration::new(&device, &desk)?,
+            shares: Shares::default(),
+            arena_bytes: pools.arena,
+            origin: Arc::new(origin),
+            library,
+            device,
+        })
+    }
+
+    /// Where batches are made.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn storage(&self) -> Result<CudaStorage> {
+        let stream = Stream::new(&self.device)?;
+        Ok(CudaStorage { pool: self.memory.clone(), stream, desk: self.desk.clone() })
+    }
+
+    /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
+    fn rungs(&self, header: &Header) -> impl Iterator<Item = Rung> + use<> {
+        let allowed = self.rungs;
+        self.abilities.rungs(header).filter(move |rung| match allowed {
+            Rungs::All => true,
+            Rungs::Hardware => *rung == Rung::Hardware,
+            Rungs::Cuda => *rung != Rung::Hardware,
+            Rungs::Cpu => false,
+        })
+    }
+}

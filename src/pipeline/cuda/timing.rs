@@ -1,0 +1,116 @@
+//! How long the GPU takes for what, by events between the parts of the work.
+
+use super::share::Shares;
+use crate::error::Result;
+use crate::gpu::{Device, Event, Stream};
+use crate::pipeline::stats::{Clock, GpuTimes};
+
+/// The events of one lane; those of a flight are read when it has landed.
+pub struct Timing {
+    device: Device,
+    /// What all lanes measure from.
+    origin: std::sync::Arc<Event>,
+    marks: Vec<Marks>,
+    used: usize,
+}
+
+/// Around the parts of one chunk of images.
+pub struct Marks {
+    begin: Event,
+    /// Planes and tables are on the device.
+    copied: Event,
+    /// The decoding engine's part, on its own stream.
+    engine: [Event; 2],
+    /// All planes are there.
+    decoded: Event,
+    done: Event,
+    /// Images decoded by the engine and by CUDA kernels.
+    pub on_engine: usize,
+    pub on_cuda: usize,
+}
+
+impl Marks {
+    fn new(device: &Device) -> Result<Self> {
+        let event = || Event::timed(device);
+        Ok(Self {
+            begin: event()?,
+            copied: event()?,
+            engine: [event()?, event()?],
+            decoded: event()?,
+            done: event()?,
+            on_engine: 0,
+            on_cuda: 0,
+        })
+    }
+
+    /// Work begins on `stream`, and on the engine's behind it.
+    pub fn begin(&mut self, stream: &Stream, engine: &Stream) -> Result<()> {
+        (self.on_engine, self.on_cuda) = (0, 0);
+        self.begin.record(stream)?;
+        engine.wait(&self.begin)?;
+        self.engine[0].record(engine)
+    }
+
+    /// All copies are queued.
+    pub fn copied(&self, stream: &Stream) -> Result<()> {
+        self.copied.record(stream)
+    }
+
+    /// All decoding is queued; `stream` goes on when the engine has done its part too.
+    pub fn decoded(&self, stream: &Stream, engine: &Stream) -> Result<()> {
+        self.engine[1].record(engine)?;
+        // CUDA's part ends here, before the engine's is waited for.
+        self.decoded.record(stream)?;
+        stream.wait(&self.engine[1])
+    }
+
+    /// All is queued.
+    pub fn done(&self, stream: &Stream) -> Result<()> {
+        self.done.record(stream)
+    }
+}
+
+impl Timing {
+    pub fn new(device: &Device, origin: std::sync::Arc<Event>) -> Self {
+        Self { device: device.clone(), origin, marks: Vec::new(), used: 0 }
+    }
+
+    /// Marks for the next chunk.
+    pub fn next(&mut self) -> Result<&mut Marks> {
+        if self.used == self.marks.len() {
+            self.marks.push(Marks::new(&self.device)?);
+        }
+        self.used += 1;
+        Ok(&mut self.marks[self.used - 1])
+    }
+
+    /// Those of the chunk that is being queued.
+    ///
+    /// # Panics
+    /// Before the first.
+    pub fn current(&mut self) -> &mut Marks {
+        &mut self.marks[self.used - 1]
+    }
+
+    /// Adds what the flight that has landed took.
+    pub fn collect(&mut self, clock: &Clock, shares: &Shares) -> Result<()> {
+        for marks in &self.marks[..std::mem::take(&mut self.used)] {
+            let engine = marks.engine[1].since(&marks.engine[0])?;
+            let cuda = marks.decoded.since(&marks.copied)?;
+            shares.hardware_took(marks.on_engine, engine.as_secs_f64());
+            shares.cuda_took(marks.on_cuda, cuda.as_secs_f64());
+            let engine_end = marks.engine[1].since(&self.origin)?;
+            let decoded = marks.decoded.since(&self.origin)?.max(engine_end);
+            let copied = marks.copied.since(&self.origin)?;
+            let (begin, done) = (marks.begin.since(&self.origin)?, marks.done.since(&self.origin)?);
+            clock.add_gpu(&GpuTimes {
+                begin,
+                copy: copied.saturating_sub(begin),
+                decode: decoded.saturating_sub(copied),
+                augment: done.saturating_sub(decoded),
+                done,
+            });
+        }
+        Ok(())
+    }
+}

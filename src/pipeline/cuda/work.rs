@@ -1,0 +1,242 @@
+//! The images of a piece on their way through a lane: who decodes each, and what becomes of those that fail.
+
+use super::Stage;
+use super::assembly::{Item, Pixels};
+use super::prepare::copy;
+use crate::augment::View;
+use crate::batch::Ticket;
+use crate::config::{CpuDecode, OnError};
+use crate::decode::Header;
+use crate::decode::nvjpeg::{LARGE_BATCH, PlanesLayout, Rung};
+use crate::error::{Error, Result};
+use crate::gpu::{Flight, PinnedBuffer, PinnedSlice};
+use crate::pipeline::cpu::CpuDecoder;
+use crate::pipeline::{Run, Shared, refill};
+use crate::slot::Slot;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// One image of a piece.
+pub struct Work {
+    pub ticket: Ticket,
+    position: u64,
+    /// Which sample it is of: another one when it is a substitute.
+    pub sample: u64,
+    /// Whether it counts.
+    pub valid: bool,
+    pub image: Image,
+}
+
+/// What there is of an image.
+pub enum Image {
+    /// A file for nvJPEG.
+    Encoded { bytes: PinnedSlice, header: Header, view: View, rung: Rung },
+    /// Planes in page-locked memory.
+    Planes { bytes: PinnedSlice, layout: PlanesLayout, view: View },
+    /// A file for the CPU.
+    ForCpu(PinnedSlice),
+    /// Zeros.
+    Blank,
+    /// Nothing: its batch will not be delivered.
+    Nothing,
+}
+
+impl Image {
+    /// What of it becomes the output, where that is known.
+    pub fn view(&self) -> Option<View> {
+        match self {
+            Self::Encoded { view, .. } | Self::Planes { view, .. } => Some(*view),
+            Self::ForCpu(_) | Self::Blank | Self::Nothing => None,
+        }
+    }
+}
+
+/// Takes prepared samples in and finds a way for each.
+pub struct Intake<'a> {
+    shared: &'a Shared,
+    stage: &'a Stage,
+    cpu: CpuDecoder,
+}
+
+impl<'a> Intake<'a> {
+    pub fn new(shared: &'a Shared, stage: &'a Stage) -> Self {
+        Self { shared, stage, cpu: CpuDecoder::new(shared) }
+    }
+
+    /// What a worker left, as work; a sample that failed is dealt with.
+    pub fn receive(&mut self, run: &Run, item: Item) -> Work {
+        let Item { place, ticket, pixels } = item;
+        let mut work = Work {
+            ticket,
+            position: place.position,
+            sample: place.sample,
+            valid: place.valid,
+            image: Image::Nothing,
+        };
+        match pixels {
+            Ok(Pixels::Decoded { bytes, layout, view }) => work.image = Image::Planes { bytes, layout, view },
+            Ok(Pixels::Waiting(bytes)) => work.image = Image::ForCpu(bytes),
+            Ok(Pixels::Encoded { bytes, header, view }) => {
+                work.image = match self.stage.rungs(&header).next() {
+                    Some(rung) => Image::Encoded { bytes, header, view, rung },
+                    None => Image::ForCpu(bytes),
+                };
+            }
+            Err(error) => self.settle(run, &mut work, error),
+        }
+        work
+    }
+
+    /// Gives the decoding engine and the CUDA kernels each their share of what both can decode, and leaves the batched
+    /// kernels only what is enough for them.
+    pub fn share_out(&self, todo: &mut VecDeque<Work>) {
+        let cuda = |header: &Header| self.stage.rungs(header).find(|&rung| rung != Rung::Hardware);
+        let both = todo.iter().filter(|work| {
+            matches!(&work.image, Image::Encoded { header, rung: Rung::Hardware, .. } if cuda(header).is_some())
+        });
+        let mut for_engine = self.stage.shares.for_hardware(both.count());
+        let mut batched = 0;
+        for work in todo.iter_mut() {
+            if let Image::Encoded { header, rung, .. } = &mut work.image {
+                if let (Rung::Hardware, Some(other)) = (*rung, cuda(header)) {
+                    match for_engine.checked_sub(1) {
+                        Some(left) => for_engine = left,
+                        None => *rung = other,
+                    }
+                }
+                batched += usize::from(*rung == Rung::CudaBatched);
+            }
+        }
+        if batched < LARGE_BATCH {
+            for work in todo {
+                if let Image::Encoded { header, rung, .. } = &mut work.image
+                    && *rung == Rung::CudaBatched
+                    && self.stage.rungs(header).any(|rung| rung == Rung::Cuda)
+                {
+                    *rung = Rung::Cuda;
+                }
+            }
+        }
+    }
+
+    /// Decodes on the CPU what only that can.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory; a bad image is none.
+    pub fn settle_cpu(&mut self, run: &Run, work: &mut Work, flight: &mut Flight) -> Result<()> {
+        let Image::ForCpu(bytes) = &work.image else { return Ok(()) };
+        let bytes = bytes.clone();
+        match self.decode(run, work.sample, &bytes) {
+            Ok(view) => work.image = self.staged(view, flight)?,
+            Err(error) => self.settle(run, work, error),
+        }
+        Ok(())
+    }
+
+    /// The next decoder's turn, after `error` was this one's answer.
+    pub fn demote(&mut self, run: &Run, work: &mut Work, error: Error) {
+        let Image::Encoded { bytes, header, view, rung } = &work.image else { return };
+        let next = self.stage.rungs(header).find(|next| next > rung);
+        match next {
+            Some(rung) => {
+                work.image = Image::Encoded { bytes: bytes.clone(), header: *header, view: *view, rung };
+            }
+            None if self.shared.config.cpu_decode == CpuDecode::Never => self.settle(run, work, error),
+            None => work.image = Image::ForCpu(bytes.clone()),
+        }
+    }
+
+    /// An image that has no room on the device with all its pixels: the CPU decodes only what is needed of it.
+    pub fn too_large(&mut self, run: &Run, work: &mut Work, needed: u64) {
+        let room = self.stage.arena_bytes;
+        let error = Error::config(
+            "device_memory",
+            format!("leaves {room} bytes for the images being decoded, this one needs {needed}; raise it"),
+        );
+        match &work.image {
+            Image::Encoded { bytes, .. } if self.shared.config.cpu_decode != CpuDecode::Never => {
+                work.image = Image::ForCpu(bytes.clone());
+            }
+            _ => self.settle(run, work, error),
+        }
+    }
+
+    /// Page-locked memory for a table. What this lane has under way holds some of it until it has landed.
+    pub fn desk(&self, bytes: usize, flight: &mut Flight) -> Result<Slot> {
+        let slots = self.stage.desk.slots();
+        if let Some(slot) = slots.try_take(bytes) {
+            return Ok(slot);
+        }
+        flight.depart()?;
+        flight.land()?;
+        slots
+            .try_take(bytes)
+            .ok_or_else(|| Error::Internal(format!("no page-locked {bytes} bytes for a table")))
+    }
+
+    /// What becomes of a sample that failed: see [`OnError`].
+    fn settle(&mut self, run: &Run, work: &mut Work, error: Error) {
+        work.ticket.fail(work.sample, self.shared.sample_error(work.sample, error), false);
+        work.image = match self.shared.config.on_error {
+            OnError::Raise => Image::Nothing,
+            OnError::Zero => {
+                work.valid = false;
+                Image::Blank
+            }
+            OnError::Skip => match self.substitute(run, work.position) {
+                Ok((sample, image)) => {
+                    work.sample = sample;
+                    image
+                }
+                Err(error) => {
+                    work.ticket.fail(work.sample, error, true);
+                    Image::Nothing
+                }
+            },
+        };
+    }
+
+    fn substitute(&mut self, run: &Run, position: u64) -> Result<(u64, Image)> {
+        let shared = self.shared;
+        refill::substitute(shared, run, position, |sample, bytes| {
+            let view = self.decode(run, sample, &bytes)?;
+            let layout = PlanesLayout::staged(&self.cpu.planes);
+            let mut buffer = PinnedBuffer::new(&self.stage.device, layout.bytes as usize)?;
+            copy(&self.cpu.planes, &layout, &mut buffer);
+            Ok(Image::Planes { bytes: buffer.into_slice()?, layout, view })
+        })
+    }
+
+    fn decode(&mut self, run: &Run, sample: u64, bytes: &[u8]) -> Result<View> {
+        self.cpu.decode(self.shared, run, sample, bytes, &mut Instant::now())
+    }
+
+    /// The planes just decoded, in page-locked memory.
+    fn staged(&mut self, view: View, flight: &mut Flight) -> Result<Image> {
+        let layout = PlanesLayout::staged(&self.cpu.planes);
+        let room = layout.bytes as usize;
+        let slots = self.stage.slots.slots();
+        let slot = match slots.try_take(room) {
+            Some(slot) => Some(slot),
+            None => {
+                // This lane's own files hold slots until they are decoded.
+                flight.depart()?;
+                flight.land()?;
+                slots.try_take(room)
+            }
+        };
+        let bytes = match slot {
+            Some(mut slot) => {
+                copy(&self.cpu.planes, &layout, slot.bytes_mut());
+                self.stage.slots.pin(slot)?
+            }
+            // The rest is other batches'. Waiting for it could be waiting for each other.
+            None => {
+                let mut buffer = PinnedBuffer::new(&self.stage.device, room)?;
+                copy(&self.cpu.planes, &layout, &mut buffer);
+                buffer.into_slice()?
+            }
+        };
+        Ok(Image::Planes { bytes, layout, view })
+    }
+}

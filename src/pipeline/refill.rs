@@ -1,0 +1,43 @@
+//! What takes the place of a sample that failed, with `on_error = skip`.
+
+use super::{Run, Shared};
+use crate::error::{Error, Result};
+use crate::io::ReadStats;
+
+/// Substitutes tried for one place before the failure is final: with half of all samples broken, one place in 2^32 fails.
+const ATTEMPTS: u32 = 32;
+
+/// Another sample of the epoch for the place at `position`, and what `make` makes of its id and bytes. Drawn from
+/// (dataset, seed, epoch, position): the same on every rank, run and machine. Read here, so that nothing flows back to
+/// the reading thread; it is rare.
+///
+/// # Errors
+/// [`Error::Dataset`] when none of those tried is good either.
+pub(super) fn substitute<T>(
+    shared: &Shared,
+    run: &Run,
+    position: u64,
+    mut make: impl FnMut(u64, Vec<u8>) -> Result<T>,
+) -> Result<(u64, T)> {
+    let index = &shared.index;
+    let mut stream = run.refill.stream(position);
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        if run.stopped() {
+            break;
+        }
+        let sample = stream.below(index.len());
+        let outcome = crate::io::read_blocking(index, index.extent(sample)).and_then(|bytes| {
+            run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+            make(sample, bytes)
+        });
+        match outcome {
+            Ok(made) => return Ok((sample, made)),
+            Err(error) => last = Some(shared.sample_error(sample, error)),
+        }
+    }
+    let last = last.map_or_else(|| "the epoch was stopped".into(), |error| error.to_string());
+    let message =
+        format!("none of {ATTEMPTS} samples tried in place of a bad one is good either; the last: {last}");
+    Err(Error::dataset(index.root(), message))
+}
