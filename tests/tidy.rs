@@ -70,6 +70,9 @@ const HOMES: &[(&str, &[&str])] = &[
 /// Modules without `unsafe`: logic that gains nothing by it.
 const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule"];
 
+/// But here a kernel is launched, whose memory nobody but the lane can answer for.
+const LAUNCHES: &str = "src/pipeline/cuda/lane.rs";
+
 const LONGEST: usize = 500;
 
 /// Files that a command of the Makefile writes.
@@ -258,7 +261,7 @@ fn unsafe_has_a_reason_and_few_homes() {
             }
             let block = line.contains("unsafe {") || line.contains("unsafe impl");
             let function = line.contains("unsafe fn ") || line.contains("unsafe extern");
-            if (block || function) && SAFE.contains(&own.as_str()) {
+            if (block || function) && SAFE.contains(&own.as_str()) && path != Path::new(LAUNCHES) {
                 broken.push(format!("{}:{}: {own} does without unsafe", path.display(), index + 1));
             }
             // The reason stands above the statement; the statement may begin a few lines above the block.
