@@ -14,7 +14,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What `foreload bench` takes.
 #[derive(clap::Args, Debug)]
@@ -238,6 +238,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         epochs.push(report);
     }
     let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
+    let waited: f64 = epochs.iter().map(|epoch| epoch.wait_seconds).sum();
     let config = pipeline.config();
     let report = Report {
         version: super::version(),
@@ -255,7 +256,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         index_seconds,
         first_batch_seconds: first_batch_seconds.unwrap_or(0.0),
         epochs,
-        stages: stages(&times, seconds, config.threads),
+        stages: stages(&times, seconds, waited, config.threads),
         gpu: gpu_report(config, &gpu, &decoded_by),
         decoded_by,
         peak_rss_bytes: Usage::now().peak_rss_bytes,
@@ -274,10 +275,13 @@ fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Resu
     let before = Usage::now();
     let start = Instant::now();
     let mut hash = args.checksum.then(Sha256::new);
-    let mut images = 0;
+    let (mut images, mut waited) = (0, Duration::ZERO);
     while epoch.next_step() < steps {
         let Some(batch) = epoch.next_batch()? else { break };
+        // On a GPU the batch may still be in the making.
+        let arrived = Instant::now();
         batch.synchronize()?;
+        waited += arrived.elapsed();
         on_batch();
         images += batch.len() as u64;
         if let Some(hash) = &mut hash {
@@ -295,7 +299,7 @@ fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Resu
         seconds,
         images_per_s: images as f64 / seconds,
         cpu_seconds,
-        wait_seconds: stats.stages.consumer_waiting,
+        wait_seconds: stats.stages.consumer_waiting + waited.as_secs_f64(),
         source_bytes: stats.reads.bytes,
         source_reads: stats.reads.reads,
         source_opens: stats.reads.opens,
@@ -321,7 +325,6 @@ fn add(times: &mut StageTimes, decoded: &mut DecodedBy, stats: &EpochStats) {
     times.decode_busy += more.decode_busy;
     times.augment_busy += more.augment_busy;
     times.workers_waiting += more.workers_waiting;
-    times.consumer_waiting += more.consumer_waiting;
     decoded.region += stats.decoded_region;
     decoded.zune += stats.decoded_zune;
     decoded.png += stats.decoded_png;
@@ -343,12 +346,12 @@ fn gpu_report(config: &LoaderConfig, stats: &GpuStats, decoded: &DecodedBy) -> O
     })
 }
 
-fn stages(times: &StageTimes, seconds: f64, threads: usize) -> Stages {
+fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> Stages {
     let of_one = |time: f64| time / seconds.max(f64::MIN_POSITIVE);
     let of_workers = |time: f64| of_one(time) / threads as f64;
     let (decode, augment) = (of_workers(times.decode_busy), of_workers(times.augment_busy));
     let waiting = of_workers(times.workers_waiting);
-    let consumer_waits = of_one(times.consumer_waiting);
+    let consumer_waits = of_one(waited);
     let consumer_busy = (1.0 - consumer_waits).max(0.0);
     let storage = of_one(times.read_busy) + of_one(times.read_waiting);
     // The stage that has the least time to spare. The workers do two stages' work.
