@@ -17,10 +17,6 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-fn unsealed() -> Error {
-    Error::Internal("a batch was closed too early".into())
-}
-
 /// Where an image's planes begin in the arena: what nvJPEG and wide loads like.
 const ALIGN: u64 = 256;
 
@@ -57,10 +53,11 @@ struct Lane<'a> {
     stage: &'a Stage,
     shared: &'a Shared,
     intake: Intake<'a>,
+    /// Dropped first: it waits for all streams it used, and what these read is the flight's.
+    decoder: nvjpeg::Decoder,
     flight: Flight,
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
-    decoder: nvjpeg::Decoder,
     launcher: Launcher,
     arena: Option<DeviceBuffer>,
     table: DeviceBuffer,
@@ -284,4 +281,8 @@ impl<'a> Lane<'a> {
         // landed; all was written on this stream or waited for by it.
         unsafe { self.launcher.launch(self.flight.stream(), self.table.ptr(), placed.len(), images) }
     }
+}
+
+fn unsealed() -> Error {
+    Error::Internal("a batch was closed too early".into())
 }
