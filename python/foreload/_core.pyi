@@ -49,9 +49,9 @@ class Tensor:
     """A tensor that any DLPack consumer takes without a copy: `np.from_dlpack`, `torch.from_dlpack`.
 
     Its memory is not reused while it, or anything made from it, exists. On a GPU the batch may still be in the making
-    when it is handed over: the consumer's stream waits for it, and the memory is not reused before that stream has passed
-    what it had queued when the last tensor was dropped. Work on yet other streams must be ordered behind that one, and
-    the stream must live as long as the tensors.
+    when it is handed over: the consumer's stream waits for it, and the memory is not reused before that stream has
+    passed what it had queued when the consumer dropped the tensor. Work on yet other streams must be ordered behind
+    that one, and the stream must live as long as the tensor.
     """
 
     @property
@@ -71,9 +71,9 @@ class Tensor:
         """A capsule: `dltensor_versioned` when `max_version` allows 1.0, else `dltensor`.
 
         On a GPU, `stream` is the consumer's: None or 1 the legacy default stream, 2 the calling thread's, more a
-        stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None (or -1). `dl_device` must be
-        None, where the tensor is, or (1, 0), CPU memory: a tensor on a GPU is then copied, and has arrived on return, as
-        one in CPU memory is with `copy=True`.
+        stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None (or -1). `dl_device` must
+        be None, where the tensor is, or (1, 0), CPU memory: a tensor on a GPU is then copied, and has arrived on
+        return, as one in CPU memory is with `copy=True`.
 
         Raises:
             ValueError: `stream` is something else for CPU memory.
@@ -161,8 +161,8 @@ class Batches(Iterator[Batch]):
         """Seconds of each stage, summed over its threads, and counters, of this epoch so far.
 
         On a GPU also `gpu`, a dict: `decoded_hardware`, `decoded_cuda` and `decoded_cpu` (images by rung), `h2d_bytes`
-        (files and planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that are
-        under way side by side) and `idle_seconds` (in which nothing was queued on it).
+        (files and planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that
+        are under way side by side) and `idle_seconds` (in which nothing was queued on it).
         """
 
 @final
@@ -189,8 +189,8 @@ class ImageLoader:
         device: Where batches end: `cpu`, `cuda` (the GPU of this process's `LOCAL_RANK`, else the first), `cuda:N`, or
             `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU, batches are the same as on
             the CPU but for the decoders' rounding.
-        cpu_decode: What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know (PNG,
-            CMYK, 12 bits, ...); `auto`, that and as much more as makes the whole fastest; `never`: what they do not know
+        cpu_decode: What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know
+            (PNG, CMYK, ...); `auto`, that and as much more as makes the whole fastest; `never`: what they do not know
             is an error of its sample.
         device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
             quarter of it.
