@@ -168,9 +168,14 @@ impl Seal {
             return Err(Error::Internal("a batch was closed before its places were filled".into()));
         }
         let plan = self.filling.plan;
-        self.with_buffer(|buffer| {
+        let completed = self.with_buffer(|buffer| {
             buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(&plan, flight)
-        })?;
+        });
+        if completed.is_err() {
+            // The buffer goes back to its pool without a mark to wait for: nothing may still write to it then.
+            let _ = flight.land();
+        }
+        completed?;
         self.closed = true;
         Ok(())
     }

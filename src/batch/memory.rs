@@ -148,8 +148,8 @@ struct Users {
     earlier: Vec<Arc<Event>>,
     /// The batch is there.
     ready: Option<Arc<Event>>,
-    /// Streams that have read it.
-    passed: Vec<Arc<Event>>,
+    /// Streams that have read it, each with its latest mark: a batch may be lent again and again.
+    passed: Vec<(StreamRef, Arc<Event>)>,
 }
 
 impl Users {
@@ -160,7 +160,7 @@ impl Users {
             // Readers waited for it; but there may be none.
             self.earlier = vec![ready];
         }
-        self.earlier.append(&mut self.passed);
+        self.earlier.extend(self.passed.drain(..).map(|(_, event)| event));
     }
 }
 
@@ -177,6 +177,8 @@ impl CudaMemory {
 
     /// Queues the copy of the columns behind the images and marks the batch as ready from there on.
     pub(super) fn complete(&mut self, plan: &Plan, flight: &mut Flight) -> Result<()> {
+        // A batch without a single image was not waited for before.
+        self.wait_for_earlier(flight.stream())?;
         let columns = self.columns.take().ok_or_else(|| Error::Internal("a batch completed twice".into()))?;
         let bytes = plan.bytes - plan.columns;
         let from = self.desk.pin(columns)?.part(0..bytes)?;
@@ -197,14 +199,24 @@ impl CudaMemory {
         self.ready().map_or(Ok(()), |ready| stream.wait(&ready))
     }
 
-    /// `stream` reads no more than what it has queued: the next user of the buffer waits for that.
+    /// `stream` reads no more than what it has queued: the next user of the buffer waits for that. May come from any
+    /// thread.
     pub(super) fn return_from(&self, stream: StreamRef) {
+        // "This thread's default stream" was another thread's when it was lent. The legacy default stream waits for those
+        // of all threads.
+        let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
+        let mut users = self.users();
+        // Nobody waits for a mark of this batch before the batch is over: it may be set anew.
+        if let Some((_, event)) = users.passed.iter().find(|(known, _)| *known == stream) {
+            // A context that is lost fails the next batch anyway.
+            let _ = event.record(stream);
+            return;
+        }
         let passed = Event::new(self.buffer.stream().device()).and_then(|event| {
             event.record(stream)?;
-            Ok(event)
+            Ok((stream, Arc::new(event)))
         });
-        // A context that is lost fails the next batch anyway.
-        self.users().passed.extend(passed.map(Arc::new));
+        users.passed.extend(passed);
     }
 
     /// Copies a part of the buffer to the host; returns when it is there.
