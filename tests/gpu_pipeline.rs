@@ -10,7 +10,7 @@ use foreload::Error;
 use foreload::augment::{DType, Fidelity, MemoryFormat};
 use foreload::batch::{Batch, Place, Tensor};
 use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
-use foreload::pipeline::{EpochStats, Pipeline};
+use foreload::pipeline::{EpochStats, Pipeline, Poll};
 use foreload::schedule::LastBatch;
 use std::time::{Duration, Instant};
 
@@ -125,6 +125,41 @@ fn a_batch_that_does_not_fit_goes_in_pieces() {
     let small = Pipeline::new(index, config);
     for _ in 0..3 {
         assert!(epoch(&small, 1).0 == expected);
+    }
+}
+
+#[test]
+fn a_consumer_that_looks_often_does_not_keep_a_batch_from_going_in_pieces() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(48);
+    let asked = LoaderOptions { batch_size: 48, ..options() };
+    let index = dataset.index();
+    let mut config = asked.check(&index).unwrap();
+    config.rungs = Rungs::Cpu;
+    // Slots for less than a batch.
+    config.pools.slot_bytes = 512 << 10;
+    let pipeline = Pipeline::new(index, config);
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let mut looks = std::iter::repeat_with(|| epoch.poll(Duration::from_millis(5)).unwrap()).take(4000);
+    assert!(looks.any(|poll| matches!(poll, Poll::Batch(_))), "it never came");
+}
+
+#[test]
+fn images_without_room_on_the_device_have_no_substitutes_without() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(8);
+    for (on_error, rungs) in
+        [(OnError::Skip, Rungs::All), (OnError::Skip, Rungs::Cpu), (OnError::Raise, Rungs::All)]
+    {
+        let index = dataset.index();
+        let mut config = LoaderOptions { on_error, ..options() }.check(&index).unwrap();
+        config.rungs = rungs;
+        config.device_pools.as_mut().unwrap().arena = 64;
+        let error = drive(&Pipeline::new(index, config), || {}).unwrap_err().to_string();
+        assert!(error.contains("device_memory: leaves 64 bytes"), "{error}");
+        assert_eq!(error.contains("none of 32 samples"), on_error == OnError::Skip, "{error}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The reading thread: walks the schedule, takes a buffer for each batch and a slot for each sample, keeps the reader
 //! full, and passes what arrives to the workers.
 
-use super::cuda::assembly::{Assembly, Piece};
+use super::cuda::assembly::{Assembly, Piece, UnderWay};
 use super::work::Job;
 use super::{Run, Shared, stats};
 use crate::batch::{BatchPool, Seal, Sink, Ticket};
@@ -29,11 +29,6 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// Whether the thread still waits for something to come free.
-    fn starving(&self) -> bool {
-        self.starving.load(Ordering::SeqCst)
-    }
-
     pub(super) fn ring(&self) {
         if self.starving.swap(false, Ordering::SeqCst) {
             self.wake();
@@ -63,6 +58,10 @@ pub(super) struct Fetcher {
     lanes: Vec<Sender<Piece>>,
     /// Batches on the way there.
     gathering: Vec<Weak<Assembly>>,
+    /// Pieces that lanes have or will have: what they hold comes free by itself.
+    under_way: UnderWay,
+    /// Since when no slot came free.
+    starved_since: Option<Instant>,
     next_token: u64,
     counted: ReadStats,
     arrived: Vec<Completion>,
@@ -105,6 +104,8 @@ impl Fetcher {
             pending: HashMap::new(),
             lanes,
             gathering: Vec::new(),
+            under_way: UnderWay::default(),
+            starved_since: None,
             next_token: 0,
             counted: ReadStats::default(),
             arrived: Vec::new(),
@@ -129,6 +130,7 @@ impl Fetcher {
         let steps = run.schedule.steps();
         let mut cursor = Cursor { step: run.first_step, open: Vec::new(), assembly: None };
         let sink: Arc<dyn Sink> = run.inbox.clone();
+        self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
         let mut now = Instant::now();
         while !run.stopped() {
@@ -158,13 +160,15 @@ impl Fetcher {
     }
 
     /// Sleeps until something came free. On the way to a GPU files stay in their slots until their batch is complete:
-    /// when no slot comes free, incomplete batches go ahead in pieces.
-    fn park(&self, lack: Lack) {
+    /// when no slot comes free, and no lane has any to give back, incomplete batches go ahead in pieces.
+    fn park(&mut self, lack: Lack) {
         if self.lanes.is_empty() || lack != Lack::Slot {
             return std::thread::park();
         }
+        // By the clock and not by whether somebody rang: consumers that wait ring often, and free nothing.
+        let since = *self.starved_since.get_or_insert_with(Instant::now);
         std::thread::park_timeout(PATIENCE);
-        if self.shared.bell.starving() {
+        if since.elapsed() >= PATIENCE && self.under_way.is_empty() {
             for assembly in self.gathering.iter().filter_map(Weak::upgrade) {
                 assembly.flush();
             }
@@ -217,6 +221,7 @@ impl Fetcher {
                 continue;
             }
             let Some(slot) = self.slots.try_take(extent.length as usize) else { return Ok(Lack::Slot) };
+            self.starved_since = None;
             let (_, ticket) = cursor.open.pop().expect("not empty");
             let token = self.next_token;
             self.next_token += 1;
@@ -233,7 +238,7 @@ impl Fetcher {
             return None;
         }
         let lane = self.lanes[(step % self.lanes.len() as u64) as usize].clone();
-        let assembly = Arc::new(Assembly::new(run.clone(), lane, len, seal));
+        let assembly = Arc::new(Assembly::new(run.clone(), lane, self.under_way.clone(), len, seal));
         self.gathering.retain(|assembly| assembly.strong_count() > 0);
         self.gathering.push(Arc::downgrade(&assembly));
         Some(assembly)

@@ -9,6 +9,7 @@ use crate::gpu::PinnedSlice;
 use crate::pipeline::Run;
 use crate::schedule::Place;
 use crossbeam_channel::Sender;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A sample as a worker leaves it.
@@ -36,6 +37,42 @@ pub struct Piece {
     pub seal: Arc<Seal>,
     /// The batch is complete with this.
     pub last: bool,
+    /// For as long as it holds page-locked memory.
+    pub under_way: UnderWay,
+}
+
+/// Counts pieces under way: each has a clone, beside those of the reading thread and of assemblies, which count nothing.
+#[derive(Default)]
+pub struct UnderWay {
+    count: Arc<AtomicUsize>,
+    counted: bool,
+}
+
+impl UnderWay {
+    /// One more.
+    fn count(&self) -> Self {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Self { count: self.count.clone(), counted: true }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl Clone for UnderWay {
+    fn clone(&self) -> Self {
+        Self { count: self.count.clone(), counted: false }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if self.counted {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
 }
 
 /// Gathers the samples of one batch.
@@ -43,6 +80,7 @@ pub struct Assembly {
     run: Arc<Run>,
     /// All pieces of a batch go through one lane, in order.
     lane: Sender<Piece>,
+    under_way: UnderWay,
     state: Mutex<State>,
 }
 
@@ -55,10 +93,10 @@ struct State {
 
 impl Assembly {
     /// Waits for `len` samples, at least one.
-    pub fn new(run: Arc<Run>, lane: Sender<Piece>, len: u32, seal: Seal) -> Self {
+    pub fn new(run: Arc<Run>, lane: Sender<Piece>, under_way: UnderWay, len: u32, seal: Seal) -> Self {
         let state =
             State { missing: len, items: Vec::with_capacity(len as usize), seal: Some(Arc::new(seal)) };
-        Self { run, lane, state: Mutex::new(state) }
+        Self { run, lane, under_way, state: Mutex::new(state) }
     }
 
     /// Adds a sample; the last one sends the batch to its lane.
@@ -83,7 +121,8 @@ impl Assembly {
         let last = state.missing == 0;
         let seal = if last { state.seal.take() } else { state.seal.clone() };
         if let Some(seal) = seal {
-            let piece = Piece { run: self.run.clone(), items: std::mem::take(&mut state.items), seal, last };
+            let items = std::mem::take(&mut state.items);
+            let piece = Piece { run: self.run.clone(), items, seal, last, under_way: self.under_way.count() };
             // Without lanes the pipeline is ending, and the piece's tickets spoil the batch.
             let _ = self.lane.send(piece);
         }

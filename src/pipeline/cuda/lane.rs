@@ -5,7 +5,7 @@
 use super::Stage;
 use super::assembly::{Item, Piece};
 use super::timing::Timing;
-use super::work::{Image, Intake, Work};
+use super::work::{Image, Intake, Work, arena_bytes};
 use crate::augment::cuda::{ImageParams, Launcher};
 use crate::batch::Seal;
 use crate::decode::nvjpeg::{self, PlaneTarget, PlanesLayout, Request, Rung};
@@ -17,14 +17,13 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Where an image's planes begin in the arena: what nvJPEG and wide loads like.
-const ALIGN: u64 = 256;
-
 /// Works until no more pieces can come.
 pub fn run(shared: &Shared, stage: &Stage, pieces: &Receiver<Piece>) {
     let mut lane = None;
-    for Piece { run, items, seal, last } in pieces {
+    for Piece { run, items, seal, last, under_way } in pieces {
         if run.stopped() {
+            drop((items, seal, under_way));
+            shared.bell.ring();
             continue;
         }
         stage.shares.batch_came(!pieces.is_empty());
@@ -44,7 +43,7 @@ pub fn run(shared: &Shared, stage: &Stage, pieces: &Receiver<Piece>) {
             // Waits for what is queued.
             lane = None;
         }
-        drop(seal);
+        drop((seal, under_way));
         shared.bell.ring();
     }
 }
@@ -78,7 +77,7 @@ impl<'a> Lane<'a> {
         Ok(Self {
             stage,
             shared,
-            intake: Intake::new(shared, stage),
+            intake: Intake::new(shared, stage)?,
             engine: Stream::new(&stage.device)?,
             decoder: nvjpeg::Decoder::new(&stage.library, &stage.device, batch)?,
             launcher: Launcher::new(&stage.device, shared.config.output.clone())?,
@@ -130,7 +129,7 @@ impl<'a> Lane<'a> {
         self.copy(run, arena, &placed)?;
         self.timing.current().copied(&stream)?;
         let refused = self.decode(run, arena, &placed)?;
-        self.timing.current().decoded(&stream, &self.engine)?;
+        self.timing.current().decoded(&stream)?;
         // From the back, so that the places before stay what they are.
         for (index, error) in refused.into_iter().rev() {
             let mut work = placed.remove(index).work;
@@ -139,7 +138,11 @@ impl<'a> Lane<'a> {
         }
         self.augment(seal, arena, &placed)?;
         self.timing.current().done(&stream)?;
-        finished.extend(placed.into_iter().map(|placed| placed.work));
+        // What is queued holds what it reads; it comes free when the flight lands, maybe long before the piece is through.
+        finished.extend(placed.into_iter().map(|Placed { mut work, .. }| {
+            work.image = Image::Nothing;
+            work
+        }));
         Ok(())
     }
 
@@ -169,7 +172,7 @@ impl<'a> Lane<'a> {
                 }
                 Image::ForCpu(_) => return Err(Error::Internal("the CPU left an image".into())),
             };
-            let bytes = layout.map_or(0, |layout| layout.bytes.next_multiple_of(ALIGN));
+            let bytes = layout.as_ref().map_or(0, arena_bytes);
             if bytes > limit {
                 self.intake.too_large(run, &mut work, bytes);
                 todo.push_front(work);
@@ -215,6 +218,7 @@ impl<'a> Lane<'a> {
     /// Queues the decoding of the rest, and returns who was refused, by index, and why.
     fn decode(&mut self, run: &Run, arena: u64, placed: &[Placed]) -> Result<Vec<(usize, Error)>> {
         let mut refused = Vec::new();
+        let mut engine_queued = false;
         for rung in Rung::ALL {
             let mut requests = Vec::new();
             let mut indices = Vec::new();
@@ -235,6 +239,10 @@ impl<'a> Lane<'a> {
                 run.clock.add_uploaded(bytes.len());
                 requests.push(Request { bytes, header, layout, planes });
                 indices.push(index);
+            }
+            if rung > Rung::Hardware && !engine_queued {
+                engine_queued = true;
+                self.timing.current().engine_queued(self.flight.stream(), &self.engine)?;
             }
             if requests.is_empty() {
                 continue;
@@ -273,7 +281,7 @@ impl<'a> Lane<'a> {
             };
             entry.copy_from_slice(params.at(work.ticket.index()).as_bytes());
         }
-        let from = self.stage.desk.pin(slot)?.part(0..bytes)?;
+        let from = self.intake.pin(slot)?.part(0..bytes)?;
         self.flight.copy_to_device(self.table.range(0, bytes)?, &from)?;
         // Only now must whoever read the batch's buffer before have passed.
         let images = seal.images(self.flight.stream())?;

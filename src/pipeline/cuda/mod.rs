@@ -8,7 +8,6 @@ mod share;
 mod timing;
 mod work;
 
-use crate::augment::cuda::ImageParams;
 use crate::batch::{self, CudaStorage};
 use crate::config::{DevicePools, LANES, LoaderConfig, Rungs};
 use crate::decode::Header;
@@ -28,7 +27,7 @@ pub struct Stage {
     /// The readers' arena, page-locked.
     slots: Registration,
     memory: MemoryPool,
-    /// Page-locked memory for tables and columns.
+    /// Page-locked memory for columns.
     desk: Registration,
     shares: Shares,
     /// Most bytes that the images of a lane have at a time.
@@ -46,9 +45,8 @@ impl Stage {
         let device = Device::open(ordinal)?;
         let library = nvjpeg::Library::load()?;
         let columns = batch::column_bytes(config.batch_size as usize);
-        let table = config.batch_size as usize * ImageParams::BYTES;
-        let room = |bytes: usize| (bytes + 2 * PAGE).next_multiple_of(PAGE);
-        let desk = SlotPool::new((pools.prefetch + LANES + 1) * room(columns) + 2 * LANES * room(table))?;
+        let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
+        let desk = SlotPool::new((pools.prefetch + LANES + 1) * room)?;
         let origin = Event::timed(&device)?;
         origin.record(&Stream::new(&device)?)?;
         Ok(Self {

@@ -21,6 +21,8 @@ pub struct Marks {
     copied: Event,
     /// The decoding engine's part, on its own stream.
     engine: [Event; 2],
+    /// The engine has been given its part; now come the CUDA kernels.
+    shared_out: Event,
     /// All planes are there.
     decoded: Event,
     done: Event,
@@ -36,6 +38,7 @@ impl Marks {
             begin: event()?,
             copied: event()?,
             engine: [event()?, event()?],
+            shared_out: event()?,
             decoded: event()?,
             done: event()?,
             on_engine: 0,
@@ -56,9 +59,15 @@ impl Marks {
         self.copied.record(stream)
     }
 
-    /// All decoding is queued; `stream` goes on when the engine has done its part too.
-    pub fn decoded(&self, stream: &Stream, engine: &Stream) -> Result<()> {
+    /// The engine's part is queued. Marked at once: later, and its time would be that which the host takes to queue the
+    /// CUDA kernels' part, so that an engine that idles looked busy.
+    pub fn engine_queued(&self, stream: &Stream, engine: &Stream) -> Result<()> {
         self.engine[1].record(engine)?;
+        self.shared_out.record(stream)
+    }
+
+    /// All decoding is queued; `stream` goes on when the engine has done its part too.
+    pub fn decoded(&self, stream: &Stream) -> Result<()> {
         // CUDA's part ends here, before the engine's is waited for.
         self.decoded.record(stream)?;
         stream.wait(&self.engine[1])
@@ -96,19 +105,20 @@ impl Timing {
     pub fn collect(&mut self, clock: &Clock, shares: &Shares) -> Result<()> {
         for marks in &self.marks[..std::mem::take(&mut self.used)] {
             let engine = marks.engine[1].since(&marks.engine[0])?;
-            let cuda = marks.decoded.since(&marks.copied)?;
+            let cuda = marks.decoded.since(&marks.shared_out)?;
             shares.hardware_took(marks.on_engine, engine.as_secs_f64());
             shares.cuda_took(marks.on_cuda, cuda.as_secs_f64());
-            let engine_end = marks.engine[1].since(&self.origin)?;
-            let decoded = marks.decoded.since(&self.origin)?.max(engine_end);
-            let copied = marks.copied.since(&self.origin)?;
-            let (begin, done) = (marks.begin.since(&self.origin)?, marks.done.since(&self.origin)?);
+            // Each from the chunk's beginning: CUDA counts in floats, which after a day from the origin are coarse.
+            let copied = marks.copied.since(&marks.begin)?;
+            let decoded = marks.decoded.since(&marks.begin)?.max(marks.engine[1].since(&marks.begin)?);
+            let done = marks.done.since(&marks.begin)?;
+            let begin = marks.begin.since(&self.origin)?;
             clock.add_gpu(&GpuTimes {
                 begin,
-                copy: copied.saturating_sub(begin),
+                copy: copied,
                 decode: decoded.saturating_sub(copied),
                 augment: done.saturating_sub(decoded),
-                done,
+                done: begin + done,
             });
         }
         Ok(())

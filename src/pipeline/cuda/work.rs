@@ -4,15 +4,16 @@ use super::Stage;
 use super::assembly::{Item, Pixels};
 use super::prepare::copy;
 use crate::augment::View;
+use crate::augment::cuda::ImageParams;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, OnError};
 use crate::decode::Header;
 use crate::decode::nvjpeg::{LARGE_BATCH, PlanesLayout, Rung};
 use crate::error::{Error, Result};
-use crate::gpu::{Flight, PinnedBuffer, PinnedSlice};
+use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::{Run, Shared, refill};
-use crate::slot::Slot;
+use crate::slot::{PAGE, Slot, SlotPool};
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -56,11 +57,18 @@ pub struct Intake<'a> {
     shared: &'a Shared,
     stage: &'a Stage,
     cpu: CpuDecoder,
+    /// Page-locked memory for tables: this lane's alone, so that no other lane's chunks can use it up.
+    desk: Registration,
 }
 
 impl<'a> Intake<'a> {
-    pub fn new(shared: &'a Shared, stage: &'a Stage) -> Self {
-        Self { shared, stage, cpu: CpuDecoder::new(shared) }
+    /// # Errors
+    /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
+    pub fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
+        let table = shared.config.batch_size as usize * ImageParams::BYTES;
+        // Two of the largest: one is written while the other is copied.
+        let desk = Registration::new(&stage.device, &SlotPool::new(2 * (table + 2 * PAGE))?)?;
+        Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), desk })
     }
 
     /// What a worker left, as work; a sample that failed is dealt with.
@@ -148,22 +156,17 @@ impl<'a> Intake<'a> {
 
     /// An image that has no room on the device with all its pixels: the CPU decodes only what is needed of it.
     pub fn too_large(&mut self, run: &Run, work: &mut Work, needed: u64) {
-        let room = self.stage.arena_bytes;
-        let error = Error::config(
-            "device_memory",
-            format!("leaves {room} bytes for the images being decoded, this one needs {needed}; raise it"),
-        );
         match &work.image {
             Image::Encoded { bytes, .. } if self.shared.config.cpu_decode != CpuDecode::Never => {
                 work.image = Image::ForCpu(bytes.clone());
             }
-            _ => self.settle(run, work, error),
+            _ => self.settle(run, work, no_room(self.stage, needed)),
         }
     }
 
     /// Page-locked memory for a table. What this lane has under way holds some of it until it has landed.
     pub fn desk(&self, bytes: usize, flight: &mut Flight) -> Result<Slot> {
-        let slots = self.stage.desk.slots();
+        let slots = self.desk.slots();
         if let Some(slot) = slots.try_take(bytes) {
             return Ok(slot);
         }
@@ -172,6 +175,11 @@ impl<'a> Intake<'a> {
         slots
             .try_take(bytes)
             .ok_or_else(|| Error::Internal(format!("no page-locked {bytes} bytes for a table")))
+    }
+
+    /// A table from the desk as memory to copy from.
+    pub fn pin(&self, table: Slot) -> Result<PinnedSlice> {
+        self.desk.pin(table)
     }
 
     /// What becomes of a sample that failed: see [`OnError`].
@@ -201,6 +209,10 @@ impl<'a> Intake<'a> {
         refill::substitute(shared, run, position, |sample, bytes| {
             let view = self.decode(run, sample, &bytes)?;
             let layout = PlanesLayout::staged(&self.cpu.planes);
+            // Another one is tried here: each draw for this position begins with the same samples.
+            if arena_bytes(&layout) > self.stage.arena_bytes as u64 {
+                return Err(no_room(self.stage, arena_bytes(&layout)));
+            }
             let mut buffer = PinnedBuffer::new(&self.stage.device, layout.bytes as usize)?;
             copy(&self.cpu.planes, &layout, &mut buffer);
             Ok(Image::Planes { bytes: buffer.into_slice()?, layout, view })
@@ -239,4 +251,16 @@ impl<'a> Intake<'a> {
         };
         Ok(Image::Planes { bytes, layout, view })
     }
+}
+
+/// Bytes that an image's planes take of the arena: they begin where nvJPEG and wide loads like.
+pub fn arena_bytes(layout: &PlanesLayout) -> u64 {
+    layout.bytes.next_multiple_of(256)
+}
+
+fn no_room(stage: &Stage, needed: u64) -> Error {
+    let room = stage.arena_bytes;
+    let message =
+        format!("leaves {room} bytes for the images being decoded, this one needs {needed}; raise it");
+    Error::config("device_memory", message)
 }
