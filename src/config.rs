@@ -336,7 +336,10 @@ impl LoaderOptions {
         let chosen = if self.decoded { device::choose(&self.device)? } else { device::choose("cpu")? };
         let device_pools = match chosen.device {
             Device::Cpu => None,
-            Device::Cuda { .. } => Some(DevicePools::new(self.device_memory, chosen.memory, batch_bytes)?),
+            Device::Cuda { .. } => {
+                let batch = self.batch_size as usize;
+                Some(DevicePools::new(self.device_memory, chosen.memory, batch, batch_bytes)?)
+            }
         };
         let host = pools::Host { options: self, index, threads, queue_depth };
         let pools = match &device_pools {

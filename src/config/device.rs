@@ -1,6 +1,7 @@
 //! Where batches end: what was asked, and what this machine has.
 
 use super::Choice;
+use crate::augment::cuda::ImageParams;
 use crate::decode::nvjpeg;
 use crate::error::{Error, Result};
 use crate::gpu::{self, DeviceInfo};
@@ -210,16 +211,23 @@ pub struct DevicePools {
 
 impl DevicePools {
     /// Shares `asked` bytes, or a quarter of the device's `memory`, between images being decoded and batches of
-    /// `batch_bytes`.
+    /// `batch_size` images and `batch_bytes`.
     ///
     /// # Errors
     /// [`Error::Config`] when that is too little.
-    pub(super) fn new(asked: Option<u64>, memory: u64, batch_bytes: usize) -> Result<Self> {
+    pub(super) fn new(
+        asked: Option<u64>,
+        memory: u64,
+        batch_size: usize,
+        batch_bytes: usize,
+    ) -> Result<Self> {
         const MIB: usize = 1 << 20;
         let cap = usize::try_from(asked.unwrap_or(memory / 4)).unwrap_or(usize::MAX);
-        // One batch with the consumer, two in the making; tables take a little.
+        // One batch with the consumer, two in the making; each lane has a table besides. Allocations are rounded up.
+        let batch_bytes = batch_bytes.saturating_add(MIB / 256);
         let batches = batch_bytes.saturating_mul(3);
-        let least = batches.saturating_add(LANES * 17 * MIB);
+        let table = batch_size.saturating_mul(ImageParams::BYTES).saturating_add(MIB / 4);
+        let least = batches.saturating_add(LANES * (16 * MIB + table));
         if cap < least {
             let message = format!(
                 "is {cap} bytes, must be at least {least}: three batches of {batch_bytes}, and room to decode; raise it, \
@@ -227,8 +235,8 @@ impl DevicePools {
             );
             return Err(Error::config("device_memory", message));
         }
-        let arena = ((cap - batches) / (2 * LANES)).clamp(16 * MIB, 512 * MIB);
-        let batches = (cap - LANES * (arena + MIB)) / batch_bytes.max(1);
+        let arena = (((cap - batches) / LANES - table) / 2).clamp(16 * MIB, 512 * MIB);
+        let batches = (cap - LANES * (arena + table)) / batch_bytes;
         // Each lane has one, one waits, one comes.
         Ok(Self { cap, arena, prefetch: (LANES + 2).min(batches - 1), batches })
     }
@@ -243,13 +251,14 @@ mod tests {
         for (cap, batch) in
             [(100 << 20, 1 << 20), (1 << 30, 154 << 20), (35 << 30, 154 << 20), (200 << 20, 40 << 20)]
         {
-            let pools = DevicePools::new(Some(cap), 0, batch).unwrap();
+            let pools = DevicePools::new(Some(cap), 0, 4000, batch).unwrap();
             assert!(pools.batches >= 3 && pools.prefetch >= 2 && pools.prefetch < pools.batches, "{pools:?}");
-            assert!(LANES * pools.arena + pools.batches * batch <= cap as usize, "{pools:?}");
+            let tables = LANES * 4000 * ImageParams::BYTES;
+            assert!(LANES * pools.arena + tables + pools.batches * batch <= cap as usize, "{pools:?}");
         }
-        let error = DevicePools::new(Some(100 << 20), 0, 100 << 20).unwrap_err().to_string();
+        let error = DevicePools::new(Some(100 << 20), 0, 64, 100 << 20).unwrap_err().to_string();
         assert!(error.contains("device_memory: is 104857600 bytes, must be at least"), "{error}");
-        assert_eq!(DevicePools::new(None, 80 << 30, 1 << 20).unwrap().cap, 20 << 30);
+        assert_eq!(DevicePools::new(None, 80 << 30, 64, 1 << 20).unwrap().cap, 20 << 30);
     }
 
     #[test]
