@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= data
+STAND_IN := target/debug/stand-in
 FORELOAD_FUZZ_SECONDS ?= 60
 SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -name '*.pyi') $(wildcard cuda/kernels/*)
 CARGO_TEST := cargo test --locked
@@ -37,14 +38,17 @@ test: test-rust test-python ## run all tests
 test-rust: $(VENV)/.tools
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST) --workspace
 
-test-python: setup $(VENV)/.torch
+# The second run is for a machine with a GPU and skips all elsewhere; the third needs none.
+test-python: setup stand-in $(VENV)/.torch
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest -o addopts=-rfE tests/gpu
+	LD_LIBRARY_PATH=$(STAND_IN) FORELOAD_REQUIRE_GPU=stand-in $(BIN)/python -m pytest -o addopts=-rfE tests/gpu
 
 # For Python's tests and for trying things: LD_LIBRARY_PATH=target/debug/stand-in .venv/bin/foreload doctor
 stand-in: ## build the stand-ins for NVIDIA's libraries into target/debug/stand-in
-	cargo build --locked -p cuda-stand-in
-	install -D target/debug/libcuda_stand_in.so target/debug/stand-in/libcuda.so.1
+	cargo build --locked -p cuda-stand-in -p nvjpeg-stand-in
+	install -D target/debug/libcuda_stand_in.so $(STAND_IN)/libcuda.so.1
+	install -D target/debug/libnvjpeg_stand_in.so $(STAND_IN)/libnvjpeg.so.13
 
 # 200 MB that only these tests need. Once DALI is there, `make test` runs them too.
 test-dali: setup ## the tests with a real DALI

@@ -213,12 +213,22 @@ impl Epoch {
             return Err(Error::config("memory", message));
         }
         let (count, bytes) = self.batches.limits();
+        let config = &self.shared.config;
+        let (setting, enough) = match &config.device_pools {
+            // Half of what is added may go to the decoders' arenas, and what they round.
+            Some(pools) => {
+                ("device_memory", pools.cap.saturating_add(bytes.saturating_mul(2)).saturating_add(64))
+            }
+            None => {
+                let batches = (count + 1).saturating_mul(bytes);
+                ("memory", batches.saturating_add(config.pools.slot_bytes))
+            }
+        };
         let message = format!(
             "allows {count} batches of {bytes} bytes and the consumer holds all of them; drop or copy batches, or raise \
-             memory to at least {}",
-            (count + 1).saturating_mul(bytes).saturating_add(self.shared.config.pools.slot_bytes)
+             {setting} to at least {enough}"
         );
-        Err(Error::config("memory", message))
+        Err(Error::config(setting, message))
     }
 
     fn stop(&mut self) {

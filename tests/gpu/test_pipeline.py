@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -223,9 +224,21 @@ def test_batches_that_are_all_kept_name_the_setting(dataset: Path) -> None:
             loader.set_epoch(epoch)
             kept.extend(loader)
 
-    with pytest.raises(foreload.Error, match="device_memory"):
+    with pytest.raises(
+        foreload.Error, match=r"device_memory: .* raise device_memory to at least (\d+)"
+    ) as raised:
         keep_all()
     assert len(kept) >= 4
+
+    # What it says is enough is enough for one batch more at least.
+    settings["device_memory"] = int(re.search(r"at least (\d+)", str(raised.value)).group(1))
+    before = len(kept)
+    kept.clear()
+    del loader
+    loader = foreload.ImageLoader(dataset, **settings)
+    with pytest.raises(foreload.Error, match="device_memory"):
+        keep_all()
+    assert len(kept) > before
 
 
 @pytest.mark.parametrize("name", ["cuda:0", "cuda"])
@@ -241,10 +254,17 @@ def test_local_rank_chooses_the_device(dataset: Path, gpu: int, monkeypatch: pyt
     assert batch.images.__dlpack_device__() == (2, gpu - 1)
 
 
-@pytest.mark.parametrize("asked", ["cuda:99", "LOCAL_RANK"])
-def test_a_device_that_is_not_there(dataset: Path, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
-    if asked == "LOCAL_RANK":
-        monkeypatch.setenv("LOCAL_RANK", "99")
-    device = "cuda" if asked == "LOCAL_RANK" else asked
-    with pytest.raises(foreload.Error, match=asked):
-        next(iter(foreload.ImageLoader(dataset, **{**SETTINGS, "device": device})))
+def test_a_device_that_is_not_there(dataset: Path) -> None:
+    with pytest.raises(foreload.Error, match="cuda:99"):
+        foreload.ImageLoader(dataset, **{**SETTINGS, "device": "cuda:99"})
+
+
+def test_a_local_rank_beyond_the_devices(dataset: Path, gpu: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "99")
+    if gpu > 1:
+        with pytest.raises(foreload.Error, match="LOCAL_RANK"):
+            foreload.ImageLoader(dataset, **SETTINGS)
+    else:
+        # Launchers that show each process a GPU of its own leave its local rank as it is.
+        batch = next(iter(foreload.ImageLoader(dataset, **SETTINGS)))
+        assert batch.images.__dlpack_device__() == (2, 0)
