@@ -261,14 +261,14 @@ impl LoaderOptions {
     /// Checks what can be checked without the dataset: call it before an index is built for nothing.
     ///
     /// # Errors
-    /// [`Error::Config`] naming the setting.
+    /// [`Error::Config`] naming the setting; [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
     pub fn validate(&self) -> Result<()> {
-        device::validate(&self.device)?;
         if !self.decoded && self.device.starts_with("cuda") {
             let message =
                 format!("is {}, must be cpu with decoded=False: files stay in host memory", self.device);
             return Err(Error::config("device", message));
         }
+        device::validate(&self.device)?;
         at_least("batch_size", u64::from(self.batch_size), 1)?;
         at_least("keep", u64::from(self.keep), 1)?;
         for side in [self.image_size.0, self.image_size.1] {

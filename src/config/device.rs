@@ -100,12 +100,15 @@ fn parse(text: &str) -> Result<Asked> {
     }
 }
 
-/// Whether `text` can be meant.
+/// Whether `text` can be had.
 ///
 /// # Errors
-/// [`Error::Config`].
+/// As [`choose`].
 pub(super) fn validate(text: &str) -> Result<()> {
-    parse(text).map(|_| ())
+    match parse(text)? {
+        Asked::Auto | Asked::Cpu => Ok(()),
+        Asked::Cuda(_) => choose(text).map(|_| ()),
+    }
 }
 
 /// Makes NVIDIA's libraries be looked for in these directories of Python packages too (`sys.path`).

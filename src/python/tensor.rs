@@ -124,9 +124,16 @@ impl Tensor {
         let to_host = dl_device == Some((dlpack::DEVICE_CPU, 0));
         match copy {
             _ if dl_device.is_some_and(|device| device != own) && !to_host => {
-                Err(PyBufferError::new_err(format!(
-                    "dl_device is {dl_device:?}: this tensor is on {own:?} and can be handed over there or to (1, 0)"
-                )))
+                let asked = dl_device.unwrap_or_default();
+                Err(PyBufferError::new_err(match own.0 {
+                    dlpack::DEVICE_CPU => format!(
+                        "dl_device is {asked:?}: this tensor is in CPU memory and can only be handed over there, (1, 0)"
+                    ),
+                    _ => format!(
+                        "dl_device is {asked:?}: this tensor is on a GPU and can be handed over there, {own:?}, or copied \
+                         to CPU memory, (1, 0)"
+                    ),
+                }))
             }
             Some(false) if to_host && own.0 != dlpack::DEVICE_CPU => Err(PyBufferError::new_err(
                 "copy is False, but a tensor on a GPU comes to CPU memory as a copy only",
