@@ -1,13 +1,12 @@
 //! Progressive files of every kind of scan script against libjpeg, whatever the region, restart interval and level.
 
-use foreload::decode::Backend;
 use foreload::error::DecodeError;
 use foreload::simd::Level;
 use jpeg_encoder::ColorType;
 
 use super::images::{Kind, stream};
 use super::libjpeg::{self, Scan};
-use super::region::{any_region, assert_equal};
+use super::region::{any_region, assert_decodes, assert_equal};
 use super::scripts::{file, script};
 use super::{decode, whole};
 
@@ -18,20 +17,7 @@ fn planes_are_those_of_libjpeg() {
         let (bytes, what) = file(&mut stream);
         let reference = libjpeg::planes(&bytes).unwrap();
         assert_eq!(reference.warnings, 0, "{what}");
-        for turn in 0..5 {
-            let choose = |width, height| {
-                if turn == 0 { whole(width, height) } else { any_region(&mut stream, width, height) }
-            };
-            let what = format!("image {number}, region {turn}, {what}");
-            let (planes, region, backend) =
-                decode(&bytes, Level::detect(), choose).unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!(backend, Backend::Region, "{what}");
-            assert_equal(&planes, region, &reference, &what);
-            for level in Level::available() {
-                let (planes, _, _) = decode(&bytes, level, |_, _| region).unwrap();
-                assert_equal(&planes, region, &reference, &format!("{what}, {}", level.name()));
-            }
-        }
+        assert_decodes(&bytes, &reference, &mut stream, 5, &format!("image {number}, {what}"));
     }
 }
 

@@ -40,6 +40,30 @@ pub fn assert_equal(planes: &Planes, region: Region, reference: &libjpeg::Refere
     }
 }
 
+/// Checks the planes of the whole image and of `turns - 1` drawn regions, at every level, against the reference's.
+pub fn assert_decodes(
+    bytes: &[u8],
+    reference: &libjpeg::Reference,
+    stream: &mut Stream,
+    turns: usize,
+    what: &str,
+) {
+    for turn in 0..turns {
+        let choose = |width, height| {
+            if turn == 0 { whole(width, height) } else { any_region(stream, width, height) }
+        };
+        let what = format!("{what}, region {turn}");
+        let (planes, region, backend) =
+            decode(bytes, Level::detect(), choose).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(backend, Backend::Region, "{what}");
+        assert_equal(&planes, region, reference, &what);
+        for level in Level::available() {
+            let (planes, _, _) = decode(bytes, level, |_, _| region).unwrap();
+            assert_equal(&planes, region, reference, &format!("{what}, {}", level.name()));
+        }
+    }
+}
+
 #[test]
 fn planes_are_those_of_libjpeg() {
     for number in 0..400 {
@@ -48,20 +72,7 @@ fn planes_are_those_of_libjpeg() {
         let bytes = kind.encode(&mut stream);
         let reference = libjpeg::planes(&bytes).unwrap();
         assert_eq!(reference.warnings, 0);
-        for turn in 0..4 {
-            let choose = |width, height| {
-                if turn == 0 { whole(width, height) } else { any_region(&mut stream, width, height) }
-            };
-            let what = format!("image {number}, region {turn}, {kind:?}");
-            let (planes, region, backend) =
-                decode(&bytes, Level::detect(), choose).unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!(backend, Backend::Region, "{what}");
-            assert_equal(&planes, region, &reference, &what);
-            for level in Level::available() {
-                let (planes, _, _) = decode(&bytes, level, |_, _| region).unwrap();
-                assert_equal(&planes, region, &reference, &format!("{what}, {}", level.name()));
-            }
-        }
+        assert_decodes(&bytes, &reference, &mut stream, 4, &format!("image {number}, {kind:?}"));
     }
 }
 
