@@ -8,7 +8,7 @@ use crate::config::{Choice, CpuDecode, Device, LoaderConfig, LoaderOptions, OnEr
 use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::error::Result;
 use crate::io::{Direct, IoChoice};
-use crate::pipeline::{Epoch, EpochStats, GpuStats, Pipeline, StageTimes};
+use crate::pipeline::{Epoch, EpochStats, Pipeline, StageTimes};
 use crate::schedule::LastBatch;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -221,17 +221,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let config = options.check(&index)?;
     let pipeline = Pipeline::new(index.clone(), config);
 
-    let (mut epochs, mut times, mut decoded_by) = (Vec::new(), StageTimes::default(), DecodedBy::default());
-    let mut gpu = GpuStats::default();
+    let (mut epochs, mut total) = (Vec::new(), EpochStats::default());
     let mut first_batch_seconds = None;
     for number in 0..args.epochs {
         let mut epoch = pipeline.epoch(number, 0, 1, 0)?;
         let report = run_epoch(args, &mut epoch, &mut || {
             first_batch_seconds.get_or_insert_with(|| start.elapsed().as_secs_f64());
         })?;
-        let stats = epoch.stats();
-        add(&mut times, &mut decoded_by, &stats);
-        gpu += stats.gpu;
+        total += epoch.stats();
         if !args.json {
             output::print(&epoch_line(&report))?;
         }
@@ -256,9 +253,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
         index_seconds,
         first_batch_seconds: first_batch_seconds.unwrap_or(0.0),
         epochs,
-        stages: stages(&times, seconds, waited, config.threads),
-        gpu: gpu_report(config, &gpu, &decoded_by),
-        decoded_by,
+        stages: stages(&total.stages, seconds, waited, config.threads),
+        gpu: gpu_report(config, &total),
+        decoded_by: DecodedBy {
+            region: total.decoded_region,
+            zune: total.decoded_zune,
+            png: total.decoded_png,
+        },
         peak_rss_bytes: Usage::now().peak_rss_bytes,
     };
     if args.json {
@@ -317,27 +318,15 @@ fn update(hash: &mut Sha256, batch: &Batch) -> Result<()> {
     Ok(())
 }
 
-fn add(times: &mut StageTimes, decoded: &mut DecodedBy, stats: &EpochStats) {
-    let more = &stats.stages;
-    times.read_busy += more.read_busy;
-    times.read_waiting += more.read_waiting;
-    times.read_blocked += more.read_blocked;
-    times.decode_busy += more.decode_busy;
-    times.augment_busy += more.augment_busy;
-    times.workers_waiting += more.workers_waiting;
-    decoded.region += stats.decoded_region;
-    decoded.zune += stats.decoded_zune;
-    decoded.png += stats.decoded_png;
-}
-
-fn gpu_report(config: &LoaderConfig, stats: &GpuStats, decoded: &DecodedBy) -> Option<Gpu> {
+fn gpu_report(config: &LoaderConfig, total: &EpochStats) -> Option<Gpu> {
     let Device::Cuda { ordinal } = config.device else { return None };
+    let stats = &total.gpu;
     Some(Gpu {
         ordinal,
         cpu_decode: config.cpu_decode.name(),
         decoded_hardware: stats.decoded_hardware,
         decoded_cuda: stats.decoded_cuda,
-        decoded_cpu: decoded.region + decoded.zune + decoded.png,
+        decoded_cpu: total.decoded_cpu(),
         h2d_bytes: stats.h2d_bytes,
         copy_seconds: stats.copy,
         decode_seconds: stats.decode,

@@ -170,6 +170,26 @@ pub struct EpochStats {
     pub gpu: GpuStats,
 }
 
+impl EpochStats {
+    /// Images decoded by the CPU, whoever did it there.
+    pub fn decoded_cpu(&self) -> u64 {
+        self.decoded_region + self.decoded_zune + self.decoded_png
+    }
+}
+
+impl std::ops::AddAssign for EpochStats {
+    fn add_assign(&mut self, more: Self) {
+        self.stages += more.stages;
+        self.reads.bytes += more.reads.bytes;
+        self.reads.reads += more.reads.reads;
+        self.reads.opens += more.reads.opens;
+        self.decoded_region += more.decoded_region;
+        self.decoded_zune += more.decoded_zune;
+        self.decoded_png += more.decoded_png;
+        self.gpu += more.gpu;
+    }
+}
+
 /// What a GPU did in an epoch so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct GpuStats {
@@ -218,4 +238,16 @@ pub struct StageTimes {
     pub workers_waiting: f64,
     /// The consumer waiting for a batch.
     pub consumer_waiting: f64,
+}
+
+impl std::ops::AddAssign for StageTimes {
+    fn add_assign(&mut self, more: Self) {
+        self.read_busy += more.read_busy;
+        self.read_waiting += more.read_waiting;
+        self.read_blocked += more.read_blocked;
+        self.decode_busy += more.decode_busy;
+        self.augment_busy += more.augment_busy;
+        self.workers_waiting += more.workers_waiting;
+        self.consumer_waiting += more.consumer_waiting;
+    }
 }

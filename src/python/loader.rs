@@ -392,7 +392,7 @@ impl Batches {
             for (name, count) in [
                 ("decoded_hardware", stats.gpu.decoded_hardware),
                 ("decoded_cuda", stats.gpu.decoded_cuda),
-                ("decoded_cpu", stats.decoded_region + stats.decoded_zune + stats.decoded_png),
+                ("decoded_cpu", stats.decoded_cpu()),
                 ("h2d_bytes", stats.gpu.h2d_bytes),
             ] {
                 gpu.set_item(name, count)?;

@@ -213,9 +213,7 @@ impl<'a> Intake<'a> {
             if arena_bytes(&layout) > self.stage.arena_bytes as u64 {
                 return Err(no_room(self.stage, arena_bytes(&layout)));
             }
-            let mut buffer = PinnedBuffer::new(&self.stage.device, layout.bytes as usize)?;
-            copy(&self.cpu.planes, &layout, &mut buffer);
-            Ok(Image::Planes { bytes: buffer.into_slice()?, layout, view })
+            Ok(Image::Planes { bytes: self.apart(&layout)?, layout, view })
         })
     }
 
@@ -243,13 +241,16 @@ impl<'a> Intake<'a> {
                 self.stage.slots.pin(slot)?
             }
             // The rest is other batches'. Waiting for it could be waiting for each other.
-            None => {
-                let mut buffer = PinnedBuffer::new(&self.stage.device, room)?;
-                copy(&self.cpu.planes, &layout, &mut buffer);
-                buffer.into_slice()?
-            }
+            None => self.apart(&layout)?,
         };
         Ok(Image::Planes { bytes, layout, view })
+    }
+
+    /// The planes just decoded, in page-locked memory of their own.
+    fn apart(&self, layout: &PlanesLayout) -> Result<PinnedSlice> {
+        let mut buffer = PinnedBuffer::new(&self.stage.device, layout.bytes as usize)?;
+        copy(&self.cpu.planes, layout, &mut buffer);
+        buffer.into_slice()
     }
 }
 
