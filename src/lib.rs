@@ -1,6 +1,6 @@
 //! Foreload: a data loader for people who train on GPUs. It knows the epoch's order and loads ahead.
 //!
-//! Data flows one way: [`dataset`] → [`schedule`] → [`io`] → [`decode`] → [`augment`] → [`batch`] →
+//! Data flows one way: [`dataset`] → [`schedule`] → [`tier`] → [`io`] → [`decode`] → [`augment`] → [`batch`] →
 //! hand-off by [`dlpack`]. [`pipeline`] is the one module that knows every stage; `ARCHITECTURE.md` has the
 //! picture, the invariants and the words.
 
@@ -20,6 +20,9 @@ mod python;
 pub mod rng;
 pub mod schedule;
 pub mod simd;
+pub mod simulate;
 pub mod slot;
+pub mod tier;
+pub mod trace;
 
 pub use error::{Error, Result};

@@ -17,24 +17,27 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("slot", &["error"]),
     ("gpu", &["error", "slot"]),
     ("io", &["dataset", "error", "rng", "slot"]),
+    ("tier", &["dataset", "error", "io", "rng", "schedule", "slot"]),
+    ("simulate", &["dataset", "error", "rng", "schedule", "tier"]),
+    ("trace", &["error"]),
     ("decode", &["error", "gpu", "simd"]),
     ("augment", &["decode", "error", "gpu", "rng", "simd"]),
     ("batch", &["augment", "error", "gpu", "io", "slot"]),
     ("dlpack", &["batch", "error"]),
-    ("config", &["augment", "batch", "dataset", "decode", "error", "gpu", "io", "schedule"]),
+    ("config", &["augment", "batch", "dataset", "decode", "error", "gpu", "io", "schedule", "tier"]),
     (
         "pipeline",
         &[
             "augment", "batch", "config", "dataset", "decode", "error", "gpu", "io", "rng", "schedule",
-            "simd", "slot",
+            "simd", "slot", "tier", "trace",
         ],
     ),
-    ("python", &["batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "pipeline"]),
+    ("python", &["batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "pipeline", "tier"]),
     (
         "cli",
         &[
             "augment", "batch", "config", "dataset", "decode", "error", "gpu", "io", "pipeline", "rng",
-            "schedule", "simd", "slot",
+            "schedule", "simd", "simulate", "slot", "tier", "trace",
         ],
     ),
     ("lib", &["error"]),
@@ -56,19 +59,19 @@ const HOMES: &[(&str, &[&str])] = &[
     ("tar", &["cli"]),
     ("zune-core", &["cli", "decode"]),
     ("zune-jpeg", &["cli", "decode"]),
-    ("crossbeam-channel", &["cli", "dataset", "io", "pipeline"]),
+    ("crossbeam-channel", &["cli", "dataset", "io", "pipeline", "tier", "trace"]),
     ("indicatif", &["cli", "dataset"]),
-    ("libc", &["cli", "dataset", "gpu", "io", "slot"]),
+    ("libc", &["cli", "dataset", "gpu", "io", "slot", "tier"]),
     ("libloading", &["gpu"]),
-    ("rustix", &["cli", "dataset", "io", "slot"]),
-    ("serde", &["cli", "dataset", "gpu", "io"]),
-    ("serde_json", &["cli", "dataset"]),
-    ("sha2", &["cli", "dataset", "rng"]),
+    ("rustix", &["cli", "dataset", "io", "slot", "tier"]),
+    ("serde", &["cli", "dataset", "gpu", "io", "simulate", "tier", "trace"]),
+    ("serde_json", &["cli", "dataset", "simulate", "tier", "trace"]),
+    ("sha2", &["cli", "dataset", "rng", "tier"]),
     ("thiserror", &["error"]),
 ];
 
 /// Modules without `unsafe`: logic that gains nothing by it.
-const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule"];
+const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule", "simulate", "trace"];
 
 /// But here a kernel is launched, whose memory nobody but the lane can answer for.
 const LAUNCHES: &str = "src/pipeline/cuda/lane.rs";

@@ -1,0 +1,66 @@
+//! How fast tiers are: what a plan computes with, measured on a machine or given by a scenario.
+
+use serde::{Deserialize, Serialize};
+
+/// How fast one tier gives and takes bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierRates {
+    /// Seconds until a file is open; paid by each loose file, once by a shard.
+    pub open_seconds: f64,
+    /// Seconds from asking for bytes until the first arrives.
+    pub read_seconds: f64,
+    /// Requests that it serves side by side.
+    pub concurrency: f64,
+    /// Bytes per second it gives to all readers together.
+    pub read_bandwidth: f64,
+    /// Bytes per second it takes; 0 where nothing is written.
+    #[serde(default)]
+    pub write_bandwidth: f64,
+}
+
+/// What of a machine decides how long an epoch takes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Where the dataset is.
+    pub source: TierRates,
+    /// Where the cache is.
+    pub nvme: TierRates,
+    /// Bytes of encoded samples per second that all workers together decode and augment.
+    pub decode_bandwidth: f64,
+}
+
+impl TierRates {
+    /// Seconds it takes at least, to give `files` files (or, of open shards, extents) of `bytes` in all, asked for in
+    /// random order: as many at once as are served side by side, and no faster than the bandwidth.
+    pub fn random_seconds(&self, files: u64, bytes: u64, opens: bool) -> f64 {
+        let latency = self.read_seconds + if opens { self.open_seconds } else { 0.0 };
+        let waiting = files as f64 * latency / self.concurrency.max(1.0);
+        waiting.max(bytes as f64 / self.read_bandwidth)
+    }
+
+    /// Seconds it takes at least, to give `bytes` in reads of `piece` bytes.
+    pub fn sequential_seconds(&self, bytes: u64, piece: u64) -> f64 {
+        self.random_seconds(bytes.div_ceil(piece.max(1)), bytes, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_reads_wait_and_large_ones_stream() {
+        let pfs = TierRates {
+            open_seconds: 2e-3,
+            read_seconds: 1e-3,
+            concurrency: 16.0,
+            read_bandwidth: 1e9,
+            write_bandwidth: 0.0,
+        };
+        // 16 files of 3 ms each, side by side.
+        assert!((pfs.random_seconds(16, 16 * 4096, true) - 3e-3).abs() < 1e-9);
+        assert!((pfs.sequential_seconds(1 << 30, 8 << 20) - (1u64 << 30) as f64 / 1e9).abs() < 1e-9);
+    }
+}
