@@ -2,7 +2,7 @@
 
 use foreload::Error;
 use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin};
-use scene::{Scene, bytes_of, python};
+use scene::{Scene, bytes_of, python, samples_are_found_by_extent};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -111,6 +111,7 @@ fn folders_are_ordered_as_torchvision_orders_them() {
     assert_eq!(skipped("files in the root").example, "readme.md");
     assert_eq!(index.total_bytes(), (0..index.len()).map(|s| u64::from(index.extent(s).length)).sum::<u64>());
     index.verify().unwrap();
+    samples_are_found_by_extent(&index);
 }
 
 #[test]

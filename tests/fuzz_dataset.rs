@@ -128,6 +128,7 @@ fn ask_all(index: &DatasetIndex) {
         let extent = index.extent(sample);
         assert!(extent.length <= index.largest());
         assert!(extent.offset.checked_add(u64::from(extent.length)).is_some());
+        assert!(index.sample_of(extent).is_none_or(|found| index.extent(found) == extent));
         assert!(index.label(sample) < index.num_classes().max(1));
         let _ = (index.path(extent.file), index.shard_stamp(extent.file));
         // The files are there or not; that there is an answer is what counts.

@@ -3,7 +3,7 @@
 use foreload::Error;
 use foreload::dataset::archive::{Member, Members};
 use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout};
-use scene::{Scene, bytes_of, python};
+use scene::{Scene, bytes_of, python, samples_are_found_by_extent};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -243,6 +243,22 @@ fn shards_are_taken_by_name_and_may_stand_alone() {
     let one = DatasetIndex::open(&scene.root.join("s-9.tar"), &scene.options).unwrap();
     assert_eq!((one.len(), bytes_of(&one, 0)), (1, b"s-9.tar".to_vec()));
     assert_eq!(one.path(FileId(0)), scene.root.join("s-9.tar"));
+}
+
+#[test]
+fn a_sample_is_found_by_its_extent() {
+    let scene = Scene::new();
+    let image = |i: usize| vec![i as u8; i * 37 % 1300];
+    for (s, samples) in [1, 40, 2, 17].into_iter().enumerate() {
+        let images: Vec<_> = (0..samples).map(|i| (format!("{i:03}.jpg"), image(i + s))).collect();
+        let members: Vec<_> = images.iter().map(|(name, data)| (name.as_str(), data.as_slice())).collect();
+        scene.write(format!("{s}.tar"), &shard(&members));
+    }
+    // A shard without a sample lies between others.
+    scene.write("2b.tar", &shard(&[("1.txt", b"no image")]));
+    let index = scene.open().unwrap();
+    assert_eq!(index.len(), 60);
+    samples_are_found_by_extent(&index);
 }
 
 #[test]

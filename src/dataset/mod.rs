@@ -198,6 +198,26 @@ impl DatasetIndex {
         }
     }
 
+    /// The sample whose bytes `extent` is; `None` where no sample is exactly that.
+    pub fn sample_of(&self, extent: Extent) -> Option<u64> {
+        let file = extent.file.0;
+        let sample = match self.layout() {
+            Layout::Folder => u64::from(file),
+            Layout::Tar if (file as usize) < self.checked.len() => {
+                // A shard's samples are indexed in the order they stand in it.
+                let (mut low, mut high) =
+                    (self.group_start(file as usize, 0), self.group_start(file as usize + 1, 0));
+                while low < high {
+                    let middle = low.midpoint(high);
+                    if self.extent(middle).offset < extent.offset { low = middle + 1 } else { high = middle }
+                }
+                low
+            }
+            Layout::Tar => return None,
+        };
+        (sample < self.len() && self.extent(sample) == extent).then_some(sample)
+    }
+
     /// Full path of a file.
     ///
     /// # Panics

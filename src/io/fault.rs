@@ -83,6 +83,12 @@ fn fault(extent: Extent, error: i32) -> Error {
     Error::io(what, format!("file {}", extent.file.0), std::io::Error::from_raw_os_error(error))
 }
 
+/// The answer to `extent` as an I/O error, whatever it was.
+fn broken(answer: Completion, extent: Extent) -> Completion {
+    let slot = answer.result.map_or(answer.slot, |filled| Some(filled.into_slot()));
+    Completion::failed(answer.token, fault(extent, libc::EIO), slot)
+}
+
 impl Reader for FaultReader {
     fn room(&self) -> usize {
         self.inner.room().saturating_sub(self.held.len())
@@ -94,8 +100,8 @@ impl Reader for FaultReader {
 
     fn submit(&mut self, request: ReadRequest) {
         if self.chance(self.options.cancelled) {
-            let result = Err(fault(request.extent, libc::ECANCELED));
-            return self.hold(Completion { token: request.token, result });
+            let error = fault(request.extent, libc::ECANCELED);
+            return self.hold(Completion::failed(request.token, error, request.slot));
         }
         if self.chance(self.options.errors) {
             self.doomed.insert(request.token, request.extent);
@@ -119,11 +125,12 @@ impl Reader for FaultReader {
                 // Nothing else can come: time passes until an answer is due.
                 self.waits = self.waits.max(due);
             }
-            for mut completion in arrived {
-                if let Some(extent) = self.doomed.remove(&completion.token) {
-                    completion.result = Err(fault(extent, libc::EIO));
-                }
-                self.hold(completion);
+            for completion in arrived {
+                let doomed = self.doomed.remove(&completion.token);
+                self.hold(match doomed {
+                    Some(extent) => broken(completion, extent),
+                    None => completion,
+                });
             }
             self.release(out);
         }

@@ -17,7 +17,7 @@ pub use read_blocking::read_blocking;
 pub use transfer::ShortReads;
 
 use crate::dataset::Extent;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::slot::Slot;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,8 +37,22 @@ pub struct ReadRequest {
 pub struct Completion {
     /// The request's token.
     pub token: u64,
-    /// The slot with exactly `extent.length` bytes, or why not. On failure the slot has gone back to its pool.
+    /// The slot with exactly `extent.length` bytes, or why not.
     pub result: Result<Filled>,
+    /// The slot of a failed read where it could be had back, to try another source with; else it is in its pool.
+    pub slot: Option<Slot>,
+}
+
+impl Completion {
+    /// The bytes are there.
+    pub fn arrived(token: u64, filled: Filled) -> Self {
+        Self { token, result: Ok(filled), slot: None }
+    }
+
+    /// They could not be had; `slot` is the request's, unless it was lost on the way.
+    pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
+        Self { token, result: Err(error), slot: slot.into() }
+    }
 }
 
 /// A slot whose bytes have arrived: derefs to the extent's bytes.
@@ -55,6 +69,11 @@ impl Filled {
     pub fn new(slot: Slot, data: Range<usize>) -> Self {
         assert!(data.start <= data.end && data.end <= slot.capacity(), "{data:?} of a slot");
         Self { slot, data }
+    }
+
+    /// The slot, to be read into anew.
+    pub fn into_slot(self) -> Slot {
+        self.slot
     }
 
     /// The extent's first byte.

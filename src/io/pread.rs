@@ -199,7 +199,7 @@ impl Shared {
         catch_unwind(AssertUnwindSafe(|| self.read(request, short))).unwrap_or_else(|panic| {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            Completion { token, result: Err(Error::Internal(format!("a reader thread panicked: {said}"))) }
+            Completion::failed(token, Error::Internal(format!("a reader thread panicked: {said}")), None)
         })
     }
 

@@ -55,7 +55,7 @@ impl Transfer {
         if transfer.slot.capacity() < transfer.need + OVERHEAD {
             let (length, capacity) = (extent.length, transfer.slot.capacity());
             let error = Error::Internal(format!("a slot of {capacity} bytes for a read of {length}"));
-            return Err(Completion { token, result: Err(error) });
+            return Err(Completion::failed(token, error, transfer.slot));
         }
         Ok(transfer)
     }
@@ -99,25 +99,26 @@ impl Transfer {
     pub fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
         let Self { token, extent, slot, whole, head, need, done, .. } = self;
         let changed = |message| Error::DatasetChanged { path: path(), message };
-        let result = if done < need {
-            Err(changed(match whole {
+        if done < need {
+            let error = changed(match whole {
                 true => format!("is {done} bytes, was {} when indexed", extent.length),
                 false => {
                     let end = extent.offset - head as u64 + done as u64;
                     format!("ends at byte {end}, a sample is at {}+{}", extent.offset, extent.length)
                 }
-            }))
+            });
+            Completion::failed(token, error, slot)
         } else if whole && done > need {
-            Err(changed(format!("is longer than the {} bytes it was when indexed", extent.length)))
+            let error = changed(format!("is longer than the {} bytes it was when indexed", extent.length));
+            Completion::failed(token, error, slot)
         } else {
-            Ok(Filled::new(slot, head..need))
-        };
-        Completion { token, result }
+            Completion::arrived(token, Filled::new(slot, head..need))
+        }
     }
 
     /// The answer that it could not be read.
     pub fn fail(self, path: &Path, failure: Failure) -> Completion {
-        Completion { token: self.token, result: Err(failure.into_error(path, self.extent)) }
+        Completion::failed(self.token, failure.into_error(path, self.extent), self.slot)
     }
 }
 

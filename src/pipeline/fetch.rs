@@ -245,7 +245,7 @@ impl Fetcher {
     }
 
     fn pass_on(&mut self, run: &Arc<Run>) -> Result<()> {
-        for Completion { token, result } in self.arrived.drain(..) {
+        for Completion { token, result, .. } in self.arrived.drain(..) {
             // Not there: asked for by a run that was stopped.
             if let Some((place, ticket, assembly)) = self.pending.remove(&token) {
                 let job = Job { run: run.clone(), place, ticket, assembly, bytes: result };

@@ -3,7 +3,7 @@
 use crate::variants;
 use crate::world::{World, pool, random, read_all, shared, stamp};
 use foreload::dataset::{Extent, FileId};
-use foreload::io::{ReadRequest, Reader};
+use foreload::io::{Completion, ReadRequest, Reader};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -101,6 +101,51 @@ fn files_that_changed_are_named_and_their_neighbours_arrive() {
         drop(reader);
         assert_eq!(slots.usage().in_use, 0, "{name}");
     }
+}
+
+#[test]
+fn a_failed_read_gives_its_slot_back() {
+    for variant in variants() {
+        let name = &variant.name;
+        let world = World::new(7);
+        let (loose, shards) = (world.loose(), world.shards());
+        let (deleted, shrunk) = (loose[10], loose[11]);
+        std::fs::remove_file(world.path_of(deleted.file)).unwrap();
+        std::fs::write(world.path_of(shrunk.file), b"short").unwrap();
+        std::fs::write(world.path_of(FileId(shards[0])), b"another shard").unwrap();
+        let lost = Extent { file: FileId(shards[0]), offset: 7, length: 100_000 };
+        let world = Arc::new(world);
+        let slots = pool();
+        let mut reader = (variant.make)(&world, &slots, 4);
+        for failing in [deleted, shrunk, lost] {
+            // As a reader that has a second source for the same bytes does.
+            let wanted = loose[12];
+            let mut slot = slots.try_take(failing.length.max(wanted.length) as usize).unwrap();
+            let address = slot.as_mut_ptr();
+            reader.submit(ReadRequest { token: 1, extent: failing, slot });
+            let failed = next(&mut *reader);
+            assert!(failed.result.is_err(), "{name}");
+            let mut slot = failed.slot.unwrap_or_else(|| panic!("{name}: {failing:?} lost its slot"));
+            assert_eq!(slot.as_mut_ptr(), address, "{name}");
+            reader.submit(ReadRequest { token: 2, extent: wanted, slot });
+            let arrived = next(&mut *reader);
+            assert!(arrived.slot.is_none(), "{name}");
+            let filled = arrived.result.unwrap();
+            assert!(filled[..] == *world.expected(wanted), "{name}");
+            assert_eq!(filled.into_slot().as_mut_ptr(), address, "{name}");
+        }
+        assert_eq!(slots.usage().in_use, 0, "{name}");
+    }
+}
+
+/// The one answer that is due.
+fn next(reader: &mut dyn Reader) -> Completion {
+    let mut out = Vec::new();
+    while out.is_empty() {
+        reader.wait(&mut out).unwrap();
+    }
+    assert_eq!((out.len(), reader.in_flight()), (1, 0));
+    out.remove(0)
 }
 
 #[test]

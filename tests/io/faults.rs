@@ -4,7 +4,7 @@ use crate::world::{World, pool, random, read_all, shared};
 use foreload::io::fault::{FaultOptions, FaultReader};
 use foreload::io::pread::{PreadOptions, PreadReader};
 use foreload::io::uring::{UringOptions, UringReader};
-use foreload::io::{ReadRequest, Reader};
+use foreload::io::{Completion, ReadRequest, Reader};
 use foreload::slot::SlotPool;
 use std::sync::Arc;
 
@@ -47,6 +47,28 @@ fn thousands_of_requests_are_answered_once_each() {
         assert!(right > 800 && failed > 40, "seed {seed}: {right} right, {failed} failed");
         drop(reader);
         assert_eq!(slots.usage().in_use, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn every_request_that_fails_gives_its_slot_back() {
+    let (world, slots) = shared(24);
+    let extents = world.loose();
+    for seed in 0..6 {
+        let mut reader = faulty(&world, &slots, seed);
+        let (mut out, mut failed) = (Vec::new(), 0);
+        for (token, &extent) in extents.iter().cycle().take(400).enumerate() {
+            let slot = slots.try_take(extent.length as usize).unwrap();
+            reader.submit(ReadRequest { token: token as u64, extent, slot });
+            while reader.in_flight() > 0 {
+                reader.wait(&mut out).unwrap();
+            }
+            for Completion { result, slot, .. } in out.drain(..) {
+                assert_eq!(result.is_err(), slot.is_some(), "seed {seed}");
+                failed += usize::from(result.is_err());
+            }
+        }
+        assert!(failed > 10, "seed {seed}: {failed} failed");
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use foreload::Result;
-use foreload::dataset::{DatasetIndex, IndexOptions};
+use foreload::dataset::{DatasetIndex, Extent, FileId, IndexOptions};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -54,6 +54,23 @@ pub fn bytes_of(index: &DatasetIndex, sample: u64) -> Vec<u8> {
     let file = File::open(index.path(extent.file)).expect("the sample's file");
     file.read_exact_at(&mut bytes, extent.offset).expect("the sample's bytes");
     bytes
+}
+
+/// Every sample is found by its extent, and by nothing else that begins, ends or lies where one does.
+pub fn samples_are_found_by_extent(index: &DatasetIndex) {
+    for sample in 0..index.len() {
+        let extent = index.extent(sample);
+        assert_eq!(index.sample_of(extent), Some(sample), "{extent:?}");
+        let longer = extent.length.wrapping_add(1);
+        assert_eq!(index.sample_of(Extent { length: longer, ..extent }), None, "{extent:?}, longer");
+        for offset in [extent.offset + 1, extent.offset.wrapping_sub(1), u64::MAX] {
+            assert_eq!(index.sample_of(Extent { offset, ..extent }), None, "{extent:?} at {offset}");
+        }
+        for file in [extent.file.0.wrapping_sub(1), extent.file.0.wrapping_add(1), u32::MAX] {
+            let found = index.sample_of(Extent { file: FileId(file), ..extent });
+            assert!(found.is_none_or(|other| other != sample && index.extent(other).file.0 == file));
+        }
+    }
 }
 
 /// Python, where there is one.

@@ -326,7 +326,7 @@ impl Reader for UringReader {
     fn submit(&mut self, request: ReadRequest) {
         assert!(self.room() > 0, "submit without room");
         if let Err(error) = self.claim() {
-            return self.ready.push(Completion { token: request.token, result: Err(error) });
+            return self.ready.push(Completion::failed(request.token, error, request.slot));
         }
         let file = request.extent.file;
         let is_loose = self.files.stamp(file).is_none();
