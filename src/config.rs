@@ -2,11 +2,13 @@
 
 mod device;
 mod pools;
+mod units;
 
 pub use device::{
     Chosen, CpuDecode, Device, DevicePools, LANES, Rungs, choose as choose_device,
     choose_of as choose_device_of, look_for_libraries_in,
 };
+pub use units::{parse_bytes, parse_duration};
 
 use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
 use crate::batch::Pools;
@@ -84,32 +86,6 @@ impl Choice for IoChoice {
 impl Choice for Direct {
     const NAMES: &'static [(&'static str, Self)] =
         &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
-}
-
-/// Bytes of `text`: a number with an optional unit, `300MB`, `1.5GiB`, `4096`. Units ending in `iB` are powers of 1024.
-///
-/// # Errors
-/// [`Error::Config`] naming `setting`.
-pub fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "kb" | "k" => 1e3,
-        "mb" | "m" => 1e6,
-        "gb" | "g" => 1e9,
-        "tb" | "t" => 1e12,
-        "kib" => 1024.0,
-        "mib" => 1024.0 * 1024.0,
-        "gib" => 1024.0 * 1024.0 * 1024.0,
-        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => f64::NAN,
-    };
-    match number.parse::<f64>().map(|n| n * factor) {
-        Ok(bytes) if bytes.is_finite() => Ok(bytes as u64),
-        _ => Err(Error::config(setting, format!("is {text:?}, must be a size such as 300MB or 1.5GiB"))),
-    }
 }
 
 /// What the user asked for. `None` means "choose for me".

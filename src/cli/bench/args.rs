@@ -1,0 +1,128 @@
+//! What `foreload bench` takes.
+
+use crate::augment::{DType, Fidelity, MemoryFormat};
+use crate::config::{Choice, CpuDecode, LoaderOptions, OnError, parse_bytes, parse_duration};
+use crate::error::Result;
+use crate::io::{Direct, IoChoice};
+use crate::schedule::LastBatch;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What `foreload bench` takes.
+#[derive(clap::Args, Debug)]
+pub(in crate::cli) struct Args {
+    /// The dataset: a directory of class directories or of tar shards
+    pub(super) dir: PathBuf,
+    /// Samples per batch
+    #[arg(long, default_value_t = 256)]
+    pub(super) batch_size: u32,
+    /// Epochs to run; the n-th has number n, from 0
+    #[arg(long, default_value_t = 2)]
+    pub(super) epochs: u64,
+    /// Stop each epoch after this many batches
+    #[arg(long)]
+    pub(super) steps: Option<u64>,
+    /// This process' rank among those of the job; it gets its share of each global batch
+    #[arg(long, default_value_t = 0)]
+    pub(super) rank: u32,
+    /// Processes of the job
+    #[arg(long, default_value_t = 1)]
+    pub(super) world_size: u32,
+    /// Keep the consumer busy for so long after each batch, e.g. 20ms: it stands for the training step
+    #[arg(long, default_value = "0", value_parser = |text: &str| parse_duration("consume", text))]
+    pub(super) consume: Duration,
+    /// Decoding threads [default: the processors this process may use]
+    #[arg(long)]
+    pub(super) threads: Option<u32>,
+    /// Where the batch ends: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto")]
+    pub(super) device: String,
+    /// What the CPU decodes when that is a GPU: fallback, auto or never
+    #[arg(long, default_value = "fallback", value_parser = choice::<CpuDecode>("cpu-decode"))]
+    pub(super) cpu_decode: CpuDecode,
+    /// Cap of the memory on the GPU, e.g. 8GB [default: a quarter of it]
+    #[arg(long, value_parser = |text: &str| parse_bytes("device-memory", text))]
+    pub(super) device_memory: Option<u64>,
+    /// Side of the square output, pixels
+    #[arg(long, default_value_t = 224)]
+    pub(super) image_size: u32,
+    /// Resize + CenterCrop in order, instead of random crops and flips in shuffled order
+    #[arg(long)]
+    pub(super) eval: bool,
+    /// float32, float16, bfloat16 or uint8
+    #[arg(long, default_value = "float32", value_parser = choice::<DType>("dtype"))]
+    pub(super) dtype: DType,
+    /// nchw or nhwc
+    #[arg(long, default_value = "nchw", value_parser = choice::<MemoryFormat>("memory-format"))]
+    pub(super) memory_format: MemoryFormat,
+    /// fast or exact (as PIL and torchvision)
+    #[arg(long, default_value = "fast", value_parser = choice::<Fidelity>("decode"))]
+    pub(super) decode: Fidelity,
+    /// auto, io_uring or pread
+    #[arg(long, default_value = "auto", value_parser = choice::<IoChoice>("io"))]
+    pub(super) io: IoChoice,
+    /// Bypass the page cache: auto, on or off
+    #[arg(long, default_value = "auto", value_parser = choice::<Direct>("direct"))]
+    pub(super) direct: Direct,
+    /// Reads in flight [default: 32]
+    #[arg(long)]
+    pub(super) queue_depth: Option<u32>,
+    /// Cap of all pools, e.g. 300MB [default: what the settings need]
+    #[arg(long, value_parser = |text: &str| parse_bytes("memory", text))]
+    pub(super) memory: Option<u64>,
+    /// Seed of order and augmentation
+    #[arg(long, default_value_t = 0)]
+    pub(super) seed: u64,
+    /// drop, pad or partial [default: drop in training, else partial]
+    #[arg(long, value_parser = choice::<LastBatch>("last-batch"))]
+    pub(super) last_batch: Option<LastBatch>,
+    /// What a bad sample does: raise, skip or zero
+    #[arg(long, default_value = "raise", value_parser = choice::<OnError>("on-error"))]
+    pub(super) on_error: OnError,
+    /// Bad samples an epoch survives with skip and zero
+    #[arg(long, default_value_t = 100)]
+    pub(super) max_errors: u64,
+    /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else the user's cache directory]
+    #[arg(long)]
+    pub(super) index_dir: Option<PathBuf>,
+    /// Hash all batches of each epoch, in order (costs time)
+    #[arg(long)]
+    pub(super) checksum: bool,
+    /// Print one JSON object on stdout instead of a table
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Args {
+    /// The settings of the loader.
+    pub(super) fn options(&self) -> LoaderOptions {
+        LoaderOptions {
+            batch_size: self.batch_size,
+            image_size: (self.image_size, self.image_size),
+            seed: self.seed,
+            train: !self.eval,
+            last_batch: self.last_batch,
+            device: self.device.clone(),
+            cpu_decode: self.cpu_decode,
+            device_memory: self.device_memory,
+            dtype: self.dtype,
+            memory_format: self.memory_format,
+            decode: self.decode,
+            threads: self.threads,
+            memory: self.memory,
+            io: self.io,
+            direct: self.direct,
+            queue_depth: self.queue_depth,
+            on_error: self.on_error,
+            max_errors: self.max_errors,
+            ..LoaderOptions::default()
+        }
+    }
+}
+
+/// A clap parser for a named choice.
+fn choice<T: Choice + Send + Sync>(
+    setting: &'static str,
+) -> impl Fn(&str) -> Result<T, crate::Error> + Clone + Send + Sync + 'static {
+    move |name| T::parse(setting, name)
+}

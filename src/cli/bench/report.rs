@@ -1,0 +1,141 @@
+//! What `foreload bench --json` prints, and how it comes from what was counted.
+
+use crate::config::{Choice, Device, LoaderConfig};
+use crate::pipeline::{EpochStats, StageTimes};
+use serde::Serialize;
+
+/// What `--json` prints. Later versions add fields; the meaning of these stays.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) version: String,
+    pub(super) device: String,
+    pub(super) device_reason: String,
+    pub(super) decode: &'static str,
+    pub(super) dtype: &'static str,
+    pub(super) memory_format: &'static str,
+    pub(super) image_size: u32,
+    pub(super) simd: &'static str,
+    pub(super) io: String,
+    pub(super) threads: usize,
+    pub(super) batch_size: u32,
+    pub(super) samples: u64,
+    pub(super) index_seconds: f64,
+    pub(super) first_batch_seconds: f64,
+    pub(super) epochs: Vec<EpochReport>,
+    pub(super) stages: Stages,
+    pub(super) decoded_by: DecodedBy,
+    /// What the GPU did; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gpu: Option<Gpu>,
+    pub(super) peak_rss_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct EpochReport {
+    pub(super) epoch: u64,
+    pub(super) images: u64,
+    pub(super) seconds: f64,
+    pub(super) images_per_s: f64,
+    pub(super) cpu_seconds: f64,
+    pub(super) wait_seconds: f64,
+    pub(super) source_bytes: u64,
+    pub(super) source_reads: u64,
+    pub(super) source_opens: u64,
+    pub(super) cache_bytes: u64,
+    pub(super) errors: u64,
+    pub(super) sha256: Option<String>,
+}
+
+/// Shares of the wall time of all epochs, per thread of the stage.
+#[derive(Debug, Serialize)]
+pub(super) struct Stages {
+    /// The stage that holds the others up: read, decode, augment or consumer.
+    pub(super) limit: &'static str,
+    pub(super) read: Stage,
+    pub(super) decode: Stage,
+    pub(super) augment: Stage,
+    pub(super) consumer: Stage,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Stage {
+    pub(super) threads: usize,
+    /// Working.
+    pub(super) busy: f64,
+    /// Waiting for its input (for `read`: for storage).
+    pub(super) waiting: f64,
+    /// Waiting for room behind it.
+    pub(super) blocked: f64,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct DecodedBy {
+    pub(super) region: u64,
+    pub(super) zune: u64,
+    pub(super) png: u64,
+}
+
+/// What the GPU did in all epochs; seconds are summed over batches that are under way side by side.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Gpu {
+    pub(super) ordinal: u32,
+    pub(super) cpu_decode: &'static str,
+    pub(super) decoded_hardware: u64,
+    pub(super) decoded_cuda: u64,
+    pub(super) decoded_cpu: u64,
+    pub(super) h2d_bytes: u64,
+    pub(super) copy_seconds: f64,
+    pub(super) decode_seconds: f64,
+    pub(super) augment_seconds: f64,
+    /// In which nothing was queued on it.
+    pub(super) idle_seconds: f64,
+}
+
+pub(super) fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<Gpu> {
+    let Device::Cuda { ordinal } = config.device else { return None };
+    let stats = &total.gpu;
+    Some(Gpu {
+        ordinal,
+        cpu_decode: config.cpu_decode.name(),
+        decoded_hardware: stats.decoded_hardware,
+        decoded_cuda: stats.decoded_cuda,
+        decoded_cpu: total.decoded_cpu(),
+        h2d_bytes: stats.h2d_bytes,
+        copy_seconds: stats.copy,
+        decode_seconds: stats.decode,
+        augment_seconds: stats.augment,
+        idle_seconds: stats.idle,
+    })
+}
+
+pub(super) fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> Stages {
+    let of_one = |time: f64| time / seconds.max(f64::MIN_POSITIVE);
+    let of_workers = |time: f64| of_one(time) / threads as f64;
+    let (decode, augment) = (of_workers(times.decode_busy), of_workers(times.augment_busy));
+    let waiting = of_workers(times.workers_waiting);
+    let consumer_waits = of_one(waited);
+    let consumer_busy = (1.0 - consumer_waits).max(0.0);
+    let storage = of_one(times.read_busy) + of_one(times.read_waiting);
+    // The stage that has the least time to spare. The workers do two stages' work.
+    let limit = if consumer_busy > storage.max(decode + augment) {
+        "consumer"
+    } else if storage > decode + augment {
+        "read"
+    } else if decode >= augment {
+        "decode"
+    } else {
+        "augment"
+    };
+    Stages {
+        limit,
+        read: Stage {
+            threads: 1,
+            busy: of_one(times.read_busy),
+            waiting: of_one(times.read_waiting),
+            blocked: of_one(times.read_blocked),
+        },
+        decode: Stage { threads, busy: decode, waiting, blocked: 0.0 },
+        augment: Stage { threads, busy: augment, waiting, blocked: 0.0 },
+        consumer: Stage { threads: 1, busy: consumer_busy, waiting: consumer_waits, blocked: 0.0 },
+    }
+}
