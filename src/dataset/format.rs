@@ -254,6 +254,11 @@ impl Map {
         &self.header
     }
 
+    /// SHA-256 of a section; compared with its bytes when the index was loaded, unless it is a column.
+    pub(super) fn digest(&self, section: Section) -> [u8; 32] {
+        self.digests[section as usize]
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -260,6 +260,12 @@ impl DatasetIndex {
         Fingerprint(self.map.header().fingerprint)
     }
 
+    /// Hash of the sizes and times of all shards, or the times of all directories, when they were indexed: what the
+    /// fingerprint leaves out. Who keeps copies of samples tells by both whether they are still the dataset's.
+    pub fn stamps_digest(&self) -> [u8; 32] {
+        self.map.digest(Section::Stamps)
+    }
+
     /// Bytes of the largest sample.
     pub fn largest(&self) -> u32 {
         self.map.header().largest

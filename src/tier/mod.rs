@@ -5,5 +5,6 @@
 
 pub mod plan;
 mod rates;
+pub mod store;
 
 pub use rates::{Machine, TierRates};

@@ -1,0 +1,158 @@
+//! What the store did and what it holds, for telemetry.
+
+use std::ops::AddAssign;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counters since the store was opened, and gauges of now.
+///
+/// Adding two adds the counters; of the gauges the one added last counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StoreStats {
+    /// Samples that were offered and written into segments that are published.
+    pub admitted_samples: u64,
+    /// Their bytes.
+    pub admitted_bytes: u64,
+    /// Samples offered while every write buffer was waiting to be written: the drive is slower than what arrives.
+    pub dropped_busy: u64,
+    /// Samples that did not fit into the quota.
+    pub dropped_full: u64,
+    /// Samples lost to a failed write, or offered while filling paused after one.
+    pub dropped_off: u64,
+    /// Writes, links and looks at the directory that failed. [`super::Store::last_error`] says how the last did.
+    pub write_errors: u64,
+    /// Segments found unusable: torn, changed, unreadable.
+    pub damaged_segments: u64,
+    /// Segments that another process evicted while this one knew them.
+    pub vanished_segments: u64,
+    /// Segments this process evicted to come below the quota or because their group had died.
+    pub evicted_segments: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+    /// Gauge: samples of this dataset that can be located.
+    pub held_samples: u64,
+    /// Gauge: bytes of this dataset's segment files that this process knows, tables included.
+    pub held_bytes: u64,
+    /// Gauge: bytes on disk of all datasets' segments and of those being filled, as last looked at.
+    pub used_bytes: u64,
+    /// Gauge: the quota in bytes.
+    pub quota_bytes: u64,
+}
+
+impl AddAssign for StoreStats {
+    fn add_assign(&mut self, more: Self) {
+        let counters = |stats: Self| {
+            [
+                stats.admitted_samples,
+                stats.admitted_bytes,
+                stats.dropped_busy,
+                stats.dropped_full,
+                stats.dropped_off,
+                stats.write_errors,
+                stats.damaged_segments,
+                stats.vanished_segments,
+                stats.evicted_segments,
+                stats.evicted_bytes,
+            ]
+        };
+        let (mine, theirs) = (counters(*self), counters(more));
+        let [
+            admitted_samples,
+            admitted_bytes,
+            dropped_busy,
+            dropped_full,
+            dropped_off,
+            write_errors,
+            damaged_segments,
+            vanished_segments,
+            evicted_segments,
+            evicted_bytes,
+        ] = std::array::from_fn(|i| mine[i] + theirs[i]);
+        *self = Self {
+            admitted_samples,
+            admitted_bytes,
+            dropped_busy,
+            dropped_full,
+            dropped_off,
+            write_errors,
+            damaged_segments,
+            vanished_segments,
+            evicted_segments,
+            evicted_bytes,
+            ..more
+        };
+    }
+}
+
+/// The counters as they are counted, by several threads.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub admitted_samples: AtomicU64,
+    pub admitted_bytes: AtomicU64,
+    pub dropped_busy: AtomicU64,
+    pub dropped_full: AtomicU64,
+    pub dropped_off: AtomicU64,
+    pub write_errors: AtomicU64,
+    pub damaged_segments: AtomicU64,
+    pub vanished_segments: AtomicU64,
+    pub evicted_segments: AtomicU64,
+    pub evicted_bytes: AtomicU64,
+    pub used_bytes: AtomicU64,
+    last_error: Mutex<Option<String>>,
+}
+
+/// Adds to a counter.
+pub(super) fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Relaxed);
+}
+
+impl Counters {
+    /// The counters; gauges that others know are left at 0.
+    pub fn stats(&self) -> StoreStats {
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        StoreStats {
+            admitted_samples: read(&self.admitted_samples),
+            admitted_bytes: read(&self.admitted_bytes),
+            dropped_busy: read(&self.dropped_busy),
+            dropped_full: read(&self.dropped_full),
+            dropped_off: read(&self.dropped_off),
+            write_errors: read(&self.write_errors),
+            damaged_segments: read(&self.damaged_segments),
+            vanished_segments: read(&self.vanished_segments),
+            evicted_segments: read(&self.evicted_segments),
+            evicted_bytes: read(&self.evicted_bytes),
+            used_bytes: read(&self.used_bytes),
+            ..StoreStats::default()
+        }
+    }
+
+    /// Counts what failed and keeps what it said.
+    pub fn failed(&self, error: String) {
+        count(&self.write_errors, 1);
+        *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
+    }
+
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_add_and_gauges_are_the_last() {
+        let mut all =
+            StoreStats { admitted_samples: 1, evicted_bytes: 5, held_samples: 7, ..StoreStats::default() };
+        all += StoreStats { admitted_samples: 2, held_samples: 3, quota_bytes: 9, ..StoreStats::default() };
+        let expected = StoreStats {
+            admitted_samples: 3,
+            evicted_bytes: 5,
+            held_samples: 3,
+            quota_bytes: 9,
+            ..StoreStats::default()
+        };
+        assert_eq!(all, expected);
+    }
+}
