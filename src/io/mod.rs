@@ -3,6 +3,7 @@
 pub mod fault;
 mod files;
 mod open;
+mod own_thread;
 pub mod pread;
 mod probe;
 mod read_blocking;
@@ -12,6 +13,7 @@ pub mod uring;
 
 pub use files::Files;
 pub use open::{Source, open, open_source};
+pub use own_thread::OwnThread;
 pub use probe::{PathReport, ProbeReport, UringReport, probe};
 pub use read_blocking::read_blocking;
 pub use transfer::ShortReads;

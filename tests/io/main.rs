@@ -3,13 +3,15 @@
 mod conformance;
 mod fallback;
 mod faults;
+mod own_thread;
 mod world;
 
-use foreload::io::Reader;
 use foreload::io::fault::{FaultOptions, FaultReader};
 use foreload::io::pread::{PreadOptions, PreadReader};
 use foreload::io::uring::{RingMode, UringOptions, UringReader};
+use foreload::io::{OwnThread, Reader, Waker};
 use foreload::slot::SlotPool;
+use own_thread::Beside;
 use std::sync::Arc;
 use world::World;
 
@@ -65,6 +67,30 @@ fn variants() -> Vec<Variant> {
     let plain: Vec<Variant> = std::mem::take(&mut variants);
     for (number, Variant { name, make }) in plain.into_iter().enumerate() {
         let make: std::rc::Rc<Make> = make.into();
+        if number % 3 == 1 {
+            let make = make.clone();
+            variants.push(Variant {
+                name: format!("{name}, on a thread of its own"),
+                make: Box::new(move |world, slots, depth| {
+                    // Rings and threads may be made anywhere: the one that drives them is what counts.
+                    let inner = make(world, slots, depth);
+                    let idle = Waker(Arc::new(|| {}));
+                    Box::new(OwnThread::new("second", move || Ok(inner), idle).unwrap())
+                }),
+            });
+        }
+        if number % 4 == 0 {
+            for loose_here in [true, false] {
+                let make = make.clone();
+                variants.push(Variant {
+                    name: format!("{name}, and beside it the same, loose files here: {loose_here}"),
+                    make: Box::new(move |world, slots, depth| {
+                        let (here, there) = (make(world, slots, depth), make(world, slots, depth));
+                        Box::new(Beside::new(world.clone(), here, there, loose_here))
+                    }),
+                });
+            }
+        }
         if number % 3 == 0 {
             let make = make.clone();
             let seed = number as u64;

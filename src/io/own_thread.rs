@@ -1,0 +1,324 @@
+//! A reader on a thread of its own, so that one thread can wait for two readers at once.
+//!
+//! A ring answers only to the thread that drives it, and a wait for one reader is deaf to another. [`OwnThread`] drives
+//! the second one elsewhere: requests go there and answers come back in batches, and neither side makes a system call
+//! for the other unless that one sleeps.
+
+use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
+use crate::error::{Error, Result};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// A reader driven by a thread of its own.
+pub struct OwnThread {
+    shared: Arc<Shared>,
+    /// Wakes the reader's own `wait`.
+    inner: Waker,
+    /// Submitted, and not yet handed over.
+    queued: Vec<ReadRequest>,
+    depth: usize,
+    in_flight: usize,
+    description: String,
+    /// Disconnected when the thread has ended.
+    alive: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What both sides know.
+struct Shared {
+    state: Mutex<State>,
+    /// There are requests, or it is over.
+    requested: Condvar,
+    /// There are answers, or the waker was called.
+    answered: Condvar,
+    /// Tells the side that listens of answers.
+    on_ready: Waker,
+}
+
+#[derive(Default)]
+struct State {
+    requests: Vec<ReadRequest>,
+    answers: Vec<Completion>,
+    stats: ReadStats,
+    /// Where the reader's thread is.
+    place: Place,
+    /// The other side sleeps in [`OwnThread::wait`].
+    asleep: bool,
+    /// The other side sleeps elsewhere, and wants to be told of the first answer.
+    listening: bool,
+    woken: bool,
+    closed: bool,
+    /// Why the thread has ended.
+    failed: Option<Error>,
+    ended: bool,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It will look for requests by itself.
+    #[default]
+    Working,
+    /// It sleeps with nothing to do.
+    Idle,
+    /// It waits for the reader.
+    Reading,
+}
+
+/// What is known of a reader once it is open.
+struct Opened {
+    depth: usize,
+    waker: Waker,
+    description: String,
+}
+
+impl OwnThread {
+    /// Opens a reader by `open`, on the thread `name` that will drive it.
+    ///
+    /// `on_ready` is called there when answers have come to a side that [listens](Self::listen): the waker of the other
+    /// reader that it waits for.
+    ///
+    /// # Errors
+    /// What `open` says; [`Error::Unavailable`] when the system refuses the thread.
+    pub fn new(
+        name: &str,
+        open: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
+        on_ready: Waker,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            requested: Condvar::new(),
+            answered: Condvar::new(),
+            on_ready,
+        });
+        let (living, alive) = bounded::<()>(0);
+        let (opened, opening) = bounded(1);
+        let work = {
+            let shared = shared.clone();
+            move || {
+                let _living = living;
+                shared.run(open, &opened);
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
+            Error::Unavailable(format!("cannot start the thread {name} of a reader: {error}"))
+        })?;
+        let gone = || shared.why_ended(&mut shared.lock());
+        let Opened { depth, waker, description } = opening.recv().unwrap_or_else(|_| Err(gone()))?;
+        let (queued, in_flight) = (Vec::new(), 0);
+        Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
+    }
+
+    /// Hands over what was submitted. All that waits does so too.
+    pub fn flush(&mut self) {
+        if self.queued.is_empty() {
+            return;
+        }
+        let place = {
+            let mut state = self.shared.lock();
+            state.requests.append(&mut self.queued);
+            std::mem::replace(&mut state.place, Place::Working)
+        };
+        self.rouse(place);
+    }
+
+    /// Hands over what was submitted and appends the answers that are there to `out`, without waiting.
+    ///
+    /// # Errors
+    /// Why the reader's thread has ended.
+    pub fn try_completions(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        self.flush();
+        let shared = self.shared.clone();
+        self.take(&mut shared.lock(), out)
+    }
+
+    /// From now on the first answer calls `on_ready`. `false`: there are answers already, or there never will be.
+    pub fn listen(&mut self) -> bool {
+        self.flush();
+        let mut state = self.shared.lock();
+        state.listening = self.in_flight > 0 && state.answers.is_empty() && !state.ended && !state.woken;
+        state.listening
+    }
+
+    /// As [`Reader::wait`] of both: appends the answers of `beside`, whose waker is `on_ready`, to `there` and those of
+    /// this one to `here`, and returns when there is any, a waker of either was called, or nothing is in flight.
+    ///
+    /// # Errors
+    /// Those of either reader.
+    pub fn wait_beside(
+        &mut self,
+        beside: &mut dyn Reader,
+        there: &mut Vec<Completion>,
+        here: &mut Vec<Completion>,
+    ) -> Result<()> {
+        if beside.in_flight() == 0 {
+            return self.wait(here);
+        }
+        if self.in_flight > 0 && !self.listen() {
+            // It is to submit what is queued and to give what is there, but not to wait for more.
+            (self.shared.on_ready.0)();
+        }
+        beside.wait(there)?;
+        match self.in_flight {
+            0 => Ok(()),
+            _ => self.try_completions(here),
+        }
+    }
+
+    fn take(&mut self, state: &mut State, out: &mut Vec<Completion>) -> Result<()> {
+        state.listening = false;
+        state.woken = false;
+        if state.answers.is_empty() && state.ended {
+            return Err(self.shared.why_ended(state));
+        }
+        self.in_flight -= state.answers.len();
+        out.append(&mut state.answers);
+        Ok(())
+    }
+
+    fn rouse(&self, place: Place) {
+        match place {
+            Place::Working => {}
+            Place::Idle => self.shared.requested.notify_one(),
+            Place::Reading => (self.inner.0)(),
+        }
+    }
+}
+
+impl Reader for OwnThread {
+    fn room(&self) -> usize {
+        self.depth - self.in_flight
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        assert!(self.room() > 0, "submit without room");
+        self.in_flight += 1;
+        self.queued.push(request);
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        if self.in_flight == 0 {
+            return Ok(());
+        }
+        self.flush();
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        while state.answers.is_empty() && !state.woken && !state.ended {
+            state.asleep = true;
+            state = shared.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.asleep = false;
+        self.take(&mut state, out)
+    }
+
+    fn waker(&self) -> Waker {
+        let shared = self.shared.clone();
+        Waker(Arc::new(move || {
+            let mut state = shared.lock();
+            state.woken = true;
+            if state.asleep {
+                shared.answered.notify_one();
+            }
+        }))
+    }
+
+    fn stats(&self) -> ReadStats {
+        self.shared.lock().stats
+    }
+
+    fn describe(&self) -> String {
+        self.description.clone()
+    }
+}
+
+impl Drop for OwnThread {
+    /// Waits until the reader is gone, which takes that one up to [`DROP_LIMIT`]; a thread that the system holds longer
+    /// is left behind.
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.lock();
+            state.closed = true;
+            state.requests.clear();
+        }
+        self.shared.requested.notify_one();
+        (self.inner.0)();
+        if let Err(RecvTimeoutError::Disconnected) = self.alive.recv_timeout(2 * DROP_LIMIT) {
+            let _ = self.thread.take().map(JoinHandle::join);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reader's thread. Whatever ends it, nobody waits for its answers for ever.
+    fn run(&self, open: impl FnOnce() -> Result<Box<dyn Reader>>, opened: &Sender<Result<Opened>>) {
+        let drive = || {
+            let reader = open()?;
+            let known =
+                Opened { depth: reader.room(), waker: reader.waker(), description: reader.describe() };
+            let _ = opened.send(Ok(known));
+            self.drive(reader)
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(drive))
+            .unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
+        let mut state = self.lock();
+        state.failed = outcome.err();
+        state.ended = true;
+        self.announce(state);
+    }
+
+    fn drive(&self, mut reader: Box<dyn Reader>) -> Result<()> {
+        let (mut requests, mut answers) = (Vec::new(), Vec::new());
+        while self.next_requests(reader.in_flight(), &mut requests) {
+            for request in requests.drain(..) {
+                reader.submit(request);
+            }
+            reader.wait(&mut answers)?;
+            let mut state = self.lock();
+            state.place = Place::Working;
+            state.stats = reader.stats();
+            if !state.closed && !answers.is_empty() {
+                state.answers.append(&mut answers);
+                self.announce(state);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the requests that are there, sleeps when there is nothing at all to do. `false`: it is over.
+    fn next_requests(&self, in_flight: usize, requests: &mut Vec<ReadRequest>) -> bool {
+        let mut state = self.lock();
+        while !state.closed && state.requests.is_empty() && in_flight == 0 {
+            state.place = Place::Idle;
+            state = self.requested.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.place = Place::Reading;
+        requests.append(&mut state.requests);
+        !state.closed
+    }
+
+    /// Tells the other side that something is there, if it sleeps.
+    fn announce(&self, mut state: MutexGuard<'_, State>) {
+        let (asleep, listening) = (state.asleep, std::mem::take(&mut state.listening));
+        drop(state);
+        if asleep {
+            self.answered.notify_one();
+        }
+        if listening {
+            (self.on_ready.0)();
+        }
+    }
+
+    fn why_ended(&self, state: &mut State) -> Error {
+        let ended = || Error::Internal("the thread of a reader has ended".into());
+        state.failed.take().unwrap_or_else(ended)
+    }
+}
