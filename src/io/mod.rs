@@ -4,18 +4,22 @@ pub mod fault;
 mod files;
 mod open;
 mod own_thread;
+mod pfs;
 pub mod pread;
 mod probe;
 mod read_blocking;
 pub mod storage;
+mod throttled;
 mod transfer;
 pub mod uring;
 
 pub use files::Files;
 pub use open::{Source, open, open_source};
 pub use own_thread::OwnThread;
+pub use pfs::{Pfs, PfsRates, PfsStats};
 pub use probe::{PathReport, ProbeReport, UringReport, probe};
 pub use read_blocking::read_blocking;
+pub use throttled::Throttled;
 pub use transfer::ShortReads;
 
 use crate::dataset::Extent;

@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// A reader driven by a thread of its own.
 pub struct OwnThread {
@@ -166,6 +167,34 @@ impl OwnThread {
         }
     }
 
+    /// As [`Reader::wait`], but until `limit` at the longest and, given one, also with nothing in flight. Answers
+    /// whether the waker was called.
+    ///
+    /// # Errors
+    /// Why the reader's thread has ended.
+    pub fn wait_until(&mut self, limit: Option<Instant>, out: &mut Vec<Completion>) -> Result<bool> {
+        if self.in_flight == 0 && limit.is_none() {
+            return Ok(false);
+        }
+        self.flush();
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        while state.answers.is_empty() && !state.woken && !state.ended {
+            state.asleep = true;
+            state = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
+                None => shared.answered.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => break,
+                Some(left) => {
+                    shared.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        state.asleep = false;
+        let woken = state.woken;
+        self.take(&mut state, out)?;
+        Ok(woken)
+    }
+
     fn take(&mut self, state: &mut State, out: &mut Vec<Completion>) -> Result<()> {
         state.listening = false;
         state.woken = false;
@@ -202,18 +231,7 @@ impl Reader for OwnThread {
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
-        if self.in_flight == 0 {
-            return Ok(());
-        }
-        self.flush();
-        let shared = self.shared.clone();
-        let mut state = shared.lock();
-        while state.answers.is_empty() && !state.woken && !state.ended {
-            state.asleep = true;
-            state = shared.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        state.asleep = false;
-        self.take(&mut state, out)
+        self.wait_until(None, out).map(drop)
     }
 
     fn waker(&self) -> Waker {

@@ -4,15 +4,17 @@ mod conformance;
 mod fallback;
 mod faults;
 mod own_thread;
+mod throttled;
 mod world;
 
 use foreload::io::fault::{FaultOptions, FaultReader};
 use foreload::io::pread::{PreadOptions, PreadReader};
 use foreload::io::uring::{RingMode, UringOptions, UringReader};
-use foreload::io::{OwnThread, Reader, Waker};
+use foreload::io::{OwnThread, Pfs, PfsRates, Reader, Throttled, Waker};
 use foreload::slot::SlotPool;
 use own_thread::Beside;
 use std::sync::Arc;
+use std::time::Duration;
 use world::World;
 
 /// A reader under test, by name.
@@ -76,6 +78,24 @@ fn variants() -> Vec<Variant> {
                     let inner = make(world, slots, depth);
                     let idle = Waker(Arc::new(|| {}));
                     Box::new(OwnThread::new("second", move || Ok(inner), idle).unwrap())
+                }),
+            });
+        }
+        if number % 5 == 0 {
+            let make = make.clone();
+            let rates = PfsRates {
+                open: Duration::from_micros(40),
+                read: Duration::from_micros(20),
+                bandwidth: Some(4e9),
+                opens: Some(1e5),
+                concurrency: Some(8),
+            };
+            variants.push(Variant {
+                name: format!("{name}, throttled"),
+                make: Box::new(move |world, slots, depth| {
+                    let inner = make(world, slots, depth);
+                    let pfs = Arc::new(Pfs::new(rates));
+                    Box::new(Throttled::new(inner, world.clone(), pfs).unwrap())
                 }),
             });
         }
