@@ -251,6 +251,8 @@ fn bad_usage_has_exit_code_2_and_help_0() {
         &["synth", &target, "--classes", "0"],
         &["bench"],
         &["bench", &target, "--dtype", "float8"],
+        &["bench", &target, "--emulate-pfs", "open=2"],
+        &["bench", &target, "--emulate-pfs", "speed=2ms"],
         &["index"],
         &["index", &target, "--verfy"],
         &["doctor", &target, &target],
@@ -313,6 +315,32 @@ fn index_shows_what_is_there_and_notices_changes() {
         assert_eq!(code(&noticed), 1);
         let said = stderr(&noticed);
         assert!(said.contains("changed") && said.contains(changed) && said.contains("--rebuild"), "{said}");
+    }
+}
+
+#[test]
+fn a_slow_file_system_is_emulated_without_changing_a_byte() {
+    let workshop = Workshop::new();
+    for layout in ["folder", "tar"] {
+        json(&workshop.synth(layout, &["--images", "60", "--layout", layout, "--shard-size", "20"]));
+        let (data, index) = (workshop.path(layout), workshop.path("index"));
+        let bench = |more: &[&str]| {
+            let fixed = [
+                &["bench", data.to_str().unwrap(), "--index-dir", index.to_str().unwrap()][..],
+                &["--epochs", "1", "--batch-size", "10", "--image-size", "32", "--checksum", "--json"],
+            ];
+            json(&foreload(&[&fixed.concat()[..], more].concat()))
+        };
+        let plain = bench(&[]);
+        let spec = "open=1ms,read=1ms,bandwidth=40MB,opens=2000,concurrency=4";
+        let slow = bench(&["--emulate-pfs", spec]);
+        for same in ["sha256", "images", "source_bytes", "source_opens"] {
+            assert_eq!(slow["epochs"][0][same], plain["epochs"][0][same], "{same}");
+        }
+        let (seconds, bytes) = (&slow["epochs"][0]["seconds"], &slow["epochs"][0]["source_bytes"]);
+        assert!(seconds.as_f64().unwrap() >= bytes.as_f64().unwrap() / 40e6, "{slow}");
+        let io = slow["io"].as_str().unwrap();
+        assert!(io.contains("slowed to open 1ms, read 1ms, 40 MB/s, 2000 opens/s, 4 at once"), "{io}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod emulate;
 mod index;
 mod output;
 mod synth;

@@ -1,9 +1,10 @@
 //! What `foreload bench` takes.
 
 use crate::augment::{DType, Fidelity, MemoryFormat};
+use crate::cli::emulate;
 use crate::config::{Choice, CpuDecode, LoaderOptions, OnError, parse_bytes, parse_duration};
 use crate::error::Result;
-use crate::io::{Direct, IoChoice};
+use crate::io::{Direct, IoChoice, PfsRates};
 use crate::schedule::LastBatch;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,6 +32,10 @@ pub(in crate::cli) struct Args {
     /// Keep the consumer busy for so long after each batch, e.g. 20ms: it stands for the training step
     #[arg(long, default_value = "0", value_parser = |text: &str| parse_duration("consume", text))]
     pub(super) consume: Duration,
+    /// Make the dataset's storage as slow as a parallel file system, e.g. open=2ms,read=1ms,bandwidth=200MB; also
+    /// opens=6000 (a second) and concurrency=64 (requests at once)
+    #[arg(long, value_name = "SPEC", value_parser = emulate::rates)]
+    pub(super) emulate_pfs: Option<PfsRates>,
     /// Decoding threads [default: the processors this process may use]
     #[arg(long)]
     pub(super) threads: Option<u32>,

@@ -6,8 +6,8 @@ mod text;
 
 pub(super) use args::Args;
 
-use super::output;
 use super::usage::Usage;
+use super::{emulate, output};
 use crate::batch::Batch;
 use crate::config::{Choice, Device};
 use crate::dataset::{DatasetIndex, IndexOptions};
@@ -31,7 +31,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let index = Arc::new(DatasetIndex::open(&args.dir, &index_options)?);
     let index_seconds = start.elapsed().as_secs_f64();
     let config = options.check(&index)?;
-    let pipeline = Pipeline::new(index.clone(), config);
+    let open_reader = emulate::open_reader(args.emulate_pfs);
+    let pipeline = Pipeline::with_reader(index.clone(), config, open_reader);
 
     let (mut epochs, mut total) = (Vec::new(), EpochStats::default());
     let mut first_batch_seconds = None;
