@@ -1,1 +1,167 @@
 //! An interval log: which stage did what, when, for how long, in the Trace Event Format that Perfetto and Chrome read.
+//!
+//! [`Trace`] is the log of a process, [`Lane`] a thread's hand in it. Threads never wait for the disk: what the writer
+//! cannot take in time is dropped and counted. A log that is off costs a branch.
+
+mod histogram;
+mod lane;
+mod writer;
+
+pub use histogram::{Histogram, SharedHistogram};
+pub use lane::Lane;
+
+use crate::error::Result;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use writer::Log;
+
+/// What a thread, or a tier on its behalf, was doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// The consumer waits for a batch.
+    Wait,
+    /// The consumer is busy between two batches: it trains.
+    Train,
+    /// Samples are on their way from the source.
+    Source,
+    /// Samples are on their way from the NVMe tier.
+    Nvme,
+    /// Whole shards are on their way from the source to the NVMe tier, ahead of their use.
+    Ahead,
+    /// Bytes are written to the NVMe tier.
+    Write,
+    /// Images are decoded by the CPU.
+    Decode,
+    /// Images are cropped, resized, normalised and stored by the CPU.
+    Augment,
+    /// The GPU is given planes and tables.
+    Copy,
+    /// The GPU decodes.
+    GpuDecode,
+    /// The GPU augments.
+    GpuAugment,
+}
+
+impl Stage {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 11] = [
+        Self::Wait,
+        Self::Train,
+        Self::Source,
+        Self::Nvme,
+        Self::Ahead,
+        Self::Write,
+        Self::Decode,
+        Self::Augment,
+        Self::Copy,
+        Self::GpuDecode,
+        Self::GpuAugment,
+    ];
+
+    /// The name in the file and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Train => "train",
+            Self::Source => "read source",
+            Self::Nvme => "read nvme",
+            Self::Ahead => "stage ahead",
+            Self::Write => "write cache",
+            Self::Decode => "decode",
+            Self::Augment => "augment",
+            Self::Copy => "gpu copy",
+            Self::GpuDecode => "gpu decode",
+            Self::GpuAugment => "gpu augment",
+        }
+    }
+
+    /// The stage called `name`.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.name() == name)
+    }
+}
+
+/// A value over time, beside the intervals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gauge {
+    /// Reads in flight.
+    InFlight,
+    /// Bytes that the NVMe tier holds.
+    CacheBytes,
+}
+
+impl Gauge {
+    const ALL: [Self; 2] = [Self::InFlight, Self::CacheBytes];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::InFlight => "reads in flight",
+            Self::CacheBytes => "cache bytes",
+        }
+    }
+}
+
+/// What was done in an interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Bytes read or written.
+    pub bytes: u64,
+    /// Samples worked on.
+    pub samples: u64,
+    /// For which epoch.
+    pub epoch: u64,
+    /// For which of its steps.
+    pub step: u64,
+}
+
+/// A process' interval log, or none. Clones share it.
+#[derive(Clone, Default)]
+pub struct Trace(Option<Arc<Log>>);
+
+/// What a finished log came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Intervals in the file.
+    pub intervals: u64,
+    /// Intervals that were lost because the file could not be written as fast.
+    pub dropped: u64,
+}
+
+impl Trace {
+    /// No log: everything is thrown away at once.
+    pub fn off() -> Self {
+        Self(None)
+    }
+
+    /// A log in a new file at `path`, of the process called `process` there. An older file is overwritten.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the file cannot be made; [`crate::Error::Unavailable`] without another thread.
+    pub fn create(path: &Path, process: &str) -> Result<Self> {
+        Ok(Self(Some(Log::create(path, process)?)))
+    }
+
+    /// Whether there is a log.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The hand of the thread called `thread`.
+    pub fn lane(&self, thread: &str) -> Lane {
+        Lane::new(self.0.clone(), thread)
+    }
+
+    /// Completes the file. Drop the lanes first: what they still hold, and what comes later, is not in it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the file could not be written in full.
+    pub fn finish(&self) -> Result<Written> {
+        self.0.as_ref().map_or_else(|| Ok(Written::default()), |log| log.finish())
+    }
+}
+
+/// Nanoseconds from `origin` to `moment`; 0 if it was before.
+fn since(origin: Instant, moment: Instant) -> u64 {
+    moment.saturating_duration_since(origin).as_nanos() as u64
+}

@@ -17,7 +17,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("slot", &["error"]),
     ("gpu", &["error", "slot"]),
     ("io", &["dataset", "error", "rng", "slot"]),
-    ("tier", &["dataset", "error", "io", "rng", "schedule", "slot"]),
+    ("tier", &["dataset", "error", "io", "rng", "schedule", "slot", "trace"]),
     ("simulate", &["dataset", "error", "rng", "schedule", "tier"]),
     ("trace", &["error"]),
     ("decode", &["error", "gpu", "simd"]),

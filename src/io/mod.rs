@@ -47,17 +47,34 @@ pub struct Completion {
     pub result: Result<Filled>,
     /// The slot of a failed read where it could be had back, to try another source with; else it is in its pool.
     pub slot: Option<Slot>,
+    /// Where the bytes came from.
+    pub tier: Tier,
+}
+
+/// The places bytes come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tier {
+    /// Where the dataset is.
+    #[default]
+    Source,
+    /// The fast local one that holds copies.
+    Nvme,
 }
 
 impl Completion {
     /// The bytes are there.
     pub fn arrived(token: u64, filled: Filled) -> Self {
-        Self { token, result: Ok(filled), slot: None }
+        Self { token, result: Ok(filled), slot: None, tier: Tier::Source }
     }
 
     /// They could not be had; `slot` is the request's, unless it was lost on the way.
     pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
-        Self { token, result: Err(error), slot: slot.into() }
+        Self { token, result: Err(error), slot: slot.into(), tier: Tier::Source }
+    }
+
+    /// They came from `tier`.
+    pub fn of(self, tier: Tier) -> Self {
+        Self { tier, ..self }
     }
 }
 

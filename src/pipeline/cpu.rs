@@ -1,10 +1,11 @@
 //! The CPU's decoder with the view that a sample's epoch draws.
 
-use super::{Run, Shared, stats};
+use super::watch::Watch;
+use super::{Run, Shared};
 use crate::augment::View;
 use crate::decode::{Decoder, Planes};
 use crate::error::{Error, Result};
-use std::time::Instant;
+use crate::trace::Stage;
 
 /// Decodes one sample after another; owns its scratch memory. One per thread.
 pub(super) struct CpuDecoder {
@@ -24,7 +25,7 @@ impl CpuDecoder {
         run: &Run,
         sample: u64,
         bytes: &[u8],
-        now: &mut Instant,
+        watch: &mut Watch,
     ) -> Result<View> {
         let config = &shared.config;
         let mut view = None;
@@ -34,7 +35,7 @@ impl CpuDecoder {
             drawn.region(&config.output)
         };
         let decoded = self.decoder.decode(bytes, choose, &mut self.planes);
-        *now = stats::lap(&run.clock.decode, *now);
+        watch.lap_as(&run.clock.decode, Stage::Decode, bytes.len());
         run.clock.count(decoded?.backend);
         view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))
     }

@@ -1,9 +1,10 @@
 //! The consumer's end of an epoch: batches in order, failures counted against the budget.
 
-use super::{Run, Shared, stats};
+use super::{Run, Shared};
 use crate::batch::{Batch, BatchPool, Failure};
 use crate::config::OnError;
 use crate::error::{Error, Result};
+use crate::trace::Stage;
 use crossbeam_channel::{Receiver, TryRecvError};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -33,6 +34,10 @@ pub struct Epoch {
     failed: u64,
     failures: FailureLog,
     all_held_since: Option<Instant>,
+    /// How long the consumer has waited for the current batch so far.
+    stalled: Duration,
+    /// Samples of the batch that the consumer is busy with.
+    busy_with: Option<u64>,
 }
 
 /// Answer of [`Epoch::poll`].
@@ -71,6 +76,8 @@ impl Epoch {
             failed: 0,
             failures: FailureLog::default(),
             all_held_since: None,
+            stalled: Duration::ZERO,
+            busy_with: None,
             shared,
             run,
         }
@@ -103,7 +110,22 @@ impl Epoch {
 
     /// What the stages did so far.
     pub fn stats(&self) -> super::EpochStats {
-        self.run.clock.snapshot()
+        let mut stats = self.run.clock.snapshot();
+        if self.busy_with.is_some() {
+            stats.stalls.record(self.stalled);
+        }
+        stats
+    }
+
+    /// Waits until the images of the `batch` that was delivered last are there: on a GPU they may still be in the making.
+    /// It counts as waiting for that batch.
+    ///
+    /// # Errors
+    /// As [`Batch::synchronize`].
+    pub fn synchronize(&mut self, batch: &Batch) -> Result<()> {
+        batch.synchronize()?;
+        self.waited();
+        Ok(())
     }
 
     /// The next batch, or `None` at the end. Blocks.
@@ -132,10 +154,10 @@ impl Epoch {
         if self.process != std::process::id() {
             return Err(super::forked());
         }
+        self.turn();
         self.batches.consumer_waits();
-        let start = Instant::now();
-        let polled = self.run.inbox.wait_for(self.next_step, start + patience);
-        stats::lap(&self.run.clock.consumer, start);
+        let polled = self.run.inbox.wait_for(self.next_step, Instant::now() + patience);
+        self.waited();
         let outcome = polled.and_then(|polled| match polled {
             Some(batch) => self.deliver(batch).map(Poll::Batch),
             None => self.check_alive().map(|()| Poll::Pending),
@@ -152,8 +174,30 @@ impl Epoch {
             self.charge(failure)?;
         }
         batch.deliver();
+        self.busy_with = Some(batch.len() as u64);
         self.next_step += 1;
         Ok(batch)
+    }
+
+    /// The consumer turns from the batch it got last to the next one.
+    fn turn(&mut self) {
+        let mut watch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = watch.now();
+        watch.skip_to(Instant::now());
+        if let Some(samples) = self.busy_with.take() {
+            self.run.clock.stalls.record(std::mem::take(&mut self.stalled));
+            watch.turn_to(self.run.epoch, self.next_step.saturating_sub(1));
+            watch.log(Stage::Train, before, 0, samples);
+        }
+    }
+
+    /// The consumer has waited until now.
+    fn waited(&mut self) {
+        let mut watch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = watch.now();
+        watch.turn_to(self.run.epoch, self.next_step - u64::from(self.busy_with.is_some()));
+        self.stalled += watch.lap(&self.run.clock.consumer);
+        watch.log(Stage::Wait, before, 0, 0);
     }
 
     /// Counts one failure: in the batches' order, so that the same run always ends at the same one.
@@ -232,6 +276,7 @@ impl Epoch {
     }
 
     fn stop(&mut self) {
+        self.turn();
         self.next_step = self.steps;
         self.run.stop(&self.shared.bell);
     }

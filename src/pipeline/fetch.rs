@@ -2,13 +2,15 @@
 //! full, and passes what arrives to the workers.
 
 use super::cuda::assembly::{Assembly, Piece, UnderWay};
+use super::watch::Watch;
 use super::work::Job;
-use super::{Run, Shared, stats};
+use super::{Run, Shared};
 use crate::batch::{BatchPool, Seal, Sink, Ticket};
 use crate::error::{Error, Result};
-use crate::io::{Completion, ReadRequest, ReadStats, Reader, Waker};
+use crate::io::{Completion, ReadRequest, ReadStats, Reader, Tier, Waker};
 use crate::schedule::Place;
 use crate::slot::SlotPool;
+use crate::trace::{Gauge, Stage};
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,7 +55,7 @@ pub(super) struct Fetcher {
     jobs: Sender<Job>,
     reader: Option<Box<dyn Reader>>,
     /// Reads in flight by token. Those of a stopped run are gone from here; their completions are ignored.
-    pending: HashMap<u64, (Place, Ticket, Option<Arc<Assembly>>)>,
+    pending: HashMap<u64, Pending>,
     /// The way to a GPU, a batch after another to each.
     lanes: Vec<Sender<Piece>>,
     /// Batches on the way there.
@@ -65,6 +67,17 @@ pub(super) struct Fetcher {
     next_token: u64,
     counted: ReadStats,
     arrived: Vec<Completion>,
+    watch: Watch,
+}
+
+/// A read in flight.
+struct Pending {
+    place: Place,
+    step: u64,
+    ticket: Ticket,
+    assembly: Option<Arc<Assembly>>,
+    /// When it was asked for, to the lap.
+    since: Instant,
 }
 
 /// Where in the schedule the next read is.
@@ -96,6 +109,7 @@ impl Fetcher {
         lanes: Vec<Sender<Piece>>,
     ) -> Self {
         Self {
+            watch: Watch::new(shared.trace.lane("reader")),
             shared,
             slots,
             batches,
@@ -132,7 +146,7 @@ impl Fetcher {
         let sink: Arc<dyn Sink> = run.inbox.clone();
         self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
-        let mut now = Instant::now();
+        self.watch.skip_to(run.clock.started);
         while !run.stopped() {
             // Raised before looking, so that what comes free in between rings the bell.
             self.shared.bell.starving.store(true, Ordering::SeqCst);
@@ -142,7 +156,7 @@ impl Fetcher {
             if self.pending.is_empty() && cursor.step >= steps && cursor.open.is_empty() {
                 break;
             }
-            now = stats::lap(&run.clock.read_busy, now);
+            self.watch.lap(&run.clock.read_busy);
             let reader = self.reader.as_mut().expect("opened above");
             if reader.in_flight() > 0 {
                 reader.wait(&mut self.arrived)?;
@@ -152,7 +166,7 @@ impl Fetcher {
                 self.shared.stuck.store(false, Ordering::SeqCst);
             }
             let waited = if starved { &run.clock.read_blocked } else { &run.clock.read_waiting };
-            now = stats::lap(waited, now);
+            self.watch.lap(waited);
             self.pass_on(run)?;
         }
         self.shared.bell.starving.store(false, Ordering::SeqCst);
@@ -215,8 +229,9 @@ impl Fetcher {
                 let (_, ticket) = cursor.open.pop().expect("not empty");
                 let bytes = Err(Error::config("memory", message));
                 let assembly = cursor.assembly.clone();
+                let step = cursor.step - 1;
                 self.jobs
-                    .send(Job { run: run.clone(), place, ticket, assembly, bytes })
+                    .send(Job { run: run.clone(), place, step, ticket, assembly, bytes })
                     .map_err(|_| workers_gone())?;
                 continue;
             }
@@ -225,7 +240,8 @@ impl Fetcher {
             let (_, ticket) = cursor.open.pop().expect("not empty");
             let token = self.next_token;
             self.next_token += 1;
-            self.pending.insert(token, (place, ticket, cursor.assembly.clone()));
+            let (step, assembly, since) = (cursor.step - 1, cursor.assembly.clone(), self.watch.now());
+            self.pending.insert(token, Pending { place, step, ticket, assembly, since });
             self.reader().submit(ReadRequest { token, extent, slot });
         }
         Ok(Lack::Nothing)
@@ -245,10 +261,14 @@ impl Fetcher {
     }
 
     fn pass_on(&mut self, run: &Arc<Run>) -> Result<()> {
-        for Completion { token, result, .. } in self.arrived.drain(..) {
+        self.watch.gauge(Gauge::InFlight, self.pending.len());
+        for Completion { token, result, tier, .. } in self.arrived.drain(..) {
             // Not there: asked for by a run that was stopped.
-            if let Some((place, ticket, assembly)) = self.pending.remove(&token) {
-                let job = Job { run: run.clone(), place, ticket, assembly, bytes: result };
+            if let Some(Pending { place, step, ticket, assembly, since }) = self.pending.remove(&token) {
+                run.clock.latency(tier).record(self.watch.now() - since);
+                self.watch.turn_to(run.epoch, step);
+                self.watch.log(read_from(tier), since, result.as_ref().map_or(0, |bytes| bytes.len()), 1);
+                let job = Job { run: run.clone(), place, step, ticket, assembly, bytes: result };
                 self.jobs.send(job).map_err(|_| workers_gone())?;
             }
         }
@@ -260,6 +280,13 @@ impl Fetcher {
         });
         self.counted = stats;
         Ok(())
+    }
+}
+
+fn read_from(tier: Tier) -> Stage {
+    match tier {
+        Tier::Source => Stage::Source,
+        Tier::Nvme => Stage::Nvme,
     }
 }
 

@@ -12,6 +12,7 @@ mod inbox;
 mod refill;
 mod stats;
 mod threads;
+mod watch;
 mod work;
 
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
@@ -26,11 +27,13 @@ use crate::io::Reader;
 use crate::rng::{Key, Use};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
+use crate::trace::{Lane, Trace};
 use fetch::Bell;
 use inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use threads::Threads;
+use watch::Watch;
 
 /// Everything from the index to finished batches.
 pub struct Pipeline {
@@ -48,6 +51,9 @@ struct Shared {
     config: LoaderConfig,
     open_reader: Box<OpenReader>,
     bell: Arc<Bell>,
+    trace: Trace,
+    /// The consumer's, whichever thread that is.
+    consumer: Mutex<Watch>,
     /// How bytes are read, in words; known once the reader is open.
     io: Mutex<String>,
     /// The reading thread waits for room, with nothing in flight.
@@ -95,10 +101,23 @@ impl Pipeline {
             config,
             open_reader,
             bell: Arc::default(),
+            trace: Trace::off(),
+            consumer: Mutex::new(Watch::new(Lane::off())),
             io: Mutex::default(),
             stuck: AtomicBool::default(),
         };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
+    }
+
+    /// The same pipeline, whose threads log what they do. [`Trace::finish`] comes after the pipeline has gone.
+    ///
+    /// # Panics
+    /// When an epoch has begun already.
+    pub fn traced(mut self, trace: Trace) -> Self {
+        let shared = Arc::get_mut(&mut self.shared).expect("no epoch has begun");
+        shared.consumer = Mutex::new(Watch::new(trace.lane("consumer")));
+        shared.trace = trace;
+        self
     }
 
     /// The dataset.

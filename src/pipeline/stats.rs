@@ -2,7 +2,8 @@
 
 use crate::decode::Backend;
 use crate::decode::nvjpeg::Rung;
-use crate::io::ReadStats;
+use crate::io::{ReadStats, Tier};
+use crate::trace::{Histogram, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,11 @@ pub(super) struct Clock {
     pub zune: AtomicU64,
     pub png: AtomicU64,
     pub gpu: GpuClock,
+    /// From asking to having, by tier.
+    pub from_source: SharedHistogram,
+    pub from_nvme: SharedHistogram,
+    /// What the consumer waited for each batch.
+    pub stalls: SharedHistogram,
 }
 
 /// Counters of the way to a GPU.
@@ -48,13 +54,6 @@ pub(super) struct GpuTimes {
     pub done: Duration,
 }
 
-/// Adds the time since `since` to `counter` and returns now.
-pub(super) fn lap(counter: &AtomicU64, since: Instant) -> Instant {
-    let now = Instant::now();
-    counter.fetch_add((now - since).as_nanos() as u64, Ordering::Relaxed);
-    now
-}
-
 impl Default for Clock {
     fn default() -> Self {
         let zero = AtomicU64::default;
@@ -74,6 +73,9 @@ impl Default for Clock {
             zune: zero(),
             png: zero(),
             gpu: GpuClock::default(),
+            from_source: SharedHistogram::default(),
+            from_nvme: SharedHistogram::default(),
+            stalls: SharedHistogram::default(),
         }
     }
 }
@@ -86,6 +88,14 @@ impl Clock {
             Backend::Png => &self.png,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Of reads from `tier`.
+    pub(super) fn latency(&self, tier: Tier) -> &SharedHistogram {
+        match tier {
+            Tier::Source => &self.from_source,
+            Tier::Nvme => &self.from_nvme,
+        }
     }
 
     pub(super) fn add_reads(&self, more: ReadStats) {
@@ -149,12 +159,15 @@ impl Clock {
                 augment: seconds(&self.gpu.augment),
                 idle: seconds(&self.gpu.idle),
             },
+            from_source: self.from_source.snapshot(),
+            from_nvme: self.from_nvme.snapshot(),
+            stalls: self.stalls.snapshot(),
         }
     }
 }
 
 /// What happened in an epoch so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct EpochStats {
     /// Where the time went.
     pub stages: StageTimes,
@@ -168,6 +181,12 @@ pub struct EpochStats {
     pub decoded_png: u64,
     /// What the GPU did; all zero without one.
     pub gpu: GpuStats,
+    /// From asking the source for a sample to having it.
+    pub from_source: Histogram,
+    /// From asking the NVMe tier for a sample to having it.
+    pub from_nvme: Histogram,
+    /// What the consumer waited for each batch.
+    pub stalls: Histogram,
 }
 
 impl EpochStats {
@@ -187,6 +206,9 @@ impl std::ops::AddAssign for EpochStats {
         self.decoded_zune += more.decoded_zune;
         self.decoded_png += more.decoded_png;
         self.gpu += more.gpu;
+        self.from_source += &more.from_source;
+        self.from_nvme += &more.from_nvme;
+        self.stalls += &more.stalls;
     }
 }
 

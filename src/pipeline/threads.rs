@@ -74,9 +74,10 @@ impl Threads {
         }
         for i in 0..config.threads {
             let (shared, stage, jobs) = (shared.clone(), stage.clone(), job_queue.clone());
+            let lane = shared.trace.lane(&format!("worker {i}"));
             spawn(
                 format!("foreload-work-{i}"),
-                Box::new(move || work::run(&shared, stage.as_deref(), &jobs)),
+                Box::new(move || work::run(&shared, stage.as_deref(), &jobs, lane)),
             )?;
         }
         let fetcher = Fetcher::new(shared.clone(), slots, batches.clone(), jobs, lanes);

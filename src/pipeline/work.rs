@@ -4,7 +4,8 @@ use super::cpu::CpuDecoder;
 use super::cuda::Stage;
 use super::cuda::assembly::{Assembly, Item};
 use super::cuda::prepare::Preparer;
-use super::{Run, Shared, refill, stats};
+use super::watch::Watch;
+use super::{Run, Shared, refill};
 use crate::augment::Augmenter;
 use crate::batch::{Encoded, Ticket};
 use crate::config::OnError;
@@ -13,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::io::Filled;
 use crate::schedule::Place;
 use crate::simd::Level;
+use crate::trace::{Lane, Stage as Traced};
 use crossbeam_channel::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// While at least this many jobs a worker wait, the reading thread is not roused for each slot that comes free: a wake-up
 /// costs as much as a read.
@@ -29,6 +30,8 @@ const ROUSE_EVERY: usize = 16;
 pub(super) struct Job {
     pub run: Arc<Run>,
     pub place: Place,
+    /// Whose batch it is for.
+    pub step: u64,
     pub ticket: Ticket,
     /// Where its batch gathers on the way to a GPU.
     pub assembly: Option<Arc<Assembly>>,
@@ -36,20 +39,22 @@ pub(super) struct Job {
 }
 
 /// Works until no more jobs can come; on the way to a GPU with its `stage`.
-pub(super) fn run(shared: &Shared, stage: Option<&Stage>, jobs: &Receiver<Job>) {
+pub(super) fn run(shared: &Shared, stage: Option<&Stage>, jobs: &Receiver<Job>, lane: Lane) {
     let new = || match stage {
         None => Worker::Host(Box::new(HostWorker::new(shared))),
         Some(stage) => Worker::Cuda(Box::new(Preparer::new(shared, stage))),
     };
     let mut worker = new();
-    let mut now = Instant::now();
+    let mut watch = Watch::new(lane);
     for (count, job) in jobs.iter().enumerate() {
         let run = job.run.clone();
         // What came before the epoch was no waiting for it.
-        now = stats::lap(&run.clock.idle, now.max(run.clock.started));
+        watch.skip_to(run.clock.started);
+        watch.lap(&run.clock.idle);
+        watch.turn_to(run.epoch, job.step);
         if run.stopped() {
             drop(job);
-        } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut now))) {
+        } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut watch))) {
             run.inbox.fail(Error::panicked("decoding", &*panic));
             // Its scratch may be half-written.
             worker = new();
@@ -69,12 +74,12 @@ enum Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn work(&mut self, job: Job, now: &mut Instant) {
+    fn work(&mut self, job: Job, watch: &mut Watch) {
         match self {
-            Self::Host(worker) => worker.work(job, now),
+            Self::Host(worker) => worker.work(job, watch),
             Self::Cuda(preparer) => {
-                let Job { run, place, ticket, assembly, bytes } = job;
-                let pixels = bytes.and_then(|bytes| preparer.prepare(&run, place.sample, bytes, now));
+                let Job { run, place, ticket, assembly, bytes, .. } = job;
+                let pixels = bytes.and_then(|bytes| preparer.prepare(&run, place.sample, bytes, watch));
                 if let Some(assembly) = assembly {
                     assembly.add(Item { place, ticket, pixels });
                 }
@@ -98,9 +103,10 @@ impl<'a> HostWorker<'a> {
         }
     }
 
-    fn work(&mut self, job: Job, now: &mut Instant) {
+    fn work(&mut self, job: Job, watch: &mut Watch) {
         let Job { run, place: Place { position, sample, valid }, mut ticket, bytes, .. } = job;
-        let outcome = bytes.and_then(|bytes| self.fill(&run, sample, Encoded::Slot(bytes), &mut ticket, now));
+        let outcome =
+            bytes.and_then(|bytes| self.fill(&run, sample, Encoded::Slot(bytes), &mut ticket, watch));
         let Err(error) = outcome else {
             ticket.finish(sample, self.shared.index.label(sample), valid);
             return;
@@ -113,7 +119,7 @@ impl<'a> HostWorker<'a> {
                 ticket.image().fill(0);
                 ticket.finish(sample, self.shared.index.label(sample), false);
             }
-            OnError::Skip => match self.refill(&run, position, &mut ticket, now) {
+            OnError::Skip => match self.refill(&run, position, &mut ticket, watch) {
                 Ok((substitute, ())) => ticket.finish(substitute, self.shared.index.label(substitute), valid),
                 Err(error) => {
                     ticket.fail(sample, error, true);
@@ -130,10 +136,10 @@ impl<'a> HostWorker<'a> {
         sample: u64,
         bytes: Encoded,
         ticket: &mut Ticket,
-        now: &mut Instant,
+        watch: &mut Watch,
     ) -> Result<()> {
         if self.shared.config.decoded {
-            return self.render(run, sample, &bytes, ticket.image(), now);
+            return self.render(run, sample, &bytes, ticket.image(), watch);
         }
         // Whoever decodes them sees all other damage; what is no image at all is not handed over as one.
         Format::of(&bytes)?;
@@ -146,10 +152,10 @@ impl<'a> HostWorker<'a> {
         run: &Run,
         position: u64,
         ticket: &mut Ticket,
-        now: &mut Instant,
+        watch: &mut Watch,
     ) -> Result<(u64, ())> {
         refill::substitute(self.shared, run, position, |sample, bytes| {
-            self.fill(run, sample, Encoded::Owned(bytes), ticket, now)
+            self.fill(run, sample, Encoded::Owned(bytes), ticket, watch)
         })
     }
 
@@ -159,11 +165,11 @@ impl<'a> HostWorker<'a> {
         sample: u64,
         bytes: &[u8],
         image: &mut [u8],
-        now: &mut Instant,
+        watch: &mut Watch,
     ) -> Result<()> {
-        let view = self.cpu.decode(self.shared, run, sample, bytes, now)?;
+        let view = self.cpu.decode(self.shared, run, sample, bytes, watch)?;
         self.augmenter.render(&self.cpu.planes, &view, image);
-        *now = stats::lap(&run.clock.augment, *now);
+        watch.lap_as(&run.clock.augment, Traced::Augment, bytes.len());
         Ok(())
     }
 }

@@ -89,13 +89,10 @@ fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Resu
     let before = Usage::now();
     let start = Instant::now();
     let mut hash = args.checksum.then(Sha256::new);
-    let (mut images, mut waited) = (0, Duration::ZERO);
+    let mut images = 0;
     while epoch.next_step() < steps {
         let Some(batch) = epoch.next_batch()? else { break };
-        // On a GPU the batch may still be in the making.
-        let arrived = Instant::now();
-        batch.synchronize()?;
-        waited += arrived.elapsed();
+        epoch.synchronize(&batch)?;
         on_batch();
         images += batch.len() as u64;
         bar.inc(batch.len() as u64);
@@ -114,7 +111,7 @@ fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Resu
         seconds,
         images_per_s: images as f64 / seconds,
         cpu_seconds,
-        wait_seconds: stats.stages.consumer_waiting + waited.as_secs_f64(),
+        wait_seconds: stats.stages.consumer_waiting,
         source_bytes: stats.reads.bytes,
         source_reads: stats.reads.reads,
         source_opens: stats.reads.opens,

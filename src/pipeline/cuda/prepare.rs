@@ -8,8 +8,9 @@ use crate::decode::{Header, Planes, parse_header};
 use crate::error::{DecodeError, Error, Result};
 use crate::io::Filled;
 use crate::pipeline::cpu::CpuDecoder;
-use crate::pipeline::{Run, Shared, stats};
-use std::time::Instant;
+use crate::pipeline::watch::Watch;
+use crate::pipeline::{Run, Shared};
+use crate::trace;
 
 /// Prepares one sample after another. One per worker.
 pub struct Preparer<'a> {
@@ -24,7 +25,7 @@ impl<'a> Preparer<'a> {
     }
 
     /// Decides who decodes `bytes`, the file of `sample`; decodes it when that is the CPU.
-    pub fn prepare(&mut self, run: &Run, sample: u64, bytes: Filled, now: &mut Instant) -> Result<Pixels> {
+    pub fn prepare(&mut self, run: &Run, sample: u64, bytes: Filled, watch: &mut Watch) -> Result<Pixels> {
         let config = &self.shared.config;
         // What the GPU cannot decode, or not for sure, the CPU decodes or explains.
         let header = parse_header(&bytes).ok().filter(|header| self.gpu_serves(header, &bytes));
@@ -40,18 +41,18 @@ impl<'a> Preparer<'a> {
                 return Err(DecodeError::TooLarge { width, height, limit: config.max_pixels }.into());
             }
             let view = config.policy.draw(&mut run.augment.stream(sample), width, height, &config.output);
-            *now = stats::lap(&run.clock.decode, *now);
+            watch.lap_as(&run.clock.decode, trace::Stage::Decode, bytes.len());
             return Ok(Pixels::Encoded { bytes, header, view });
         }
-        let start = *now;
-        let view = self.cpu.decode(self.shared, run, sample, &bytes, now)?;
+        let start = watch.now();
+        let view = self.cpu.decode(self.shared, run, sample, &bytes, watch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
             return Ok(Pixels::Waiting(bytes));
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
-        *now = stats::lap(&run.clock.decode, *now);
-        self.stage.shares.cpu_took(config.threads, (*now - start).as_secs_f64());
+        watch.lap_as(&run.clock.decode, trace::Stage::Decode, 0);
+        self.stage.shares.cpu_took(config.threads, (watch.now() - start).as_secs_f64());
         Ok(Pixels::Decoded { bytes: self.stage.slots.pin(slot)?, layout, view })
     }
 

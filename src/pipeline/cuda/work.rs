@@ -12,10 +12,11 @@ use crate::decode::nvjpeg::{LARGE_BATCH, PlanesLayout, Rung};
 use crate::error::{Error, Result};
 use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
+use crate::pipeline::watch::Watch;
 use crate::pipeline::{Run, Shared, refill};
 use crate::slot::{PAGE, Slot, SlotPool};
+use crate::trace::Lane;
 use std::collections::VecDeque;
-use std::time::Instant;
 
 /// One image of a piece.
 pub struct Work {
@@ -218,7 +219,7 @@ impl<'a> Intake<'a> {
     }
 
     fn decode(&mut self, run: &Run, sample: u64, bytes: &[u8]) -> Result<View> {
-        self.cpu.decode(self.shared, run, sample, bytes, &mut Instant::now())
+        self.cpu.decode(self.shared, run, sample, bytes, &mut Watch::new(Lane::off()))
     }
 
     /// The planes just decoded, in page-locked memory.

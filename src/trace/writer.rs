@@ -1,0 +1,214 @@
+//! The thread that writes the file: an array of events, one a line, complete up to the last flush whatever happens.
+//!
+//! Format: "Trace Event Format" (Google, the JSON array form, whose closing bracket may be missing): `X` is an interval
+//! in microseconds, `C` a counter, `M` the name of a process or track.
+
+use super::{Gauge, Stage, Work, Written};
+use crate::error::{Error, Result};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Chunks that wait for the disk; what comes when there are more is dropped.
+const WAITING: usize = 1024;
+
+/// How long written events may stay in memory: what a killed run loses.
+const FLUSH_EVERY: Duration = Duration::from_millis(200);
+
+/// Between the tracks of two stages: a viewer sorts by track, and so shows a stage's threads together.
+const LANES: u32 = 10_000;
+
+/// An interval of a track; times in nanoseconds since the log began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Event {
+    pub stage: Stage,
+    pub start: u64,
+    pub end: u64,
+    /// Of which the stage was busy.
+    pub busy: u64,
+    pub work: Work,
+}
+
+/// The value of a gauge.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    pub gauge: Gauge,
+    pub moment: u64,
+    pub value: u64,
+}
+
+/// What a lane passes on.
+pub(super) struct Chunk {
+    pub thread: Arc<str>,
+    pub lane: u32,
+    pub events: Vec<Event>,
+    pub samples: Vec<Sample>,
+}
+
+/// A log that is on.
+pub(super) struct Log {
+    pub origin: Instant,
+    sender: Mutex<Option<Sender<Chunk>>>,
+    lanes: AtomicU32,
+    dropped: AtomicU64,
+    writer: Mutex<Option<JoinHandle<std::io::Result<u64>>>>,
+    path: PathBuf,
+}
+
+impl Log {
+    pub(super) fn create(path: &Path, process: &str) -> Result<Arc<Self>> {
+        let file = File::create(path).map_err(|error| Error::io("create", path, error))?;
+        let (sender, chunks) = bounded(WAITING);
+        let writer = Writer::new(BufWriter::with_capacity(1 << 18, file));
+        let process = process.to_owned();
+        let thread = std::thread::Builder::new().name("foreload-trace".into());
+        let thread = thread.spawn(move || writer.run(&process, &chunks));
+        let thread = thread.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
+        Ok(Arc::new(Self {
+            origin: Instant::now(),
+            sender: Mutex::new(Some(sender)),
+            lanes: AtomicU32::new(0),
+            dropped: AtomicU64::new(0),
+            writer: Mutex::new(Some(thread)),
+            path: path.to_owned(),
+        }))
+    }
+
+    pub(super) fn next_lane(&self) -> u32 {
+        self.lanes.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Never waits for the disk.
+    pub(super) fn send(&self, chunk: Chunk) {
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let refused = match sender.map(|sender| sender.try_send(chunk)) {
+            Some(Err(TrySendError::Full(chunk))) => chunk.events.len(),
+            // The file is complete, or could not be written, which `finish` says.
+            Some(Ok(()) | Err(TrySendError::Disconnected(_))) | None => 0,
+        };
+        self.dropped.fetch_add(refused as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn finish(&self) -> Result<Written> {
+        drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(writer) = writer else { return Ok(Written::default()) };
+        let written = writer.join().map_err(|panic| Error::panicked("writing the trace", &*panic))?;
+        let intervals = written.map_err(|error| Error::io("write", &self.path, error))?;
+        Ok(Written { intervals, dropped: self.dropped.load(Ordering::Relaxed) })
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // Whoever wants to know whether it went well has asked before.
+        let _ = self.finish();
+    }
+}
+
+struct Writer<W: Write> {
+    file: W,
+    process: u32,
+    named: HashSet<u32>,
+    intervals: u64,
+}
+
+impl<W: Write> Writer<W> {
+    fn new(file: W) -> Self {
+        Self { file, process: std::process::id(), named: HashSet::new(), intervals: 0 }
+    }
+
+    /// Writes until the senders are gone; returns how many intervals.
+    fn run(mut self, process: &str, chunks: &Receiver<Chunk>) -> std::io::Result<u64> {
+        writeln!(self.file, "[")?;
+        self.name("process_name", 0, process)?;
+        let mut flushed = Instant::now();
+        loop {
+            match chunks.recv_timeout(FLUSH_EVERY) {
+                Ok(chunk) => self.chunk(&chunk)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if flushed.elapsed() >= FLUSH_EVERY {
+                self.file.flush()?;
+                flushed = Instant::now();
+            }
+        }
+        // Without a comma: the last of the array.
+        let pid = self.process;
+        writeln!(self.file, r#"{{"name":"complete","ph":"M","pid":{pid},"tid":0,"args":{{}}}}"#)?;
+        writeln!(self.file, "]")?;
+        self.file.flush()?;
+        Ok(self.intervals)
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) -> std::io::Result<()> {
+        for event in &chunk.events {
+            let track = (event.stage as u32 + 1) * LANES + chunk.lane;
+            if self.named.insert(track) {
+                self.name("thread_name", track, &format!("{}: {}", event.stage.name(), chunk.thread))?;
+                let pid = self.process;
+                writeln!(
+                    self.file,
+                    r#"{{"name":"thread_sort_index","ph":"M","pid":{pid},"tid":{track},"args":{{"sort_index":{track}}}}},"#
+                )?;
+            }
+            self.event(track, event)?;
+        }
+        for Sample { gauge, moment, value } in &chunk.samples {
+            let (name, pid, ts) = (gauge.name(), self.process, Micros(*moment));
+            writeln!(
+                self.file,
+                r#"{{"name":"{name}","ph":"C","pid":{pid},"tid":0,"ts":{ts},"args":{{"value":{value}}}}},"#
+            )?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, track: u32, event: &Event) -> std::io::Result<()> {
+        let Event { stage, start, end, busy, work: Work { bytes, samples, epoch, step } } = *event;
+        self.intervals += 1;
+        write!(
+            self.file,
+            r#"{{"name":"{}","cat":"foreload","ph":"X","pid":{},"tid":{track},"ts":{},"dur":{},"args":{{"epoch":{epoch},"step":{step}"#,
+            stage.name(),
+            self.process,
+            Micros(start),
+            Micros(end - start),
+        )?;
+        // Left out where they say nothing.
+        if samples > 0 {
+            write!(self.file, r#","samples":{samples}"#)?;
+        }
+        if bytes > 0 {
+            write!(self.file, r#","bytes":{bytes}"#)?;
+        }
+        if busy < end - start {
+            write!(self.file, r#","busy":{}"#, Micros(busy))?;
+        }
+        writeln!(self.file, "}}}},")
+    }
+
+    fn name(&mut self, what: &str, track: u32, name: &str) -> std::io::Result<()> {
+        let (pid, name) = (self.process, serde_json::Value::from(name));
+        writeln!(
+            self.file,
+            r#"{{"name":"{what}","ph":"M","pid":{pid},"tid":{track},"args":{{"name":{name}}}}},"#
+        )
+    }
+}
+
+/// Nanoseconds, shown as microseconds.
+struct Micros(u64);
+
+impl std::fmt::Display for Micros {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
