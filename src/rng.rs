@@ -20,6 +20,8 @@ pub enum Use {
     Augment = 1,
     /// Choice of a substitute for a failed sample.
     Refill = 2,
+    /// Size of a sample of a dataset that is only simulated.
+    Size = 3,
 }
 
 /// Key of all streams of one (dataset, seed, epoch, use).

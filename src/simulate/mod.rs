@@ -1,2 +1,18 @@
-//! What a job would cost: the performance model of Dryden et al., "Clairvoyant Prefetching for Distributed Machine
-//! Learning I/O" (SC'21), over the plans of [`crate::tier`].
+//! What a job would cost: the performance model of Dryden, Böhringer, Ben-Nun and Hoefler, "Clairvoyant Prefetching for
+//! Distributed Machine Learning I/O" (SC'21), over the plans of [`crate::tier`]. Pure but for reading a scenario's file.
+//!
+//! A [`Scenario`] says who uses what ([`access`]); a [`Policy`] decides what each node's caches hold ([`cache`],
+//! [`shared`]) and writes down what comes from where in each step ([`ledger`]); the [`clock`] makes seconds of that.
+
+pub mod access;
+pub mod cache;
+pub mod clock;
+pub mod counts;
+pub mod ledger;
+mod nodes;
+mod policy;
+pub mod scenario;
+pub mod shared;
+
+pub use policy::{EpochOutcome, Outcome, Policy, Simulation};
+pub use scenario::Scenario;

@@ -1,0 +1,251 @@
+//! Caches of one node, decision by decision: LRU, never-evict, Belady, and what [`crate::tier::plan`] does.
+
+use super::access::{NEVER, Trace};
+use super::scenario::Scenario;
+use crate::tier::plan::{Admission, Plan, Rule};
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// A cache that one node fills with what it reads.
+pub trait NodeCache {
+    /// Uses the sample of access `access`: the cache that has it, or `None` when it comes from the slow tier. What
+    /// stays and what leaves is decided here too.
+    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8>;
+}
+
+/// Room in the caches of a node, the preferred first.
+#[derive(Debug, Clone)]
+pub struct Shelves {
+    free: Vec<f64>,
+    largest: f64,
+}
+
+impl Shelves {
+    /// Those of a node of `scenario`, empty.
+    pub fn of(scenario: &Scenario) -> Self {
+        Self::new(scenario.cache.iter().map(|cache| cache.capacity.0).collect())
+    }
+
+    /// Caches of so many bytes.
+    pub fn new(capacities: Vec<f64>) -> Self {
+        Self { largest: capacities.iter().copied().fold(0.0, f64::max), free: capacities }
+    }
+
+    /// Puts `bytes` into the first cache with room.
+    pub fn put(&mut self, bytes: f64) -> Option<u8> {
+        let cache = self.free.iter().position(|free| *free >= bytes)?;
+        self.free[cache] -= bytes;
+        Some(cache as u8)
+    }
+
+    /// Gives room back.
+    pub fn take(&mut self, cache: u8, bytes: f64) {
+        self.free[usize::from(cache)] += bytes;
+    }
+
+    /// Whether `bytes` could be there at all.
+    fn fits(&self, bytes: f64) -> bool {
+        bytes <= self.largest
+    }
+
+    fn has_room(&self, bytes: f64) -> bool {
+        self.free.iter().any(|free| *free >= bytes)
+    }
+}
+
+/// Not held.
+const OUT: u8 = u8::MAX;
+
+fn held(place: u8) -> Option<u8> {
+    (place != OUT).then_some(place)
+}
+
+/// Whoever came first stays.
+#[derive(Debug)]
+pub struct NeverEvict {
+    shelves: Shelves,
+    places: Vec<u8>,
+}
+
+impl NeverEvict {
+    /// An empty cache for the samples of `trace`.
+    pub fn new(shelves: Shelves, trace: &Trace) -> Self {
+        Self { shelves, places: vec![OUT; trace.samples.len()] }
+    }
+}
+
+impl NodeCache for NeverEvict {
+    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8> {
+        let id = trace.ids[access] as usize;
+        let found = held(self.places[id]);
+        if found.is_none() {
+            self.places[id] = self.shelves.put(f64::from(trace.bytes[id])).unwrap_or(OUT);
+        }
+        found
+    }
+}
+
+/// Whoever was used longest ago leaves.
+#[derive(Debug)]
+pub struct Lru {
+    shelves: Shelves,
+    places: Vec<u8>,
+    /// By id: the last access. A sample's entry in the queue counts only if it is that one.
+    used: Vec<u32>,
+    /// Accesses in order, each of whose samples might be held.
+    oldest: usize,
+}
+
+impl Lru {
+    /// An empty cache for the samples of `trace`.
+    pub fn new(shelves: Shelves, trace: &Trace) -> Self {
+        let ids = trace.samples.len();
+        Self { shelves, places: vec![OUT; ids], used: vec![NEVER; ids], oldest: 0 }
+    }
+}
+
+impl NodeCache for Lru {
+    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8> {
+        let id = trace.ids[access] as usize;
+        let bytes = f64::from(trace.bytes[id]);
+        let found = held(self.places[id]);
+        self.used[id] = access as u32;
+        if found.is_none() && self.shelves.fits(bytes) {
+            // The accesses themselves are the queue: walk from the oldest to what is still its sample's last use.
+            while !self.shelves.has_room(bytes) && self.oldest < access {
+                let old = trace.ids[self.oldest] as usize;
+                if self.used[old] as usize == self.oldest && self.places[old] != OUT {
+                    self.shelves
+                        .take(std::mem::replace(&mut self.places[old], OUT), f64::from(trace.bytes[old]));
+                }
+                self.oldest += 1;
+            }
+            self.places[id] = self.shelves.put(bytes).unwrap_or(OUT);
+        }
+        found
+    }
+}
+
+/// Whoever is used last leaves, unless the newcomer is used later still (Belady, "A study of replacement algorithms for
+/// a virtual-storage computer", 1966, with bypass).
+#[derive(Debug)]
+pub struct Belady {
+    shelves: Shelves,
+    places: Vec<u8>,
+    /// By id: its next use, for those held.
+    next: Vec<u32>,
+    /// (next use, id), the last on top; entries that are no longer true are passed over.
+    farthest: BinaryHeap<(u32, u32)>,
+}
+
+impl Belady {
+    /// An empty cache for the samples of `trace`.
+    pub fn new(shelves: Shelves, trace: &Trace) -> Self {
+        let ids = trace.samples.len();
+        Self { shelves, places: vec![OUT; ids], next: vec![NEVER; ids], farthest: BinaryHeap::new() }
+    }
+
+    fn leave(&mut self, id: usize, bytes: f32) {
+        self.shelves.take(std::mem::replace(&mut self.places[id], OUT), f64::from(bytes));
+    }
+
+    /// Makes room for `bytes` that are used at `next`, if what is used later takes enough.
+    fn make_room(&mut self, trace: &Trace, bytes: f64, next: u32) -> bool {
+        while !self.shelves.has_room(bytes) {
+            let Some(&(when, id)) = self.farthest.peek() else { return false };
+            let id = id as usize;
+            if self.places[id] == OUT || self.next[id] != when {
+                self.farthest.pop();
+            } else if when > next {
+                self.farthest.pop();
+                self.leave(id, trace.bytes[id]);
+            } else {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl NodeCache for Belady {
+    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8> {
+        let id = trace.ids[access] as usize;
+        let (bytes, next) = (f64::from(trace.bytes[id]), trace.next[access]);
+        let found = held(self.places[id]);
+        if found.is_none() && next != NEVER && self.shelves.fits(bytes) && self.make_room(trace, bytes, next)
+        {
+            self.places[id] = self.shelves.put(bytes).unwrap_or(OUT);
+        }
+        if self.places[id] != OUT {
+            if next == NEVER {
+                self.leave(id, trace.bytes[id]);
+            } else {
+                self.next[id] = next;
+                self.farthest.push((next, id as u32));
+            }
+        }
+        found
+    }
+}
+
+/// What the pipeline does: the decisions of [`Plan`], whole groups leaving together.
+#[derive(Debug)]
+pub struct Planned {
+    plan: Plan,
+    rule: Rule,
+    capacities: Vec<f64>,
+    /// By id: its group and its cache.
+    places: Vec<(u32, u8)>,
+    /// By group: bytes in each cache, and whether it is there.
+    groups: BTreeMap<u64, Vec<f64>>,
+    used: Vec<f64>,
+}
+
+impl Planned {
+    /// An empty cache of a node of `scenario`, kept by `rule`, whose moments are accesses.
+    pub fn new(rule: Rule, scenario: &Scenario, trace: &Trace) -> Self {
+        let capacities: Vec<f64> = scenario.cache.iter().map(|cache| cache.capacity.0).collect();
+        Self {
+            plan: Plan::new(rule, capacities.iter().sum::<f64>() as u64),
+            rule,
+            places: vec![(0, OUT); trace.samples.len()],
+            groups: BTreeMap::new(),
+            used: vec![0.0; capacities.len()],
+            capacities,
+        }
+    }
+
+    /// The cache with room, else (as the plan counts all of them together) the one with most of it.
+    fn shelve(&mut self, group: u64, bytes: f64) -> u8 {
+        let free = |cache: usize| self.capacities[cache] - self.used[cache];
+        let caches = 0..self.capacities.len();
+        let most = || caches.clone().max_by(|a, b| free(*a).total_cmp(&free(*b))).unwrap_or(0);
+        let cache = caches.clone().find(|&cache| free(cache) >= bytes).unwrap_or_else(most);
+        self.used[cache] += bytes;
+        self.groups.entry(group).or_insert_with(|| vec![0.0; self.capacities.len()])[cache] += bytes;
+        cache as u8
+    }
+}
+
+impl NodeCache for Planned {
+    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8> {
+        let id = trace.ids[access] as usize;
+        let (group, cache) = self.places[id];
+        let found = held(cache).filter(|_| self.groups.contains_key(&u64::from(group)));
+        if found.is_some() && self.rule == Rule::Keep {
+            return found;
+        }
+        let next = Some(trace.next[access]).filter(|next| *next != NEVER).map(u64::from);
+        let bytes = f64::from(trace.bytes[id]);
+        let admission = self.plan.admit(bytes as u64, next, access as u64);
+        for gone in self.plan.take_evicted() {
+            for (used, bytes) in self.used.iter_mut().zip(self.groups.remove(&gone).unwrap_or_default()) {
+                *used -= bytes;
+            }
+        }
+        self.places[id] = match admission {
+            Admission::Admit { group } => (group as u32, self.shelve(group, bytes)),
+            Admission::Bypass => (0, OUT),
+        };
+        found
+    }
+}

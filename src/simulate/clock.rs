@@ -1,0 +1,112 @@
+//! Seconds from bytes: the performance model, a step at a time.
+//!
+//! After Dryden et al. (SC'21), section 4: `avail(f) = Σ read(R[k]) / p0` and `t(f) = max(avail(f), t(f−1) + s/c)`, with
+//! three readings of ours. A thread fetches one sample while it preprocesses another (`read = max(fetch, s/β)`, not their
+//! sum: so the paper's own figures of the staging pool come out, which the sum misses by a fifth). γ is the number of
+//! nodes that read the slow tier in a step. A step is a barrier: it ends when the slowest node has consumed its batch;
+//! fetching runs on, ahead by what the staging buffer holds.
+
+use super::ledger::{Ledger, Source};
+use super::scenario::Scenario;
+
+/// How a policy reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// What is needed is there.
+    Perfect,
+    /// One sample after the other, none ahead of its step; only preprocessing is shared by the staging threads.
+    OnDemand,
+    /// The staging threads read ahead as far as the staging buffer reaches.
+    Ahead,
+    /// So they do, and the threads of the caches help them to read the slow tier.
+    AllAhead,
+}
+
+/// When the cells end, seconds from the start.
+pub fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Vec<f64> {
+    let model = Model::new(scenario, ledger, reading);
+    let mut ends: Vec<f64> = Vec::with_capacity(ledger.cells.count());
+    let mut staged = vec![0.0f64; ledger.nodes()];
+    for cell in 0..ledger.cells.count() {
+        let before = ends.last().copied().unwrap_or(0.0);
+        // Its place in the buffer is free when the step that had it before is consumed.
+        let free = cell.checked_sub(model.depth).map_or(0.0, |old| ends[old]);
+        let clients = (0..ledger.nodes()).filter(|&node| ledger.reads_slow(node, cell)).count();
+        let share = scenario.slow.share(clients as u32);
+        let mut end = before;
+        for (node, staged) in staged.iter_mut().enumerate() {
+            let bytes = ledger.all_bytes(node, cell);
+            *staged = staged.max(free) + model.seconds(node, cell, bytes, share);
+            end = end.max(staged.max(before) + bytes / scenario.compute.0);
+        }
+        ends.push(end);
+    }
+    ends
+}
+
+/// Rates of a thread by source, worked out once.
+struct Model<'a> {
+    ledger: &'a Ledger,
+    reading: Reading,
+    /// Cells that fit into the staging buffer, at least 1.
+    depth: usize,
+    staging_threads: f64,
+    /// Threads that can read the slow tier.
+    slow_threads: f64,
+    preprocess: f64,
+    /// Seconds a byte takes a thread from each cache, here and on other nodes.
+    cached: Vec<(Source, f64)>,
+}
+
+impl<'a> Model<'a> {
+    fn new(scenario: &Scenario, ledger: &'a Ledger, reading: Reading) -> Self {
+        let staging_threads = f64::from(scenario.staging.threads);
+        let helpers: u32 = match reading {
+            Reading::AllAhead => scenario.cache.iter().map(|cache| cache.threads).sum(),
+            _ => 0,
+        };
+        let preprocess = 1.0 / scenario.preprocess.0;
+        let cached = (0u8..).zip(&scenario.cache).flat_map(|(number, cache)| {
+            let local = cache.read_share();
+            let peer = local.min(scenario.network.map_or(local, |network| network.0));
+            [(Source::Local(number), local), (Source::Peer(number), peer)]
+        });
+        Self {
+            ledger,
+            reading,
+            depth: if reading == Reading::OnDemand { 1 } else { depth(scenario, ledger) },
+            staging_threads,
+            slow_threads: staging_threads + f64::from(helpers),
+            preprocess,
+            cached: cached.map(|(source, rate)| (source, (1.0 / rate).max(preprocess))).collect(),
+        }
+    }
+
+    /// How long the threads of `node` take for what it needs in `cell`, of which `share` is a thread's rate from the
+    /// slow tier.
+    fn seconds(&self, node: usize, cell: usize, bytes: f64, share: f64) -> f64 {
+        let slow = self.ledger.bytes(node, cell, Source::Slow);
+        let cached = || -> f64 {
+            let seconds =
+                |(source, seconds): &(Source, f64)| self.ledger.bytes(node, cell, *source) * seconds;
+            self.cached.iter().map(seconds).sum()
+        };
+        match self.reading {
+            Reading::Perfect => 0.0,
+            Reading::OnDemand => slow / share + bytes * self.preprocess / self.staging_threads,
+            Reading::Ahead | Reading::AllAhead => {
+                let (slow, cached) = (slow * (1.0 / share).max(self.preprocess), cached());
+                // Helpers take from the slow tier only; the staging threads do the rest and what is left of that.
+                ((slow + cached) / self.slow_threads).max(cached / self.staging_threads)
+            }
+        }
+    }
+}
+
+/// Cells ahead that the staging buffer holds.
+fn depth(scenario: &Scenario, ledger: &Ledger) -> usize {
+    let cells = ledger.cells.per_epoch as usize;
+    let first: f64 = (0..cells).map(|cell| ledger.all_bytes(0, cell)).sum();
+    let mean = (first / cells as f64).max(1.0);
+    ((scenario.staging.capacity.0 / mean) as usize).max(1)
+}

@@ -1,0 +1,49 @@
+//! How often a node uses a sample: the binomial distribution that placement by frequency lives on (Dryden et al., SC'21,
+//! section 3).
+
+use super::access::Accesses;
+
+/// P(X = k) for X ~ Bin(`epochs`, 1/`nodes`), for k = 0 … `epochs`.
+pub fn distribution(epochs: u32, nodes: u32) -> Vec<f64> {
+    let (n, p) = (epochs as usize, 1.0 / f64::from(nodes.max(1)));
+    if nodes <= 1 {
+        return (0..=n).map(|k| if k == n { 1.0 } else { 0.0 }).collect();
+    }
+    // In logarithms: (1-p)^n is too small a number for many epochs.
+    let mut log = n as f64 * (1.0 - p).ln();
+    let mut probabilities = vec![log.exp()];
+    for k in 1..=n {
+        log += ((n - k + 1) as f64 / k as f64).ln() + (p / (1.0 - p)).ln();
+        probabilities.push(log.exp());
+    }
+    probabilities
+}
+
+/// How many of `samples` samples a node is expected to use more than `above` times.
+pub fn expected_above(epochs: u32, nodes: u32, samples: u64, above: u32) -> f64 {
+    let more: f64 = distribution(epochs, nodes).iter().skip(above as usize + 1).sum();
+    more * samples as f64
+}
+
+/// How many samples the first node uses more than `above` times in this very schedule.
+pub fn counted_above(accesses: &Accesses, samples: u64, above: u32) -> u64 {
+    let mut uses = vec![0u32; samples as usize];
+    for epoch in 0..accesses.epochs() {
+        for (_, sample) in accesses.of_node(epoch, 0) {
+            uses[sample as usize] += 1;
+        }
+    }
+    uses.iter().filter(|&&uses| uses > above).count() as u64
+}
+
+/// Share of its accesses that a node finds in a cache of the fraction `cached` of the dataset, when it holds what the node
+/// uses most often. Whatever is held at random gives `cached`.
+pub fn frequency_hits(epochs: u32, nodes: u32, cached: f64) -> f64 {
+    let (mut left, mut hits) = (cached.clamp(0.0, 1.0), 0.0);
+    for (uses, probability) in distribution(epochs, nodes).into_iter().enumerate().rev() {
+        let taken = probability.min(left);
+        hits += taken * uses as f64;
+        left -= taken;
+    }
+    hits * f64::from(nodes) / f64::from(epochs.max(1))
+}

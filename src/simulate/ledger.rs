@@ -1,0 +1,176 @@
+//! What each node reads from where in each step: what policies write down and the clock turns into seconds.
+
+use super::access::Accesses;
+use super::scenario::Scenario;
+
+/// Where bytes come from, as a column of a [`Ledger`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The slow tier.
+    Slow,
+    /// A cache of the node itself.
+    Local(u8),
+    /// A cache of another node.
+    Peer(u8),
+}
+
+impl Source {
+    fn column(self) -> usize {
+        match self {
+            Self::Slow => 0,
+            Self::Local(cache) => 1 + 2 * usize::from(cache),
+            Self::Peer(cache) => 2 + 2 * usize::from(cache),
+        }
+    }
+}
+
+/// Counts of an epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Count {
+    /// Samples used.
+    pub uses: u64,
+    /// Of them, from the node's own caches.
+    pub local: u64,
+    /// Of them, from other nodes' caches.
+    pub peer: u64,
+    /// Bytes that left the slow tier, also those prefetched for later.
+    pub slow_bytes: f64,
+}
+
+impl Count {
+    fn add(&mut self, other: &Self) {
+        self.uses += other.uses;
+        self.local += other.local;
+        self.peer += other.peer;
+        self.slow_bytes += other.slow_bytes;
+    }
+}
+
+/// How epochs are cut: one cell a step, or so many steps that the ledger stays small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cells {
+    /// Steps of a cell, but the last of an epoch may have fewer.
+    pub steps: u64,
+    /// Cells of an epoch.
+    pub per_epoch: u64,
+    /// Steps of an epoch.
+    epoch_steps: u64,
+    /// Epochs.
+    pub epochs: u64,
+    columns: usize,
+}
+
+/// Numbers in a ledger at most: 400 MB.
+const MOST: u64 = 100_000_000;
+
+impl Cells {
+    /// The cells for the accesses of a scenario.
+    pub fn of(scenario: &Scenario, accesses: &Accesses) -> Self {
+        let columns = 1 + 2 * scenario.cache.len();
+        let all = u64::from(scenario.nodes) * accesses.steps() * accesses.epochs() * columns as u64;
+        let steps = all.div_ceil(MOST).clamp(1, accesses.steps());
+        let per_epoch = accesses.steps().div_ceil(steps);
+        Self { steps, per_epoch, epoch_steps: accesses.steps(), epochs: accesses.epochs(), columns }
+    }
+
+    /// Cells of all epochs.
+    pub fn count(&self) -> usize {
+        (self.per_epoch * self.epochs) as usize
+    }
+
+    /// The cell of a step that is counted through all epochs.
+    pub fn of_step(&self, step: u64) -> usize {
+        (step / self.epoch_steps * self.per_epoch + step % self.epoch_steps / self.steps) as usize
+    }
+
+    /// The first step of a cell, counted through all epochs.
+    pub fn first_step(&self, cell: usize) -> u64 {
+        let (epoch, cell) = (cell as u64 / self.per_epoch, cell as u64 % self.per_epoch);
+        epoch * self.epoch_steps + cell * self.steps
+    }
+
+    /// The epoch of a cell.
+    pub fn epoch(&self, cell: usize) -> usize {
+        cell / self.per_epoch as usize
+    }
+}
+
+/// What one node reads.
+#[derive(Debug, Clone)]
+pub struct NodeLedger {
+    cells: Cells,
+    bytes: Vec<f32>,
+    epochs: Vec<Count>,
+    /// It also reads the slow tier for later, until this cell.
+    filling_until: usize,
+}
+
+impl NodeLedger {
+    /// An empty one.
+    pub fn new(cells: Cells) -> Self {
+        let epochs = vec![Count::default(); cells.epochs as usize];
+        Self { cells, bytes: vec![0.0; cells.count() * cells.columns], epochs, filling_until: 0 }
+    }
+
+    /// A sample of `bytes`, used in `step` (through all epochs), comes from `source`.
+    pub fn read(&mut self, step: u64, source: Source, bytes: f32) {
+        let cell = self.cells.of_step(step);
+        self.bytes[cell * self.cells.columns + source.column()] += bytes;
+        let epoch = &mut self.epochs[self.cells.epoch(cell)];
+        epoch.uses += 1;
+        match source {
+            Source::Slow => epoch.slow_bytes += f64::from(bytes),
+            Source::Local(_) => epoch.local += 1,
+            Source::Peer(_) => epoch.peer += 1,
+        }
+    }
+
+    /// A sample of `bytes` has been brought into a cache ahead of its use, by cell `cell`.
+    pub fn prefetched(&mut self, cell: usize, bytes: f32) {
+        self.epochs[self.cells.epoch(cell)].slow_bytes += f64::from(bytes);
+        self.filling_until = self.filling_until.max(cell);
+    }
+}
+
+/// What all nodes read.
+#[derive(Debug)]
+pub struct Ledger {
+    /// How epochs are cut.
+    pub cells: Cells,
+    nodes: Vec<NodeLedger>,
+}
+
+impl Ledger {
+    /// The ledgers of all nodes, in any order.
+    pub fn new(cells: Cells, nodes: Vec<NodeLedger>) -> Self {
+        Self { cells, nodes }
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Bytes that `node` takes from `source` in `cell`.
+    pub fn bytes(&self, node: usize, cell: usize, source: Source) -> f64 {
+        f64::from(self.nodes[node].bytes[cell * self.cells.columns + source.column()])
+    }
+
+    /// Bytes that `node` takes in `cell`, wherever from.
+    pub fn all_bytes(&self, node: usize, cell: usize) -> f64 {
+        let first = cell * self.cells.columns;
+        self.nodes[node].bytes[first..first + self.cells.columns].iter().map(|&bytes| f64::from(bytes)).sum()
+    }
+
+    /// Whether `node` reads the slow tier in `cell`.
+    pub fn reads_slow(&self, node: usize, cell: usize) -> bool {
+        self.bytes(node, cell, Source::Slow) > 0.0 || cell < self.nodes[node].filling_until
+    }
+
+    /// The counts of an epoch, of all nodes.
+    pub fn count(&self, epoch: usize) -> Count {
+        let mut sum = Count::default();
+        self.nodes.iter().for_each(|node| sum.add(&node.epochs[epoch]));
+        sum
+    }
+}

@@ -1,0 +1,181 @@
+//! Caches that nodes read from each other: by frequency as NoPFS fills them, and each sample once as Foreload does.
+
+use super::access::{Accesses, Copy, Held, Sizes, Trace};
+use super::cache::Shelves;
+use super::ledger::{Cells, Ledger, NodeLedger, Source};
+use super::nodes;
+use super::scenario::{Cache, Scenario};
+use crate::tier::plan::{Admission, Plan, Rule};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a policy works on.
+#[derive(Debug, Clone, Copy)]
+pub struct World<'a> {
+    /// Nodes, caches, rates.
+    pub scenario: &'a Scenario,
+    /// Sizes of the samples.
+    pub sizes: &'a Sizes,
+    /// Who uses what when.
+    pub accesses: &'a Accesses,
+    /// How epochs are cut.
+    pub cells: Cells,
+}
+
+/// Placement by frequency, as NoPFS does it: each node keeps what it will use most often, the most frequent in the first
+/// cache; threads of each cache bring it there in the order of first use, from the slow tier, beside the training. What
+/// a node has not (yet) is read from the node that has it, else from the slow tier.
+///
+/// `ends` are the times at which cells end without any stall: prefetching is measured against the fastest consumer.
+pub fn by_frequency(world: World, ends: &[f64]) -> Ledger {
+    let (held, scenario) = (Held::none(world.sizes.samples()), world.scenario);
+    let place = |node| {
+        let trace = world.accesses.trace(node, world.sizes);
+        let placement = Placement::by_frequency(world, &trace, ends);
+        (trace, placement)
+    };
+    if scenario.network.is_some() {
+        nodes::each(scenario.nodes, |node| {
+            let (trace, placement) = place(node);
+            for (&sample, copy) in trace.samples.iter().zip(&placement.copies) {
+                if let Some(copy) = copy {
+                    held.publish(sample, *copy);
+                }
+            }
+        });
+    }
+    let read = |node| {
+        let (trace, placement) = place(node);
+        let mut ledger = NodeLedger::new(world.cells);
+        for &(cell, bytes) in &placement.prefetched {
+            ledger.prefetched(cell, bytes);
+        }
+        for (access, &id) in trace.ids.iter().enumerate() {
+            let (id, step) = (id as usize, trace.step(access));
+            let local =
+                placement.copies[id].filter(|copy| copy.step <= step).map(|copy| Source::Local(copy.cache));
+            let peer = || held.copy(trace.samples[id], step).map(|copy| Source::Peer(copy.cache));
+            ledger.read(step, local.or_else(peer).unwrap_or(Source::Slow), trace.bytes[id]);
+        }
+        ledger
+    };
+    Ledger::new(world.cells, nodes::each(scenario.nodes, read))
+}
+
+/// What a node keeps, and from when.
+struct Placement {
+    /// By id.
+    copies: Vec<Option<Copy>>,
+    /// (cell, bytes) of what was brought.
+    prefetched: Vec<(usize, f32)>,
+}
+
+impl Placement {
+    fn by_frequency(world: World, trace: &Trace, ends: &[f64]) -> Self {
+        let scenario = world.scenario;
+        let mut ids: Vec<u32> = (0..trace.samples.len() as u32).collect();
+        ids.sort_unstable_by_key(|&id| {
+            let id = id as usize;
+            (std::cmp::Reverse(trace.uses[id]), trace.first[id])
+        });
+        let mut shelves = Shelves::of(scenario);
+        let mut contents: Vec<Vec<u32>> = vec![Vec::new(); scenario.cache.len()];
+        for id in ids {
+            if let Some(cache) = shelves.put(f64::from(trace.bytes[id as usize])) {
+                contents[usize::from(cache)].push(id);
+            }
+        }
+        let mut placement = Self { copies: vec![None; trace.samples.len()], prefetched: Vec::new() };
+        let share = scenario.slow.share(scenario.nodes);
+        for (number, (cache, mut ids)) in (0u8..).zip(scenario.cache.iter().zip(contents)) {
+            ids.sort_unstable_by_key(|&id| trace.first[id as usize]);
+            let rate = f64::from(cache.threads) * share.min(cache.write_share());
+            placement.bring(world.cells, trace, &ids, number, rate, ends);
+        }
+        placement
+    }
+
+    /// Brings `ids` into a cache, one after the other.
+    fn bring(&mut self, cells: Cells, trace: &Trace, ids: &[u32], cache: u8, rate: f64, ends: &[f64]) {
+        let (mut seconds, mut cell) = (0.0, 0);
+        for &id in ids {
+            let bytes = trace.bytes[id as usize];
+            seconds += f64::from(bytes) / rate;
+            while ends.get(cell).is_some_and(|end| *end < seconds) {
+                cell += 1;
+            }
+            if cell == ends.len() {
+                return;
+            }
+            // It came during this cell: who uses it in the next has it.
+            self.copies[id as usize] = Some(Copy { step: cells.first_step(cell + 1), cache });
+            self.prefetched.push((cell, bytes));
+        }
+    }
+}
+
+/// One copy of each sample among all nodes: whoever uses it first keeps it, by the plan of its caches, and gives it to
+/// the others. While the caches have room no sample is read twice from the slow tier.
+pub fn one_copy(world: World) -> Ledger {
+    let World { scenario, sizes, accesses, cells } = world;
+    let owners = Owners::none(sizes.samples());
+    let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|_| Keeper::new(scenario, cells)).collect();
+    // Within an epoch nobody uses what another uses: nodes may go through it in any order.
+    for epoch in 0..accesses.epochs() {
+        nodes::each_mut(&mut nodes, |number, node| {
+            for (step, sample) in accesses.of_node(epoch, number) {
+                let step = epoch * accesses.steps() + step;
+                let bytes = sizes.get(sample);
+                let source = match owners.of(sample) {
+                    Some((owner, cache)) if owner == number => Source::Local(cache),
+                    Some((_, cache)) => Source::Peer(cache),
+                    None => {
+                        if let Some(cache) = node.keep(bytes, step) {
+                            owners.set(sample, number, cache);
+                        }
+                        Source::Slow
+                    }
+                };
+                node.ledger.read(step, source, bytes as f32);
+            }
+        });
+    }
+    Ledger::new(cells, nodes.into_iter().map(|node| node.ledger).collect())
+}
+
+/// A node that keeps what it was first to use.
+struct Keeper {
+    ledger: NodeLedger,
+    /// One for each cache, the preferred first.
+    plans: Vec<Plan>,
+}
+
+impl Keeper {
+    fn new(scenario: &Scenario, cells: Cells) -> Self {
+        let plan = |cache: &Cache| Plan::new(Rule::Keep, cache.capacity.0 as u64);
+        Self { ledger: NodeLedger::new(cells), plans: scenario.cache.iter().map(plan).collect() }
+    }
+
+    /// The cache that takes a sample of `bytes`, if one does.
+    fn keep(&mut self, bytes: f64, step: u64) -> Option<u8> {
+        let admits = |plan: &mut Plan| plan.admit(bytes as u64, None, step) != Admission::Bypass;
+        self.plans.iter_mut().position(admits).map(|cache| cache as u8)
+    }
+}
+
+/// Which node has a sample, and in which of its caches. Filled by many threads at once.
+struct Owners(Vec<AtomicU32>);
+
+impl Owners {
+    fn none(samples: u64) -> Self {
+        Self((0..samples).map(|_| AtomicU32::new(u32::MAX)).collect())
+    }
+
+    fn of(&self, sample: u64) -> Option<(u32, u8)> {
+        let word = self.0[sample as usize].load(Ordering::Relaxed);
+        (word != u32::MAX).then_some((word >> 3, (word & 7) as u8))
+    }
+
+    fn set(&self, sample: u64, node: u32, cache: u8) {
+        self.0[sample as usize].store(node << 3 | u32::from(cache), Ordering::Relaxed);
+    }
+}
