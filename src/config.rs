@@ -16,6 +16,8 @@ use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::LastBatch;
+use crate::tier::{CacheOptions, FillChoice};
+use std::path::PathBuf;
 
 /// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
 const LARGEST_SIDE: u32 = 16_384;
@@ -83,6 +85,11 @@ impl Choice for IoChoice {
         &[("auto", Self::Auto), ("io_uring", Self::Uring), ("pread", Self::Pread)];
 }
 
+impl Choice for FillChoice {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("auto", Self::Auto), ("use", Self::Use), ("ahead", Self::Ahead)];
+}
+
 impl Choice for Direct {
     const NAMES: &'static [(&'static str, Self)] =
         &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
@@ -143,6 +150,16 @@ pub struct LoaderOptions {
     pub direct: Direct,
     /// Reads in flight; `None`: 32.
     pub queue_depth: Option<u32>,
+    /// Directory on local NVMe where the samples are kept that the schedule says are worth it; `None`: nowhere.
+    pub cache_dir: Option<PathBuf>,
+    /// Bytes it may take; needed with `cache_dir`.
+    pub cache_size: Option<u64>,
+    /// How it is filled.
+    pub cache_fill: FillChoice,
+    /// Bytes per second that staging ahead may take of the source; `None`: what reads in demand leave.
+    pub stage_bandwidth: Option<u64>,
+    /// Ranks that share `cache_dir`: those of one node, numbered one after another; `None`: all.
+    pub local_world_size: Option<u32>,
     /// What happens when a sample fails.
     pub on_error: OnError,
     /// Failures an epoch survives with `skip` and `zero`.
@@ -180,6 +197,11 @@ impl Default for LoaderOptions {
             io: IoChoice::Auto,
             direct: Direct::Auto,
             queue_depth: None,
+            cache_dir: None,
+            cache_size: None,
+            cache_fill: FillChoice::Auto,
+            stage_bandwidth: None,
+            local_world_size: None,
             on_error: OnError::Raise,
             max_errors: 100,
             // PIL's own threshold for a decompression bomb is 89 478 485; ours is the next power of two.
@@ -223,6 +245,8 @@ pub struct LoaderConfig {
     pub direct: Direct,
     /// Reads in flight.
     pub queue_depth: usize,
+    /// The tier on NVMe.
+    pub cache: Option<CacheOptions>,
     /// What happens when a sample fails.
     pub on_error: OnError,
     /// Failures an epoch survives.
@@ -270,6 +294,9 @@ impl LoaderOptions {
             at_least(setting, u64::from(value.unwrap_or(1)), 1)?;
         }
         at_least("max_pixels", self.max_pixels, 1)?;
+        at_least("stage_bandwidth", self.stage_bandwidth.unwrap_or(1), 1)?;
+        at_least("local_world_size", u64::from(self.local_world_size.unwrap_or(1)), 1)?;
+        self.cache(1)?;
         if self.train {
             bounds("scale", self.scale, 1.0)?;
             bounds("ratio", self.ratio, 1e6)?;
@@ -342,12 +369,39 @@ impl LoaderOptions {
             io: self.io,
             direct: self.direct,
             queue_depth,
+            cache: self.cache(queue_depth)?,
             on_error: self.on_error,
             max_errors: self.max_errors,
             max_pixels: self.max_pixels,
             pools,
             output,
         })
+    }
+}
+
+impl LoaderOptions {
+    /// The tier on NVMe, if there is to be one.
+    fn cache(&self, queue_depth: usize) -> Result<Option<CacheOptions>> {
+        match (&self.cache_dir, self.cache_size) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => {
+                Err(Error::config("cache_dir", "is not given, but cache_size is: where shall the cache be?"))
+            }
+            (Some(directory), None) => {
+                let message = format!("is not given: how many bytes may {} take?", directory.display());
+                Err(Error::config("cache_size", message))
+            }
+            (Some(directory), Some(size)) => Ok(Some(CacheOptions {
+                directory: directory.clone(),
+                size,
+                fill: self.cache_fill,
+                stage_bandwidth: self.stage_bandwidth,
+                local_world_size: self.local_world_size,
+                io: self.io,
+                direct: self.direct,
+                queue_depth,
+            })),
+        }
     }
 }
 

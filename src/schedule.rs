@@ -187,7 +187,23 @@ impl Schedule {
         &self.order
     }
 
-    fn global_batch(&self) -> u64 {
+    /// Samples per rank and step.
+    pub fn batch_size(&self) -> u32 {
+        self.batch_size
+    }
+
+    /// Whose batches these are.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Of how many ranks.
+    pub fn world_size(&self) -> u32 {
+        self.world_size
+    }
+
+    /// Samples all ranks take in a step.
+    pub fn global_batch(&self) -> u64 {
         u64::from(self.batch_size) * u64::from(self.world_size)
     }
 

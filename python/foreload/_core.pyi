@@ -163,6 +163,13 @@ class Batches(Iterator[Batch]):
         On a GPU also `gpu`, a dict: `decoded_hardware`, `decoded_cuda` and `decoded_cpu` (images by rung), `h2d_bytes`
         (files and planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that
         are under way side by side) and `idle_seconds` (in which nothing was queued on it).
+
+        With a cache also `cache`, a dict of this epoch's: `nvme_hits`, `nvme_bytes` (samples from the cache),
+        `source_reads`, `source_bytes` (from the dataset's storage, as they were needed), `fallbacks` (the cache had
+        them and could not give them), `staged_bytes`, `staged_samples`, `staged_units` of `units` (filled ahead),
+        `admitted_samples`, `admitted_bytes` (written), `dropped_busy`, `dropped_full` (not kept: writing was behind;
+        the cache is full), `write_errors`, `damaged`, `evicted_bytes`; `held_samples`, `held_bytes` and `quota` as
+        they are now; `last_error`, a text, or None.
         """
 
 @final
@@ -210,6 +217,16 @@ class ImageLoader:
         io: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Bypass the page cache: `auto` (by file system and size), `on` or `off`.
         queue_depth: Reads in flight. None: 32.
+        cache_dir: A directory on local NVMe, made where it is missing: samples are kept there, so that they are read
+            from the dataset's storage once and not in every epoch. Other loaders, ranks, jobs and datasets may share
+            it; what is there is used again by the next run. The dataset itself is never touched.
+        cache_size: Bytes the directory may take, or a text such as `"800GB"`; needed with `cache_dir`.
+        cache_fill: `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads beside
+            training, in the order of their next use. `auto`: by rates measured at the start.
+        stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, or a text. None: what
+            reads in demand leave.
+        local_world_size: How many ranks share `cache_dir`, those of one node, numbered one after another. None:
+            `LOCAL_WORLD_SIZE` of the environment, else all ranks.
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place, so batches stay full and equal on every rank; `zero`: a zero image, mask
             False.
@@ -256,6 +273,11 @@ class ImageLoader:
         io: Literal["auto", "io_uring", "pread"] = "auto",
         direct: Literal["auto", "on", "off"] = "auto",
         queue_depth: int | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        cache_fill: Literal["auto", "use", "ahead"] = "auto",
+        stage_bandwidth: int | str | None = None,
+        local_world_size: int | None = None,
         on_error: Literal["raise", "skip", "zero"] = "raise",
         max_errors: int | None = None,
         max_pixels: int | None = None,

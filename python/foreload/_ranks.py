@@ -33,3 +33,20 @@ def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
     except ValueError:
         message = f"config: rank: RANK={given[0]!r} and WORLD_SIZE={given[1]!r} must be numbers"
         raise ConfigError(message) from None
+
+
+def local_world_size(given: int | None) -> int | None:
+    """Return how many ranks share this node: as given, else of torchrun's variable; None where neither says.
+
+    Raises:
+        foreload.ConfigError: the variable is not a number.
+    """
+    from foreload import ConfigError
+
+    text = os.environ.get("LOCAL_WORLD_SIZE")
+    if given is not None or text is None:
+        return given
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"config: local_world_size: LOCAL_WORLD_SIZE={text!r} must be a number") from None

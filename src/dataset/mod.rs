@@ -11,6 +11,7 @@ use format::{GROUP_ROW, Map, STAMP_ROW, Section, u32_at, u64_at};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -205,8 +206,7 @@ impl DatasetIndex {
             Layout::Folder => u64::from(file),
             Layout::Tar if (file as usize) < self.checked.len() => {
                 // A shard's samples are indexed in the order they stand in it.
-                let (mut low, mut high) =
-                    (self.group_start(file as usize, 0), self.group_start(file as usize + 1, 0));
+                let Range { start: mut low, end: mut high } = self.samples_of(extent.file);
                 while low < high {
                     let middle = low.midpoint(high);
                     if self.extent(middle).offset < extent.offset { low = middle + 1 } else { high = middle }
@@ -216,6 +216,30 @@ impl DatasetIndex {
             Layout::Tar => return None,
         };
         (sample < self.len() && self.extent(sample) == extent).then_some(sample)
+    }
+
+    /// All files: shards, or the loose files of the samples.
+    pub fn files(&self) -> impl Iterator<Item = FileId> + use<> {
+        let files = match self.layout() {
+            Layout::Folder => self.len() as u32,
+            Layout::Tar => self.checked.len() as u32,
+        };
+        (0..files).map(FileId)
+    }
+
+    /// The samples of a file, in the order they stand in it.
+    ///
+    /// # Panics
+    /// When the index has no such file.
+    pub fn samples_of(&self, file: FileId) -> Range<u64> {
+        match self.layout() {
+            Layout::Folder => u64::from(file.0)..u64::from(file.0) + 1,
+            Layout::Tar => {
+                let group = file.0 as usize;
+                assert!(group < self.checked.len(), "file {group} of {}", self.checked.len());
+                self.group_start(group, 0)..self.group_start(group + 1, 0)
+            }
+        }
     }
 
     /// Full path of a file.

@@ -111,6 +111,7 @@ impl Epoch {
     /// What the stages did so far.
     pub fn stats(&self) -> super::EpochStats {
         let mut stats = self.run.clock.snapshot();
+        stats.tiers = self.shared.tiers().since(&self.run.tiers);
         if self.busy_with.is_some() {
             stats.stalls.record(self.stalled);
         }

@@ -170,6 +170,9 @@ impl Fetcher {
             self.pass_on(run)?;
         }
         self.shared.bell.starving.store(false, Ordering::SeqCst);
+        if let Some(cache) = self.shared.cache.get() {
+            cache.end();
+        }
         Ok(())
     }
 
@@ -192,8 +195,7 @@ impl Fetcher {
     /// On this thread, which then owns the ring; kept from epoch to epoch with its open shards.
     fn open_reader(&mut self) -> Result<()> {
         if self.reader.is_none() {
-            let Shared { index, config, open_reader, .. } = &*self.shared;
-            let reader = open_reader(index, &self.slots, config)?;
+            let reader = self.shared.open_reader(&self.slots)?;
             *self.shared.io.lock().unwrap_or_else(PoisonError::into_inner) = reader.describe();
             *self.shared.bell.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
             self.reader = Some(reader);

@@ -27,11 +27,12 @@ use crate::io::Reader;
 use crate::rng::{Key, Use};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
+use crate::tier::{Cache, OpenSource, TierStats};
 use crate::trace::{Lane, Trace};
 use fetch::Bell;
 use inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use threads::Threads;
 use watch::Watch;
 
@@ -54,6 +55,8 @@ struct Shared {
     trace: Trace,
     /// The consumer's, whichever thread that is.
     consumer: Mutex<Watch>,
+    /// The tier on NVMe, once the threads have started.
+    cache: OnceLock<Arc<Cache>>,
     /// How bytes are read, in words; known once the reader is open.
     io: Mutex<String>,
     /// The reading thread waits for room, with nothing in flight.
@@ -70,6 +73,8 @@ struct Run {
     stopped: AtomicBool,
     inbox: Arc<Inbox>,
     clock: stats::Clock,
+    /// What the tiers had done before.
+    tiers: TierStats,
 }
 
 impl Run {
@@ -103,6 +108,7 @@ impl Pipeline {
             bell: Arc::default(),
             trace: Trace::off(),
             consumer: Mutex::new(Watch::new(Lane::off())),
+            cache: OnceLock::new(),
             io: Mutex::default(),
             stuck: AtomicBool::default(),
         };
@@ -135,17 +141,18 @@ impl Pipeline {
         self.shared.io.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The tier on NVMe; `None` without one, and before the first epoch.
+    pub fn cache(&self) -> Option<&Arc<Cache>> {
+        self.shared.cache.get()
+    }
+
     /// The batches of `rank` in `epoch`.
     ///
     /// # Errors
     /// [`Error::Config`] as [`Schedule::new`].
     pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
-        let (index, config) = (&self.shared.index, &self.shared.config);
-        let order = if config.shuffle {
-            Order::shuffled(&index.fingerprint(), config.seed, epoch, index.len())
-        } else {
-            Order::sequential(index.len())
-        };
+        let config = &self.shared.config;
+        let order = self.shared.order(epoch);
         Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)
     }
 
@@ -159,6 +166,20 @@ impl Pipeline {
         let schedule = self.schedule(epoch, rank, world_size)?;
         let steps = schedule.steps();
         let seed = self.shared.config.seed;
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = match &mut *threads {
+            Some(threads) if threads.process != std::process::id() => {
+                return Err(forked());
+            }
+            Some(threads) => threads,
+            empty => empty.insert(Threads::start(&self.shared)?),
+        };
+        if let Some(former) = threads.current.take() {
+            former.stop(&self.shared.bell);
+        }
+        if let Some(cache) = self.cache() {
+            cache.begin(epoch, &schedule, first_step, &|epoch| self.shared.order(epoch));
+        }
         let run = Arc::new(Run {
             epoch,
             schedule,
@@ -168,18 +189,9 @@ impl Pipeline {
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
             clock: stats::Clock::default(),
+            tiers: self.shared.tiers(),
         });
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        let threads = match &mut *threads {
-            Some(threads) if threads.process != std::process::id() => {
-                return Err(forked());
-            }
-            Some(threads) => threads,
-            empty => empty.insert(Threads::start(&self.shared)?),
-        };
-        if let Some(former) = threads.current.replace(run.clone()) {
-            former.stop(&self.shared.bell);
-        }
+        threads.current = Some(run.clone());
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
         threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;
         Ok(Epoch::new(self.shared.clone(), run, batches, ended))
@@ -221,6 +233,35 @@ fn forked() -> Error {
 }
 
 impl Shared {
+    /// The order of an epoch.
+    fn order(&self, epoch: u64) -> Order {
+        let (index, config) = (&self.index, &self.config);
+        if config.shuffle {
+            Order::shuffled(&index.fingerprint(), config.seed, epoch, index.len())
+        } else {
+            Order::sequential(index.len())
+        }
+    }
+
+    /// What the tiers did since the pipeline began.
+    fn tiers(&self) -> TierStats {
+        self.cache.get().map(|cache| cache.stats()).unwrap_or_default()
+    }
+
+    /// The reader of the pipeline, to be made by the thread that drives it: over both tiers, where there are two.
+    fn open_reader(self: &Arc<Self>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
+        let Some(cache) = self.cache.get() else {
+            return (self.open_reader)(&self.index, slots, &self.config);
+        };
+        let shared = self.clone();
+        let open = move |slots: &SlotPool, queue_depth| {
+            let config = LoaderConfig { queue_depth, ..shared.config.clone() };
+            (shared.open_reader)(&shared.index, slots, &config)
+        };
+        let open: Arc<OpenSource> = Arc::new(open);
+        cache.reader(open, slots)
+    }
+
     /// `source` as the failure of `sample`.
     fn sample_error(&self, sample: u64, source: Error) -> Error {
         let extent = self.index.extent(sample);
@@ -239,6 +280,9 @@ impl Drop for Pipeline {
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(threads) = threads {
             threads.end(&self.shared.bell);
+        }
+        if let Some(cache) = self.cache() {
+            cache.close();
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::decode::Backend;
 use crate::decode::nvjpeg::Rung;
 use crate::io::{ReadStats, Tier};
+use crate::tier::TierStats;
 use crate::trace::{Histogram, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -162,6 +163,7 @@ impl Clock {
             from_source: self.from_source.snapshot(),
             from_nvme: self.from_nvme.snapshot(),
             stalls: self.stalls.snapshot(),
+            tiers: TierStats::default(),
         }
     }
 }
@@ -187,6 +189,8 @@ pub struct EpochStats {
     pub from_nvme: Histogram,
     /// What the consumer waited for each batch.
     pub stalls: Histogram,
+    /// What came from which tier; all zero without a cache.
+    pub tiers: TierStats,
 }
 
 impl EpochStats {
@@ -209,6 +213,7 @@ impl std::ops::AddAssign for EpochStats {
         self.from_source += &more.from_source;
         self.from_nvme += &more.from_nvme;
         self.stalls += &more.stalls;
+        self.tiers += more.tiers;
     }
 }
 

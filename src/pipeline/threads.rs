@@ -7,6 +7,7 @@ use crate::batch::{BatchPool, Storage};
 use crate::config::{Device, LANES};
 use crate::error::{Error, Result};
 use crate::slot::SlotPool;
+use crate::tier::Cache;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,6 +32,10 @@ impl Threads {
     pub(super) fn start(shared: &Arc<Shared>) -> Result<Self> {
         let config = &shared.config;
         let slots = SlotPool::new(config.pools.slot_bytes)?;
+        if let (Some(options), None) = (&config.cache, shared.cache.get()) {
+            let cache = Cache::open(&shared.index, options.clone())?;
+            shared.cache.get_or_init(|| cache);
+        }
         let stage = match (config.device, &config.device_pools) {
             (Device::Cuda { ordinal }, Some(pools)) => {
                 Some(Arc::new(Stage::open(ordinal, config, pools, &slots)?))

@@ -1,12 +1,10 @@
-//! `foreload.ImageLoader` and what it yields.
+//! `foreload.ImageLoader`.
 
+use super::batches::Batches;
 use super::error::raise;
-use super::tensor::Tensor;
-use crate::batch;
-use crate::config::{Choice, Device, LoaderOptions, parse_bytes};
+use crate::config::{Choice, LoaderOptions, parse_bytes};
 use crate::dataset::{DatasetIndex, IndexOptions};
-use crate::pipeline::{Epoch, FailureLog, Pipeline, Poll, SampleFailure};
-use pyo3::exceptions::PyAttributeError;
+use crate::pipeline::{FailureLog, Pipeline, SampleFailure};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::{Path, PathBuf};
@@ -15,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often a waiting call looks for Ctrl-C.
-const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+pub(super) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// A height and width, from one number or two.
 #[derive(FromPyObject)]
@@ -53,7 +51,7 @@ pub(super) struct ImageLoader {
 
 /// A pipeline of a loader and its iterations. The last to let go waits for the threads, without the GIL.
 #[derive(Clone)]
-struct Shared(Option<Arc<Pipeline>>);
+pub(super) struct Shared(Option<Arc<Pipeline>>);
 
 impl std::ops::Deref for Shared {
     type Target = Pipeline;
@@ -77,6 +75,7 @@ impl ImageLoader {
         path, *, batch_size=64, image_size=Size::Square(224), seed=0, train=true, shuffle=None, last_batch=None,
         decoded=true, keep=1, device="auto", cpu_decode="fallback", device_memory=None, dtype="float32", memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5,
         resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
+        cache_dir=None, cache_size=None, cache_fill="auto", stage_bandwidth=None, local_world_size=None,
         on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
         rebuild_index=false, progress=true,
     ))]
@@ -109,6 +108,11 @@ impl ImageLoader {
         io: &str,
         direct: &str,
         queue_depth: Option<u32>,
+        cache_dir: Option<PathBuf>,
+        cache_size: Option<Bytes>,
+        cache_fill: &str,
+        stage_bandwidth: Option<Bytes>,
+        local_world_size: Option<u32>,
         on_error: &str,
         max_errors: Option<u64>,
         max_pixels: Option<u64>,
@@ -119,6 +123,8 @@ impl ImageLoader {
         progress: bool,
     ) -> PyResult<Self> {
         let usual = LoaderOptions::default();
+        let local_world_size: Option<u32> =
+            py.import("foreload._ranks")?.call_method1("local_world_size", (local_world_size,))?.extract()?;
         let asked = || -> crate::Result<LoaderOptions> {
             Ok(LoaderOptions {
                 batch_size,
@@ -149,6 +155,11 @@ impl ImageLoader {
                 io: Choice::parse("io", io)?,
                 direct: Choice::parse("direct", direct)?,
                 queue_depth,
+                cache_dir,
+                cache_size: cache_size.map(|bytes| bytes.number("cache_size")).transpose()?,
+                cache_fill: Choice::parse("cache_fill", cache_fill)?,
+                stage_bandwidth: stage_bandwidth.map(|bytes| bytes.number("stage_bandwidth")).transpose()?,
+                local_world_size,
                 on_error: Choice::parse("on_error", on_error)?,
                 max_errors: max_errors.unwrap_or(usual.max_errors),
                 max_pixels: max_pixels.unwrap_or(usual.max_pixels),
@@ -323,160 +334,6 @@ fn open_index(py: Python<'_>, path: &Path, options: IndexOptions) -> PyResult<Da
     raise(py, opened)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// One iteration over an epoch.
-#[pyclass(frozen, module = "foreload")]
-pub(super) struct Batches {
-    epoch: Mutex<Epoch>,
-    /// Keeps the threads alive when only the iterator is left: `for batch in ImageLoader(...)`.
-    pipeline: Shared,
-}
-
-#[pymethods]
-impl Batches {
-    fn __iter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
-        loop {
-            let polled = py.detach(|| lock(&self.epoch).poll(SIGNAL_CHECK));
-            match raise(py, polled)? {
-                Poll::Batch(batch) => return Ok(Some(Batch(batch))),
-                Poll::End => return Ok(None),
-                Poll::Pending => py.check_signals()?,
-            }
-        }
-    }
-
-    /// Batches of the whole epoch.
-    fn __len__(&self, py: Python<'_>) -> usize {
-        py.detach(|| lock(&self.epoch).steps() as usize)
-    }
-
-    /// What the stages did so far: a dict of seconds and counters.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (stats, failed) = py.detach(|| {
-            let epoch = lock(&self.epoch);
-            (epoch.stats(), epoch.failed())
-        });
-        let dict = PyDict::new(py);
-        let stages = &stats.stages;
-        for (name, seconds) in [
-            ("read_busy_seconds", stages.read_busy),
-            ("read_waiting_seconds", stages.read_waiting),
-            ("read_blocked_seconds", stages.read_blocked),
-            ("decode_busy_seconds", stages.decode_busy),
-            ("augment_busy_seconds", stages.augment_busy),
-            ("workers_waiting_seconds", stages.workers_waiting),
-            ("consumer_waiting_seconds", stages.consumer_waiting),
-        ] {
-            dict.set_item(name, seconds)?;
-        }
-        for (name, count) in [
-            ("source_bytes", stats.reads.bytes),
-            ("source_reads", stats.reads.reads),
-            ("source_opens", stats.reads.opens),
-            ("decoded_region", stats.decoded_region),
-            ("decoded_zune", stats.decoded_zune),
-            ("decoded_png", stats.decoded_png),
-            ("errors", failed),
-        ] {
-            dict.set_item(name, count)?;
-        }
-        if self.pipeline.config().device != Device::Cpu {
-            let gpu = PyDict::new(py);
-            for (name, count) in [
-                ("decoded_hardware", stats.gpu.decoded_hardware),
-                ("decoded_cuda", stats.gpu.decoded_cuda),
-                ("decoded_cpu", stats.decoded_cpu()),
-                ("h2d_bytes", stats.gpu.h2d_bytes),
-            ] {
-                gpu.set_item(name, count)?;
-            }
-            for (name, seconds) in [
-                ("copy_seconds", stats.gpu.copy),
-                ("decode_seconds", stats.gpu.decode),
-                ("augment_seconds", stats.gpu.augment),
-                ("idle_seconds", stats.gpu.idle),
-            ] {
-                gpu.set_item(name, seconds)?;
-            }
-            dict.set_item("gpu", gpu)?;
-        }
-        Ok(dict)
-    }
-}
-
-/// A batch; see `_core.pyi`.
-#[pyclass(frozen, module = "foreload")]
-pub(super) struct Batch(batch::Batch);
-
-#[pymethods]
-impl Batch {
-    /// [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
-    #[getter]
-    fn images(&self) -> PyResult<Tensor> {
-        if self.0.is_encoded() {
-            let message = "a batch of a loader with decoded=False has no images, it has `encoded`";
-            return Err(PyAttributeError::new_err(message));
-        }
-        Ok(self.0.images().into())
-    }
-
-    /// The samples' files, uint8 [bytes] each.
-    #[getter]
-    fn encoded(&self) -> PyResult<Vec<Tensor>> {
-        if !self.0.is_encoded() {
-            let message = "a batch has `encoded` only with decoded=False; this one has `images`";
-            return Err(PyAttributeError::new_err(message));
-        }
-        Ok(self.0.encoded().into_iter().map(Tensor::from).collect())
-    }
-
-    /// int64 [n].
-    #[getter]
-    fn labels(&self) -> Tensor {
-        self.0.labels().into()
-    }
-
-    /// int64 [n].
-    #[getter]
-    fn sample_ids(&self) -> Tensor {
-        self.0.sample_ids().into()
-    }
-
-    /// bool [n]; false for padding and for failed samples replaced by zeros.
-    #[getter]
-    fn mask(&self) -> Tensor {
-        self.0.mask().into()
-    }
-
-    /// The mask as uint8, for a torch too old to take bool by DLPack.
-    #[getter]
-    fn _mask_bytes(&self) -> Tensor {
-        self.0.mask_bytes().into()
-    }
-
-    /// Its number in the epoch.
-    #[getter]
-    fn step(&self) -> u64 {
-        self.0.step()
-    }
-
-    fn __len__(&self) -> usize {
-        self.0.len()
-    }
-
-    fn __repr__(&self) -> String {
-        let step = self.0.step();
-        if self.0.is_encoded() {
-            return format!("foreload.Batch(step={step}, encoded: {} files)", self.0.len());
-        }
-        let images = self.0.images();
-        format!("foreload.Batch(step={step}, images={:?} {})", images.shape(), images.element().name())
-    }
 }

@@ -1,5 +1,6 @@
 //! The Python module `foreload._core`: conversion, GIL release, exceptions; no logic.
 
+mod batches;
 mod error;
 mod loader;
 mod tensor;
@@ -10,12 +11,14 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
+    use super::batches::{Batch, Batches};
+    #[pymodule_export]
     use super::error::{
         ConfigError, DatasetChangedError, DatasetError, DecodeError, Error, GpuError, InternalError, IoError,
         SampleError, TooManyErrorsError, UnavailableError,
     };
     #[pymodule_export]
-    use super::loader::{Batch, Batches, ImageLoader};
+    use super::loader::ImageLoader;
     #[pymodule_export]
     use super::main;
     #[pymodule_export]

@@ -1,10 +1,19 @@
 //! Tiers: the places a sample's bytes can come from, and what is kept on the fast one because the schedule says so.
 //!
-//! A *plan* (pure) says where each sample of the look-ahead window comes from and what to admit, stage ahead and
-//! evict; the *store* is the tier on NVMe; a [`crate::io::Reader`] over both carries the plan out beneath the pipeline.
+//! A [`plan`] (pure) says what to admit and evict, [`fill`] how to fill; the [`store`] is the tier on NVMe; a [`Cache`] is
+//! both, with the thread that stages ahead; its reader, over both tiers, carries the plan out beneath the pipeline.
 
+mod cache;
+pub mod fill;
 pub mod plan;
 mod rates;
+mod reader;
+mod stage;
+mod stats;
 pub mod store;
 
+pub use cache::{Cache, CacheOptions, OpenSource};
+pub use fill::{Fill, FillChoice};
 pub use rates::{Machine, TierRates};
+pub use reader::TieredReader;
+pub use stats::TierStats;

@@ -6,6 +6,7 @@ use crate::config::{Choice, CpuDecode, LoaderOptions, OnError, parse_bytes, pars
 use crate::error::Result;
 use crate::io::{Direct, IoChoice, PfsRates};
 use crate::schedule::LastBatch;
+use crate::tier::FillChoice;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -72,6 +73,21 @@ pub(in crate::cli) struct Args {
     /// Reads in flight [default: 32]
     #[arg(long)]
     pub(super) queue_depth: Option<u32>,
+    /// Keep samples in this directory on local NVMe
+    #[arg(long, value_name = "DIR", requires = "cache_size")]
+    pub(super) cache: Option<PathBuf>,
+    /// Bytes that the cache may take, e.g. 800GB
+    #[arg(long, requires = "cache", value_parser = |text: &str| parse_bytes("cache-size", text))]
+    pub(super) cache_size: Option<u64>,
+    /// How the cache is filled: use (with what is read), ahead (whole shards, beside training) or auto
+    #[arg(long, default_value = "auto", value_parser = choice::<FillChoice>("fill"))]
+    pub(super) fill: FillChoice,
+    /// Bytes per second that filling ahead may take of the source, e.g. 500MB [default: what is left over]
+    #[arg(long, value_parser = |text: &str| parse_bytes("stage-bandwidth", text))]
+    pub(super) stage_bandwidth: Option<u64>,
+    /// Ranks that share the cache: those of one node [default: all]
+    #[arg(long)]
+    pub(super) local_world_size: Option<u32>,
     /// Cap of all pools, e.g. 300MB [default: what the settings need]
     #[arg(long, value_parser = |text: &str| parse_bytes("memory", text))]
     pub(super) memory: Option<u64>,
@@ -118,6 +134,11 @@ impl Args {
             io: self.io,
             direct: self.direct,
             queue_depth: self.queue_depth,
+            cache_dir: self.cache.clone(),
+            cache_size: self.cache_size,
+            cache_fill: self.fill,
+            stage_bandwidth: self.stage_bandwidth,
+            local_world_size: self.local_world_size,
             on_error: self.on_error,
             max_errors: self.max_errors,
             ..LoaderOptions::default()

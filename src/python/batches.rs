@@ -1,0 +1,184 @@
+//! What an `ImageLoader` yields: the batches of an epoch.
+
+use super::error::raise;
+use super::loader::{SIGNAL_CHECK, Shared, lock};
+use super::tensor::Tensor;
+use crate::batch;
+use crate::config::Device;
+use crate::pipeline::{Epoch, Poll};
+use crate::tier::TierStats;
+use pyo3::exceptions::PyAttributeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::Mutex;
+
+/// One iteration over an epoch.
+#[pyclass(frozen, module = "foreload")]
+pub(super) struct Batches {
+    pub epoch: Mutex<Epoch>,
+    /// Keeps the threads alive when only the iterator is left: `for batch in ImageLoader(...)`.
+    pub pipeline: Shared,
+}
+
+#[pymethods]
+impl Batches {
+    fn __iter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        loop {
+            let polled = py.detach(|| lock(&self.epoch).poll(SIGNAL_CHECK));
+            match raise(py, polled)? {
+                Poll::Batch(batch) => return Ok(Some(Batch(batch))),
+                Poll::End => return Ok(None),
+                Poll::Pending => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Batches of the whole epoch.
+    fn __len__(&self, py: Python<'_>) -> usize {
+        py.detach(|| lock(&self.epoch).steps() as usize)
+    }
+
+    /// What the stages did so far: a dict of seconds and counters.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (stats, failed) = py.detach(|| {
+            let epoch = lock(&self.epoch);
+            (epoch.stats(), epoch.failed())
+        });
+        let dict = PyDict::new(py);
+        let stages = &stats.stages;
+        for (name, seconds) in [
+            ("read_busy_seconds", stages.read_busy),
+            ("read_waiting_seconds", stages.read_waiting),
+            ("read_blocked_seconds", stages.read_blocked),
+            ("decode_busy_seconds", stages.decode_busy),
+            ("augment_busy_seconds", stages.augment_busy),
+            ("workers_waiting_seconds", stages.workers_waiting),
+            ("consumer_waiting_seconds", stages.consumer_waiting),
+        ] {
+            dict.set_item(name, seconds)?;
+        }
+        for (name, count) in [
+            ("source_bytes", stats.reads.bytes),
+            ("source_reads", stats.reads.reads),
+            ("source_opens", stats.reads.opens),
+            ("decoded_region", stats.decoded_region),
+            ("decoded_zune", stats.decoded_zune),
+            ("decoded_png", stats.decoded_png),
+            ("errors", failed),
+        ] {
+            dict.set_item(name, count)?;
+        }
+        if self.pipeline.config().device != Device::Cpu {
+            let gpu = PyDict::new(py);
+            for (name, count) in [
+                ("decoded_hardware", stats.gpu.decoded_hardware),
+                ("decoded_cuda", stats.gpu.decoded_cuda),
+                ("decoded_cpu", stats.decoded_cpu()),
+                ("h2d_bytes", stats.gpu.h2d_bytes),
+            ] {
+                gpu.set_item(name, count)?;
+            }
+            for (name, seconds) in [
+                ("copy_seconds", stats.gpu.copy),
+                ("decode_seconds", stats.gpu.decode),
+                ("augment_seconds", stats.gpu.augment),
+                ("idle_seconds", stats.gpu.idle),
+            ] {
+                gpu.set_item(name, seconds)?;
+            }
+            dict.set_item("gpu", gpu)?;
+        }
+        if let Some(cache) = self.pipeline.cache() {
+            dict.set_item("cache", cache_stats(py, &stats.tiers, cache.last_error())?)?;
+        }
+        Ok(dict)
+    }
+}
+
+/// What came from which tier, and what became of the rest.
+fn cache_stats<'py>(
+    py: Python<'py>,
+    tiers: &TierStats,
+    last_error: Option<String>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, count) in tiers.by_name() {
+        dict.set_item(name, count)?;
+    }
+    dict.set_item("last_error", last_error)?;
+    Ok(dict)
+}
+
+/// A batch; see `_core.pyi`.
+#[pyclass(frozen, module = "foreload")]
+pub(super) struct Batch(batch::Batch);
+
+#[pymethods]
+impl Batch {
+    /// [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
+    #[getter]
+    fn images(&self) -> PyResult<Tensor> {
+        if self.0.is_encoded() {
+            let message = "a batch of a loader with decoded=False has no images, it has `encoded`";
+            return Err(PyAttributeError::new_err(message));
+        }
+        Ok(self.0.images().into())
+    }
+
+    /// The samples' files, uint8 [bytes] each.
+    #[getter]
+    fn encoded(&self) -> PyResult<Vec<Tensor>> {
+        if !self.0.is_encoded() {
+            let message = "a batch has `encoded` only with decoded=False; this one has `images`";
+            return Err(PyAttributeError::new_err(message));
+        }
+        Ok(self.0.encoded().into_iter().map(Tensor::from).collect())
+    }
+
+    /// int64 [n].
+    #[getter]
+    fn labels(&self) -> Tensor {
+        self.0.labels().into()
+    }
+
+    /// int64 [n].
+    #[getter]
+    fn sample_ids(&self) -> Tensor {
+        self.0.sample_ids().into()
+    }
+
+    /// bool [n]; false for padding and for failed samples replaced by zeros.
+    #[getter]
+    fn mask(&self) -> Tensor {
+        self.0.mask().into()
+    }
+
+    /// The mask as uint8, for a torch too old to take bool by DLPack.
+    #[getter]
+    fn _mask_bytes(&self) -> Tensor {
+        self.0.mask_bytes().into()
+    }
+
+    /// Its number in the epoch.
+    #[getter]
+    fn step(&self) -> u64 {
+        self.0.step()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __repr__(&self) -> String {
+        let step = self.0.step();
+        if self.0.is_encoded() {
+            return format!("foreload.Batch(step={step}, encoded: {} files)", self.0.len());
+        }
+        let images = self.0.images();
+        format!("foreload.Batch(step={step}, images={:?} {})", images.shape(), images.element().name())
+    }
+}

@@ -1,0 +1,362 @@
+//! The fast tier of one pipeline: the store, the plan that says what goes into it, and the thread that stages ahead.
+
+use super::fill::{self, Fill, FillChoice, Job};
+use super::plan::{Admission, Future, Plan, Rule, Slice};
+use super::rates::TierRates;
+use super::reader::TieredReader;
+use super::stage::Stager;
+use super::stats::TierStats;
+use super::store::{Offer, Store, StoreOptions};
+use crate::dataset::{DatasetIndex, Extent, FileId, Layout};
+use crate::error::{Error, Result};
+use crate::io::{Direct, IoChoice, OwnThread, Reader, Tier};
+use crate::schedule::{Order, Schedule};
+use crate::slot::SlotPool;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// What the user wants of the fast tier.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// The directory on local NVMe.
+    pub directory: PathBuf,
+    /// Bytes it may take, those of all jobs and datasets in it together.
+    pub size: u64,
+    /// How it is filled.
+    pub fill: FillChoice,
+    /// Bytes per second that staging may take of the source; `None`: what reads in demand leave.
+    pub stage_bandwidth: Option<u64>,
+    /// Ranks that share the directory, one after another; `None`: all.
+    pub local_world_size: Option<u32>,
+    /// How the cache's files are read.
+    pub io: IoChoice,
+    /// Whether past the page cache.
+    pub direct: Direct,
+    /// Reads in flight, of each tier.
+    pub queue_depth: usize,
+}
+
+/// Bytes that are on their way into a segment, more or less.
+const SEGMENT: u64 = 4 << 20;
+
+/// Opens a reader of the source on the thread that calls it, into slots of a pool, for so many reads in flight.
+pub type OpenSource = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + Send + Sync;
+
+/// The fast tier.
+pub struct Cache {
+    index: Arc<DatasetIndex>,
+    options: CacheOptions,
+    store: Arc<Store>,
+    planned: Mutex<Option<Planned>>,
+    /// How it is filled, and why; known when the source is open.
+    fill: OnceLock<(Fill, String)>,
+    stager: Mutex<Option<Stager>>,
+    /// Samples that went into the store in this epoch, published or not: a bit each.
+    taken: Vec<AtomicU64>,
+    demand_waits: AtomicBool,
+    /// The store took no more, in this epoch.
+    full: AtomicBool,
+    counted: Counters,
+    last_error: Mutex<Option<String>>,
+}
+
+/// What one epoch's decisions are made from, where they need the future.
+struct Planned {
+    plan: Plan,
+    future: Future,
+    order: Order,
+    epoch: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    nvme_hits: AtomicU64,
+    nvme_bytes: AtomicU64,
+    source_reads: AtomicU64,
+    source_bytes: AtomicU64,
+    fallbacks: AtomicU64,
+    staged_bytes: AtomicU64,
+    staged_samples: AtomicU64,
+    staged_units: AtomicU64,
+    units: AtomicU64,
+}
+
+impl Cache {
+    /// Opens the cache for a dataset, with what is there already.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open(index: &Arc<DatasetIndex>, options: CacheOptions) -> Result<Arc<Self>> {
+        let store = StoreOptions::new(options.directory.clone(), options.size);
+        let store = Store::open(&store, index)?;
+        let taken = (0..index.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Arc::new(Self {
+            index: index.clone(),
+            options,
+            store,
+            planned: Mutex::default(),
+            fill: OnceLock::new(),
+            stager: Mutex::default(),
+            taken,
+            demand_waits: AtomicBool::default(),
+            full: AtomicBool::default(),
+            counted: Counters::default(),
+            last_error: Mutex::default(),
+        }))
+    }
+
+    /// A reader over both tiers, to be made and driven by the calling thread; that of the source, which `open` makes, is
+    /// driven by a thread of its own. Where the fill is ahead, staging begins with the next epoch.
+    ///
+    /// # Errors
+    /// Those of opening either.
+    pub fn reader(self: &Arc<Self>, open: Arc<OpenSource>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
+        let depth = self.options.queue_depth;
+        let store = crate::io::Source {
+            files: self.store.files(),
+            root: self.options.directory.clone(),
+            // Nothing may be there yet; then the reader tests itself on another file.
+            first: Extent { file: FileId(0), offset: 0, length: 1 },
+            bytes: self.options.size,
+        };
+        let nvme = crate::io::open_source(&store, slots, self.options.io, self.options.direct, depth)?;
+        let source = {
+            let (open, slots) = (open.clone(), slots.clone());
+            OwnThread::new("foreload-source", move || open(&slots, depth), nvme.waker())?
+        };
+        self.choose_fill(&open);
+        if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
+            let failed = |e| Error::Unavailable(format!("cannot start the staging thread: {e}"));
+            let stager = Stager::start(self.clone(), open).map_err(failed)?;
+            *self.lock_stager() = Some(stager);
+        }
+        Ok(Box::new(TieredReader::new(self.clone(), source, nvme)))
+    }
+
+    fn choose_fill(&self, open: &Arc<OpenSource>) {
+        self.fill.get_or_init(|| {
+            let job = Job {
+                samples: self.index.len(),
+                bytes: self.index.total_bytes(),
+                shards: self.index.layout() == Layout::Tar,
+                depth: self.options.queue_depth,
+            };
+            let measure = self.options.fill == FillChoice::Auto && job.shards;
+            let rates = if measure { probe(&self.index, &**open, job.depth) } else { None };
+            fill::choose(self.options.fill, &job, rates.as_ref())
+        });
+    }
+
+    /// An epoch begins: what other processes keep is looked for, and staging turns to it. `order_of` gives the order of
+    /// any epoch.
+    pub fn begin(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
+        self.store.refresh();
+        self.taken.iter().for_each(|word| word.store(0, Relaxed));
+        self.full.store(false, Relaxed);
+        self.plan(epoch, schedule, order_of);
+        if let Some(stager) = &*self.lock_stager() {
+            stager.begin(schedule.clone(), first_step);
+        }
+    }
+
+    /// The epoch's reads are over: what waits to be written together is written now, for the next epoch and for others.
+    pub fn end(&self) {
+        self.store.seal();
+    }
+
+    /// How it is filled, and why, in words; empty before the first epoch.
+    pub fn describe(&self) -> String {
+        let fill = |(fill, why): &(Fill, String)| {
+            let words = if *fill == Fill::Ahead { "ahead" } else { "on use" };
+            format!("filled {words} ({why})")
+        };
+        self.fill.get().map(fill).unwrap_or_default()
+    }
+
+    /// The latest thing that went wrong without stopping anything.
+    pub fn last_error(&self) -> Option<String> {
+        let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        own.or_else(|| self.store.last_error())
+    }
+
+    /// What happened since the cache was opened.
+    pub fn stats(&self) -> TierStats {
+        let number = |counter: &AtomicU64| counter.load(Relaxed);
+        let (counted, store) = (&self.counted, self.store.stats());
+        TierStats {
+            nvme_hits: number(&counted.nvme_hits),
+            nvme_bytes: number(&counted.nvme_bytes),
+            source_reads: number(&counted.source_reads),
+            source_bytes: number(&counted.source_bytes),
+            fallbacks: number(&counted.fallbacks),
+            staged_bytes: number(&counted.staged_bytes),
+            staged_samples: number(&counted.staged_samples),
+            staged_units: number(&counted.staged_units),
+            units: number(&counted.units),
+            admitted_samples: store.admitted_samples,
+            admitted_bytes: store.admitted_bytes,
+            dropped_busy: store.dropped_busy,
+            dropped_full: store.dropped_full,
+            write_errors: store.write_errors,
+            damaged: store.damaged_segments,
+            evicted_bytes: store.evicted_bytes,
+            held_samples: store.held_samples,
+            held_bytes: store.held_bytes,
+            quota: self.options.size,
+        }
+    }
+
+    fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
+        let world = schedule.world_size();
+        let local = self.options.local_world_size.unwrap_or(world).clamp(1, world);
+        let first = schedule.rank() / local * local;
+        let ranks = first..(first + local).min(world);
+        let slice = Slice::of(ranks, schedule.batch_size(), world);
+        let rule = Rule::best(slice, self.index.len());
+        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        if rule == Rule::Keep {
+            *planned = None;
+            return;
+        }
+        // A sample comes back after as many epochs as there are nodes, on average.
+        let known = 4 * u64::from(world.div_ceil(local));
+        let orders = (epoch..=epoch + known).map(order_of).collect();
+        let future = Future::new(epoch, orders, slice);
+        let order = schedule.order().clone();
+        // Each process decides about what it reads itself, and has its part of the store for that.
+        let capacity = self.options.size / u64::from(local);
+        let plan = planned.take().map_or_else(|| Plan::new(rule, capacity), |planned| planned.plan);
+        *planned = Some(Planned { plan, future, order, epoch });
+    }
+
+    pub(super) fn index(&self) -> &Arc<DatasetIndex> {
+        &self.index
+    }
+
+    pub(super) fn options(&self) -> &CacheOptions {
+        &self.options
+    }
+
+    pub(super) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// A sample that was needed has come.
+    pub(super) fn arrived(&self, sample: u64, bytes: &[u8], from: Tier) {
+        let (count, sum) = match from {
+            Tier::Source => (&self.counted.source_reads, &self.counted.source_bytes),
+            Tier::Nvme => (&self.counted.nvme_hits, &self.counted.nvme_bytes),
+        };
+        count.fetch_add(1, Relaxed);
+        sum.fetch_add(bytes.len() as u64, Relaxed);
+        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = match &mut *planned {
+            None if from == Tier::Nvme => return,
+            None => 0,
+            Some(Planned { plan, future, order, epoch }) => {
+                let now = future.moment(*epoch, order.position(sample));
+                let admission = plan.admit(bytes.len() as u64, future.next_use(sample, now), now);
+                for group in plan.take_evicted() {
+                    self.store.evict_group(group);
+                }
+                match admission {
+                    Admission::Bypass => return,
+                    Admission::Admit { group } => group,
+                }
+            }
+        };
+        drop(planned);
+        if self.store.offer(group, sample, bytes) == Offer::Taken {
+            self.take(sample);
+        }
+    }
+
+    /// A sample could not be had from the fast tier.
+    pub(super) fn fell_back(&self) {
+        self.counted.fallbacks.fetch_add(1, Relaxed);
+    }
+
+    /// A staged sample is here.
+    pub(super) fn keep_staged(&self, sample: u64, bytes: &[u8]) -> Offer {
+        let offer = self.store.offer(0, sample, bytes);
+        match offer {
+            Offer::Taken => {
+                self.take(sample);
+                self.counted.staged_samples.fetch_add(1, Relaxed);
+            }
+            Offer::Full => self.full.store(true, Relaxed),
+            _ => {}
+        }
+        offer
+    }
+
+    pub(super) fn staged(&self, bytes: u64) {
+        self.counted.staged_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn staging_begins(&self, units: u64) {
+        self.counted.staged_units.store(0, Relaxed);
+        self.counted.units.store(units, Relaxed);
+    }
+
+    pub(super) fn staged_unit(&self) {
+        self.counted.staged_units.fetch_add(1, Relaxed);
+    }
+
+    /// Whether the store takes no more in this epoch.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Relaxed)
+    }
+
+    /// Whether a sample is in the store or on its way there.
+    pub(super) fn knows(&self, sample: u64) -> bool {
+        let taken = self.taken[(sample / 64) as usize].load(Relaxed) >> (sample % 64) & 1 == 1;
+        taken || self.store.locate(sample).is_some()
+    }
+
+    fn take(&self, sample: u64) {
+        self.taken[(sample / 64) as usize].fetch_or(1 << (sample % 64), Relaxed);
+    }
+
+    /// The pipeline asked for one more sample.
+    pub(super) fn asked(&self) {
+        if let Some(stager) = &*self.lock_stager() {
+            stager.asked();
+        }
+    }
+
+    pub(super) fn note_demand(&self, waits: bool) {
+        self.demand_waits.store(waits, Relaxed);
+    }
+
+    /// Whether the pipeline waits for reads of its own.
+    pub(super) fn demand_waits(&self) -> bool {
+        self.demand_waits.load(Relaxed)
+    }
+
+    /// Steps between what the pipeline reads and what is staged of loose files: what is there a moment later is read twice.
+    pub(super) fn lead(&self, schedule: &Schedule) -> u64 {
+        let mean = (self.index.total_bytes() / self.index.len().max(1)).max(1);
+        let unpublished = 2 * SEGMENT / mean;
+        unpublished.div_ceil(u64::from(schedule.batch_size()).max(1)) + 2
+    }
+
+    /// Ends what runs beside the pipeline.
+    pub fn close(&self) {
+        let stager = self.lock_stager().take();
+        drop(stager);
+    }
+
+    pub(super) fn note_error(&self, error: Error) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+
+    fn lock_stager(&self) -> std::sync::MutexGuard<'_, Option<Stager>> {
+        self.stager.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn probe(_index: &Arc<DatasetIndex>, _open: &OpenSource, _depth: usize) -> Option<TierRates> {
+    None
+}

@@ -1,0 +1,261 @@
+//! Staging: a thread that copies what will be needed into the store ahead of its use, beside training.
+//!
+//! It reads the source in large pieces through a reader of its own, in the order of next use, and rests when reads in
+//! demand wait. What it copies is nobody's to wait for: whatever is not there in time is read directly.
+
+mod pace;
+mod units;
+
+use super::cache::{Cache, OpenSource};
+use super::fill::PIECE;
+use super::store::{Offer, UnitClaim};
+use crate::error::Result;
+use crate::io::{Completion, ReadRequest, Reader};
+use crate::schedule::Schedule;
+use crate::slot::SlotPool;
+use pace::Pace;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use units::{Piece, Unit};
+
+/// Staging reads in flight: one on its way while the other is stored.
+const DEPTH: usize = 2;
+
+/// The thread and what it is told.
+pub(super) struct Stager {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where orders for the thread lie.
+#[derive(Default)]
+struct Desk {
+    /// The epoch to stage for, until the thread takes it.
+    order: Mutex<Option<Schedule>>,
+    arrived: Condvar,
+    /// Something new lies there, or it is over: what is under way is not finished.
+    news: AtomicBool,
+    over: AtomicBool,
+    /// Samples that the pipeline has asked for in this epoch, and the step it began with.
+    asked: AtomicU64,
+    first_step: AtomicU64,
+}
+
+impl Stager {
+    /// Starts the thread; `open` makes its reader.
+    pub fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
+        let desk = Arc::new(Desk::default());
+        let work = {
+            let desk = desk.clone();
+            move || {
+                if let Err(error) = Worker::new(&cache, &desk, &*open).and_then(|mut worker| worker.run()) {
+                    cache.note_error(error);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("foreload-stage".into()).spawn(work)?;
+        Ok(Self { desk, thread: Some(thread) })
+    }
+
+    /// Stages for this epoch from now on.
+    pub fn begin(&self, schedule: Schedule, first_step: u64) {
+        self.desk.first_step.store(first_step, Relaxed);
+        self.desk.asked.store(0, Relaxed);
+        *self.desk.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(schedule);
+        self.desk.news.store(true, Relaxed);
+        self.desk.arrived.notify_all();
+    }
+
+    /// The pipeline asked for one more sample.
+    pub fn asked(&self) {
+        self.desk.asked.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Stager {
+    /// Waits for reads in flight as long as dropping a reader does.
+    fn drop(&mut self) {
+        self.desk.over.store(true, Relaxed);
+        self.desk.news.store(true, Relaxed);
+        // Under the lock, so that the thread cannot begin to wait in between.
+        drop(self.desk.order.lock().unwrap_or_else(PoisonError::into_inner));
+        self.desk.arrived.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Desk {
+    /// The next epoch to stage for; `None` when it is over.
+    fn next(&self) -> Option<Schedule> {
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.over.load(Relaxed) {
+                return None;
+            }
+            self.news.store(false, Relaxed);
+            if let Some(schedule) = order.take() {
+                return Some(schedule);
+            }
+            order = self.arrived.wait(order).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Sleeps, but not through news.
+    fn rest(&self, time: Duration) {
+        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = |_: &mut Option<Schedule>| !self.news.load(Relaxed);
+        drop(self.arrived.wait_timeout_while(order, time, news));
+    }
+
+    fn step(&self, schedule: &Schedule) -> u64 {
+        let batch = u64::from(schedule.batch_len(0)).max(1);
+        self.first_step.load(Relaxed) + self.asked.load(Relaxed) / batch
+    }
+}
+
+struct Worker<'a> {
+    cache: &'a Cache,
+    desk: &'a Desk,
+    slots: SlotPool,
+    reader: Box<dyn Reader>,
+    pace: Pace,
+    started: Instant,
+    /// Pieces in flight and when they were asked for.
+    pending: HashMap<u64, (Piece, Instant)>,
+    next_token: u64,
+    arrived: Vec<Completion>,
+    /// Held until what was staged is published: nobody else shall stage it again.
+    claims: Vec<UnitClaim>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(cache: &'a Cache, desk: &'a Desk, open: &OpenSource) -> Result<Self> {
+        let largest = PIECE.max(u64::from(cache.index().largest())) as usize;
+        // A slot has a page more than its length.
+        let slots = SlotPool::new(DEPTH * (largest + 2 * crate::slot::PAGE))?;
+        let reader = open(&slots, DEPTH)?;
+        let pace = Pace::new(cache.options().stage_bandwidth);
+        Ok(Self {
+            cache,
+            desk,
+            slots,
+            reader,
+            pace,
+            started: Instant::now(),
+            pending: HashMap::new(),
+            next_token: 0,
+            arrived: Vec::new(),
+            claims: Vec::new(),
+        })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        while let Some(schedule) = self.desk.next() {
+            self.stage(&schedule)?;
+            while self.reader.in_flight() > 0 {
+                self.absorb()?;
+            }
+            self.cache.store().seal();
+            if !self.claims.is_empty() {
+                self.cache.store().flush();
+                self.claims.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Stages what is missing, until all is there, the store is full or there are news.
+    fn stage(&mut self, schedule: &Schedule) -> Result<()> {
+        let index = self.cache.index().clone();
+        let step = self.desk.step(schedule);
+        let plan = units::units(&index, schedule, step, self.cache.lead(schedule));
+        self.cache.staging_begins(plan.len() as u64);
+        for unit in plan {
+            if self.interrupted() {
+                return Ok(());
+            }
+            match &unit {
+                Unit::Shard(file) => match self.cache.store().claim_unit(u64::from(file.0)) {
+                    Some(claim) => self.claims.push(claim),
+                    // Another process is at it.
+                    None => continue,
+                },
+                // The pipeline has caught up.
+                Unit::Step(step) if *step < self.desk.step(schedule) + self.cache.lead(schedule) => continue,
+                Unit::Step(_) => {}
+            }
+            let samples = units::samples(&unit, &index, schedule);
+            for piece in units::pieces(&index, &samples, |sample| !self.cache.knows(sample)) {
+                self.read(piece)?;
+                if self.interrupted() {
+                    return Ok(());
+                }
+            }
+            self.cache.staged_unit();
+        }
+        Ok(())
+    }
+
+    fn interrupted(&self) -> bool {
+        self.desk.news.load(Relaxed) || self.cache.is_full()
+    }
+
+    /// Asks for a piece, once there is room for it and time.
+    fn read(&mut self, piece: Piece) -> Result<()> {
+        loop {
+            if self.reader.room() > 0
+                && let Some(slot) = self.slots.try_take(piece.extent.length as usize)
+            {
+                let token = self.next_token;
+                self.next_token += 1;
+                let extent = piece.extent;
+                self.pending.insert(token, (piece, Instant::now()));
+                self.reader.submit(ReadRequest { token, extent, slot });
+                return Ok(());
+            }
+            self.absorb()?;
+        }
+    }
+
+    /// Waits for a piece and stores what is in it.
+    fn absorb(&mut self) -> Result<()> {
+        self.reader.wait(&mut self.arrived)?;
+        let arrived = std::mem::take(&mut self.arrived);
+        for Completion { token, result, .. } in arrived {
+            let Some((piece, since)) = self.pending.remove(&token) else { continue };
+            let took = since.elapsed();
+            match result {
+                Ok(bytes) => {
+                    self.cache.staged(bytes.len() as u64);
+                    self.store(&piece, &bytes);
+                }
+                // Whoever needs a sample of it reads it himself, and hears why not.
+                Err(error) => self.cache.note_error(error),
+            }
+            let bytes = piece.extent.length.into();
+            let rest = self.pace.rest(self.started.elapsed(), bytes, took, self.cache.demand_waits());
+            if !rest.is_zero() {
+                self.desk.rest(rest);
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&self, piece: &Piece, bytes: &[u8]) {
+        for &sample in &piece.samples {
+            let range = piece.range(self.cache.index().extent(sample));
+            // The store writes as fast as it can, and nobody waits for this thread.
+            while self.cache.keep_staged(sample, &bytes[range.clone()]) == Offer::Busy {
+                if self.interrupted() {
+                    return;
+                }
+                self.desk.rest(Duration::from_millis(1));
+            }
+        }
+    }
+}

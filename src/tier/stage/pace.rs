@@ -1,0 +1,77 @@
+//! How fast to stage: reads in demand come first. Pure.
+
+use std::time::Duration;
+
+/// Most that staging rests after a read, in times of what the read took: a tenth of the source's time is always its
+/// own, for where reads in demand are slow because they are small, only staging ends that.
+const LONGEST_REST: f64 = 9.0;
+
+/// When the next staging read may begin.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// Bytes per second the user allows.
+    limit: Option<f64>,
+    /// When what was read so far is paid for at that rate.
+    paid: Duration,
+    /// Rest after a read, in times of what it took.
+    rest: f64,
+}
+
+impl Pace {
+    /// At most `limit` bytes per second; `None`: whatever reads in demand leave.
+    pub fn new(limit: Option<u64>) -> Self {
+        Self { limit: limit.map(|limit| limit as f64), paid: Duration::ZERO, rest: 0.0 }
+    }
+
+    /// How long to rest at `now` (of any clock), after a read of `bytes` that took `took`; `demand_waits` says that the
+    /// pipeline waits for reads of its own.
+    pub fn rest(&mut self, now: Duration, bytes: u64, took: Duration, demand_waits: bool) -> Duration {
+        if let Some(limit) = self.limit {
+            // What was not used in time is forfeited.
+            self.paid =
+                self.paid.max(now.saturating_sub(took)) + Duration::from_secs_f64(bytes as f64 / limit);
+            return self.paid.saturating_sub(now);
+        }
+        // Back off at once, come back step by step.
+        self.rest = if demand_waits { (2.0 * self.rest + 1.0).min(LONGEST_REST) } else { self.rest / 2.0 };
+        if self.rest < 0.1 {
+            self.rest = 0.0;
+        }
+        took.mul_f64(self.rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOOK: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn a_limit_is_kept_also_by_reads_side_by_side() {
+        let mut pace = Pace::new(Some(100_000_000));
+        let (mut now, mut bytes) = (Duration::ZERO, 0);
+        for pair in 1..20 {
+            now += TOOK;
+            for _ in 0..2 {
+                bytes += 4_000_000;
+                now += pace.rest(now, 4_000_000, TOOK, true);
+            }
+            assert!(bytes as f64 / now.as_secs_f64() < 101e6, "{bytes} bytes in {now:?} after {pair} pairs");
+        }
+        assert!(bytes as f64 / now.as_secs_f64() > 95e6, "{bytes} bytes in {now:?}");
+    }
+
+    #[test]
+    fn demand_slows_staging_down_to_a_tenth_and_its_end_speeds_it_up() {
+        let mut pace = Pace::new(None);
+        let mut rest = |demand| pace.rest(Duration::ZERO, 1, TOOK, demand);
+        assert_eq!(rest(false), Duration::ZERO);
+        for _ in 0..10 {
+            rest(true);
+        }
+        assert_eq!(rest(true), 9 * TOOK);
+        let rests: Vec<_> = (0..8).map(|_| rest(false)).collect();
+        assert!(rests.is_sorted_by(|a, b| a >= b) && rests[7] == Duration::ZERO, "{rests:?}");
+    }
+}

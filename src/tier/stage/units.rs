@@ -1,0 +1,96 @@
+//! What is staged, in which order and by which reads. Pure.
+
+use crate::dataset::{DatasetIndex, Extent, FileId, Layout};
+use crate::schedule::{Order, Schedule};
+use crate::tier::fill::PIECE;
+use std::ops::Range;
+
+/// Bytes between two wanted samples that are read and thrown away rather than skipped: headers between files of an
+/// archive, not the samples that are there already.
+const GAP: u64 = 8 << 10;
+
+/// Samples that are staged one after another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unit {
+    /// A shard: by whichever process claims it first.
+    Shard(FileId),
+    /// The loose files of a rank's batch: other ranks have their own.
+    Step(u64),
+}
+
+/// The units of an epoch in the order of their next use, for a rank that has come to `step`. Steps begin `lead` steps
+/// later: what is needed before is being read already.
+pub fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<Unit> {
+    if index.layout() == Layout::Folder {
+        return (step + lead..schedule.steps()).map(Unit::Step).collect();
+    }
+    let order = schedule.order();
+    let cursor = (step * schedule.global_batch()).min(order.len());
+    let mut shards: Vec<(u64, FileId)> =
+        index.files().map(|file| (next_use(order, index.samples_of(file), cursor), file)).collect();
+    shards.sort_unstable();
+    shards.into_iter().map(|(_, file)| Unit::Shard(file)).collect()
+}
+
+/// The first position from `cursor` on that a sample has; those behind it come in the next epoch.
+fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> u64 {
+    let positions = samples.map(|sample| {
+        let position = order.position(sample);
+        if position < cursor { position + order.len() } else { position }
+    });
+    positions.min().unwrap_or(u64::MAX)
+}
+
+/// The samples of a unit, by their places in the source.
+pub fn samples(unit: &Unit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
+    match unit {
+        Unit::Shard(file) => index.samples_of(*file).collect(),
+        Unit::Step(step) => {
+            let places = 0..schedule.batch_len(*step);
+            places.map(|place| schedule.place(*step, place)).filter(|p| p.valid).map(|p| p.sample).collect()
+        }
+    }
+}
+
+/// One staging read and the samples that lie in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// What is read.
+    pub extent: Extent,
+    /// What of it is wanted, by offset.
+    pub samples: Vec<u64>,
+}
+
+impl Piece {
+    /// Where in the piece the bytes of `extent`, one of its samples', are.
+    pub fn range(&self, extent: Extent) -> Range<usize> {
+        let begin = (extent.offset - self.extent.offset) as usize;
+        begin..begin + extent.length as usize
+    }
+}
+
+/// The reads for those of `samples` (of one file by offset, or of loose files) that are `wanted`.
+///
+/// Neighbours are read together, up to [`PIECE`] bytes; over what is not wanted only where it is less than [`GAP`].
+/// A shard half of whose samples were used before its turn is read by halves, so that no byte leaves the source twice.
+pub fn pieces(index: &DatasetIndex, samples: &[u64], wanted: impl Fn(u64) -> bool) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for &sample in samples.iter().filter(|&&sample| wanted(sample)) {
+        let extent = index.extent(sample);
+        let end = extent.offset + u64::from(extent.length);
+        let joined = pieces.last_mut().filter(|piece| {
+            let piece_end = piece.extent.offset + u64::from(piece.extent.length);
+            piece.extent.file == extent.file
+                && (piece_end..=piece_end + GAP).contains(&extent.offset)
+                && end - piece.extent.offset <= PIECE
+        });
+        match joined {
+            Some(piece) => {
+                piece.extent.length = (end - piece.extent.offset) as u32;
+                piece.samples.push(sample);
+            }
+            None => pieces.push(Piece { extent, samples: vec![sample] }),
+        }
+    }
+    pieces
+}
