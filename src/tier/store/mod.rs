@@ -1,14 +1,56 @@
 //! The store: samples kept in segment files on a local drive, shared by all processes that name its directory.
 
+//!
+//! A sample that is offered is copied into a *batch*; full batches go to the store's writer thread, which appends them to
+//! the *segment* being filled and publishes it when it is large enough or the store is sealed. Published segments never
+//! change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`].
+//!
+//! - **Bytes are right or not there.** A segment has its name only when all of it is written; its table has a checksum,
+//!   each sample has one. What fails a check is unlinked, and the sample comes from the source again.
+//! - **The quota holds at every instant**, segments being filled included, over all processes and datasets in the
+//!   directory; a process that is killed leaves nothing behind ([`directory`] says how).
+//! - **Filled once.** When the quota is used up nothing more is taken: with one cache for all ranks no policy has more
+//!   hits. What gives way is other datasets' segments while nobody uses them, and the oldest when the quota was lowered.
+//! - A segment that another process evicts is unlinked; readers that have it open can go on, and its bytes stay on the
+//!   drive until they close it.
+
+mod batch;
+mod catalog;
+mod directory;
+mod draft;
+mod ranges;
+mod segment;
+mod setup;
+mod shared;
 mod stats;
+mod unit;
+mod writer;
 
 pub use stats::StoreStats;
+pub use unit::UnitClaim;
 
-use crate::dataset::{DatasetIndex, Extent};
-use crate::error::Result;
+use crate::dataset::{DatasetIndex, Extent, FileId};
+use crate::error::{Error, Result};
 use crate::io::Files;
+use batch::Intake;
+use crossbeam_channel::{Receiver, Sender};
+use directory::{Directory, PAGE, pages};
+use segment::footer_bytes;
+use shared::{Gate, Shared, lock};
+use stats::{Counters, count};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use writer::{Job, Writer};
+
+/// Bytes of the largest segment that is made unless a sample is larger: offsets in it have 32 bits.
+const LARGEST_SEGMENT: u64 = 1 << 30;
+/// Bytes of the largest batch unless a sample is larger.
+const LARGEST_BATCH: usize = 4 << 20;
+/// How long dropping a store waits for its writer, and how long again once nothing more is to be written.
+const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(200)];
 
 /// Where a store is and how large it may grow.
 #[derive(Debug, Clone)]
@@ -63,8 +105,8 @@ pub struct Location {
 
 /// CRC-32C (Castagnoli) of a sample's bytes: what [`Location::crc`] is compared with.
 pub fn checksum(bytes: &[u8]) -> u32 {
-    let _ = bytes;
-    0
+    // "iSCSI" is what the catalogue of CRCs calls Castagnoli's.
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 /// What became of an offered sample.
@@ -93,33 +135,47 @@ pub enum Fault {
     Checksum,
 }
 
-/// The right to stage one unit (a shard, by number), this process's alone until it is dropped or the process dies.
-pub struct UnitClaim {
-    unit: u64,
-}
-
-impl UnitClaim {
-    /// Which unit.
-    pub fn unit(&self) -> u64 {
-        self.unit
-    }
-}
-
 /// The samples of one dataset that are kept in a cache directory.
 pub struct Store {
-    index: Arc<DatasetIndex>,
-    quota: u64,
+    shared: Arc<Shared>,
+    intake: Mutex<Intake>,
+    jobs: Sender<Job>,
+    writer: Option<JoinHandle<()>>,
+    /// Disconnected when the writer has ended.
+    ended: Receiver<()>,
 }
 
 impl Store {
     /// Opens (makes) the cache directory, brings it below the quota and loads what is there for this dataset.
     ///
     /// # Errors
-    /// [`crate::Error::Config`] `cache_size` below the smallest workable quota, which it names; `cache_dir` for a
-    /// directory inside the dataset, of another program or format, or on a file system that cannot serve.
-    /// [`crate::Error::Io`] when it cannot be made, read or written.
+    /// [`Error::Config`] `cache_size` below the smallest workable quota, which it names; `cache_dir` for a directory
+    /// inside the dataset, of another program or format, or on a file system that cannot serve. [`Error::Io`] when it
+    /// cannot be made, read or written; [`Error::Unavailable`] when no thread can be started.
     pub fn open(options: &StoreOptions, index: &Arc<DatasetIndex>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { index: index.clone(), quota: options.quota }))
+        check_quota(options.quota, index)?;
+        let counters = Arc::new(Counters::default());
+        let directory = Directory::open(&options.directory, options.quota, index, counters.clone())?;
+        let shared = Arc::new(Shared::new(index.clone(), directory, counters));
+        shared.refresh()?;
+        let segment_bytes = options.segment_bytes.unwrap_or((options.quota / 64).clamp(1 << 20, 64 << 20));
+        let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
+        let capacity = (options.write_buffers / 4).min(LARGEST_BATCH).min(segment_bytes as usize);
+        let capacity = capacity.max(index.largest() as usize);
+        let batches = (options.write_buffers / capacity.max(1)).max(2);
+        let (jobs, asked) = crossbeam_channel::unbounded();
+        let (written, empty) = crossbeam_channel::unbounded();
+        let (end, ended) = crossbeam_channel::bounded(0);
+        let writer = Writer::new(shared.clone(), asked, written, segment_bytes, options.faults);
+        let run = move || {
+            let _end: Sender<()> = end;
+            writer.run();
+        };
+        let writer = std::thread::Builder::new().name("foreload-cache".to_owned()).spawn(run);
+        let writer =
+            writer.map_err(|error| Error::Unavailable(format!("no thread could be started: {error}")))?;
+        let intake = Mutex::new(Intake::new(capacity, batches, empty, jobs.clone()));
+        Ok(Arc::new(Self { shared, intake, jobs, writer: Some(writer), ended }))
     }
 
     /// Where a sample's bytes are, if they are here. Some 20 ns; never waits for I/O.
@@ -127,13 +183,15 @@ impl Store {
     /// # Panics
     /// When the dataset has no such sample.
     pub fn locate(&self, sample: u64) -> Option<Location> {
-        assert!(sample < self.index.len());
-        None
+        let place = self.shared.catalog().locate(sample)?;
+        let length = self.shared.index.extent(sample).length;
+        let extent = Extent { file: FileId(place.segment), offset: place.offset.into(), length };
+        Some(Location { extent, crc: place.crc })
     }
 
     /// The segments as files to read from: shards with sizes and times. They outlive the store.
     pub fn files(&self) -> Arc<dyn Files> {
-        self.index.clone()
+        self.shared.clone()
     }
 
     /// Offers a sample's bytes to be kept in a segment with others of its `group`: those that die together, in
@@ -142,46 +200,135 @@ impl Store {
     /// # Panics
     /// When the dataset has no such sample, or `bytes` are not as many as it has.
     pub fn offer(&self, group: u64, sample: u64, bytes: &[u8]) -> Offer {
-        let _ = group;
-        assert_eq!(bytes.len(), self.index.extent(sample).length as usize, "bytes of sample {sample}");
-        Offer::Off
+        assert_eq!(bytes.len(), self.shared.index.extent(sample).length as usize, "bytes of sample {sample}");
+        let counters = &self.shared.counters;
+        let refused = |counter, offer| {
+            count(counter, 1);
+            offer
+        };
+        if self.shared.catalog().knows(sample) {
+            return Offer::Present;
+        }
+        match self.shared.gate() {
+            Gate::Open => {}
+            Gate::Full => return refused(&counters.dropped_full, Offer::Full),
+            Gate::Off => return refused(&counters.dropped_off, Offer::Off),
+        }
+        if !self.shared.directory.is_ours() {
+            // A forked process has the queue and no writer.
+            return refused(&counters.dropped_off, Offer::Off);
+        }
+        let mut intake = lock(&self.intake);
+        let Some(batch) = intake.batch_for(group, bytes.len()) else {
+            return refused(&counters.dropped_busy, Offer::Busy);
+        };
+        if !self.shared.catalog_mut().expect(sample) {
+            return Offer::Present;
+        }
+        batch.push(sample, bytes);
+        Offer::Taken
     }
 
     /// Publishes soon what was taken, however little, and tries again to fill where an error or the quota had stopped
     /// that: for the end of an epoch. Returns at once.
-    pub fn seal(&self) {}
+    pub fn seal(&self) {
+        let mut intake = lock(&self.intake);
+        intake.seal();
+        let _ = self.jobs.send(Job::Seal);
+    }
 
     /// As [`Store::seal`], and waits until all that was taken is published or given up.
-    pub fn flush(&self) {}
+    pub fn flush(&self) {
+        if self.shared.directory.is_ours() {
+            self.seal();
+            let (done, all) = crossbeam_channel::bounded(0);
+            let _ = self.jobs.send(Job::Barrier(done));
+            // Answered by disconnecting.
+            let _ = all.recv();
+        }
+    }
 
     /// Removes soon all segments of a group. Returns at once.
     pub fn evict_group(&self, group: u64) {
-        let _ = group;
+        let mut intake = lock(&self.intake);
+        intake.hand_over(group);
+        let _ = self.jobs.send(Job::EvictGroup(group));
     }
 
     /// Says that a located sample could not be read or was wrong: its whole segment is forgotten at once and, unless
     /// it is gone, unlinked soon. Cheap, and counted once however many samples of a segment are reported.
     pub fn damaged(&self, sample: u64, location: Location, why: Fault) {
-        let _ = (sample, location, why);
+        let slot = location.extent.file.0;
+        let mut catalog = self.shared.catalog_mut();
+        let Some(segment) = catalog.segment(slot).filter(|_| catalog.forget(slot)) else { return };
+        drop(catalog);
+        let counters = &self.shared.counters;
+        if why == Fault::Gone {
+            return count(&counters.vanished_segments, 1);
+        }
+        count(&counters.damaged_segments, 1);
+        let path = self.shared.directory.segment_path(segment.number);
+        let what =
+            if why == Fault::Checksum { "has other bytes than were written" } else { "cannot be read" };
+        counters.note(format!("cache segment {}: sample {sample} {what}; it is removed", path.display()));
+        let _ = self.jobs.send(Job::Remove(segment.number));
     }
 
     /// Learns of segments that other processes published or evicted. Costs a microsecond when nothing changed, else it
     /// reads the new ones' tables, so it is not for a reading thread; the store does it by itself ten times a second.
-    pub fn refresh(&self) {}
+    pub fn refresh(&self) {
+        if let Err(error) = self.shared.refresh() {
+            self.shared.counters.failed(error.to_string());
+        }
+    }
 
     /// Claims unit `unit` of this dataset for staging; `None` when this or another process has it. The lock is the
     /// kernel's: it ends with the claim or with the process.
     pub fn claim_unit(&self, unit: u64) -> Option<UnitClaim> {
-        Some(UnitClaim { unit })
+        UnitClaim::take(&self.shared, unit)
     }
 
     /// What was done and what is held.
     pub fn stats(&self) -> StoreStats {
-        StoreStats { quota_bytes: self.quota, ..StoreStats::default() }
+        let (held_samples, held_bytes) = self.shared.catalog().held();
+        let quota_bytes = self.shared.directory.quota() * PAGE;
+        StoreStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.stats() }
     }
 
-    /// What the last failed write or look at the directory said.
+    /// What the last failed write or look at the directory said, or the last damaged segment's story.
     pub fn last_error(&self) -> Option<String> {
-        None
+        self.shared.counters.last_error()
     }
+}
+
+/// Publishes what was taken; gives up what the drive does not take within a second.
+impl Drop for Store {
+    fn drop(&mut self) {
+        // A forked process has no writer, and nothing of the parent's to end.
+        if !self.shared.directory.is_ours() {
+            return;
+        }
+        self.seal();
+        let _ = self.jobs.send(Job::Stop);
+        for patience in PATIENCE {
+            if self.ended.recv_timeout(patience) == Err(crossbeam_channel::RecvTimeoutError::Disconnected) {
+                let _ = self.writer.take().map(JoinHandle::join);
+                return;
+            }
+            self.shared.abandoned.store(true, Relaxed);
+        }
+    }
+}
+
+/// Refuses a quota that the largest sample's segment would not fit into.
+fn check_quota(quota: u64, index: &DatasetIndex) -> Result<()> {
+    let largest = index.largest();
+    let smallest = pages(u64::from(largest) + footer_bytes(1)) * PAGE;
+    if quota < smallest {
+        let message = format!(
+            "is {quota} bytes, must be at least {smallest}: a segment with the largest sample, which has {largest}"
+        );
+        return Err(Error::config("cache_size", message));
+    }
+    Ok(())
 }

@@ -129,6 +129,11 @@ impl Counters {
     /// Counts what failed and keeps what it said.
     pub fn failed(&self, error: String) {
         count(&self.write_errors, 1);
+        self.note(error);
+    }
+
+    /// Keeps what there is to say of something that is counted elsewhere.
+    pub fn note(&self, error: String) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
     }
 

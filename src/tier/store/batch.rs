@@ -1,0 +1,159 @@
+//! Samples on their way to the drive: copied into a few buffers of fixed size, handed to the writer when full.
+
+use super::checksum;
+use super::segment::Row;
+use super::writer::Job;
+use crossbeam_channel::{Receiver, Sender};
+use std::collections::HashMap;
+
+/// Samples of one group, one behind the other. Offsets count from its own beginning.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub group: u64,
+    pub bytes: Vec<u8>,
+    pub rows: Vec<Row>,
+}
+
+impl Batch {
+    fn has_room(&self, length: usize) -> bool {
+        self.bytes.capacity() - self.bytes.len() >= length
+    }
+
+    /// Copies a sample; there must be room.
+    pub fn push(&mut self, sample: u64, bytes: &[u8]) {
+        debug_assert!(self.has_room(bytes.len()));
+        let (offset, length) = (self.bytes.len() as u32, bytes.len() as u32);
+        self.rows.push(Row { sample, offset, length, crc: 0 });
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Keeps the samples that `wanted` wants, one behind the other, and returns the others.
+    pub fn keep(&mut self, mut wanted: impl FnMut(&Row) -> bool) -> Vec<Row> {
+        let mut end = 0;
+        let mut others = Vec::new();
+        self.rows.retain_mut(|row| {
+            if !wanted(row) {
+                others.push(*row);
+                return false;
+            }
+            let start = row.offset as usize;
+            if start != end {
+                self.bytes.copy_within(start..start + row.length as usize, end);
+                row.offset = end as u32;
+            }
+            end += row.length as usize;
+            true
+        });
+        self.bytes.truncate(end);
+        others
+    }
+
+    /// Computes the samples' checksums.
+    pub fn seal(&mut self) {
+        for row in &mut self.rows {
+            row.crc = checksum(&self.bytes[row.offset as usize..][..row.length as usize]);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows.clear();
+    }
+}
+
+/// The batches that are being filled, one a group, and those that are empty.
+pub(super) struct Intake {
+    open: HashMap<u64, Batch>,
+    /// Bytes of a batch.
+    capacity: usize,
+    /// Batches that may still be made: their memory is taken when it is needed first.
+    unmade: usize,
+    empty: Receiver<Batch>,
+    jobs: Sender<Job>,
+}
+
+impl Intake {
+    /// `count` batches of `capacity` bytes; empty ones come back by `empty`.
+    pub fn new(capacity: usize, count: usize, empty: Receiver<Batch>, jobs: Sender<Job>) -> Self {
+        Self { open: HashMap::new(), capacity, unmade: count, empty, jobs }
+    }
+
+    /// The batch of `group` with room for `length` bytes; `None` when all wait for the drive.
+    pub fn batch_for(&mut self, group: u64, length: usize) -> Option<&mut Batch> {
+        if self.open.get(&group).is_some_and(|batch| !batch.has_room(length)) {
+            self.hand_over(group);
+        }
+        if !self.open.contains_key(&group) {
+            let Some(batch) = self.take_empty() else {
+                // Other groups' batches hold all the room: the fullest goes, so that there is some again.
+                if let Some(fullest) = self.open.values().max_by_key(|batch| batch.bytes.len()) {
+                    self.hand_over(fullest.group);
+                }
+                return None;
+            };
+            self.open.insert(group, Batch { group, ..batch });
+        }
+        self.open.get_mut(&group).filter(|batch| batch.has_room(length))
+    }
+
+    fn take_empty(&mut self) -> Option<Batch> {
+        if let Ok(batch) = self.empty.try_recv() {
+            return Some(batch);
+        }
+        self.unmade = self.unmade.checked_sub(1)?;
+        Some(Batch { bytes: Vec::with_capacity(self.capacity), ..Batch::default() })
+    }
+
+    /// Hands over what is open of a group, however little.
+    pub fn hand_over(&mut self, group: u64) {
+        if let Some(batch) = self.open.remove(&group) {
+            // A writer that is gone takes nothing, and nothing can be done about it here.
+            let _ = self.jobs.send(Job::Write(batch));
+        }
+    }
+
+    /// Hands over all that is open.
+    pub fn seal(&mut self) {
+        let groups: Vec<u64> = self.open.keys().copied().collect();
+        groups.into_iter().for_each(|group| self.hand_over(group));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_moves_together() {
+        let mut batch = Batch { bytes: Vec::with_capacity(100), ..Batch::default() };
+        for sample in 0..6u8 {
+            batch.push(sample.into(), &vec![sample; 3 + usize::from(sample)]);
+        }
+        let others = batch.keep(|row| [1, 2, 5].contains(&row.sample));
+        assert_eq!(others.iter().map(|row| row.sample).collect::<Vec<_>>(), [0, 3, 4]);
+        batch.seal();
+        assert_eq!(batch.bytes.len(), 4 + 5 + 8);
+        for (row, offset) in batch.rows.iter().zip([0, 4, 9]) {
+            let bytes = vec![row.sample as u8; row.length as usize];
+            assert_eq!((row.offset, row.crc), (offset, checksum(&bytes)));
+            assert_eq!(batch.bytes[offset as usize..][..bytes.len()], bytes);
+        }
+    }
+
+    #[test]
+    fn room_is_bounded_and_comes_back() {
+        let ((jobs, handed), (back, empty)) =
+            (crossbeam_channel::unbounded(), crossbeam_channel::unbounded());
+        let mut intake = Intake::new(10, 2, empty, jobs);
+        intake.batch_for(1, 6).expect("a new batch").push(0, &[0; 6]);
+        intake.batch_for(2, 4).expect("a second").push(1, &[0; 4]);
+        assert!(intake.batch_for(3, 1).is_none(), "a third is too many, and lets the fullest go");
+        let Ok(Job::Write(mut batch)) = handed.try_recv() else { panic!("the fullest was not handed over") };
+        assert_eq!((batch.group, batch.bytes.len()), (1, 6));
+        batch.clear();
+        back.send(batch).unwrap();
+        assert_eq!(intake.batch_for(3, 10).expect("an empty one came back").bytes.capacity(), 10);
+        assert!(intake.batch_for(2, 7).is_none(), "full, handed over, and no other");
+        assert!(matches!(handed.try_recv(), Ok(Job::Write(Batch { group: 2, .. }))));
+    }
+}

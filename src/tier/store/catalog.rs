@@ -1,0 +1,271 @@
+//! Which sample is where in which segment, in memory: about 14 bytes a cached sample, half a byte for each other.
+
+use super::segment::Row;
+use std::collections::HashMap;
+
+/// The place of a sample: its segment by the store's own number, where its bytes begin, their checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub segment: u32,
+    pub offset: u32,
+    pub crc: u32,
+}
+
+/// Stands for the segment of a sample that was taken and is not written yet.
+const PENDING: Place = Place { segment: u32::MAX, offset: 0, crc: 0 };
+
+/// What is known of a segment. Its number in the catalog is the [`crate::dataset::FileId`] that readers know it by: given
+/// once, so that no reader can take one segment for another.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Segment {
+    /// Its number in the directory.
+    pub number: u64,
+    pub group: u64,
+    /// Size of the file in bytes.
+    pub bytes: u64,
+    /// Its last modification, in nanoseconds since 1970.
+    pub mtime: i64,
+    /// Samples whose place in the catalog is in it.
+    samples: u32,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// About to be published: nobody may read it yet.
+    Coming,
+    Live,
+    /// Forgotten. What is said to be in it is not there; such places are overwritten in time.
+    Dead,
+}
+
+/// 64 neighbouring samples: which of them have a place, and those places in the samples' order.
+#[derive(Default)]
+struct Chunk {
+    present: u64,
+    places: Vec<Place>,
+}
+
+impl Chunk {
+    fn rank(&self, bit: u32) -> usize {
+        (self.present & ((1 << bit) - 1)).count_ones() as usize
+    }
+
+    fn get(&self, bit: u32) -> Option<Place> {
+        (self.present >> bit & 1 == 1).then(|| self.places[self.rank(bit)])
+    }
+
+    /// Sets a place and returns the former.
+    fn set(&mut self, bit: u32, place: Place) -> Option<Place> {
+        let rank = self.rank(bit);
+        if self.present >> bit & 1 == 1 {
+            return Some(std::mem::replace(&mut self.places[rank], place));
+        }
+        if self.places.len() == self.places.capacity() {
+            // Not doubled: most of the room would stay empty, in millions of chunks.
+            self.places.reserve_exact(4);
+        }
+        self.places.insert(rank, place);
+        self.present |= 1 << bit;
+        None
+    }
+
+    fn clear(&mut self, bit: u32) {
+        if self.present >> bit & 1 == 1 {
+            self.places.remove(self.rank(bit));
+            self.present &= !(1 << bit);
+        }
+    }
+}
+
+/// All samples' places and all segments.
+pub(super) struct Catalog {
+    chunks: Vec<Chunk>,
+    segments: Vec<Segment>,
+    by_number: HashMap<u64, u32>,
+    held_samples: u64,
+    held_bytes: u64,
+}
+
+impl Catalog {
+    /// An empty catalog for `samples` samples.
+    pub fn new(samples: u64) -> Self {
+        let chunks = (0..samples.div_ceil(64)).map(|_| Chunk::default()).collect();
+        Self { chunks, segments: Vec::new(), by_number: HashMap::new(), held_samples: 0, held_bytes: 0 }
+    }
+
+    fn get(&self, sample: u64) -> Option<Place> {
+        self.chunks[(sample / 64) as usize].get((sample % 64) as u32)
+    }
+
+    fn is_live(&self, place: Place) -> bool {
+        self.segments.get(place.segment as usize).is_some_and(|segment| segment.state == State::Live)
+    }
+
+    /// Where a sample can be read.
+    pub fn locate(&self, sample: u64) -> Option<Place> {
+        self.get(sample).filter(|&place| self.is_live(place))
+    }
+
+    /// Whether a sample is here or on its way.
+    pub fn knows(&self, sample: u64) -> bool {
+        self.get(sample).is_some_and(|place| place == PENDING || self.is_live(place))
+    }
+
+    /// Notes that a sample is on its way; not when it is known already.
+    pub fn expect(&mut self, sample: u64) -> bool {
+        let new = !self.knows(sample);
+        if new {
+            self.set(sample, PENDING);
+        }
+        new
+    }
+
+    /// Whether a sample is on its way and nowhere yet.
+    pub fn expects(&self, sample: u64) -> bool {
+        self.get(sample) == Some(PENDING)
+    }
+
+    /// A sample that was on its way will not come.
+    pub fn give_up(&mut self, sample: u64) {
+        if self.expects(sample) {
+            self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
+        }
+    }
+
+    fn set(&mut self, sample: u64, place: Place) {
+        let former = self.chunks[(sample / 64) as usize].set((sample % 64) as u32, place);
+        let Some(former) = former else { return };
+        if let Some(segment) = self.segments.get_mut(former.segment as usize) {
+            segment.samples -= 1;
+            self.held_samples -= u64::from(segment.state == State::Live);
+        }
+    }
+
+    /// A segment that is about to be readable, under a number of its own; `None` when it is known.
+    pub fn announce(&mut self, number: u64, group: u64, bytes: u64, mtime: i64) -> Option<u32> {
+        if self.by_number.contains_key(&number) {
+            return None;
+        }
+        let slot = self.segments.len() as u32;
+        self.segments.push(Segment { number, group, bytes, mtime, samples: 0, state: State::Coming });
+        self.by_number.insert(number, slot);
+        Some(slot)
+    }
+
+    /// The announced segment is there; its samples follow.
+    pub fn publish(&mut self, slot: u32) {
+        let segment = &mut self.segments[slot as usize];
+        if segment.state == State::Coming {
+            segment.state = State::Live;
+            self.held_bytes += segment.bytes;
+            self.held_samples += u64::from(segment.samples);
+        }
+    }
+
+    /// Samples of a published segment are found in it from here on.
+    pub fn place(&mut self, slot: u32, rows: &[Row]) {
+        for row in rows {
+            self.set(row.sample, Place { segment: slot, offset: row.offset, crc: row.crc });
+            let segment = &mut self.segments[slot as usize];
+            segment.samples += 1;
+            self.held_samples += u64::from(segment.state == State::Live);
+        }
+    }
+
+    /// Forgets a segment with all its samples. Whether it was there to be read.
+    pub fn forget(&mut self, slot: u32) -> bool {
+        let Some(segment) = self.segments.get_mut(slot as usize) else { return false };
+        let was = std::mem::replace(&mut segment.state, State::Dead);
+        if was == State::Dead {
+            return false;
+        }
+        self.by_number.remove(&segment.number);
+        if was == State::Live {
+            self.held_samples -= u64::from(segment.samples);
+            self.held_bytes -= segment.bytes;
+        }
+        was == State::Live
+    }
+
+    /// A segment by the number that readers know it by, forgotten ones too.
+    pub fn segment(&self, slot: u32) -> Option<Segment> {
+        self.segments.get(slot as usize).copied()
+    }
+
+    /// Whether segment `number` of the directory is known.
+    pub fn has(&self, number: u64) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
+    /// The segments that can be read, with their numbers in the directory.
+    pub fn live(&self) -> impl Iterator<Item = (u32, Segment)> {
+        let all = self.by_number.values().map(|&slot| (slot, self.segments[slot as usize]));
+        all.filter(|(_, segment)| segment.state == State::Live)
+    }
+
+    /// Samples that can be located, and bytes of the segments they are in.
+    pub fn held(&self) -> (u64, u64) {
+        (self.held_samples, self.held_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Key, Use};
+    use std::collections::HashMap;
+
+    fn row(sample: u64, offset: u32) -> Row {
+        Row { sample, offset, length: 1, crc: offset ^ 77 }
+    }
+
+    #[test]
+    fn samples_are_where_the_last_living_segment_has_them() {
+        let seed = 4;
+        let mut random = Key::new(b"catalog", seed, 0, Use::Order).stream(0);
+        let mut catalog = Catalog::new(300);
+        let mut expected: HashMap<u64, (u32, u32)> = HashMap::new();
+        let mut slots = Vec::new();
+        for number in 0..400 {
+            let slot = catalog.announce(number, 0, 10, 0).expect("a new number");
+            assert!(catalog.announce(number, 0, 10, 0).is_none());
+            let rows: Vec<Row> = (0..random.below(20)).map(|i| row(random.below(300), i as u32)).collect();
+            catalog.publish(slot);
+            catalog.place(slot, &rows);
+            expected.extend(rows.iter().map(|row| (row.sample, (slot, row.offset))));
+            slots.push(slot);
+            if random.below(3) == 0 {
+                let dying = slots.swap_remove(random.below(slots.len() as u64) as usize);
+                assert!(catalog.forget(dying) && !catalog.forget(dying));
+                expected.retain(|_, (slot, _)| *slot != dying);
+            }
+            for sample in 0..300 {
+                let place = catalog.locate(sample).map(|place| (place.segment, place.offset));
+                assert_eq!(
+                    place,
+                    expected.get(&sample).copied(),
+                    "seed {seed}, step {number}, sample {sample}"
+                );
+            }
+            assert_eq!(catalog.held(), (expected.len() as u64, 10 * slots.len() as u64), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_known_and_not_located() {
+        let mut catalog = Catalog::new(70);
+        assert!(catalog.expect(69) && !catalog.expect(69));
+        assert!(catalog.knows(69) && catalog.expects(69) && catalog.locate(69).is_none());
+        catalog.give_up(69);
+        assert!(!catalog.knows(69) && catalog.expect(69));
+        let slot = catalog.announce(5, 0, 10, 0).expect("a new number");
+        catalog.place(slot, &[row(69, 3)]);
+        assert!(catalog.locate(69).is_none(), "not published yet");
+        catalog.publish(slot);
+        assert_eq!(catalog.locate(69).map(|place| place.offset), Some(3));
+        catalog.give_up(69);
+        assert!(catalog.knows(69), "it has come");
+        assert_eq!(catalog.held(), (1, 10));
+    }
+}

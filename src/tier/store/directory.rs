@@ -1,0 +1,465 @@
+//! The cache directory, shared by processes and datasets: who may write how much, what is published, what is evicted.
+//!
+//! ```text
+//! <directory>/lock                    format, next segment's number, generation; its byte ranges are locked
+//! <directory>/<dataset>/used          who uses the dataset shares a lock on byte 0; its time: when it was last opened
+//! <directory>/<dataset>/<number>.seg  published segments, whole from the moment they have a name
+//! ```
+//!
+//! There is no ledger that a crash could leave wrong. What is used is counted: published files, and of each segment being
+//! filled a locked range of the lock file as long as the pages reserved for it. Byte 0 of the lock file, locked for
+//! moments, makes counting and reserving one step. The *generation* goes up before whatever changes the directory, so
+//! that nobody lists it for nothing and nobody misses a change. A process that is killed loses its locks and its nameless
+//! files together.
+
+use super::draft::{Draft, nameless};
+use super::ranges::{Kind, Ranges};
+use super::segment::{self, Key};
+use super::setup::{HEADER, enter_dataset, initialise, open_file, read_directory, refuse_inside, wait_for};
+use super::shared::lock;
+use super::stats::{Counters, count};
+use crate::dataset::DatasetIndex;
+use crate::error::{Error, Result};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
+
+/// Sizes are counted in pages, as file systems give room.
+pub(super) const PAGE: u64 = 4096;
+/// Segment n's reservation is a range from n << 24: up to 64 GiB in pages.
+const NUMBER_SHIFT: u32 = 24;
+/// Pages that `bytes` take.
+pub(super) fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE)
+}
+
+/// The directory, as one process uses it for one dataset.
+pub(super) struct Directory {
+    path: PathBuf,
+    own: PathBuf,
+    key: Key,
+    quota: u64,
+    pub(super) lock: Ranges,
+    pub(super) marker: Ranges,
+    books: Mutex<Books>,
+    /// Units of which this process has the lock.
+    pub(super) units: Mutex<HashSet<u64>>,
+    counters: Arc<Counters>,
+    process: u32,
+}
+
+/// What this process knows of the directory.
+#[derive(Default)]
+struct Books {
+    /// Generation at which `published` was right.
+    seen: Option<u64>,
+    /// Pages of every published segment, which never change.
+    published: HashMap<Key, HashMap<u64, u64>>,
+    /// Pages that this process has reserved, by segment.
+    reserved: HashMap<u64, u64>,
+}
+
+/// What the lock file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Header {
+    next: u64,
+    generation: u64,
+}
+
+/// The lock on the directory, while it is held.
+struct Guard<'a> {
+    directory: &'a Directory,
+    books: MutexGuard<'a, Books>,
+    header: Header,
+}
+
+impl Directory {
+    /// Enters the directory for `index`'s dataset: made and marked as in use.
+    ///
+    /// # Errors
+    /// As [`super::Store::open`].
+    pub fn open(path: &Path, quota: u64, index: &DatasetIndex, counters: Arc<Counters>) -> Result<Self> {
+        let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
+        refuse_inside(&path, index)?;
+        fs::create_dir_all(&path).map_err(|error| Error::io("create cache directory", &path, error))?;
+        let lock = open_file(&path.join("lock"), true)?;
+        let key = Key::of(index);
+        let own = path.join(key.to_string());
+        let lock = Ranges::new(lock);
+        wait_for(&lock, &path)?;
+        let entered = initialise(&lock, &path).and_then(|()| enter_dataset(&own));
+        lock.unlock(0..1).map_err(|error| Error::io("unlock", path.join("lock"), error))?;
+        let marker = entered?;
+        let books = Mutex::default();
+        let process = std::process::id();
+        let directory = Self {
+            path,
+            own,
+            key,
+            quota: quota / PAGE,
+            lock,
+            marker,
+            books,
+            units: Mutex::default(),
+            counters,
+            process,
+        };
+        directory.shrink()?;
+        Ok(directory)
+    }
+
+    /// Where this dataset's segments are.
+    pub fn own(&self) -> &Path {
+        &self.own
+    }
+
+    /// The dataset's key.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The quota in pages.
+    pub fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// Path of a segment of this dataset.
+    pub fn segment_path(&self, number: u64) -> PathBuf {
+        self.own.join(segment::name(number))
+    }
+
+    /// Whether this is the process that opened the directory, not one forked from it: locks are common to both.
+    pub fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// The generation now: another number whenever something was published or evicted.
+    pub fn generation(&self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.lock.file().read_exact_at(&mut bytes, 24).map_err(|error| self.failed("read", error))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// This dataset's published segments, and the generation at which these they were.
+    pub fn published(&self) -> Result<(HashSet<u64>, u64)> {
+        let mut guard = self.enter()?;
+        guard.settle()?;
+        guard.used()?;
+        let numbers = guard.books.published.get(&self.key).map(|own| own.keys().copied().collect());
+        Ok((numbers.unwrap_or_default(), guard.header.generation))
+    }
+
+    /// Begins a segment of `pages` pages; or else how many pages there are.
+    pub fn begin(self: &Arc<Self>, pages: u64) -> Result<Result<Draft, u64>> {
+        let file = nameless(&self.own).map_err(|error| Error::io("create a segment in", &self.own, error))?;
+        let mut guard = self.enter()?;
+        let free = guard.make_room(pages)?;
+        if free < pages {
+            return Ok(Err(free));
+        }
+        let number = guard.header.next;
+        guard.header.next += 1;
+        guard.write_header()?;
+        self.lock_range(&mut guard.books, number, pages)?;
+        drop(guard);
+        Draft::new(self, file, number, pages).map(Ok).map_err(|error| self.failed("hold", error))
+    }
+
+    /// Reserves `pages` pages in all for a segment being filled; or else says how many it could have.
+    pub fn extend(&self, draft: &mut Draft, pages: u64) -> Result<Result<(), u64>> {
+        let more = pages.saturating_sub(draft.pages());
+        if more == 0 {
+            return Ok(Ok(()));
+        }
+        let mut guard = self.enter()?;
+        let free = guard.make_room(more)?;
+        if free < more {
+            return Ok(Err(draft.pages() + free));
+        }
+        self.lock_range(&mut guard.books, draft.number(), pages)?;
+        drop(guard);
+        draft.grown(pages);
+        Ok(Ok(()))
+    }
+
+    fn lock_range(&self, books: &mut Books, number: u64, pages: u64) -> Result<()> {
+        let range = reservation(number, pages);
+        match self.lock.try_lock(range, Kind::Exclusive) {
+            Ok(true) => {
+                books.reserved.insert(number, pages);
+                Ok(())
+            }
+            Ok(false) => Err(self.failed("reserve", io::Error::from(io::ErrorKind::WouldBlock))),
+            Err(error) => Err(self.failed("reserve", error)),
+        }
+    }
+
+    /// Gives a segment its name, and its reservation back: its file counts from now on.
+    pub fn publish(&self, mut draft: Draft, bytes: u64) -> Result<()> {
+        let number = draft.number();
+        debug_assert!(pages(bytes) <= draft.pages(), "grown beyond what was reserved");
+        let mut guard = self.enter()?;
+        guard.bump()?;
+        draft.link(&self.segment_path(number))?;
+        guard.books.published.entry(self.key).or_default().insert(number, pages(bytes));
+        guard.books.reserved.remove(&number);
+        draft.published();
+        self.lock.unlock(reservation(number, draft.pages())).map_err(|error| self.failed("unlock", error))
+    }
+
+    /// Releases what was reserved for a segment that is given up.
+    pub(super) fn release(&self, number: u64, pages: u64) {
+        // In a forked process the locks are the parent's.
+        if self.is_ours() {
+            lock(&self.books).reserved.remove(&number);
+            let _ = self.lock.unlock(reservation(number, pages));
+        }
+    }
+
+    /// Unlinks a segment of this dataset. Its bytes, if it was there.
+    pub fn remove(&self, number: u64) -> Result<Option<u64>> {
+        let mut guard = self.enter()?;
+        guard.bump()?;
+        guard.unlink(self.key, number)
+    }
+
+    /// Pages that are free now, without evicting anything.
+    pub fn free(&self) -> Result<u64> {
+        let mut guard = self.enter()?;
+        guard.settle()?;
+        Ok(self.quota.saturating_sub(guard.used()?))
+    }
+
+    /// Evicts until what is used is within the quota: it may have been larger at another time.
+    fn shrink(&self) -> Result<()> {
+        let mut guard = self.enter()?;
+        guard.settle()?;
+        // Numbers grow for ever, whatever became of the lock file.
+        let last = guard.books.published.values().flat_map(HashMap::keys).max().copied().unwrap_or(0);
+        if guard.header.next <= last {
+            guard.header.next = last + 1;
+            guard.write_header()?;
+        }
+        if guard.used()? > self.quota {
+            guard.evict(0, true)?;
+        }
+        Ok(())
+    }
+
+    fn enter(&self) -> Result<Guard<'_>> {
+        let books = lock(&self.books);
+        wait_for(&self.lock, &self.path)?;
+        let mut guard = Guard { directory: self, books, header: Header { next: 0, generation: 0 } };
+        guard.header = guard.read_header()?;
+        Ok(guard)
+    }
+
+    fn failed(&self, what: &str, error: io::Error) -> Error {
+        Error::io(what, self.path.join("lock"), error)
+    }
+}
+
+impl Guard<'_> {
+    fn read_header(&self) -> Result<Header> {
+        let file = self.directory.lock.file();
+        let failed = |error| self.directory.failed("read", error);
+        if file.metadata().map_err(failed)?.nlink() == 0 {
+            return Err(Error::Unavailable(format!(
+                "the cache directory {} was removed while it was in use",
+                self.directory.path.display()
+            )));
+        }
+        let mut bytes = [0; HEADER];
+        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        Ok(Header { next: u64_at(16).max(1), generation: u64_at(24) })
+    }
+
+    fn write_header(&self) -> Result<()> {
+        let bytes = [self.header.next.to_le_bytes(), self.header.generation.to_le_bytes()].concat();
+        let written = self.directory.lock.file().write_all_at(&bytes, 16);
+        written.map_err(|error| self.directory.failed("write", error))
+    }
+
+    /// Says that the directory is about to change.
+    fn bump(&mut self) -> Result<()> {
+        let before = self.header.generation;
+        self.header.generation += 1;
+        self.write_header()?;
+        // Our own books follow our own changes; what others changed is still to be looked at.
+        if self.books.seen == Some(before) {
+            self.books.seen = Some(self.header.generation);
+        }
+        Ok(())
+    }
+
+    /// Lists the directory if somebody changed it. Sizes are asked for once: segments never change.
+    fn settle(&mut self) -> Result<()> {
+        if self.books.seen == Some(self.header.generation) {
+            return Ok(());
+        }
+        let mut known = std::mem::take(&mut self.books.published);
+        for (key, path) in datasets(&self.directory.path)? {
+            let old = known.remove(&key).unwrap_or_default();
+            self.books.published.insert(key, segments(&path, &old)?);
+        }
+        self.books.seen = Some(self.header.generation);
+        Ok(())
+    }
+
+    /// Pages used: published, reserved here, reserved by others. [`Guard::settle`] goes before.
+    fn used(&self) -> Result<u64> {
+        let first = reservation(1, 0).start;
+        let others = self.directory.lock.of_others(first..i64::MAX as u64);
+        let others = others.map_err(|error| self.directory.failed("look at locks of", error))?;
+        let reserved: u64 = others.iter().map(|range| range.end - range.start).sum();
+        let own: u64 = self.books.reserved.values().sum();
+        let published: u64 = self.books.published.values().flat_map(HashMap::values).sum();
+        let used = published + own + reserved;
+        self.directory.counters.used_bytes.store(used * PAGE, Relaxed);
+        Ok(used)
+    }
+
+    /// Evicts what nobody uses until `wanted` pages are free, and says how many are.
+    fn make_room(&mut self, wanted: u64) -> Result<u64> {
+        self.settle()?;
+        let quota = self.directory.quota;
+        let mut free = quota.saturating_sub(self.used()?);
+        if free < wanted {
+            // Perhaps somebody removed files by hand.
+            self.books.seen = None;
+            self.settle()?;
+            self.evict(wanted, false)?;
+            free = quota.saturating_sub(self.used()?);
+        }
+        Ok(free)
+    }
+
+    /// Evicts until `wanted` pages are free: datasets that nobody uses, the one unused for longest first; then, with
+    /// `even_used`, the oldest segments of all others.
+    fn evict(&mut self, wanted: u64, even_used: bool) -> Result<()> {
+        let limit = self.directory.quota.saturating_sub(wanted);
+        let mut excess = self.used()?.saturating_sub(limit);
+        let path = |key: &Key| self.directory.path.join(key.to_string());
+        let (mut unused, mut used) = (Vec::new(), Vec::new());
+        for &key in self.books.published.keys() {
+            match last_use(&path(&key)) {
+                Some(time) => unused.push((time, key)),
+                None => used.push(key),
+            }
+        }
+        unused.sort_unstable();
+        let segments = |key: &Key| {
+            let mut numbers: Vec<u64> = self.books.published[key].keys().copied().collect();
+            numbers.sort_unstable();
+            numbers.into_iter().map(|number| (number, *key)).collect::<Vec<_>>()
+        };
+        let mut order: Vec<(u64, Key)> = unused.iter().flat_map(|(_, key)| segments(key)).collect();
+        if even_used {
+            let mut oldest: Vec<(u64, Key)> = used.iter().flat_map(segments).collect();
+            oldest.sort_unstable();
+            order.extend(oldest);
+        }
+        if excess == 0 || order.is_empty() {
+            return Ok(());
+        }
+        self.bump()?;
+        for (number, key) in order {
+            if excess == 0 {
+                break;
+            }
+            if let Some(bytes) = self.unlink(key, number)? {
+                excess = excess.saturating_sub(pages(bytes));
+                count(&self.directory.counters.evicted_segments, 1);
+                count(&self.directory.counters.evicted_bytes, bytes);
+            }
+        }
+        for (_, key) in unused {
+            if self.books.published[&key].is_empty() {
+                self.books.published.remove(&key);
+                let path = self.directory.path.join(key.to_string());
+                // What else somebody laid there keeps the directory.
+                let _ = fs::remove_file(path.join("used"));
+                let _ = fs::remove_dir(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Unlinks a segment. Its bytes, if it was there.
+    fn unlink(&mut self, key: Key, number: u64) -> Result<Option<u64>> {
+        let path = self.directory.path.join(key.to_string()).join(segment::name(number));
+        let bytes = fs::symlink_metadata(&path).map(|found| found.len());
+        let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        let removed = match fs::remove_file(&path) {
+            Ok(()) => Some(bytes.unwrap_or(0)),
+            Err(error) if gone(&error) => None,
+            Err(error) => return Err(Error::io("evict", path, error)),
+        };
+        if let Some(segments) = self.books.published.get_mut(&key) {
+            segments.remove(&number);
+        }
+        Ok(removed)
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let _ = self.directory.lock.unlock(0..1);
+    }
+}
+
+fn reservation(number: u64, pages: u64) -> std::ops::Range<u64> {
+    let start = number << NUMBER_SHIFT;
+    start..start + pages
+}
+
+/// When a dataset was last opened; `None` while somebody uses it, or when nobody can tell.
+fn last_use(path: &Path) -> Option<SystemTime> {
+    let file = match File::options().read(true).write(true).open(path.join("used")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(SystemTime::UNIX_EPOCH),
+        Err(_) => return None,
+    };
+    let time = file.metadata().and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let users = Ranges::new(file).of_others(0..1);
+    users.is_ok_and(|users| users.is_empty()).then_some(time)
+}
+
+/// A dataset's segments and their sizes in pages, those in `known` as they were.
+fn segments(path: &Path, known: &HashMap<u64, u64>) -> Result<HashMap<u64, u64>> {
+    let mut found = HashMap::with_capacity(known.len());
+    for entry in read_directory(path)? {
+        let entry = entry.map_err(|error| Error::io("list", path, error))?;
+        let Some(number) = entry.file_name().to_str().and_then(segment::parse_name) else { continue };
+        let size = match known.get(&number) {
+            Some(&pages) => pages,
+            None => match entry.metadata() {
+                Ok(metadata) => pages(metadata.len()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(Error::io("look at", entry.path(), error)),
+            },
+        };
+        found.insert(number, size);
+    }
+    Ok(found)
+}
+
+/// The datasets that have a directory here.
+fn datasets(path: &Path) -> Result<Vec<(Key, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in read_directory(path)? {
+        let entry = entry.map_err(|error| Error::io("list", path, error))?;
+        if let Some(key) = entry.file_name().to_str().and_then(Key::parse)
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        {
+            found.push((key, entry.path()));
+        }
+    }
+    Ok(found)
+}

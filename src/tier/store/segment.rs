@@ -1,0 +1,212 @@
+//! The format of a segment file: samples one after another, a table of them, a trailer that finds it. Never trusted.
+//!
+//! ```text
+//! payload            the samples' bytes, without gaps
+//! table              of each: number u64 · offset u32 · bytes u32 · CRC-32C u32
+//! trailer, 64 bytes  magic · version u32 · samples u32 · dataset's key · group u64 · segment's number u64 ·
+//!                    payload's bytes u64 · CRC of the table u32 · CRC of the trailer before it u32
+//! ```
+//!
+//! Little-endian. Nothing is synced to the drive before a segment is published: after a power cut its parts may be
+//! there or not, which the checksums find: those of table and trailer when it is loaded, a sample's when it is read.
+
+use super::checksum;
+use crate::dataset::DatasetIndex;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+const MAGIC: [u8; 8] = *b"FLSEGMNT";
+/// Version of segment files and of the lock file; a directory of another one is refused.
+pub(super) const VERSION: u32 = 1;
+const ROW: usize = 20;
+const TRAILER: usize = 64;
+
+/// What a dataset's segments are kept under: its fingerprint and the digest of its stamps, shortened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key(pub [u8; 16]);
+
+impl Key {
+    pub fn of(index: &DatasetIndex) -> Self {
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&index.fingerprint().0[..8]);
+        key[8..].copy_from_slice(&index.stamps_digest()[..8]);
+        Self(key)
+    }
+
+    /// The key a directory is named by.
+    pub fn parse(name: &str) -> Option<Self> {
+        let key = u128::from_str_radix(name, 16).ok()?.to_be_bytes();
+        (Self(key).to_string() == name).then_some(Self(key))
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// The name of segment `number`.
+pub(super) fn name(number: u64) -> String {
+    format!("{number:08}.seg")
+}
+
+/// The number of the segment that is called `name`.
+pub(super) fn parse_name(found: &str) -> Option<u64> {
+    let number = found.strip_suffix(".seg")?.parse().ok()?;
+    (name(number) == found).then_some(number)
+}
+
+/// A sample in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub sample: u64,
+    /// Where its bytes begin; a segment's samples begin below 4 GiB.
+    pub offset: u32,
+    pub length: u32,
+    pub crc: u32,
+}
+
+/// What the end of a segment says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub group: u64,
+    pub rows: Vec<Row>,
+}
+
+/// Why a segment cannot be used.
+#[derive(Debug)]
+pub(super) enum Flaw {
+    /// It is not what it should be: remove it.
+    Damaged(&'static str),
+    /// It could not be looked at.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Flaw {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Bytes of table and trailer of `samples` samples.
+pub(super) fn footer_bytes(samples: usize) -> u64 {
+    (samples * ROW + TRAILER) as u64
+}
+
+/// Table and trailer of a segment with `rows` in `payload` bytes.
+pub(super) fn encode_footer(key: Key, number: u64, group: u64, payload: u64, rows: &[Row]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(rows.len() * ROW + TRAILER);
+    for row in rows {
+        bytes.extend(row.sample.to_le_bytes());
+        for value in [row.offset, row.length, row.crc] {
+            bytes.extend(value.to_le_bytes());
+        }
+    }
+    let table = checksum(&bytes);
+    let start = bytes.len();
+    bytes.extend(MAGIC);
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend((rows.len() as u32).to_le_bytes());
+    bytes.extend(key.0);
+    for value in [group, number, payload] {
+        bytes.extend(value.to_le_bytes());
+    }
+    bytes.extend(table.to_le_bytes());
+    let trailer = checksum(&bytes[start..]);
+    bytes.extend(trailer.to_le_bytes());
+    bytes
+}
+
+/// Reads and checks the end of segment `number`, a file of `size` bytes, against the dataset it should be of.
+///
+/// # Errors
+/// [`Flaw::Damaged`] when anything is not as it must be, [`Flaw::Io`] when it cannot be read.
+pub(super) fn read_contents(
+    file: &File,
+    size: u64,
+    key: Key,
+    number: u64,
+    index: &DatasetIndex,
+) -> Result<Contents, Flaw> {
+    // As much as holds the whole table, mostly.
+    let guess = size.min(16 << 10);
+    if guess < TRAILER as u64 {
+        return Err(Flaw::Damaged("too short"));
+    }
+    let mut tail = vec![0; guess as usize];
+    file.read_exact_at(&mut tail, size - guess)?;
+    let trailer = &tail[tail.len() - TRAILER..];
+    let u32_at = |at: usize| u32::from_le_bytes(trailer[at..at + 4].try_into().expect("four bytes"));
+    let u64_at = |at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("eight bytes"));
+    if trailer[..8] != MAGIC || checksum(&trailer[..TRAILER - 4]) != u32_at(60) {
+        return Err(Flaw::Damaged("its end is damaged"));
+    }
+    if u32_at(8) != VERSION || trailer[16..32] != key.0 || u64_at(40) != number {
+        return Err(Flaw::Damaged("it is another segment"));
+    }
+    let (count, group, payload, crc) = (u32_at(12) as usize, u64_at(32), u64_at(48), u32_at(56));
+    if payload.checked_add(footer_bytes(count)) != Some(size) {
+        return Err(Flaw::Damaged("its size is wrong"));
+    }
+    let table = count * ROW;
+    let rows = match (tail.len() - TRAILER).checked_sub(table) {
+        Some(start) => decode(&tail[start..start + table], crc, payload, index)?,
+        None => {
+            let mut bytes = vec![0; table];
+            file.read_exact_at(&mut bytes, payload)?;
+            decode(&bytes, crc, payload, index)?
+        }
+    };
+    Ok(Contents { group, rows })
+}
+
+fn decode(table: &[u8], crc: u32, payload: u64, index: &DatasetIndex) -> Result<Vec<Row>, Flaw> {
+    if checksum(table) != crc {
+        return Err(Flaw::Damaged("its table is damaged"));
+    }
+    let mut rows = Vec::with_capacity(table.len() / ROW);
+    for bytes in table.chunks_exact(ROW) {
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let sample = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+        let row = Row { sample, offset: u32_at(8), length: u32_at(12), crc: u32_at(16) };
+        let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
+        if !inside || sample >= index.len() || index.extent(sample).length != row.length {
+            return Err(Flaw::Damaged("its table is not of this dataset"));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_only_as_they_are_written() {
+        assert_eq!(parse_name(&name(7)), Some(7));
+        assert_eq!(parse_name(&name(123_456_789_012)), Some(123_456_789_012));
+        for foreign in ["7.seg", "+0000007.seg", "00000007.seg~", "00000007", "0000000x.seg", ".seg"] {
+            assert_eq!(parse_name(foreign), None, "{foreign}");
+        }
+        let key = Key(*b"0123456789abcdef");
+        assert_eq!(Key::parse(&key.to_string()), Some(key));
+        for foreign in
+            ["lost+found", "30", "+0123456789012345678901234567890", "3031323334353637383961626364656F"]
+        {
+            assert_eq!(Key::parse(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn the_footer_is_as_long_as_it_is_said_to_be() {
+        let row = Row { sample: 3, offset: 0, length: 9, crc: 1 };
+        for rows in [&[][..], &[row], &[row; 5]] {
+            let footer = encode_footer(Key([1; 16]), 1, 2, 9, rows);
+            assert_eq!(footer.len() as u64, footer_bytes(rows.len()));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Setting a cache directory up: its lock, its format, a dataset's place in it; what cannot serve is refused.
+
+use super::draft::{link, nameless};
+use super::ranges::{Kind, Ranges};
+use super::segment::VERSION;
+use crate::dataset::DatasetIndex;
+use crate::error::{Error, Result};
+use crate::io::storage::Storage;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Of the lock file: magic, version u32, 0 u32, next segment's number u64, generation u64.
+const MAGIC: [u8; 8] = *b"FLCACHE\n";
+pub(super) const HEADER: usize = 32;
+/// How long others may hold the directory's lock, whose holders do only what takes moments.
+const PATIENCE: Duration = Duration::from_secs(10);
+const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples that Foreload keeps on a fast drive: may be \
+    deleted when nobody uses it.\n";
+
+/// Takes the lock on the directory. Asked for again and again: a call that blocks would know no limit.
+pub(super) fn wait_for(lock: &Ranges, path: &Path) -> Result<()> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(20);
+    loop {
+        match lock.try_lock(0..1, Kind::Exclusive) {
+            Ok(true) => return Ok(()),
+            Ok(false) if start.elapsed() > PATIENCE => {
+                let seconds = PATIENCE.as_secs();
+                let message = format!("has been locked by another process for {seconds} s; is one stopped?");
+                return Err(Error::config("cache_dir", format!("{} {message}", path.display())));
+            }
+            Ok(false) => {
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(Duration::from_millis(2));
+            }
+            Err(error) => return Err(cannot_serve(path, "byte-range locks (F_OFD_SETLK)", &error)),
+        }
+    }
+}
+
+/// The error of a file system that lacks `what` the cache needs.
+pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error {
+    let file_system =
+        Storage::of(path).map_or_else(|_| "a file system".to_owned(), |found| found.file_system);
+    let message = format!(
+        "{} is on {file_system}, which refuses {what}: {error}; choose a directory on a local drive (ext4, xfs)",
+        path.display()
+    );
+    Error::config("cache_dir", message)
+}
+
+/// Sources are read-only: no cache is made inside one.
+pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()> {
+    let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
+    let dataset =
+        index.root().canonicalize().map_err(|error| Error::io("open dataset", index.root(), error))?;
+    if existing.is_some_and(|path| path.starts_with(&dataset)) {
+        let message = format!(
+            "is {}, inside the dataset {}, which Foreload never writes to: choose another",
+            directory.display(),
+            dataset.display()
+        );
+        return Err(Error::config("cache_dir", message));
+    }
+    Ok(())
+}
+
+pub(super) fn open_file(path: &Path, create: bool) -> Result<File> {
+    let opened = File::options().read(true).write(true).create(create).truncate(false).open(path);
+    opened.map_err(|error| Error::io("open", path, error))
+}
+
+/// Makes a new lock file one; refuses one of another program or format. The directory's lock is held.
+pub(super) fn initialise(lock: &Ranges, directory: &Path) -> Result<()> {
+    let path = directory.join("lock");
+    let file = lock.file();
+    let failed = |error| Error::io("read", &path, error);
+    let size = file.metadata().map_err(failed)?.len();
+    let mut bytes = [0; HEADER];
+    if size == 0 {
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16] = 1;
+        file.write_all_at(&bytes, 0).map_err(|error| Error::io("write", &path, error))?;
+        // Only where nothing else is: the tag speaks of all that is beside it.
+        if read_directory(directory)?.count() == 1 {
+            let _ = fs::write(directory.join("CACHEDIR.TAG"), TAG);
+        }
+        return Ok(());
+    }
+    let read = file.read_exact_at(&mut bytes, 0);
+    if read.is_err() || bytes[..8] != MAGIC || size != HEADER as u64 {
+        let message = format!("{} is not Foreload's: give the cache a directory of its own", path.display());
+        return Err(Error::config("cache_dir", message));
+    }
+    let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
+    if version != VERSION {
+        let message = format!(
+            "{} has format {version}, this program's is {VERSION}: choose another directory, or empty this one",
+            directory.display()
+        );
+        return Err(Error::config("cache_dir", message));
+    }
+    Ok(())
+}
+
+/// Makes a dataset's directory, and marks it as in use and as used now. The directory's lock is held.
+pub(super) fn enter_dataset(own: &Path) -> Result<Ranges> {
+    match fs::create_dir(own) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(Error::io("create", own, error));
+        }
+        _ => {}
+    }
+    let path = own.join("used");
+    // Made as segments are, so that a file system that cannot is found now.
+    let made = nameless(own).and_then(|file| link(&file, &path));
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Error::io("create a file in", own, error));
+        }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(cannot_serve(own, "nameless files (O_TMPFILE) and naming them", &error));
+        }
+        _ => {}
+    }
+    let file = open_file(&path, false)?;
+    file.set_modified(SystemTime::now()).map_err(|error| Error::io("touch", &path, error))?;
+    let marker = Ranges::new(file);
+    let shared = marker.try_lock(0..1, Kind::Shared).map_err(|error| Error::io("lock", &path, error))?;
+    debug_assert!(shared, "nobody locks it but with the directory's lock held");
+    Ok(marker)
+}
+
+pub(super) fn read_directory(path: &Path) -> Result<fs::ReadDir> {
+    fs::read_dir(path).map_err(|error| Error::io("list", path, error))
+}

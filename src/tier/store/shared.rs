@@ -1,0 +1,188 @@
+//! What the callers, the writer and the readers of a store have in common; how it learns of others' segments.
+
+use super::catalog::Catalog;
+use super::directory::Directory;
+use super::segment::{Contents, Flaw, Row, read_contents};
+use super::stats::{Counters, count};
+use crate::dataset::{DatasetIndex, FileId, Stamp};
+use crate::error::Result;
+use crate::io::Files;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Samples placed while the catalog is locked: readers wait for some ten microseconds at most.
+const PLACED_AT_ONCE: usize = 256;
+
+/// Whether samples are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Gate {
+    Open,
+    Full,
+    /// A write failed.
+    Off,
+}
+
+pub(super) struct Shared {
+    pub index: Arc<DatasetIndex>,
+    pub directory: Arc<Directory>,
+    pub counters: Arc<Counters>,
+    /// Set when the store is dropped and the drive does not answer: nothing more is written.
+    pub abandoned: AtomicBool,
+    catalog: RwLock<Catalog>,
+    gate: AtomicU8,
+    /// The generation of the directory that the catalog knows.
+    refreshed: Mutex<Option<u64>>,
+}
+
+impl Shared {
+    pub fn new(index: Arc<DatasetIndex>, directory: Directory, counters: Arc<Counters>) -> Self {
+        Self {
+            catalog: RwLock::new(Catalog::new(index.len())),
+            index,
+            directory: Arc::new(directory),
+            counters,
+            abandoned: AtomicBool::new(false),
+            gate: AtomicU8::new(Gate::Open as u8),
+            refreshed: Mutex::default(),
+        }
+    }
+
+    pub fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+        self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn gate(&self) -> Gate {
+        match self.gate.load(Relaxed) {
+            0 => Gate::Open,
+            1 => Gate::Full,
+            _ => Gate::Off,
+        }
+    }
+
+    pub fn set_gate(&self, gate: Gate) {
+        self.gate.store(gate as u8, Relaxed);
+    }
+
+    /// Samples that will not come.
+    pub fn give_up(&self, rows: &[Row]) {
+        for rows in rows.chunks(PLACED_AT_ONCE) {
+            let mut catalog = self.catalog_mut();
+            rows.iter().for_each(|row| catalog.give_up(row.sample));
+        }
+    }
+
+    /// A published segment that was announced as `slot` can be read from here on.
+    pub fn publish(&self, slot: u32, rows: &[Row]) {
+        self.catalog_mut().publish(slot);
+        for rows in rows.chunks(PLACED_AT_ONCE) {
+            self.catalog_mut().place(slot, rows);
+        }
+    }
+
+    /// Learns what was published and evicted, if anything was.
+    pub fn refresh(&self) -> Result<()> {
+        let mut refreshed = lock(&self.refreshed);
+        if *refreshed == Some(self.directory.generation()?) {
+            return Ok(());
+        }
+        // Looked up first: what this process publishes meanwhile is not in the list and yet there.
+        let known: Vec<(u32, u64)> =
+            self.catalog().live().map(|(slot, segment)| (slot, segment.number)).collect();
+        let (published, generation) = self.directory.published()?;
+        for (slot, number) in known {
+            if !published.contains(&number) && self.catalog_mut().forget(slot) {
+                count(&self.counters.vanished_segments, 1);
+            }
+        }
+        let news: Vec<u64> = {
+            let catalog = self.catalog();
+            published.into_iter().filter(|&number| !catalog.has(number)).collect()
+        };
+        self.load(&news);
+        *refreshed = Some(generation);
+        Ok(())
+    }
+
+    /// Reads the tables of segments, by several threads where they are many: a drive serves small reads side by side.
+    fn load(&self, numbers: &[u64]) {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(&number) = numbers.get(next.fetch_add(1, Relaxed)) {
+                self.load_one(number);
+            }
+        };
+        std::thread::scope(|scope| {
+            for i in 1..(numbers.len() / 16).min(16) {
+                let thread = std::thread::Builder::new().name(format!("foreload-load-{i}"));
+                if thread.spawn_scoped(scope, work).is_err() {
+                    break;
+                }
+            }
+            work();
+        });
+    }
+
+    fn load_one(&self, number: u64) {
+        match self.look_at(number) {
+            Ok((stamp, contents)) => {
+                let announced = self.catalog_mut().announce(number, contents.group, stamp.size, stamp.mtime);
+                if let Some(slot) = announced {
+                    self.publish(slot, &contents.rows);
+                }
+            }
+            Err(Flaw::Damaged(what)) => {
+                count(&self.counters.damaged_segments, 1);
+                let path = self.directory.segment_path(number);
+                self.counters.note(format!("cache segment {}: {what}; it was removed", path.display()));
+                if let Err(error) = self.directory.remove(number) {
+                    self.counters.failed(error.to_string());
+                }
+            }
+            Err(Flaw::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(Flaw::Io(error)) => {
+                let path = self.directory.segment_path(number);
+                self.counters.failed(format!("read cache segment {}: {error}", path.display()));
+            }
+        }
+    }
+
+    fn look_at(&self, number: u64) -> Result<(Stamp, Contents), Flaw> {
+        let file = File::open(self.directory.segment_path(number))?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(Flaw::Io(io::Error::other("is not a file")));
+        }
+        let stamp = Stamp::of(&metadata);
+        let contents = read_contents(&file, stamp.size, self.directory.key(), number, &self.index)?;
+        Ok((stamp, contents))
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Segments are read as shards are.
+impl Files for Shared {
+    fn path(&self, file: FileId) -> PathBuf {
+        let segment = self.catalog().segment(file.0);
+        self.directory.segment_path(segment.map_or(0, |segment| segment.number))
+    }
+
+    fn stamp(&self, file: FileId) -> Option<(u64, i64)> {
+        let segment = self.catalog().segment(file.0);
+        Some(segment.map_or((0, 0), |segment| (segment.bytes, segment.mtime)))
+    }
+
+    fn check_directory(&self, _: FileId) -> Result<()> {
+        Ok(())
+    }
+}

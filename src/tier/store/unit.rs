@@ -1,0 +1,54 @@
+//! Units of staging: which process brings which shard.
+
+use super::ranges::Kind;
+use super::shared::{Shared, lock};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The right to stage one unit (a shard, by number), this process's alone until it is dropped or the process dies.
+pub struct UnitClaim {
+    shared: Arc<Shared>,
+    unit: u64,
+}
+
+impl UnitClaim {
+    pub(super) fn take(shared: &Arc<Shared>, unit: u64) -> Option<Self> {
+        let directory = &shared.directory;
+        let mut units = lock(&directory.units);
+        // The kernel tells processes apart, not the claims of one.
+        if !directory.is_ours() || units.contains(&unit) {
+            return None;
+        }
+        match directory.marker.try_lock(byte(unit), Kind::Exclusive) {
+            Ok(true) => {
+                units.insert(unit);
+                Some(Self { shared: shared.clone(), unit })
+            }
+            Ok(false) => None,
+            Err(error) => {
+                shared.counters.failed(format!("lock unit {unit} of the cache: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Which unit.
+    pub fn unit(&self) -> u64 {
+        self.unit
+    }
+}
+
+impl Drop for UnitClaim {
+    fn drop(&mut self) {
+        let directory = &self.shared.directory;
+        if directory.is_ours() {
+            lock(&directory.units).remove(&self.unit);
+            let _ = directory.marker.unlock(byte(self.unit));
+        }
+    }
+}
+
+/// Byte 0 of the marker says that the dataset is in use.
+fn byte(unit: u64) -> Range<u64> {
+    unit + 1..unit + 2
+}

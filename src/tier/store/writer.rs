@@ -1,0 +1,352 @@
+//! The writer: the one thread that writes, publishes and evicts, so that nobody else waits for the drive.
+
+use super::WriteFaults;
+use super::batch::Batch;
+use super::directory::{PAGE, pages};
+use super::draft::Draft;
+use super::segment::{Row, encode_footer, footer_bytes};
+use super::shared::{Gate, Shared};
+use super::stats::count;
+use crate::dataset::Stamp;
+use crate::error::{Error, Result};
+use crate::rng::{Key, Stream, Use};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How often it looks whether other processes have published or evicted something.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long nothing is written after a write failed, unless somebody seals; and how long it does not look after that failed.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How often it looks whether there is room again.
+const ROOM: Duration = Duration::from_secs(1);
+/// Segments being filled at once, each of one group.
+const OPEN_AT_ONCE: usize = 64;
+
+/// What the writer is asked for, in order.
+pub(super) enum Job {
+    Write(Batch),
+    /// Publish all that is open.
+    Seal,
+    /// Remove a group's segments.
+    EvictGroup(u64),
+    /// Remove a damaged segment.
+    Remove(u64),
+    /// Says by being dropped that all before it is done.
+    Barrier(Sender<()>),
+    Stop,
+}
+
+/// A segment being filled.
+struct Open {
+    draft: Draft,
+    bytes: u64,
+    rows: Vec<Row>,
+}
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    jobs: Receiver<Job>,
+    /// Where written batches go back to.
+    empty: Sender<Batch>,
+    open: HashMap<u64, Open>,
+    /// Bytes a segment has at most, unless one batch has more.
+    segment_bytes: u64,
+    drive: Drive,
+    paused: Option<Instant>,
+    look_next: Instant,
+    room_next: Instant,
+}
+
+/// Bytes of a segment with `rows` samples in `payload` bytes.
+fn file_bytes(payload: u64, rows: usize) -> u64 {
+    payload + footer_bytes(rows)
+}
+
+impl Writer {
+    pub fn new(
+        shared: Arc<Shared>,
+        jobs: Receiver<Job>,
+        empty: Sender<Batch>,
+        segment_bytes: u64,
+        faults: Option<WriteFaults>,
+    ) -> Self {
+        let now = Instant::now();
+        let (open, drive) = (HashMap::new(), Drive::new(faults));
+        Self { shared, jobs, empty, open, segment_bytes, drive, paused: None, look_next: now, room_next: now }
+    }
+
+    /// Works until it is told to stop.
+    pub fn run(mut self) {
+        loop {
+            match self.jobs.recv_timeout(LOOK) {
+                Ok(Job::Write(batch)) => self.write(batch),
+                Ok(Job::Seal) => {
+                    self.seal();
+                    self.paused = None;
+                    self.shared.set_gate(Gate::Open);
+                }
+                Ok(Job::EvictGroup(group)) => self.evict_group(group),
+                Ok(Job::Remove(number)) => drop(self.remove(number)),
+                Ok(Job::Barrier(done)) => drop(done),
+                Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.look_around();
+        }
+        self.seal();
+    }
+
+    fn look_around(&mut self) {
+        let now = Instant::now();
+        if now >= self.look_next {
+            self.look_next = now + LOOK;
+            if let Err(error) = self.shared.refresh() {
+                self.shared.counters.failed(error.to_string());
+                self.look_next = now + PAUSE;
+            }
+        }
+        if self.paused.is_some_and(|since| now - since >= PAUSE) {
+            self.paused = None;
+            self.shared.set_gate(Gate::Open);
+        }
+        if self.shared.gate() == Gate::Full && now >= self.room_next {
+            self.room_next = now + ROOM;
+            let enough = pages(file_bytes(self.shared.index.largest().into(), 1));
+            if self.shared.directory.free().is_ok_and(|free| free >= enough) {
+                self.shared.set_gate(Gate::Open);
+            }
+        }
+    }
+
+    fn write(&mut self, mut batch: Batch) {
+        if self.paused.is_some() || self.shared.abandoned.load(Relaxed) {
+            self.lose(&batch.rows);
+        } else {
+            {
+                // Another process may have published some of them meanwhile.
+                let catalog = self.shared.catalog();
+                batch.keep(|row| catalog.expects(row.sample));
+            }
+            batch.seal();
+            if let Err(error) = self.append(&mut batch) {
+                self.lose(&batch.rows);
+                self.pause(&error);
+            }
+        }
+        batch.clear();
+        let _ = self.empty.send(batch);
+    }
+
+    /// Writes a batch to its group's segment, or what of it fits into the quota.
+    fn append(&mut self, batch: &mut Batch) -> Result<()> {
+        let group = batch.group;
+        let mut full = false;
+        while !batch.rows.is_empty() {
+            let (payload, rows) = self.open.get(&group).map_or((0, 0), |open| (open.bytes, open.rows.len()));
+            let wanted = file_bytes(payload + batch.bytes.len() as u64, rows + batch.rows.len());
+            if rows > 0 && wanted > self.segment_bytes {
+                self.publish(group)?;
+                continue;
+            }
+            match self.reserve(group, pages(wanted))? {
+                Ok(()) => {
+                    self.write_batch(batch)?;
+                    break;
+                }
+                Err(available) => {
+                    let others = fit(batch, payload, rows, available * PAGE);
+                    self.shared.give_up(&others);
+                    count(&self.shared.counters.dropped_full, others.len() as u64);
+                    self.shared.set_gate(Gate::Full);
+                    full = true;
+                }
+            }
+        }
+        // Nothing will follow soon: no reason to keep it from the others.
+        if full { self.publish(group) } else { Ok(()) }
+    }
+
+    /// Reserves `pages` pages in all for the group's segment, a new one if there is none; or else says how many it
+    /// could have.
+    fn reserve(&mut self, group: u64, pages: u64) -> Result<Result<(), u64>> {
+        if let Some(open) = self.open.get_mut(&group) {
+            return self.shared.directory.extend(&mut open.draft, pages);
+        }
+        if self.open.len() >= OPEN_AT_ONCE
+            && let Some((&largest, _)) = self.open.iter().max_by_key(|(_, open)| open.bytes)
+        {
+            self.publish(largest)?;
+        }
+        Ok(self.shared.directory.begin(pages)?.map(|draft| {
+            self.open.insert(group, Open { draft, bytes: 0, rows: Vec::new() });
+        }))
+    }
+
+    /// Writes a batch behind what its group's segment has.
+    fn write_batch(&mut self, batch: &mut Batch) -> Result<()> {
+        let Some(open) = self.open.get_mut(&batch.group) else { return Ok(()) };
+        let written = self.drive.write(open.draft.file(), &batch.bytes, open.bytes);
+        if let Err(error) = written {
+            let open = self.open.remove(&batch.group);
+            return Err(self.failed(open, "write", error));
+        }
+        start_writeback(open.draft.file(), open.bytes, batch.bytes.len() as u64);
+        // Segments are below 4 GiB up to their last sample's first byte.
+        let rows = batch.rows.drain(..).map(|row| Row { offset: row.offset + open.bytes as u32, ..row });
+        open.rows.extend(rows);
+        open.bytes += batch.bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Ends a group's segment and gives it its name.
+    fn publish(&mut self, group: u64) -> Result<()> {
+        let Some(open) = self.open.remove(&group).filter(|open| !open.rows.is_empty()) else { return Ok(()) };
+        let (shared, number) = (self.shared.clone(), open.draft.number());
+        let footer = encode_footer(shared.directory.key(), number, group, open.bytes, &open.rows);
+        let written = self.drive.write(open.draft.file(), &footer, open.bytes);
+        let stamped = written.and_then(|()| Ok(Stamp::of(&open.draft.file().metadata()?)));
+        let stamp = match stamped {
+            Ok(stamp) => stamp,
+            Err(error) => return Err(self.failed(Some(open), "write", error)),
+        };
+        let Open { draft, bytes, rows } = open;
+        // Announced first: whoever lists the directory meanwhile knows it for ours.
+        let slot = shared.catalog_mut().announce(number, group, stamp.size, stamp.mtime);
+        if let Err(error) = shared.directory.publish(draft, stamp.size) {
+            if let Some(slot) = slot {
+                shared.catalog_mut().forget(slot);
+            }
+            self.lose(&rows);
+            return Err(error);
+        }
+        if let Some(slot) = slot {
+            shared.publish(slot, &rows);
+        }
+        count(&shared.counters.admitted_samples, rows.len() as u64);
+        count(&shared.counters.admitted_bytes, bytes);
+        Ok(())
+    }
+
+    /// Publishes all that is open.
+    fn seal(&mut self) {
+        for group in self.open.keys().copied().collect::<Vec<_>>() {
+            if self.shared.abandoned.load(Relaxed) {
+                let open = self.open.remove(&group);
+                self.lose(&open.map(|open| open.rows).unwrap_or_default());
+            } else if let Err(error) = self.publish(group) {
+                self.pause(&error);
+            }
+        }
+    }
+
+    fn evict_group(&mut self, group: u64) {
+        if let Some(open) = self.open.remove(&group) {
+            self.shared.give_up(&open.rows);
+        }
+        let doomed: Vec<_> =
+            self.shared.catalog().live().filter(|(_, segment)| segment.group == group).collect();
+        for (slot, segment) in doomed {
+            self.shared.catalog_mut().forget(slot);
+            if let Some(bytes) = self.remove(segment.number) {
+                count(&self.shared.counters.evicted_segments, 1);
+                count(&self.shared.counters.evicted_bytes, bytes);
+            }
+        }
+    }
+
+    fn remove(&self, number: u64) -> Option<u64> {
+        let removed = self.shared.directory.remove(number);
+        removed.unwrap_or_else(|error| {
+            self.shared.counters.failed(error.to_string());
+            None
+        })
+    }
+
+    /// The error of a segment that could not be written; all that was in it is lost.
+    fn failed(&self, open: Option<Open>, what: &str, error: io::Error) -> Error {
+        self.lose(&open.map(|open| open.rows).unwrap_or_default());
+        Error::io(format!("{what} a cache segment in"), self.shared.directory.own(), error)
+    }
+
+    fn lose(&self, rows: &[Row]) {
+        self.shared.give_up(rows);
+        count(&self.shared.counters.dropped_off, rows.len() as u64);
+    }
+
+    /// Stops taking samples for a while.
+    fn pause(&mut self, error: &Error) {
+        self.shared.counters.failed(format!("{error}; filling the cache pauses"));
+        self.shared.set_gate(Gate::Off);
+        self.paused = Some(Instant::now());
+    }
+}
+
+/// Keeps of a batch what fits into a file of `limit` bytes that has `rows` samples in `payload` bytes; returns the rest.
+fn fit(batch: &mut Batch, mut payload: u64, mut rows: usize, limit: u64) -> Vec<Row> {
+    batch.keep(|row| {
+        let fits = file_bytes(payload + u64::from(row.length), rows + 1) <= limit;
+        if fits {
+            payload += u64::from(row.length);
+            rows += 1;
+        }
+        fits
+    })
+}
+
+/// Asks the kernel to begin writing, so that dirty pages do not pile up until it stops whoever writes next.
+fn start_writeback(file: &File, offset: u64, length: u64) {
+    // SAFETY: the descriptor is open; the call touches no memory of ours. What it answers changes nothing.
+    unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset as i64, length as i64, libc::SYNC_FILE_RANGE_WRITE);
+    }
+}
+
+/// The drive, with the faults of the tests.
+struct Drive {
+    faults: Option<(WriteFaults, Stream)>,
+}
+
+impl Drive {
+    fn new(faults: Option<WriteFaults>) -> Self {
+        let faults =
+            faults.map(|faults| (faults, Key::new(b"cache faults", faults.seed, 0, Use::Order).stream(0)));
+        Self { faults }
+    }
+
+    /// Writes all bytes at `offset`.
+    fn write(&mut self, file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let length = self.allowed(bytes.len())?;
+            match file.write_at(&bytes[..length], offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    bytes = &bytes[written..];
+                    offset += written as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of `length` bytes the next write writes, or how it fails.
+    fn allowed(&mut self, length: usize) -> io::Result<usize> {
+        let Some((faults, random)) = &mut self.faults else { return Ok(length) };
+        let draw = random.below(100);
+        let (full, short) = (faults.errors + faults.full, faults.errors + faults.full + faults.short);
+        match draw {
+            _ if draw < faults.errors => Err(io::Error::from_raw_os_error(libc::EIO)),
+            _ if draw < full => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            _ if draw < short => Ok(1 + random.below(length as u64) as usize),
+            _ => Ok(length),
+        }
+    }
+}
