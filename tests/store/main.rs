@@ -1,4 +1,9 @@
 //! The cache's store with real files and real processes: what is kept is right, within the quota, whatever happens.
 
 mod basics;
+mod damage;
+mod faults;
+mod kill;
+mod refusals;
+mod sharing;
 mod world;

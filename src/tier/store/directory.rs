@@ -191,7 +191,8 @@ impl Directory {
         let range = reservation(number, pages);
         match self.lock.try_lock(range, Kind::Exclusive) {
             Ok(true) => {
-                books.reserved.insert(number, pages);
+                let before = books.reserved.insert(number, pages).unwrap_or(0);
+                count(&self.counters.used_bytes, (pages - before) * PAGE);
                 Ok(())
             }
             Ok(false) => Err(self.failed("reserve", io::Error::from(io::ErrorKind::WouldBlock))),
@@ -217,6 +218,7 @@ impl Directory {
         // In a forked process the locks are the parent's.
         if self.is_ours() {
             lock(&self.books).reserved.remove(&number);
+            self.counters.freed(pages * PAGE);
             let _ = self.lock.unlock(reservation(number, pages));
         }
     }
@@ -404,6 +406,7 @@ impl Guard<'_> {
         if let Some(segments) = self.books.published.get_mut(&key) {
             segments.remove(&number);
         }
+        self.directory.counters.freed(removed.map_or(0, pages) * PAGE);
         Ok(removed)
     }
 }
@@ -437,6 +440,9 @@ fn segments(path: &Path, known: &HashMap<u64, u64>) -> Result<HashMap<u64, u64>>
     for entry in read_directory(path)? {
         let entry = entry.map_err(|error| Error::io("list", path, error))?;
         let Some(number) = entry.file_name().to_str().and_then(segment::parse_name) else { continue };
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
         let size = match known.get(&number) {
             Some(&pages) => pages,
             None => match entry.metadata() {

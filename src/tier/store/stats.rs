@@ -126,6 +126,12 @@ impl Counters {
         }
     }
 
+    /// Lowers the gauge of what is used, until it is looked at again.
+    pub fn freed(&self, bytes: u64) {
+        let less = |used: u64| Some(used.saturating_sub(bytes));
+        let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
+    }
+
     /// Counts what failed and keeps what it said.
     pub fn failed(&self, error: String) {
         count(&self.write_errors, 1);
