@@ -5,6 +5,8 @@ mod doctor;
 mod emulate;
 mod index;
 mod output;
+mod plot;
+mod simulate;
 mod synth;
 mod usage;
 
@@ -28,6 +30,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Build, check and show the persistent index of a dataset
     Index(index::Args),
+    /// Compute what a training on many nodes would cost under each caching policy
+    Simulate(simulate::Args),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::Args),
 }
@@ -52,6 +56,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Index(args) => index::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Synth(args) => synth::run(&args),
     };
     match outcome {

@@ -2,7 +2,7 @@
 
 use super::access::{NEVER, Trace};
 use super::scenario::Scenario;
-use crate::tier::plan::{Admission, Plan, Rule};
+use crate::tier::plan::{Admission, Group, Plan, Rule};
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// A cache that one node fills with what it reads.
@@ -193,11 +193,20 @@ pub struct Planned {
     plan: Plan,
     rule: Rule,
     capacities: Vec<f64>,
-    /// By id: its group and its cache.
-    places: Vec<(u32, u8)>,
-    /// By group: bytes in each cache, and whether it is there.
-    groups: BTreeMap<u64, Vec<f64>>,
     used: Vec<f64>,
+    /// By id: its group, the number of its batch, and its cache.
+    places: Vec<(Group, u32, u8)>,
+    batches: BTreeMap<Group, Batch>,
+    /// Batches so far.
+    made: u32,
+}
+
+/// What is held of a group. After it has left, the same group may come again: then it is another batch.
+#[derive(Debug)]
+struct Batch {
+    number: u32,
+    /// In each cache.
+    bytes: Vec<f64>,
 }
 
 impl Planned {
@@ -207,45 +216,56 @@ impl Planned {
         Self {
             plan: Plan::new(rule, capacities.iter().sum::<f64>() as u64),
             rule,
-            places: vec![(0, OUT); trace.samples.len()],
-            groups: BTreeMap::new(),
             used: vec![0.0; capacities.len()],
             capacities,
+            places: vec![(0, 0, OUT); trace.samples.len()],
+            batches: BTreeMap::new(),
+            made: 0,
         }
     }
 
-    /// The cache with room, else (as the plan counts all of them together) the one with most of it.
-    fn shelve(&mut self, group: u64, bytes: f64) -> u8 {
-        let free = |cache: usize| self.capacities[cache] - self.used[cache];
+    fn find(&self, id: usize) -> Option<u8> {
+        let (group, number, cache) = self.places[id];
+        held(cache).filter(|_| self.batches.get(&group).is_some_and(|batch| batch.number == number))
+    }
+
+    /// Puts a sample into the cache with room, else (as the plan counts all of them together) into the one with most.
+    fn put(&mut self, id: usize, group: Group, bytes: f64) {
+        let free = |cache: &usize| self.capacities[*cache] - self.used[*cache];
         let caches = 0..self.capacities.len();
-        let most = || caches.clone().max_by(|a, b| free(*a).total_cmp(&free(*b))).unwrap_or(0);
-        let cache = caches.clone().find(|&cache| free(cache) >= bytes).unwrap_or_else(most);
+        let most = || caches.clone().max_by(|a, b| free(a).total_cmp(&free(b))).unwrap_or(0);
+        let cache = caches.clone().find(|cache| free(cache) >= bytes).unwrap_or_else(most);
+        let batch = self.batches.entry(group).or_insert_with(|| {
+            self.made += 1;
+            Batch { number: self.made, bytes: vec![0.0; self.capacities.len()] }
+        });
+        batch.bytes[cache] += bytes;
         self.used[cache] += bytes;
-        self.groups.entry(group).or_insert_with(|| vec![0.0; self.capacities.len()])[cache] += bytes;
-        cache as u8
+        self.places[id] = (group, batch.number, cache as u8);
+    }
+
+    fn leave(&mut self, group: Group) {
+        let Some(batch) = self.batches.remove(&group) else { return };
+        self.used.iter_mut().zip(batch.bytes).for_each(|(used, bytes)| *used -= bytes);
     }
 }
 
 impl NodeCache for Planned {
     fn access(&mut self, trace: &Trace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
-        let (group, cache) = self.places[id];
-        let found = held(cache).filter(|_| self.groups.contains_key(&u64::from(group)));
-        if found.is_some() && self.rule == Rule::Keep {
-            return found;
-        }
-        let next = Some(trace.next[access]).filter(|next| *next != NEVER).map(u64::from);
-        let bytes = f64::from(trace.bytes[id]);
-        let admission = self.plan.admit(bytes as u64, next, access as u64);
-        for gone in self.plan.take_evicted() {
-            for (used, bytes) in self.used.iter_mut().zip(self.groups.remove(&gone).unwrap_or_default()) {
-                *used -= bytes;
+        let found = self.find(id);
+        // What stays for ever is not put a second time; what is used again leaves with those used then.
+        if found.is_none() || self.rule != Rule::Keep {
+            let next = Some(trace.next[access]).filter(|next| *next != NEVER).map(u64::from);
+            let bytes = f64::from(trace.bytes[id]);
+            let admission = self.plan.admit(bytes as u64, next, access as u64);
+            for group in self.plan.take_evicted() {
+                self.leave(group);
+            }
+            if let Admission::Admit { group } = admission {
+                self.put(id, group, bytes);
             }
         }
-        self.places[id] = match admission {
-            Admission::Admit { group } => (group as u32, self.shelve(group, bytes)),
-            Admission::Bypass => (0, OUT),
-        };
         found
     }
 }

@@ -45,5 +45,5 @@ pub fn frequency_hits(epochs: u32, nodes: u32, cached: f64) -> f64 {
         hits += taken * uses as f64;
         left -= taken;
     }
-    hits * f64::from(nodes) / f64::from(epochs.max(1))
+    (hits * f64::from(nodes) / f64::from(epochs.max(1))).min(1.0)
 }

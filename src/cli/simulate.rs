@@ -1,0 +1,171 @@
+//! `foreload simulate`: what a training would cost under each policy, in a table, as JSON and as a plot.
+
+use super::{output, plot};
+use crate::error::Result;
+use crate::simulate::{Outcome, Policy, Scenario, Simulation, counts};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What `foreload simulate` takes.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// nopfs-1, nopfs-2, nopfs-3, nopfs-4 or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
+    scenario: String,
+    /// Policies to run, e.g. naive,lru,foreload [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = Policy::parse)]
+    policies: Vec<Policy>,
+    /// Nodes, instead of the scenario's
+    #[arg(long)]
+    nodes: Option<u32>,
+    /// Epochs, instead of the scenario's
+    #[arg(long)]
+    epochs: Option<u32>,
+    /// Samples, instead of the scenario's
+    #[arg(long)]
+    samples: Option<u64>,
+    /// Samples a rank takes in a step, instead of the scenario's
+    #[arg(long)]
+    batch_size: Option<u32>,
+    /// Seed of the order, instead of the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Count the samples that a node uses more often than this [default: 1.1 times the mean]
+    #[arg(long)]
+    above: Option<u32>,
+    /// Draw seconds and stalls of each policy, and its epochs
+    #[arg(long, value_name = "FILE.svg", value_parser = plot::svg_path)]
+    plot: Option<PathBuf>,
+    /// Print one JSON object on stdout instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints. Later versions add fields; the meaning of these stays.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: String,
+    scenario: String,
+    nodes: u32,
+    epochs: u32,
+    samples: u64,
+    dataset_bytes: u64,
+    node_cache_bytes: u64,
+    accesses: Accesses,
+    simulated_in_seconds: f64,
+    policies: Vec<Outcome>,
+}
+
+/// How often a node uses a sample.
+#[derive(Debug, Serialize)]
+struct Accesses {
+    /// Uses of a sample by a node in all epochs.
+    mean: f64,
+    /// Counted are the samples used more often than this.
+    above: u32,
+    /// How many they are by the binomial distribution.
+    expected: f64,
+    /// How many they are in this schedule, on the first node.
+    counted: u64,
+    /// Local hits with the samples used most often in a node's caches.
+    frequency_hits: f64,
+    /// Local hits with as many of any samples in them.
+    random_hits: f64,
+}
+
+/// Simulates and prints.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let started = Instant::now();
+    let simulation = Simulation::new(scenario(args)?)?;
+    let policies = if args.policies.is_empty() { &Policy::ALL[..] } else { &args.policies };
+    let outcomes = simulation.run(policies);
+    let scenario = simulation.scenario();
+    let report = Report {
+        version: super::version(),
+        scenario: scenario.name.clone(),
+        nodes: scenario.nodes,
+        epochs: scenario.epochs,
+        samples: simulation.samples(),
+        dataset_bytes: simulation.dataset_bytes() as u64,
+        node_cache_bytes: scenario.node_cache() as u64,
+        accesses: Accesses::of(&simulation, args.above),
+        simulated_in_seconds: started.elapsed().as_secs_f64(),
+        policies: outcomes,
+    };
+    if let Some(path) = &args.plot {
+        plot::outcomes(path, &report.scenario, &report.policies)?;
+    }
+    if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+}
+
+fn scenario(args: &Args) -> Result<Scenario> {
+    let mut scenario = Scenario::load(&args.scenario)?;
+    scenario.nodes = args.nodes.unwrap_or(scenario.nodes);
+    scenario.epochs = args.epochs.unwrap_or(scenario.epochs);
+    scenario.dataset.samples = args.samples.unwrap_or(scenario.dataset.samples);
+    scenario.batch_size = args.batch_size.unwrap_or(scenario.batch_size);
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    Ok(scenario)
+}
+
+impl Accesses {
+    fn of(simulation: &Simulation, above: Option<u32>) -> Self {
+        let Scenario { nodes, epochs, .. } = *simulation.scenario();
+        let mean = f64::from(epochs) / f64::from(nodes);
+        let above = above.unwrap_or((1.1 * mean) as u32);
+        let cached = (simulation.scenario().node_cache() / simulation.dataset_bytes()).min(1.0);
+        Self {
+            mean,
+            above,
+            expected: counts::expected_above(epochs, nodes, simulation.samples(), above),
+            counted: counts::counted_above(simulation.accesses(), simulation.samples(), above),
+            frequency_hits: counts::frequency_hits(epochs, nodes, cached),
+            random_hits: cached,
+        }
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let Report { scenario, nodes, epochs, samples, accesses, .. } = report;
+    let mut lines = vec![
+        format!(
+            "{scenario}: {nodes} nodes, {samples} samples of {}, {} in all, {epochs} epochs; caches of {} a node",
+            output::bytes(report.dataset_bytes / (*samples).max(1)),
+            output::bytes(report.dataset_bytes),
+            output::bytes(report.node_cache_bytes)
+        ),
+        format!(
+            "a node uses a sample {:.2} times: {} more than {} times ({:.1} expected); its caches hit {:.3} with those, \
+             {:.3} with any",
+            accesses.mean,
+            accesses.counted,
+            accesses.above,
+            accesses.expected,
+            accesses.frequency_hits,
+            accesses.random_hits
+        ),
+        String::new(),
+        format!(
+            "{:<13} {:>10} {:>10} {:>7} {:>6} {:>6} {:>10}",
+            "policy", "seconds", "stall", "stall %", "hits", "local", "slow tier"
+        ),
+    ];
+    for outcome in &report.policies {
+        lines.push(format!(
+            "{:<13} {:>10.2} {:>10.2} {:>7.1} {:>6.3} {:>6.3} {:>10}",
+            outcome.policy.name(),
+            outcome.seconds,
+            outcome.stall_seconds,
+            100.0 * outcome.stall_seconds / outcome.seconds.max(f64::MIN_POSITIVE),
+            outcome.hits,
+            outcome.local_hits,
+            output::bytes(outcome.slow_bytes)
+        ));
+    }
+    lines.extend(report.policies.iter().filter_map(|outcome| {
+        Some(format!("\n{} chose {}", outcome.policy.name(), outcome.chosen.as_ref()?))
+    }));
+    lines.push(format!("\nsimulated in {:.1} s", report.simulated_in_seconds));
+    lines.join("\n")
+}
