@@ -1,6 +1,7 @@
 //! Settings in two steps: [`LoaderOptions`] is what was asked, [`LoaderConfig`] is what it means, checked once.
 
 mod device;
+mod pfs;
 mod pools;
 mod units;
 
@@ -8,6 +9,7 @@ pub use device::{
     Chosen, CpuDecode, Device, DevicePools, LANES, Rungs, choose as choose_device,
     choose_of as choose_device_of, look_for_libraries_in,
 };
+pub use pfs::parse_pfs;
 pub use units::{parse_bytes, parse_duration};
 
 use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};

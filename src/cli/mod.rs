@@ -25,7 +25,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run epochs of a dataset as fast as they go and show what limits them
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     /// Say what this machine offers, what will be chosen, and why
     Doctor(doctor::Args),
     /// Build, check and show the persistent index of a dataset

@@ -66,7 +66,16 @@ impl Pfs {
     }
 
     /// When a read of `bytes` that is asked for now will be answered; `opens`: the file must be opened for it.
-    pub fn request(&self, opens: bool, bytes: u64) -> Instant {
+    pub fn read(&self, opens: bool, bytes: u64) -> Instant {
+        self.serve(opens, Some(bytes))
+    }
+
+    /// When a file that is asked for now will be open.
+    pub fn open(&self) -> Instant {
+        self.serve(true, None)
+    }
+
+    fn serve(&self, opens: bool, bytes: Option<u64>) -> Instant {
         let mut queues = self.queues();
         let now = self.start.elapsed().as_secs_f64();
         self.start + Duration::from_secs_f64(queues.serve(&self.rates, now, opens, bytes))
@@ -114,7 +123,7 @@ impl PartialOrd for Time {
 impl Queues {
     /// When a request made `now` is answered. Its bytes stand in their queue from the moment it is served, so that
     /// latencies never leave the bandwidth unused while there is something to give.
-    fn serve(&mut self, rates: &PfsRates, now: f64, opens: bool, bytes: u64) -> f64 {
+    fn serve(&mut self, rates: &PfsRates, now: f64, opens: bool, bytes: Option<u64>) -> f64 {
         let begin = now.max(self.turn(rates));
         let opened = match opens {
             true => {
@@ -124,9 +133,14 @@ impl Queues {
             }
             false => begin,
         };
-        let transfer = rates.bandwidth.map_or(0.0, |bandwidth| bytes as f64 / bandwidth);
-        self.bytes = self.bytes.max(begin) + transfer;
-        let end = self.bytes.max(opened + rates.read.as_secs_f64() + transfer);
+        let end = match bytes {
+            None => opened,
+            Some(bytes) => {
+                let transfer = rates.bandwidth.map_or(0.0, |bandwidth| bytes as f64 / bandwidth);
+                self.bytes = self.bytes.max(begin) + transfer;
+                self.bytes.max(opened + rates.read.as_secs_f64() + transfer)
+            }
+        };
         if rates.concurrency.is_some() {
             self.served.push(Reverse(Time(end)));
         }
@@ -144,9 +158,9 @@ impl Queues {
         }
     }
 
-    fn count(&mut self, begin: f64, end: f64, opens: bool, bytes: u64) {
-        self.stats.reads.bytes += bytes;
-        self.stats.reads.reads += 1;
+    fn count(&mut self, begin: f64, end: f64, opens: bool, bytes: Option<u64>) {
+        self.stats.reads.bytes += bytes.unwrap_or(0);
+        self.stats.reads.reads += u64::from(bytes.is_some());
         self.stats.reads.opens += u64::from(opens);
         // Requests begin in the order they are made: what is not covered yet lies behind all that is.
         self.stats.busy_seconds += (end - begin.max(self.busy)).max(0.0);
@@ -172,22 +186,23 @@ mod tests {
     fn a_single_read_pays_open_read_and_transfer() {
         let mut queues = Queues::default();
         let close = |seconds: f64, expected: f64| assert!((seconds - expected).abs() < 1e-9, "{seconds}");
-        close(queues.serve(&RATES, 0.0, true, 200_000), 0.004);
-        close(queues.serve(&RATES, 1.0, false, 200_000), 1.002);
-        close(queues.serve(&RATES, 2.0, false, 8_000_000), 2.041);
-        close(queues.stats.busy_seconds, 0.004 + 0.002 + 0.041);
+        close(queues.serve(&RATES, 0.0, true, Some(200_000)), 0.004);
+        close(queues.serve(&RATES, 1.0, false, Some(200_000)), 1.002);
+        close(queues.serve(&RATES, 2.0, false, Some(8_000_000)), 2.041);
+        close(queues.serve(&RATES, 3.0, true, None), 3.002);
+        close(queues.stats.busy_seconds, 0.004 + 0.002 + 0.041 + 0.002);
         let free = PfsRates::default();
-        assert_eq!(Queues::default().serve(&free, 3.0, true, 1 << 40), 3.0);
+        assert_eq!(Queues::default().serve(&free, 3.0, true, Some(1 << 40)), 3.0);
     }
 
     #[test]
     fn large_reads_stream_and_opens_stand_in_line() {
         let mut queues = Queues::default();
-        let last = (0..25).map(|_| queues.serve(&RATES, 0.0, false, 8_000_000)).last().unwrap();
+        let last = (0..25).map(|_| queues.serve(&RATES, 0.0, false, Some(8_000_000))).last().unwrap();
         assert!((1.0..1.01).contains(&last), "200 MB at 200 MB/s: {last}");
         let mut queues = Queues::default();
         let small = PfsRates { concurrency: None, ..RATES };
-        let last = (0..5000).map(|_| queues.serve(&small, 0.0, true, 100)).last().unwrap();
+        let last = (0..5000).map(|_| queues.serve(&small, 0.0, true, Some(100))).last().unwrap();
         assert!((1.0..1.01).contains(&last), "5000 opens at 5000 a second: {last}");
     }
 
@@ -205,7 +220,7 @@ mod tests {
                 now += random.below(1000) as f64 * 1e-6 * random.below(2) as f64;
                 let bytes = random.below(300_000);
                 let opens = random.below(2) == 0;
-                let end = queues.serve(&RATES, now, opens, bytes);
+                let end = queues.serve(&RATES, now, opens, Some(bytes));
                 let least = 1e-3 + if opens { 2e-3 } else { 0.0 } + bytes as f64 / 200e6;
                 assert!(end - now >= least - 1e-9, "seed {seed}: {end} after {now}");
                 served.push((end, least, bytes, opens));

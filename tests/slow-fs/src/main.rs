@@ -1,0 +1,24 @@
+//! `slow-fs DIR MOUNTPOINT RATES`: shows DIR at MOUNTPOINT, as slow as RATES say (`open=2ms,read=1ms,bandwidth=200MB`,
+//! as `foreload bench --emulate-pfs` takes them).
+//!
+//! Says `ready` once it is mounted, unmounts when its standard input ends, and prints the counters as JSON. Whoever starts
+//! it holds the other end of a pipe: when that one is gone, however it went, so is the mount.
+
+use slow_fs::{SlowFs, to_json};
+use std::error::Error;
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let [source, mountpoint, rates] = &arguments[..] else {
+        return Err("usage: slow-fs DIR MOUNTPOINT open=2ms,read=1ms,bandwidth=200MB".into());
+    };
+    let rates = foreload::config::parse_pfs("rates", &rates.to_string_lossy())?;
+    let mounted = SlowFs::mount(Path::new(source), Path::new(mountpoint), rates)?;
+    println!("ready");
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    let stats = mounted.stats();
+    drop(mounted);
+    print!("{}", to_json(&stats));
+    Ok(())
+}
