@@ -5,6 +5,7 @@
 
 mod cache;
 pub mod fill;
+pub mod measure;
 pub mod plan;
 mod rates;
 mod reader;

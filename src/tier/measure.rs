@@ -1,0 +1,280 @@
+//! How fast a tier is: read for a moment, as it will be read.
+
+use super::cache::OpenSource;
+use super::fill::PIECE;
+use super::rates::TierRates;
+use crate::dataset::{DatasetIndex, Extent, FileId, Fingerprint, Layout};
+use crate::error::Result;
+use crate::io::{Completion, ReadRequest, Reader};
+use crate::schedule::Order;
+use crate::slot::SlotPool;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// What reads of one kind gave.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+pub struct Reads {
+    /// At once.
+    pub in_flight: usize,
+    /// How many were answered in time.
+    pub reads: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Seconds from the first request to the last answer.
+    pub seconds: f64,
+    /// Seconds that one took, median.
+    pub median_seconds: f64,
+    #[serde(skip)]
+    took: Vec<f64>,
+}
+
+/// A tier's rates and the reads they come from.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Measured {
+    /// What a plan computes with.
+    pub rates: TierRates,
+    /// The first samples of shards, one at a time.
+    pub opened: Option<Reads>,
+    /// Samples one at a time; those of shards from open ones.
+    pub one: Reads,
+    /// Samples, as many at once as training asks for.
+    pub full: Reads,
+    /// Large consecutive pieces.
+    pub large: Option<Reads>,
+}
+
+/// Orders to read by are drawn from this seed, which no user takes: what was measured is in caches afterwards.
+const SEED: u64 = 0x6d65_6173_7572_6521;
+
+/// Shards that are read, of those there are.
+const SHARDS: u64 = 64;
+
+/// Samples read one at a time from a shard that is open.
+const OF_A_SHARD: u64 = 12;
+
+/// Large pieces in flight.
+const LARGE: usize = 4;
+
+/// Slots take no more than this unless samples are larger, bytes.
+const ARENA: usize = 128 << 20;
+
+/// Reads samples of `index` through a reader of their own for about `limit`: one at a time, then `depth` at a time, then,
+/// of shards, large pieces.
+///
+/// # Errors
+/// Those of `open`, and the first read that fails.
+pub fn source(index: &DatasetIndex, open: &OpenSource, depth: usize, limit: Duration) -> Result<Measured> {
+    let slots = slots(depth, index.largest() as usize)?;
+    let mut reader = open(&slots, depth)?;
+    let mut gauge = Gauge { reader: &mut *reader, slots: &slots };
+    let order = Order::shuffled(&index.fingerprint(), SEED, 0, index.len());
+    let samples = |from: u64| (from..).map(|position| index.extent(order.sample(position % index.len())));
+    if index.layout() == Layout::Folder {
+        let one = gauge.read(&mut samples(0), 1, limit / 3)?;
+        // Behind those that were read before: they may be in a cache.
+        let full = gauge.read(&mut samples(one.reads), depth, limit * 2 / 3)?;
+        return Ok(Measured { rates: rates(None, &one, &full, None), opened: None, one, full, large: None });
+    }
+    let shards = some_shards(index);
+    let (opened, one) = gauge.shards(index, &shards, limit / 4)?;
+    let full = gauge.read(&mut samples(0), depth, limit / 2)?;
+    let size = |shard| index.shard_stamp(shard).map_or(0, |(size, _)| size);
+    // The last first: samples were read from the first ones.
+    let pieces: Vec<_> = shards.iter().rev().flat_map(|&shard| pieces(shard, size(shard))).collect();
+    let large = gauge.read(&mut pieces.into_iter().cycle(), LARGE, limit / 4)?;
+    let rates = rates(Some(&opened), &one, &full, Some(&large));
+    Ok(Measured { rates, opened: Some(opened), one, full, large: Some(large) })
+}
+
+/// Reads `length` bytes at random places of file 0, which has `size` bytes, for about `limit`: one at a time, `depth` at
+/// a time, and large pieces. `open` makes the reader.
+///
+/// # Errors
+/// Those of `open`, and the first read that fails.
+pub fn file(size: u64, length: u32, open: &OpenSource, depth: usize, limit: Duration) -> Result<Measured> {
+    let length = u64::from(length).clamp(1, size.max(1)) as u32;
+    let slots = slots(depth, length as usize)?;
+    let mut reader = open(&slots, depth)?;
+    let mut gauge = Gauge { reader: &mut *reader, slots: &slots };
+    let places = (size / u64::from(length)).max(1);
+    let order = Order::shuffled(&Fingerprint([0; 32]), SEED, 0, places);
+    let samples = |from: u64| {
+        let offset = |number: u64| order.sample(number % places) * u64::from(length);
+        (from..).map(move |number| Extent { file: FileId(0), offset: offset(number), length })
+    };
+    let one = gauge.read(&mut samples(0), 1, limit / 4)?;
+    let full = gauge.read(&mut samples(one.reads), depth, limit / 2)?;
+    let large = gauge.read(&mut pieces(FileId(0), size).cycle(), LARGE, limit / 4)?;
+    let rates = rates(None, &one, &full, Some(&large));
+    Ok(Measured { rates, opened: None, one, full, large: Some(large) })
+}
+
+/// The rates that explain what was measured.
+///
+/// The bandwidth is the largest that was seen; latency is what a read takes beyond its transfer; how many are served side
+/// by side follows from how many were answered in a second (Little's law, L = λ·W).
+fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads>) -> TierRates {
+    let all = [opened, Some(one), Some(full), large];
+    let read_bandwidth = all.into_iter().flatten().map(Reads::bandwidth).fold(1.0, f64::max);
+    let transfer = one.bytes as f64 / one.reads.max(1) as f64 / read_bandwidth;
+    // A tenth at least: fast storage has its largest bandwidth not for one reader alone.
+    let latency = (one.median_seconds - transfer).max(one.median_seconds / 10.0);
+    let concurrency = (full.per_second() * latency).clamp(1.0, full.in_flight.max(1) as f64);
+    let (open_seconds, read_seconds) = match (opened, large) {
+        (Some(opened), _) => ((opened.median_seconds - one.median_seconds).max(0.0), latency),
+        // A loose file is opened for every read: the two cannot be told apart, and need not be.
+        (None, None) => (latency, 0.0),
+        (None, Some(_)) => (0.0, latency),
+    };
+    TierRates { open_seconds, read_seconds, concurrency, read_bandwidth, write_bandwidth: 0.0 }
+}
+
+impl Reads {
+    /// Bytes per second.
+    pub fn bandwidth(&self) -> f64 {
+        self.bytes as f64 / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Reads per second.
+    pub fn per_second(&self) -> f64 {
+        self.reads as f64 / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.seconds += other.seconds;
+        self.took.extend(other.took);
+        self.note_median();
+    }
+
+    fn note_median(&mut self) {
+        self.took.sort_by(f64::total_cmp);
+        self.median_seconds = self.took.get(self.took.len() / 2).copied().unwrap_or(0.0);
+    }
+}
+
+fn slots(depth: usize, largest: usize) -> Result<SlotPool> {
+    // With room for alignment.
+    let (sample, piece) = (largest + 8192, PIECE as usize + 8192);
+    let least = (2 * sample).max((LARGE + 1) * piece);
+    SlotPool::new((2 * depth * sample).clamp(least, ARENA.max(least)))
+}
+
+/// A file in pieces of [`PIECE`].
+fn pieces(file: FileId, size: u64) -> impl Iterator<Item = Extent> + Clone {
+    (0..size.div_ceil(PIECE)).map(move |piece| {
+        let offset = piece * PIECE;
+        Extent { file, offset, length: PIECE.min(size - offset) as u32 }
+    })
+}
+
+/// Some shards that hold samples, in a random order.
+fn some_shards(index: &DatasetIndex) -> Vec<FileId> {
+    let shards: Vec<_> = index.files().filter(|&shard| !index.samples_of(shard).is_empty()).collect();
+    let order = Order::shuffled(&index.fingerprint(), SEED, 1, shards.len() as u64);
+    (0..order.len().min(SHARDS)).map(|position| shards[order.sample(position) as usize]).collect()
+}
+
+/// A reader that is measured.
+struct Gauge<'a> {
+    reader: &'a mut dyn Reader,
+    slots: &'a SlotPool,
+}
+
+impl Gauge<'_> {
+    /// Of one shard after another a sample, by which it is opened, and some more.
+    fn shards(&mut self, index: &DatasetIndex, shards: &[FileId], limit: Duration) -> Result<(Reads, Reads)> {
+        let (mut opened, mut one) = (Reads::default(), Reads::default());
+        let begun = Instant::now();
+        for &shard in shards {
+            let samples = index.samples_of(shard);
+            let step = (samples.end - samples.start).div_ceil(OF_A_SHARD) as usize;
+            let mut extents = samples.step_by(step).map(|sample| index.extent(sample));
+            opened.add(self.read(&mut extents.by_ref().take(1), 1, limit)?);
+            one.add(self.read(&mut extents, 1, limit.saturating_sub(begun.elapsed()))?);
+            if begun.elapsed() >= limit {
+                break;
+            }
+        }
+        if one.reads == 0 {
+            // A sample a shard.
+            one = opened.clone();
+        }
+        (opened.in_flight, one.in_flight) = (1, 1);
+        Ok((opened, one))
+    }
+
+    /// Reads `extents`, `depth` in flight, until they or the time are over. What comes after that is waited for and not
+    /// counted.
+    fn read(
+        &mut self,
+        extents: &mut dyn Iterator<Item = Extent>,
+        depth: usize,
+        limit: Duration,
+    ) -> Result<Reads> {
+        let mut reads = Reads { in_flight: depth.min(self.reader.room()).max(1), ..Reads::default() };
+        let mut asked = HashMap::new();
+        let (mut waiting, mut out) = (None, Vec::new());
+        let begun = Instant::now();
+        let mut next = 0;
+        loop {
+            while (begun.elapsed() < limit || next == 0) && asked.len() < reads.in_flight {
+                let Some(extent) = waiting.take().or_else(|| extents.next()) else { break };
+                let Some(slot) = self.slots.try_take(extent.length as usize) else {
+                    waiting = Some(extent);
+                    break;
+                };
+                asked.insert(next, Instant::now());
+                self.reader.submit(ReadRequest { token: next, extent, slot });
+                next += 1;
+            }
+            if asked.is_empty() {
+                break;
+            }
+            let in_time = begun.elapsed() < limit || reads.reads == 0;
+            self.reader.wait(&mut out)?;
+            let now = Instant::now();
+            for Completion { token, result, .. } in out.drain(..) {
+                let (bytes, since) = (result?.len() as u64, asked.remove(&token).unwrap_or(now));
+                if in_time {
+                    reads.reads += 1;
+                    reads.bytes += bytes;
+                    reads.seconds = (now - begun).as_secs_f64();
+                    reads.took.push((now - since).as_secs_f64());
+                }
+            }
+        }
+        reads.note_median();
+        Ok(reads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(in_flight: usize, reads: u64, bytes: u64, seconds: f64, median_seconds: f64) -> Reads {
+        Reads { in_flight, reads, bytes, seconds, median_seconds, took: Vec::new() }
+    }
+
+    #[test]
+    fn rates_explain_what_was_measured() {
+        // Opening 2 ms, reading 1 ms, 200 MB/s, samples of 100 KB: 3.5 ms one at a time, 2000 a second at most.
+        let (opened, one) = (reads(1, 10, 1_000_000, 0.035, 3.5e-3), reads(1, 100, 10_000_000, 0.15, 1.5e-3));
+        let full = reads(32, 2000, 200_000_000, 1.0, 16e-3);
+        let large = reads(4, 48, 48 << 22, 1.0, 83e-3);
+        let found = rates(Some(&opened), &one, &full, Some(&large));
+        let near = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.02, "{found}");
+        near(found.open_seconds, 2e-3);
+        near(found.read_seconds, 1e-3);
+        near(found.read_bandwidth, (48u64 << 22) as f64);
+        near(found.random_seconds(2000, 200_000_000, false), 1.0);
+        // Loose files, where latency is the limit: 16 side by side, whatever is asked.
+        let (one, full) = (reads(1, 300, 3_000_000, 0.9, 3e-3), reads(64, 5333, 53_330_000, 1.0, 12e-3));
+        let found = rates(None, &one, &full, None);
+        near(found.concurrency, 5333.0 * found.open_seconds);
+        near(found.random_seconds(5333, 53_330_000, true), 1.0);
+        assert_eq!(found.read_seconds, 0.0);
+    }
+}
