@@ -5,10 +5,15 @@
 
 mod histogram;
 mod lane;
+mod merge;
+mod read;
+mod summary;
 mod writer;
 
 pub use histogram::{Histogram, SharedHistogram};
 pub use lane::Lane;
+pub use read::{Recording, read};
+pub use summary::{EpochSummary, StageSummary, Summary};
 
 use crate::error::Result;
 use std::path::Path;

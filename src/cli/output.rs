@@ -39,8 +39,40 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
+/// A time with three digits and a unit: `250 µs`, `1.41 s`.
+pub fn seconds(seconds: f64) -> String {
+    let (value, unit) = match seconds.abs() {
+        s if s < 0.999_5e-3 => (seconds * 1e6, "µs"),
+        s if s < 0.999_5 => (seconds * 1e3, "ms"),
+        _ => (seconds, "s"),
+    };
+    let digits = match value.abs() {
+        v if v >= 99.95 || v == 0.0 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn seconds_have_three_digits_and_a_unit() {
+        let cases = [
+            (0.0, "0 µs"),
+            (1.234e-6, "1.23 µs"),
+            (0.000_999_6, "1.00 ms"),
+            (0.0123, "12.3 ms"),
+            (-0.25, "-250 ms"),
+            (1.414, "1.41 s"),
+            (75.04, "75.0 s"),
+            (4321.0, "4321 s"),
+        ];
+        for (seconds, words) in cases {
+            assert_eq!(super::seconds(seconds), words);
+        }
+    }
+
     #[test]
     fn bytes_have_three_digits_and_a_unit() {
         let cases = [

@@ -8,6 +8,7 @@ mod pfs;
 pub mod pread;
 mod probe;
 mod read_blocking;
+mod resident;
 pub mod storage;
 mod throttled;
 mod transfer;
@@ -19,6 +20,7 @@ pub use own_thread::OwnThread;
 pub use pfs::{Pfs, PfsRates, PfsStats};
 pub use probe::{PathReport, ProbeReport, UringReport, probe};
 pub use read_blocking::read_blocking;
+pub use resident::{Resident, ResidentReader};
 pub use throttled::Throttled;
 pub use transfer::ShortReads;
 

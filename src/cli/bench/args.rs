@@ -106,6 +106,12 @@ pub(in crate::cli) struct Args {
     /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else the user's cache directory]
     #[arg(long)]
     pub(super) index_dir: Option<PathBuf>,
+    /// Log which stage did what when to this file; `foreload report` shows it, and so do Perfetto and chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
+    /// Run the same epochs again from memory, and show how long storage holds the consumer up
+    #[arg(long)]
+    pub(super) stall: bool,
     /// Hash all batches of each epoch, in order (costs time)
     #[arg(long)]
     pub(super) checksum: bool,

@@ -1,8 +1,13 @@
 //! What `foreload bench --json` prints, and how it comes from what was counted.
 
+use super::epochs::Pass;
+use super::stall::Stall;
+use crate::cli::usage::Usage;
 use crate::config::{Choice, Device, LoaderConfig};
-use crate::pipeline::{EpochStats, StageTimes};
+use crate::pipeline::{EpochStats, Pipeline, StageTimes};
+use crate::trace::Histogram;
 use serde::Serialize;
+use std::time::Instant;
 
 /// What `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
@@ -23,11 +28,56 @@ pub(super) struct Report {
     pub(super) first_batch_seconds: f64,
     pub(super) epochs: Vec<EpochReport>,
     pub(super) stages: Stages,
+    /// What the consumer waited for a batch, in all epochs.
+    pub(super) stall_per_step: Percentiles,
+    /// From asking for a sample to having it, in all epochs.
+    pub(super) latency: Latency,
     pub(super) decoded_by: DecodedBy,
     /// What the GPU did; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<Gpu>,
+    /// What the epochs are without storage; absent unless asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stall: Option<Stall>,
     pub(super) peak_rss_bytes: u64,
+}
+
+impl Report {
+    /// Of the epochs that `pipeline` ran, for a command that began at `start`.
+    pub(super) fn new(pipeline: &Pipeline, pass: Pass, start: Instant, index_seconds: f64) -> Self {
+        let (config, index) = (pipeline.config(), pipeline.index());
+        let seconds: f64 = pass.epochs.iter().map(|epoch| epoch.seconds).sum();
+        let waited: f64 = pass.epochs.iter().map(|epoch| epoch.wait_seconds).sum();
+        let total = &pass.total;
+        Self {
+            version: crate::cli::version(),
+            device: if config.device == Device::Cpu { "cpu" } else { "cuda" }.into(),
+            device_reason: config.device_reason.clone(),
+            decode: config.output.fidelity.name(),
+            dtype: config.output.dtype.name(),
+            memory_format: config.output.format.name(),
+            image_size: config.output.height,
+            simd: crate::simd::Level::detect().name(),
+            io: pipeline.io(),
+            threads: config.threads,
+            batch_size: config.batch_size,
+            samples: index.len(),
+            index_seconds,
+            first_batch_seconds: pass.first_batch.map_or(0.0, |first| (first - start).as_secs_f64()),
+            stages: stages(&total.stages, seconds, waited, config.threads),
+            gpu: gpu(config, total),
+            decoded_by: DecodedBy {
+                region: total.decoded_region,
+                zune: total.decoded_zune,
+                png: total.decoded_png,
+            },
+            stall_per_step: Percentiles::of(&total.stalls),
+            latency: Latency::of(total),
+            epochs: pass.epochs,
+            stall: None,
+            peak_rss_bytes: Usage::now().peak_rss_bytes,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -43,7 +93,49 @@ pub(super) struct EpochReport {
     pub(super) source_opens: u64,
     pub(super) cache_bytes: u64,
     pub(super) errors: u64,
+    /// Batches delivered.
+    pub(super) steps: u64,
+    /// What the consumer waited for each.
+    pub(super) stall_per_step: Percentiles,
+    /// From asking for a sample to having it.
+    pub(super) latency: Latency,
     pub(super) sha256: Option<String>,
+}
+
+/// How long something took, seconds.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Percentiles {
+    /// How often it was done.
+    pub(super) count: u64,
+    pub(super) p50: f64,
+    pub(super) p90: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+}
+
+impl Percentiles {
+    pub(super) fn of(times: &Histogram) -> Self {
+        Self {
+            count: times.count(),
+            p50: times.quantile(0.5),
+            p90: times.quantile(0.9),
+            p99: times.quantile(0.99),
+            max: times.max(),
+        }
+    }
+}
+
+/// By the tier that gave the bytes.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Latency {
+    pub(super) source: Percentiles,
+    pub(super) nvme: Percentiles,
+}
+
+impl Latency {
+    pub(super) fn of(stats: &EpochStats) -> Self {
+        Self { source: Percentiles::of(&stats.from_source), nvme: Percentiles::of(&stats.from_nvme) }
+    }
 }
 
 /// Shares of the wall time of all epochs, per thread of the stage.
@@ -91,7 +183,7 @@ pub(super) struct Gpu {
     pub(super) idle_seconds: f64,
 }
 
-pub(super) fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<Gpu> {
+fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<Gpu> {
     let Device::Cuda { ordinal } = config.device else { return None };
     let stats = &total.gpu;
     Some(Gpu {
@@ -108,7 +200,7 @@ pub(super) fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<Gpu> {
     })
 }
 
-pub(super) fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> Stages {
+fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> Stages {
     let of_one = |time: f64| time / seconds.max(f64::MIN_POSITIVE);
     let of_workers = |time: f64| of_one(time) / threads as f64;
     let (decode, augment) = (of_workers(times.decode_busy), of_workers(times.augment_busy));

@@ -1,7 +1,10 @@
 //! The same in words: a line an epoch, then what limits.
 
-use super::report::{DecodedBy, EpochReport, Report, Stages};
+use super::report::{DecodedBy, EpochReport, Percentiles, Report, Stages};
+use super::stall::Stall;
 use crate::cli::output;
+use crate::trace::Written;
+use std::path::Path;
 
 /// An epoch.
 pub(super) fn epoch(epoch: &EpochReport) -> String {
@@ -64,7 +67,50 @@ pub(super) fn summary(report: &Report) -> String {
             "first batch  after {:.2} s (index {:.2} s)",
             report.first_batch_seconds, report.index_seconds
         ),
-        format!("peak memory  {}", output::bytes(report.peak_rss_bytes)),
+        format!("stalls       {}", percentiles(&report.stall_per_step, "steps")),
+        format!("latency      {}", percentiles(&report.latency.source, "reads from the source")),
     ]);
+    if report.latency.nvme.count > 0 {
+        lines.push(format!("             {}", percentiles(&report.latency.nvme, "reads from NVMe")));
+    }
+    lines.push(format!("peak memory  {}", output::bytes(report.peak_rss_bytes)));
+    if let Some(stall) = &report.stall {
+        lines.extend(held_up(stall));
+    }
     lines.join("\n")
+}
+
+fn percentiles(times: &Percentiles, of: &str) -> String {
+    let Percentiles { count, p50, p90, p99, max } = *times;
+    let [p50, p90, p99, max] = [p50, p90, p99, max].map(output::seconds);
+    format!("half within {p50}, 90 % {p90}, 99 % {p99}, the longest {max} ({count} {of})")
+}
+
+/// What storage costs.
+fn held_up(stall: &Stall) -> Vec<String> {
+    let mut lines = vec![String::new(), "epoch  as given  from memory  held up by storage  per step".into()];
+    for epoch in &stall.epochs {
+        lines.push(format!(
+            "{:>5}  {:>8}  {:>11}  {:>18}  {:>8}",
+            epoch.epoch,
+            output::seconds(epoch.seconds),
+            output::seconds(epoch.seconds_from_memory),
+            output::seconds(epoch.held_up_seconds),
+            output::seconds(epoch.held_up_seconds_per_step),
+        ));
+    }
+    lines.push(format!(
+        "storage holds the consumer up for {} of {:.1} s: {:.1} %",
+        output::seconds(stall.held_up_seconds),
+        stall.epochs.iter().map(|epoch| epoch.seconds).sum::<f64>(),
+        100.0 * stall.held_up_share
+    ));
+    lines
+}
+
+/// Where the interval log is.
+pub(super) fn trace(path: &Path, written: Written) -> String {
+    let Written { intervals, dropped } = written;
+    let lost = if dropped > 0 { format!(", {dropped} lost: the disk was too slow") } else { String::new() };
+    format!("trace        {intervals} intervals{lost}; see foreload report {}", path.display())
 }

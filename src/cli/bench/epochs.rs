@@ -1,0 +1,98 @@
+//! Running epochs and counting what happens in them.
+
+use super::args::Args;
+use super::report::{EpochReport, Latency, Percentiles};
+use super::text;
+use crate::batch::Batch;
+use crate::cli::output;
+use crate::cli::usage::Usage;
+use crate::error::Result;
+use crate::pipeline::{Epoch, EpochStats, Pipeline};
+use sha2::{Digest, Sha256};
+use std::time::{Duration, Instant};
+
+/// All epochs of a pipeline.
+#[derive(Default)]
+pub(super) struct Pass {
+    pub(super) epochs: Vec<EpochReport>,
+    pub(super) total: EpochStats,
+    pub(super) first_batch: Option<Instant>,
+}
+
+impl Pass {
+    /// Runs the epochs that `args` ask for, and says how each went.
+    pub(super) fn run(args: &Args, pipeline: &Pipeline) -> Result<Self> {
+        let mut pass = Self::default();
+        for number in 0..args.epochs {
+            let mut epoch = pipeline.epoch(number, args.rank, args.world_size, 0)?;
+            let report = run_epoch(args, &mut epoch, &mut || {
+                pass.first_batch.get_or_insert_with(Instant::now);
+            })?;
+            pass.total += epoch.stats();
+            if !args.json {
+                output::print(&text::epoch(&report))?;
+            }
+            pass.epochs.push(report);
+        }
+        Ok(pass)
+    }
+}
+
+fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Result<EpochReport> {
+    let steps = args.steps.unwrap_or(u64::MAX).min(epoch.steps());
+    let bar = output::bar(steps * u64::from(args.batch_size), "images");
+    let before = Usage::now();
+    let start = Instant::now();
+    let mut hash = args.checksum.then(Sha256::new);
+    let mut images = 0;
+    while epoch.next_step() < steps {
+        let Some(batch) = epoch.next_batch()? else { break };
+        epoch.synchronize(&batch)?;
+        on_batch();
+        images += batch.len() as u64;
+        bar.inc(batch.len() as u64);
+        if let Some(hash) = &mut hash {
+            update(hash, &batch)?;
+        }
+        train(args.consume);
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let cpu_seconds = Usage::now().cpu_seconds - before.cpu_seconds;
+    bar.finish_and_clear();
+    let stats = epoch.stats();
+    Ok(EpochReport {
+        epoch: epoch.number(),
+        images,
+        seconds,
+        images_per_s: images as f64 / seconds,
+        cpu_seconds,
+        wait_seconds: stats.stages.consumer_waiting,
+        source_bytes: stats.reads.bytes,
+        source_reads: stats.reads.reads,
+        source_opens: stats.reads.opens,
+        cache_bytes: 0,
+        errors: epoch.failed(),
+        steps: epoch.next_step(),
+        stall_per_step: Percentiles::of(&stats.stalls),
+        latency: Latency::of(&stats),
+        sha256: hash.map(|hash| hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+    })
+}
+
+/// Images, labels, ids, mask: every byte the consumer sees.
+fn update(hash: &mut Sha256, batch: &Batch) -> Result<()> {
+    for tensor in [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()] {
+        hash.update(tensor.read()?);
+    }
+    Ok(())
+}
+
+/// Keeps this thread busy for `step`, as a training step would: a sleep alone ends up to a tenth of a millisecond late.
+fn train(step: Duration) {
+    const SPIN: Duration = Duration::from_micros(150);
+    let end = Instant::now() + step;
+    std::thread::sleep(step.saturating_sub(SPIN));
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,137 @@
+//! A dataset in memory, and a reader that copies from there: what storage could give at best.
+
+use super::storage::memory_limit;
+use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker, read_blocking};
+use crate::dataset::DatasetIndex;
+use crate::error::{Error, Result};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The bytes of all samples.
+pub struct Resident {
+    index: Arc<DatasetIndex>,
+    /// By sample.
+    files: Vec<Box<[u8]>>,
+}
+
+impl Resident {
+    /// Whether the samples fit in half of the memory this process may use.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when they do not.
+    pub fn check(index: &DatasetIndex) -> Result<()> {
+        let (needed, half) = (index.total_bytes(), memory_limit() / 2);
+        if needed <= half {
+            return Ok(());
+        }
+        Err(Error::Unavailable(format!(
+            "the samples of {} are {needed} bytes, but half of the memory that this process may use is {half}: they cannot \
+             be kept there",
+            index.root().display()
+        )))
+    }
+
+    /// Reads all samples with some threads; `progress` is told how many more have come.
+    ///
+    /// # Errors
+    /// As [`Resident::check`]; those of reading.
+    pub fn load(index: &Arc<DatasetIndex>, progress: &(dyn Fn(u64) + Sync)) -> Result<Arc<Self>> {
+        Self::check(index)?;
+        let threads = 16.min(index.len()).max(1);
+        let part = |n: u64| n * index.len() / threads..(n + 1) * index.len() / threads;
+        let parts: Vec<_> = std::thread::scope(|scope| {
+            let readers: Vec<_> =
+                (0..threads).map(|n| scope.spawn(move || load_part(index, part(n), progress))).collect();
+            readers
+                .into_iter()
+                .map(|reader| reader.join().unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic))))
+                .collect()
+        });
+        let mut files = Vec::with_capacity(index.len() as usize);
+        for part in parts {
+            files.extend(part?);
+        }
+        Ok(Arc::new(Self { index: index.clone(), files }))
+    }
+
+    /// A reader of them with `depth` requests at once.
+    pub fn reader(self: &Arc<Self>, depth: usize) -> ResidentReader {
+        ResidentReader {
+            files: self.clone(),
+            depth: depth.max(1),
+            done: Vec::new(),
+            stats: ReadStats::default(),
+        }
+    }
+}
+
+/// Reads samples of one part of the dataset.
+fn load_part(
+    index: &DatasetIndex,
+    samples: Range<u64>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Vec<Box<[u8]>>> {
+    let load = |sample| {
+        let bytes = read_blocking(index, index.extent(sample))?;
+        progress(1);
+        Ok(bytes.into_boxed_slice())
+    };
+    samples.map(load).collect()
+}
+
+/// Copies samples from memory. Requests are done when they are submitted.
+pub struct ResidentReader {
+    files: Arc<Resident>,
+    depth: usize,
+    done: Vec<Completion>,
+    stats: ReadStats,
+}
+
+impl ResidentReader {
+    fn copy(&self, request: ReadRequest) -> Completion {
+        let ReadRequest { token, extent, mut slot } = request;
+        let Some(sample) = self.files.index.sample_of(extent) else {
+            let path = self.files.index.path(extent.file);
+            let message = format!("has no sample at {}+{}", extent.offset, extent.length);
+            return Completion::failed(token, Error::dataset(path, message), slot);
+        };
+        let bytes = &self.files.files[sample as usize];
+        slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        Completion::arrived(token, Filled::new(slot, 0..bytes.len()))
+    }
+}
+
+impl Reader for ResidentReader {
+    fn room(&self) -> usize {
+        self.depth - self.done.len()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.done.len()
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        let done = self.copy(request);
+        self.stats.reads += 1;
+        self.stats.bytes += done.result.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        self.done.push(done);
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        out.append(&mut self.done);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        // It never sleeps.
+        Waker(Arc::new(|| {}))
+    }
+
+    fn stats(&self) -> ReadStats {
+        self.stats
+    }
+
+    fn describe(&self) -> String {
+        "from memory".into()
+    }
+}

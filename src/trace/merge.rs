@@ -1,0 +1,145 @@
+//! Intervals that overlap, merged: for how long at least one of them was busy, and how busy they were over time.
+
+/// An interval of one track, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Span {
+    pub start: u64,
+    pub end: u64,
+    /// Of which its thread was busy: all of it, unless several intervals were joined.
+    pub busy: u64,
+}
+
+impl Span {
+    /// The share of it in which nothing was done.
+    fn idle(&self) -> f64 {
+        if self.end == self.start { 1.0 } else { 1.0 - self.busy as f64 / (self.end - self.start) as f64 }
+    }
+
+    /// The part of it between two moments.
+    pub fn within(&self, start: u64, end: u64) -> Option<Self> {
+        let (from, to) = (self.start.max(start), self.end.min(end));
+        let length = to.checked_sub(from)?;
+        let busy = (1.0 - self.idle()) * length as f64;
+        Some(Self { start: from, end: to, busy: busy.round() as u64 })
+    }
+}
+
+/// Nanoseconds in which at least one of `spans` was busy: the length of their union, as TimeLogger merges latencies.
+/// Where joined spans of several threads overlap, the threads are taken to be busy independently of each other.
+pub(super) fn merged(spans: &[Span]) -> f64 {
+    let mut edges: Vec<(u64, usize, bool)> = Vec::with_capacity(2 * spans.len());
+    for (index, span) in spans.iter().enumerate() {
+        edges.extend([(span.start, index, true), (span.end, index, false)]);
+    }
+    edges.sort_unstable();
+    let mut open = Open::default();
+    let (mut busy, mut since) = (0.0, 0);
+    for (moment, index, begins) in edges {
+        busy += (moment - since) as f64 * open.busy();
+        since = moment;
+        let span = &spans[index];
+        if span.busy >= span.end - span.start {
+            open.full = if begins { open.full + 1 } else { open.full - 1 };
+        } else if begins {
+            open.partly.push((index, span.idle()));
+        } else {
+            open.partly.retain(|(other, _)| *other != index);
+        }
+    }
+    busy
+}
+
+/// The spans that a moment lies in.
+#[derive(Default)]
+struct Open {
+    /// Those that are busy all the time.
+    full: i64,
+    /// The others, with the share of each in which it is not.
+    partly: Vec<(usize, f64)>,
+}
+
+impl Open {
+    /// How probable it is that one of them is busy.
+    fn busy(&self) -> f64 {
+        if self.full > 0 { 1.0 } else { 1.0 - self.partly.iter().map(|(_, idle)| idle).product::<f64>() }
+    }
+}
+
+/// How many threads were busy on average in each of `parts` equal parts of the time from `start` to `end`.
+pub(super) fn course<'a>(
+    spans: impl IntoIterator<Item = &'a Span>,
+    start: u64,
+    end: u64,
+    parts: usize,
+) -> Vec<f64> {
+    let width = ((end.saturating_sub(start)) as f64 / parts as f64).max(1.0);
+    let mut course = vec![0.0; parts];
+    for span in spans {
+        let Some(span) = span.within(start, end) else { continue };
+        let density = 1.0 - span.idle();
+        let (from, to) = ((span.start - start) as f64 / width, (span.end - start) as f64 / width);
+        let mut part = from as usize;
+        while part < parts && (part as f64) < to {
+            let covered = to.min(part as f64 + 1.0) - from.max(part as f64);
+            course[part] += covered * density;
+            part += 1;
+        }
+    }
+    course
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Key, Stream, Use};
+
+    fn full(start: u64, end: u64) -> Span {
+        Span { start, end, busy: end - start }
+    }
+
+    fn random(stream: &mut Stream, count: u64) -> Vec<Span> {
+        let mut span = || {
+            let start = stream.below(400);
+            full(start, start + stream.below(40))
+        };
+        (0..count).map(|_| span()).collect()
+    }
+
+    #[test]
+    fn the_union_is_that_of_the_moments() {
+        for seed in 0..200 {
+            let mut stream = Key::new(&[], seed, 0, Use::Augment).stream(0);
+            let count = stream.below(30);
+            let spans = random(&mut stream, count);
+            let covered =
+                (0..500).filter(|t| spans.iter().any(|span| span.start <= *t && *t < span.end)).count();
+            assert_eq!(merged(&spans), covered as f64, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn joined_spans_count_what_they_were_busy() {
+        let half = |start, end| Span { start, end, busy: (end - start) / 2 };
+        assert_eq!(merged(&[half(0, 100), half(150, 250)]), 100.0);
+        // Two threads, each busy half of the time: together three quarters of it.
+        assert_eq!(merged(&[half(0, 100), half(0, 100)]), 75.0);
+        assert_eq!(merged(&[half(0, 100), full(0, 40)]), 40.0 + 30.0);
+        assert_eq!(merged(&[]), 0.0);
+        assert_eq!(merged(&[full(7, 7)]), 0.0);
+    }
+
+    #[test]
+    fn the_course_adds_up_to_what_was_busy() {
+        for seed in 0..100 {
+            let mut stream = Key::new(&[], seed, 1, Use::Augment).stream(0);
+            let spans = random(&mut stream, 20);
+            let (start, end) = (50, 370);
+            let inside: u64 =
+                spans.iter().filter_map(|span| span.within(start, end)).map(|span| span.busy).sum();
+            let course = course(&spans, start, end, 16);
+            let total: f64 = course.iter().sum::<f64>() * 20.0;
+            assert!((total - inside as f64).abs() < 1e-6, "seed {seed}: {total}, {inside}");
+        }
+        assert_eq!(course(&[full(10, 20)], 0, 40, 4), [0.0, 1.0, 0.0, 0.0]);
+    }
+}

@@ -1,0 +1,116 @@
+//! A log, read back: also that of a run which was killed, up to where it got.
+
+use super::Stage;
+use super::merge::Span;
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::Path;
+
+/// What a log holds, by process and epoch.
+#[derive(Debug, Default)]
+pub struct Recording {
+    /// Whether the run came to its end; otherwise its last moments are missing.
+    pub complete: bool,
+    pub(super) epochs: BTreeMap<(u32, u64), BTreeMap<Stage, Doings>>,
+    pub(super) processes: BTreeMap<u32, String>,
+}
+
+/// What one stage did in an epoch.
+#[derive(Debug, Default)]
+pub(super) struct Doings {
+    /// By thread.
+    pub tracks: BTreeMap<u32, Vec<Span>>,
+    pub bytes: u64,
+    pub samples: u64,
+}
+
+/// One line of the file.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    ph: Cow<'a, str>,
+    #[serde(default)]
+    pid: u32,
+    #[serde(default)]
+    tid: u32,
+    /// Microseconds, as all times here.
+    #[serde(default)]
+    ts: f64,
+    #[serde(default)]
+    dur: f64,
+    #[serde(default)]
+    args: Arguments,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Arguments {
+    name: String,
+    epoch: u64,
+    samples: u64,
+    bytes: u64,
+    busy: Option<f64>,
+}
+
+/// Reads the log at `path`.
+///
+/// # Errors
+/// [`Error::Io`] when it cannot be read or is no log of Foreload.
+pub fn read(path: &Path) -> Result<Recording> {
+    let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+    let mut file = BufReader::with_capacity(1 << 18, file);
+    let (mut recording, mut text, mut number) = (Recording::default(), String::new(), 0);
+    loop {
+        text.clear();
+        number += 1;
+        let failed = |error| Error::io(format!("read line {number} of"), path, error);
+        if file.read_line(&mut text).map_err(failed)? == 0 {
+            return Ok(recording);
+        }
+        let no_log = |why: &str| {
+            failed(std::io::Error::new(ErrorKind::InvalidData, format!("no log of Foreload: {why}")))
+        };
+        match text.trim() {
+            "[" if number == 1 => {}
+            _ if number == 1 => return Err(no_log("does not begin with `[` in a line of its own")),
+            "" | "]" => {}
+            line => match serde_json::from_str(line.trim_end_matches(',')) {
+                Ok(line) => recording.add(&line),
+                // Whoever wrote it was stopped in the middle.
+                Err(_) if !text.ends_with('\n') => return Ok(recording),
+                Err(error) => return Err(no_log(&error.to_string())),
+            },
+        }
+    }
+}
+
+impl Recording {
+    fn add(&mut self, line: &Line) {
+        match &*line.ph {
+            "X" => self.interval(line),
+            "M" if line.name == "process_name" => {
+                self.processes.insert(line.pid, line.args.name.clone());
+            }
+            "M" if line.name == "complete" => self.complete = true,
+            // Gauges are for viewers.
+            _ => {}
+        }
+    }
+
+    fn interval(&mut self, line: &Line) {
+        // A later version may know more stages.
+        let Some(stage) = Stage::parse(&line.name) else { return };
+        let nanoseconds = |micros: f64| (micros * 1e3).round() as u64;
+        let (start, length) = (nanoseconds(line.ts), nanoseconds(line.dur));
+        let busy = line.args.busy.map_or(length, nanoseconds).min(length);
+        let doings = self.epochs.entry((line.pid, line.args.epoch)).or_default().entry(stage).or_default();
+        doings.tracks.entry(line.tid).or_default().push(Span { start, end: start + length, busy });
+        doings.bytes += line.args.bytes;
+        doings.samples += line.args.samples;
+    }
+}

@@ -1,0 +1,157 @@
+//! Where the time of each epoch went: per stage, how long it was busy, how much it moved and how fast.
+
+use super::Stage;
+use super::merge::{Span, course, merged};
+use super::read::{Doings, Recording};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a log says.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Whether the run came to its end.
+    pub complete: bool,
+    /// In the order of processes, then of epochs.
+    pub epochs: Vec<EpochSummary>,
+}
+
+/// Where the time of an epoch went.
+#[derive(Debug, Serialize)]
+pub struct EpochSummary {
+    /// The process as it called itself.
+    pub process: String,
+    /// Number of the epoch.
+    pub epoch: u64,
+    /// From the consumer's first wait to the end of its last step.
+    pub seconds: f64,
+    /// Samples that the consumer was given.
+    pub samples: u64,
+    /// The share of it in which the consumer waited.
+    pub waiting: f64,
+    /// What it waited for: the stage whose threads had the least time to spare, if it waited for more than a hundredth.
+    pub limit: Option<&'static str>,
+    /// Those that did anything.
+    pub stages: Vec<StageSummary>,
+}
+
+/// What one stage did in an epoch.
+#[derive(Debug, Serialize)]
+pub struct StageSummary {
+    /// Its name.
+    pub stage: &'static str,
+    /// Threads that worked on it.
+    pub threads: usize,
+    /// Intervals in the log; many may have been joined to one.
+    pub intervals: usize,
+    /// Seconds in which at least one thread was busy with it.
+    pub merged_seconds: f64,
+    /// Seconds of all threads together; reads that one thread has in flight together count once.
+    pub thread_seconds: f64,
+    /// The share of the epoch in which at least one thread was busy with it.
+    pub share: f64,
+    /// The share of the epoch that a thread was busy with it on average.
+    pub load: f64,
+    /// Samples it dealt with.
+    pub samples: u64,
+    /// Bytes it dealt with.
+    pub bytes: u64,
+    /// Bytes per merged second.
+    pub bandwidth: f64,
+    /// How large a share of its threads was busy, in equal parts of the epoch.
+    #[serde(skip)]
+    pub course: Vec<f64>,
+}
+
+/// Below this share of an epoch nobody calls waiting a problem.
+const HARDLY: f64 = 0.01;
+
+impl Recording {
+    /// Where the time went, with the course of each stage in `parts` parts.
+    pub fn summary(&self, parts: usize) -> Summary {
+        let epochs = self.epochs.iter().map(|(&(pid, epoch), stages)| {
+            let process = self.processes.get(&pid).cloned().unwrap_or_else(|| format!("process {pid}"));
+            EpochSummary::new(process, epoch, stages, parts)
+        });
+        Summary { complete: self.complete, epochs: epochs.collect() }
+    }
+}
+
+impl EpochSummary {
+    fn new(process: String, epoch: u64, stages: &BTreeMap<Stage, Doings>, parts: usize) -> Self {
+        let (start, end) = extent(stages);
+        let of = |(&stage, doings)| StageSummary::new(stage, doings, start, end, parts);
+        let summaries: Vec<StageSummary> = stages.iter().map(of).collect();
+        let waiting = summaries.iter().find(|s| s.stage == Stage::Wait.name()).map_or(0.0, |s| s.share);
+        Self {
+            process,
+            epoch,
+            seconds: seconds((end - start) as f64),
+            samples: stages.get(&Stage::Train).map_or(0, |train| train.samples),
+            waiting,
+            limit: if waiting > HARDLY { limit(&summaries) } else { None },
+            stages: summaries,
+        }
+    }
+}
+
+impl StageSummary {
+    fn new(stage: Stage, doings: &Doings, start: u64, end: u64, parts: usize) -> Self {
+        let spans: Vec<Span> = doings.tracks.values().flatten().copied().collect();
+        let inside: Vec<Span> = spans.iter().filter_map(|span| span.within(start, end)).collect();
+        let threads = doings.tracks.len();
+        let whole = ((end - start) as f64).max(1.0);
+        let busy = |spans: &[Span]| spans.iter().map(|span| span.busy).sum::<u64>() as f64;
+        let merged_seconds = seconds(merged(&spans));
+        let mut course = course(&inside, start, end, parts);
+        course.iter_mut().for_each(|part| *part /= threads as f64);
+        Self {
+            stage: stage.name(),
+            threads,
+            intervals: spans.len(),
+            merged_seconds,
+            thread_seconds: seconds(busy(&spans)),
+            share: merged(&inside) / whole,
+            load: busy(&inside) / whole / threads as f64,
+            samples: doings.samples,
+            bytes: doings.bytes,
+            bandwidth: if merged_seconds > 0.0 { doings.bytes as f64 / merged_seconds } else { 0.0 },
+            course,
+        }
+    }
+}
+
+/// When the epoch began and ended, for the consumer if it is in the log: staging may go on beyond that.
+fn extent(stages: &BTreeMap<Stage, Doings>) -> (u64, u64) {
+    let of = |wanted: &dyn Fn(Stage) -> bool| {
+        let spans =
+            stages.iter().filter(|(stage, _)| wanted(**stage)).flat_map(|(_, d)| d.tracks.values().flatten());
+        spans.fold(None, |extent: Option<(u64, u64)>, span| {
+            let (start, end) = extent.unwrap_or((span.start, span.end));
+            Some((start.min(span.start), end.max(span.end)))
+        })
+    };
+    of(&|stage| matches!(stage, Stage::Wait | Stage::Train)).or_else(|| of(&|_| true)).unwrap_or((0, 0))
+}
+
+/// The stage whose threads were busy the most. The workers do two stages' work.
+fn limit(stages: &[StageSummary]) -> Option<&'static str> {
+    let load = |stage: Stage| stages.iter().find(|s| s.stage == stage.name()).map_or(0.0, |s| s.load);
+    let workers = load(Stage::Decode) + load(Stage::Augment);
+    let work = if load(Stage::Decode) >= load(Stage::Augment) { Stage::Decode } else { Stage::Augment };
+    let gpu = load(Stage::Copy) + load(Stage::GpuDecode) + load(Stage::GpuAugment);
+    let candidates = [
+        (Stage::Source, load(Stage::Source)),
+        (Stage::Nvme, load(Stage::Nvme)),
+        (work, workers),
+        (Stage::GpuDecode, gpu),
+    ];
+    candidates
+        .into_iter()
+        .filter(|(_, load)| *load > 0.0)
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .map(|(s, _)| s.name())
+}
+
+fn seconds(nanoseconds: f64) -> f64 {
+    nanoseconds * 1e-9
+}
