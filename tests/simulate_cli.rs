@@ -94,6 +94,71 @@ fn a_scenario_may_be_a_file() {
     );
 }
 
+const RATES: &str = r#"{
+    "source": {"open_seconds": 0.002, "read_seconds": 0.001, "concurrency": 64, "read_bandwidth": 2e8},
+    "nvme": {"open_seconds": 0, "read_seconds": 1e-4, "concurrency": 64, "read_bandwidth": 2e9, "write_bandwidth": 1e9},
+    "decode_bandwidth": 4e8
+}"#;
+
+/// A dataset of 400 files of 1 MB, which hold nothing: to index them nobody reads them.
+fn dataset(directory: &std::path::Path) {
+    for class in 0..4 {
+        let class = directory.join(format!("data/class-{class}"));
+        std::fs::create_dir_all(&class).unwrap();
+        for number in 0..100 {
+            let file = std::fs::File::create(class.join(format!("{number}.jpg"))).unwrap();
+            file.set_len(1_000_000).unwrap();
+        }
+    }
+}
+
+#[test]
+fn plan_says_what_a_cache_buys() {
+    let here = tempfile::tempdir().unwrap();
+    dataset(here.path());
+    let path = |name: &str| here.path().join(name).to_str().unwrap().to_owned();
+    let (data, rates, kept) = (path("data"), path("rates.json"), path("index"));
+    std::fs::write(&rates, RATES).unwrap();
+    let plan = |more: &[&str]| {
+        let fixed = ["plan", &data, "--rates", &rates, "--index-dir", &kept, "--cache-size", "200MB"];
+        foreload(&[&fixed[..], more].concat())
+    };
+    let report = json(&plan(&["--batch-size", "4", "--epochs", "10", "--json"]));
+    assert_eq!((&report["samples"], &report["dataset_bytes"]), (&400.into(), &400_000_000.into()));
+    let plan_of = |report: &Value| report["plan"].clone();
+    let (asked, epoch) = (plan_of(&report), |name: &str| report["plan"][name].clone());
+    assert_eq!(asked["held"], 0.5);
+    // 400 MB at 200 MB/s, then half of it.
+    for (name, seconds, hits, bytes) in
+        [("first", 2.0, 0.0, 400_000_000u64), ("later", 1.0, 0.5, 200_000_000)]
+    {
+        let epoch = epoch(name);
+        let took = epoch["seconds"].as_f64().unwrap();
+        assert!((took / seconds - 1.0).abs() < 0.03, "{epoch}");
+        assert_eq!((&epoch["hits"], &epoch["slow_bytes"]), (&hits.into(), &bytes.into()));
+    }
+    assert_eq!(epoch("first")["limit"], "source-bandwidth");
+    assert_eq!(asked["slow_bytes"], 400_000_000u64 + 9 * 200_000_000);
+    let others = report["others"].as_array().unwrap();
+    let sizes: Vec<_> = others.iter().map(|other| other["size"].as_str().unwrap()).collect();
+    assert_eq!(sizes, ["none", "half", "+1 TB", "double"]);
+    let seconds: Vec<_> = others.iter().map(|other| other["seconds"].as_f64().unwrap()).collect();
+    let all = asked["seconds"].as_f64().unwrap();
+    assert!(seconds[0] > seconds[1] && seconds[1] > all && all > seconds[3], "{seconds:?}, {all}");
+
+    let consumed = json(&plan(&["--batch-size", "4", "--consume", "100ms", "--json"]));
+    assert_eq!(consumed["plan"]["first"]["limit"], "consumer");
+    let table = String::from_utf8(plan(&[]).stdout).unwrap();
+    for words in ["loose files", "the slow tier's bandwidth", "another terabyte", "as asked", "on use"] {
+        assert!(table.contains(words), "{words} is missing: {table}");
+    }
+
+    std::fs::write(&rates, RATES.replace("4e8", "0")).unwrap();
+    let refused = plan(&[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("decode_bandwidth"), "{}", stderr(&refused));
+}
+
 #[test]
 fn bad_usage_has_exit_code_2() {
     let bad: &[&[&str]] = &[
@@ -103,6 +168,9 @@ fn bad_usage_has_exit_code_2() {
         &["simulate", "--scenario", "nopfs-1", "--epochs", "0"],
         &["simulate", "--scenario", "nopfs-1", "--batch-size", "3000"],
         &["simulate", "--scenario", "nopfs-1", "--plot", "plot.bmp"],
+        &["plan"],
+        &["plan", "somewhere"],
+        &["plan", "somewhere", "--cache-size", "much", "--rates", "rates.json"],
     ];
     for args in bad {
         let output = foreload(args);

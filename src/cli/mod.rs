@@ -5,6 +5,7 @@ mod doctor;
 mod emulate;
 mod index;
 mod output;
+mod plan;
 mod plot;
 mod simulate;
 mod synth;
@@ -30,6 +31,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Build, check and show the persistent index of a dataset
     Index(index::Args),
+    /// Say what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy
+    Plan(plan::Args),
     /// Compute what a training on many nodes would cost under each caching policy
     Simulate(simulate::Args),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
@@ -56,6 +59,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Index(args) => index::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Synth(args) => synth::run(&args),
     };

@@ -21,7 +21,7 @@ impl Sizes {
     pub fn normal(dataset: &Dataset) -> Self {
         let (samples, mean, sigma) = (dataset.samples, dataset.mean.0, dataset.sigma.0);
         if sigma == 0.0 {
-            return Self { samples, table: Vec::new(), mean };
+            return Self::equal(samples, mean);
         }
         let key = Key::new(b"", dataset.seed, 0, Use::Size);
         let size = |sample| {
@@ -32,6 +32,11 @@ impl Sizes {
             (mean + sigma * normal).max(mean / 10.0).round() as u32
         };
         Self::of_table((0..samples).map(size).collect())
+    }
+
+    /// All the same.
+    pub fn equal(samples: u64, bytes: f64) -> Self {
+        Self { samples, table: Vec::new(), mean: bytes }
     }
 
     /// Those of a real dataset.

@@ -199,6 +199,7 @@ pub struct Planned {
     batches: BTreeMap<Group, Batch>,
     /// Batches so far.
     made: u32,
+    written: f64,
 }
 
 /// What is held of a group. After it has left, the same group may come again: then it is another batch.
@@ -210,9 +211,8 @@ struct Batch {
 }
 
 impl Planned {
-    /// An empty cache of a node of `scenario`, kept by `rule`, whose moments are accesses.
-    pub fn new(rule: Rule, scenario: &Scenario, trace: &Trace) -> Self {
-        let capacities: Vec<f64> = scenario.cache.iter().map(|cache| cache.capacity.0).collect();
+    /// Empty caches of `capacities` bytes, the preferred first, kept by `rule`, whose moments are accesses.
+    pub fn new(rule: Rule, capacities: Vec<f64>, trace: &Trace) -> Self {
         Self {
             plan: Plan::new(rule, capacities.iter().sum::<f64>() as u64),
             rule,
@@ -221,7 +221,13 @@ impl Planned {
             places: vec![(0, 0, OUT); trace.samples.len()],
             batches: BTreeMap::new(),
             made: 0,
+            written: 0.0,
         }
+    }
+
+    /// Bytes written into the caches so far; what is kept on for a later use is written anew, among those used then.
+    pub fn written(&self) -> f64 {
+        self.written
     }
 
     fn find(&self, id: usize) -> Option<u8> {
@@ -240,6 +246,7 @@ impl Planned {
             Batch { number: self.made, bytes: vec![0.0; self.capacities.len()] }
         });
         batch.bytes[cache] += bytes;
+        self.written += bytes;
         self.used[cache] += bytes;
         self.places[id] = (group, batch.number, cache as u8);
     }

@@ -2,7 +2,8 @@
 //! Distributed Machine Learning I/O" (SC'21), over the plans of [`crate::tier`]. Pure but for reading a scenario's file.
 //!
 //! A [`Scenario`] says who uses what ([`access`]); a [`Policy`] decides what each node's caches hold ([`cache`],
-//! [`shared`]) and writes down what comes from where in each step ([`ledger`]); the [`clock`] makes seconds of that.
+//! [`shared`]) and writes down what comes from where in each step ([`ledger`]); the [`clock`] makes seconds of that. [`predict`] answers
+//! for one job on one kind of machine, from measured rates.
 
 pub mod access;
 pub mod cache;
@@ -11,6 +12,7 @@ pub mod counts;
 pub mod ledger;
 mod nodes;
 mod policy;
+pub mod predict;
 pub mod scenario;
 pub mod shared;
 

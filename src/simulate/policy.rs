@@ -212,7 +212,10 @@ impl Simulation {
                 Private::Lru => Box::new(Lru::new(shelves, &trace)),
                 Private::NeverEvict => Box::new(NeverEvict::new(shelves, &trace)),
                 Private::Belady => Box::new(Belady::new(shelves, &trace)),
-                Private::Planned(rule) => Box::new(Planned::new(rule, &self.scenario, &trace)),
+                Private::Planned(rule) => {
+                    let capacities = self.scenario.cache.iter().map(|cache| cache.capacity.0).collect();
+                    Box::new(Planned::new(rule, capacities, &trace))
+                }
             };
             let mut ledger = NodeLedger::new(self.cells);
             for (access, &id) in trace.ids.iter().enumerate() {

@@ -1,0 +1,257 @@
+//! `foreload plan`: what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy.
+
+use super::output;
+use crate::config::{parse_bytes, parse_duration};
+use crate::dataset::{DatasetIndex, IndexOptions, Layout};
+use crate::error::{Error, Result};
+use crate::simulate::predict::{EpochCost, Job, Limit, Prediction, predict};
+use crate::tier::{FillChoice, Machine, TierRates};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What `foreload plan` takes.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The dataset: a directory of class directories or of tar shards
+    dir: PathBuf,
+    /// How much of each node's NVMe the cache may use, e.g. 800GB
+    #[arg(long, value_parser = |text: &str| parse_bytes("cache-size", text))]
+    cache_size: u64,
+    /// Rates of the machine, as `foreload calibrate --json` prints them
+    #[arg(long, value_name = "FILE.json")]
+    rates: PathBuf,
+    /// Nodes, each with a cache of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+    /// Ranks that share a node's cache
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_per_node: u32,
+    /// Epochs of the job
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..))]
+    epochs: u32,
+    /// Samples a rank takes in a step
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: u32,
+    /// What a training step takes, e.g. 20ms
+    #[arg(long, default_value = "0", value_parser = |text: &str| parse_duration("consume", text))]
+    consume: Duration,
+    /// Reads that a rank has in flight
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    queue_depth: u32,
+    /// How the cache is filled: auto, use or ahead
+    #[arg(long, default_value = "auto", value_parser = fill)]
+    fill: FillChoice,
+    /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else the user's cache directory]
+    #[arg(long)]
+    index_dir: Option<PathBuf>,
+    /// Print one JSON object on stdout instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints. Later versions add fields; the meaning of these stays.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: String,
+    dataset: PathBuf,
+    samples: u64,
+    dataset_bytes: u64,
+    shards: Option<u64>,
+    nodes: u32,
+    ranks_per_node: u32,
+    epochs: u32,
+    batch_size: u32,
+    consume_seconds: f64,
+    machine: Machine,
+    /// With the cache that was asked for.
+    plan: Prediction,
+    /// With others: none, half, a terabyte more, twice as much.
+    others: Vec<Other>,
+}
+
+/// A cache of another size.
+#[derive(Debug, Serialize)]
+struct Other {
+    /// What it is of the one that was asked for: "none", "half", "+1 TB", "double".
+    size: &'static str,
+    #[serde(flatten)]
+    plan: Prediction,
+}
+
+fn fill(name: &str) -> Result<FillChoice, String> {
+    match name {
+        "auto" => Ok(FillChoice::Auto),
+        "use" => Ok(FillChoice::Use),
+        "ahead" => Ok(FillChoice::Ahead),
+        _ => Err("must be auto, use or ahead".into()),
+    }
+}
+
+/// Predicts and prints.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let machine = rates(&args.rates)?;
+    let directory = args.index_dir.clone();
+    let options = IndexOptions { directory, progress: true, ..IndexOptions::default() };
+    let index = DatasetIndex::open(&args.dir, &options)?;
+    let job = job(args, &index);
+    let size = args.cache_size;
+    let others = [
+        ("none", 0),
+        ("half", size / 2),
+        ("+1 TB", size.saturating_add(1_000_000_000_000)),
+        ("double", size.saturating_mul(2)),
+    ];
+    let other = |(size, cache_bytes)| Other { size, plan: predict(&Job { cache_bytes, ..job }, &machine) };
+    let report = Report {
+        version: super::version(),
+        dataset: args.dir.clone(),
+        samples: job.samples,
+        dataset_bytes: job.bytes,
+        shards: job.shards,
+        nodes: job.nodes,
+        ranks_per_node: job.ranks_per_node,
+        epochs: job.epochs,
+        batch_size: job.batch_size,
+        consume_seconds: job.consume_seconds,
+        machine,
+        plan: predict(&job, &machine),
+        others: others.into_iter().map(other).collect(),
+    };
+    if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+}
+
+fn job(args: &Args, index: &DatasetIndex) -> Job {
+    let shards = match index.layout() {
+        Layout::Folder => None,
+        Layout::Tar => Some(index.summary().groups),
+    };
+    Job {
+        samples: index.len(),
+        bytes: index.total_bytes(),
+        shards,
+        nodes: args.nodes,
+        ranks_per_node: args.ranks_per_node,
+        batch_size: args.batch_size,
+        epochs: args.epochs,
+        depth: args.queue_depth,
+        consume_seconds: args.consume.as_secs_f64(),
+        cache_bytes: args.cache_size,
+        fill: args.fill,
+    }
+}
+
+/// Rates from a file: a machine, or a report that has one as its `machine`.
+fn rates(path: &Path) -> Result<Machine> {
+    let bad = |message: String| Error::config("rates", format!("{}: {message}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
+    let mut value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| bad(format!("is no JSON: {error}")))?;
+    if let Some(machine) = value.get_mut("machine") {
+        value = machine.take();
+    }
+    let machine: Machine = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
+    let TierRates { read_bandwidth: source, .. } = machine.source;
+    let TierRates { read_bandwidth: nvme, .. } = machine.nvme;
+    let rates = [
+        ("source.read_bandwidth", source),
+        ("nvme.read_bandwidth", nvme),
+        ("decode_bandwidth", machine.decode_bandwidth),
+    ];
+    match rates.into_iter().find(|(_, rate)| rate.is_nan() || *rate <= 0.0) {
+        Some((key, rate)) => Err(bad(format!("{key} is {rate}, must be more than 0 bytes per second"))),
+        None => Ok(machine),
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let Report { plan, others, epochs, machine, .. } = report;
+    let layout = report.shards.map_or("loose files".to_owned(), |shards| format!("{shards} shards"));
+    let mut lines = vec![
+        format!(
+            "{}: {} samples, {} in {layout}",
+            report.dataset.display(),
+            report.samples,
+            output::bytes(report.dataset_bytes)
+        ),
+        format!("slow tier  {}", tier(&machine.source)),
+        format!("NVMe       {}", tier(&machine.nvme)),
+        format!("decoding   {}/s", output::bytes(machine.decode_bandwidth as u64)),
+        format!("fill       {} ({})", if plan.ahead { "ahead of use" } else { "on use" }, plan.fill_reason),
+        String::new(),
+        format!("{:<12} {:>10} {:>10} {:>6} {:>10}  limited by", "", "takes", "waits", "hits", "slow tier"),
+        epoch("first epoch", &plan.first),
+        epoch("later epoch", &plan.later),
+        String::new(),
+        format!(
+            "{:<8} {:>9} {:>6} {:>11} {:>11} {:>11} {:>10}",
+            "cache", "a node", "holds", "first", "later", "all epochs", "slow tier"
+        ),
+    ];
+    // By size, the one that was asked for among them.
+    let mut rows: Vec<(&str, &Prediction)> = others.iter().map(|other| (other.size, &other.plan)).collect();
+    rows.push(("as asked", plan));
+    rows.sort_by_key(|(_, plan)| plan.cache_bytes);
+    lines.extend(rows.into_iter().map(|(size, plan)| {
+        format!(
+            "{size:<8} {:>9} {:>5.0}% {:>11} {:>11} {:>11} {:>10}",
+            output::bytes(plan.cache_bytes),
+            100.0 * plan.held,
+            time(plan.first.seconds),
+            time(plan.later.seconds),
+            time(plan.seconds),
+            output::bytes(plan.slow_bytes)
+        )
+    }));
+    lines.push(String::new());
+    lines.push(format!("{epochs} epochs take {}; {}", time(plan.seconds), another_terabyte(plan, others)));
+    lines.join("\n")
+}
+
+/// What another terabyte of NVMe on each node would buy.
+fn another_terabyte(plan: &Prediction, others: &[Other]) -> String {
+    let Some(more) = others.iter().find(|other| other.size == "+1 TB") else { return String::new() };
+    let saved = plan.seconds - more.plan.seconds;
+    if saved > 0.01 * plan.seconds {
+        return format!("another terabyte a node saves {}", time(saved));
+    }
+    let why = match plan.later.limit {
+        _ if plan.held >= 1.0 => "the cache holds the whole dataset",
+        Limit::Consumer => "the consumer is the limit",
+        Limit::Decode => "decoding is the limit",
+        _ => "little more would come from it",
+    };
+    format!("another terabyte a node buys nothing: {why}")
+}
+
+fn epoch(name: &str, cost: &EpochCost) -> String {
+    format!(
+        "{name:<12} {:>10} {:>10} {:>6.3} {:>10}  {}",
+        time(cost.seconds),
+        time(cost.wait_seconds),
+        cost.hits,
+        output::bytes(cost.slow_bytes),
+        cost.limit.name()
+    )
+}
+
+fn tier(rates: &TierRates) -> String {
+    format!(
+        "{}/s; {} until a file is open, {} until bytes come, {:.0} at once",
+        output::bytes(rates.read_bandwidth as u64),
+        time(rates.open_seconds),
+        time(rates.read_seconds),
+        rates.concurrency
+    )
+}
+
+/// A duration in the unit that people would take.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.1 => format!("{:.2} ms", 1e3 * s),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}

@@ -1,0 +1,437 @@
+//! What a job will cost on a machine whose rates are known: seconds of its epochs, what limits them, what the slow tier is
+//! asked for.
+//!
+//! Stages work side by side, so an epoch takes as long as its slowest one, and besides what one step takes in each of
+//! the others: until the first batch is through. The rates of the source are those of all nodes together; NVMe and
+//! decoding are each node's own.
+
+use super::access::{NEVER, Sizes, Trace};
+use super::cache::{NodeCache, Planned};
+use crate::dataset::Fingerprint;
+use crate::schedule::Order;
+use crate::tier::fill::{self, PIECE};
+use crate::tier::plan::Rule;
+use crate::tier::{Fill, FillChoice, Machine, TierRates};
+use serde::Serialize;
+
+/// The job.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Job {
+    /// Samples of the dataset.
+    pub samples: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Shards they lie in; `None` for loose files.
+    pub shards: Option<u64>,
+    /// Nodes, each with its own cache.
+    pub nodes: u32,
+    /// Ranks that share a node's cache.
+    pub ranks_per_node: u32,
+    /// Samples a rank takes in a step.
+    pub batch_size: u32,
+    /// Epochs.
+    pub epochs: u32,
+    /// Reads a rank has in flight.
+    pub depth: u32,
+    /// Seconds a step takes the consumer, at least.
+    pub consume_seconds: f64,
+    /// Bytes of each node's cache.
+    pub cache_bytes: u64,
+    /// How the cache is filled.
+    pub fill: FillChoice,
+}
+
+/// Pieces that a node has in flight while it stages ahead.
+const STAGING_READS: f64 = 2.0;
+
+/// What an epoch waits for most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// The slow tier gives no more bytes a second.
+    SourceBandwidth,
+    /// The slow tier answers late, and no more requests are in flight.
+    SourceLatency,
+    /// The cache's drives.
+    Nvme,
+    /// Decoding and augmenting.
+    Decode,
+    /// The consumer: nothing is to be gained.
+    Consumer,
+}
+
+impl Limit {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SourceBandwidth => "the slow tier's bandwidth",
+            Self::SourceLatency => "the slow tier's latency",
+            Self::Nvme => "the NVMe",
+            Self::Decode => "decoding",
+            Self::Consumer => "the consumer",
+        }
+    }
+}
+
+/// Seconds that each stage works in an epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Stages {
+    /// The slow tier gives what samples are waited for.
+    pub source: f64,
+    /// The cache reads and writes.
+    pub nvme: f64,
+    /// Workers decode.
+    pub decode: f64,
+    /// The consumer consumes.
+    pub consumer: f64,
+}
+
+/// An epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct EpochCost {
+    /// Seconds.
+    pub seconds: f64,
+    /// Seconds in which the consumer waits.
+    pub wait_seconds: f64,
+    /// What it waits for.
+    pub limit: Limit,
+    /// Share of the samples that come from a cache.
+    pub hits: f64,
+    /// Bytes that all nodes read from the slow tier.
+    pub slow_bytes: u64,
+    /// What each stage takes by itself.
+    pub stages: Stages,
+}
+
+/// The whole job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Bytes of each node's cache.
+    pub cache_bytes: u64,
+    /// The most of the dataset that a node's cache holds.
+    pub held: f64,
+    /// Whether shards are staged ahead of their use.
+    pub ahead: bool,
+    /// Why so.
+    pub fill_reason: String,
+    /// The first epoch.
+    pub first: EpochCost,
+    /// A later one: the last.
+    pub later: EpochCost,
+    /// Seconds of all epochs.
+    pub seconds: f64,
+    /// Bytes read from the slow tier in all epochs.
+    pub slow_bytes: u64,
+}
+
+/// What `job` will cost on nodes like `machine`.
+pub fn predict(job: &Job, machine: &Machine) -> Prediction {
+    let work = fill::Job {
+        samples: job.samples,
+        bytes: job.bytes,
+        shards: job.shards.is_some(),
+        depth: job.depth as usize,
+    };
+    let (fill, fill_reason) = fill::choose(job.fill, &work, Some(&machine.source));
+    let held = (job.cache_bytes as f64 / (job.bytes as f64).max(1.0)).min(1.0);
+    let ahead = fill == Fill::Ahead && held > 0.0;
+    let model = Model::new(job, machine);
+    let mut staged = 0.0;
+    let epoch = |(number, kept): (usize, Kept)| {
+        // Nodes that keep what they use soonest go on from what was staged first as if they had read it.
+        let staging = ahead && staged < held && (number == 0 || job.nodes == 1);
+        let cost = if staging { model.staging(&mut staged, held) } else { model.steady(&kept) };
+        if number == 0 { model.with_opens(cost) } else { cost }
+    };
+    let epochs: Vec<EpochCost> = kept(job, held).into_iter().enumerate().map(epoch).collect();
+    Prediction {
+        cache_bytes: job.cache_bytes,
+        held,
+        ahead,
+        fill_reason,
+        first: epochs[0],
+        later: epochs[epochs.len() - 1],
+        seconds: epochs.iter().map(|epoch| epoch.seconds).sum(),
+        slow_bytes: epochs.iter().map(|epoch| epoch.slow_bytes).sum(),
+    }
+}
+
+/// What caches give and take in an epoch, as shares of all samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Kept {
+    hits: f64,
+    written: f64,
+}
+
+/// What caches filled on use give in each epoch, each node's holding the share `held` of the dataset.
+///
+/// One node finds what it kept. Of several nodes one is played through, in small: equal samples, few enough that it takes
+/// no time, enough that hits are right within a hundredth.
+fn kept(job: &Job, held: f64) -> Vec<Kept> {
+    let epochs = u64::from(job.epochs.max(1));
+    let nodes = u64::from(job.nodes.max(1));
+    if nodes == 1 {
+        let later = (1..epochs).map(|_| Kept { hits: held, written: 0.0 });
+        return std::iter::once(Kept { hits: 0.0, written: held }).chain(later).collect();
+    }
+    const BYTES: f64 = 1000.0;
+    let samples = job.samples.min((200 * nodes).max(20_000)).min(u64::from(NEVER));
+    let order = |epoch| Order::shuffled(&Fingerprint([0; 32]), 0, epoch, samples);
+    let own = |order: Order| {
+        (0..samples).step_by(nodes as usize).map(move |position| order.sample(position) as u32)
+    };
+    let used: Vec<u32> = (0..epochs).map(order).flat_map(own).collect();
+    let each = used.len() / epochs as usize;
+    let trace = Trace::new(&used, 1, &Sizes::equal(samples, BYTES));
+    let rule = Rule::NextUse { moments: (each as u64 / 8).max(1) };
+    let mut cache = Planned::new(rule, vec![held * samples as f64 * BYTES], &trace);
+    let mut before = 0.0;
+    let epoch = |accesses: &[usize]| {
+        let hits = accesses.iter().filter(|&&access| cache.access(&trace, access).is_some()).count();
+        let written = cache.written() - std::mem::replace(&mut before, cache.written());
+        Kept { hits: hits as f64 / each as f64, written: written / (each as f64 * BYTES) }
+    };
+    (0..used.len()).collect::<Vec<_>>().chunks(each).map(epoch).collect()
+}
+
+/// Seconds that the whole dataset takes each stage.
+struct Model<'a> {
+    job: &'a Job,
+    machine: &'a Machine,
+    /// The source, asked by all ranks with all they have in flight.
+    source: TierRates,
+    nvme: TierRates,
+    steps: f64,
+    decode: f64,
+    consumer: f64,
+}
+
+impl<'a> Model<'a> {
+    fn new(job: &'a Job, machine: &'a Machine) -> Self {
+        let ranks = f64::from(job.nodes) * f64::from(job.ranks_per_node);
+        let asked = |rates: TierRates, ranks: f64| TierRates {
+            concurrency: rates.concurrency.min(f64::from(job.depth) * ranks),
+            ..rates
+        };
+        let steps = (job.samples as f64 / (ranks * f64::from(job.batch_size))).ceil().max(1.0);
+        Self {
+            job,
+            machine,
+            source: asked(machine.source, ranks),
+            nvme: asked(machine.nvme, f64::from(job.ranks_per_node)),
+            steps,
+            decode: job.bytes as f64 / f64::from(job.nodes) / machine.decode_bandwidth,
+            consumer: steps * job.consume_seconds,
+        }
+    }
+
+    /// Seconds in which the source gives this share of all samples in random order.
+    fn source_seconds(&self, share: f64) -> f64 {
+        let (samples, bytes) = (share * self.job.samples as f64, share * self.job.bytes as f64);
+        self.source.random_seconds(samples as u64, bytes as u64, self.job.shards.is_none())
+    }
+
+    /// Seconds in which the cache of a node gives and takes these shares of the node's samples.
+    fn nvme_seconds(&self, kept: &Kept) -> f64 {
+        let part = |share: f64, all: u64| share * all as f64 / f64::from(self.job.nodes);
+        let (samples, bytes) = (part(kept.hits, self.job.samples), part(kept.hits, self.job.bytes));
+        let write = match part(kept.written, self.job.bytes) {
+            0.0 => 0.0,
+            bytes => bytes / self.nvme.write_bandwidth.max(1.0),
+        };
+        self.nvme.random_seconds(samples as u64, bytes as u64, false) + write
+    }
+
+    fn stages(&self, kept: &Kept) -> Stages {
+        Stages {
+            source: self.source_seconds(1.0 - kept.hits),
+            nvme: self.nvme_seconds(kept),
+            decode: self.decode,
+            consumer: self.consumer,
+        }
+    }
+
+    /// An epoch with the same hits throughout.
+    fn steady(&self, kept: &Kept) -> EpochCost {
+        let slow_bytes = (1.0 - kept.hits) * self.job.bytes as f64;
+        self.cost(self.stages(kept), kept.hits, slow_bytes)
+    }
+
+    /// An epoch beside which the share `staged` of the dataset grows to `held`, in large pieces, with the bandwidth that
+    /// reads in demand leave. Taken in small parts of the epoch: what is staged by then is not asked of the source.
+    fn staging(&self, staged: &mut f64, held: f64) -> EpochCost {
+        const PARTS: u32 = 1000;
+        let part = 1.0 / f64::from(PARTS);
+        let (bytes, before) = (self.job.bytes as f64, *staged);
+        let concurrency = self.machine.source.concurrency.min(STAGING_READS * f64::from(self.job.nodes));
+        let source = TierRates { concurrency, ..self.machine.source };
+        let pieces = source.sequential_seconds(self.job.bytes, PIECE).max(f64::MIN_POSITIVE);
+        let (from_source, mut asked, mut seconds) = (self.source_seconds(1.0), 0.0, 0.0);
+        for _ in 0..PARTS {
+            let misses = part * (1.0 - *staged);
+            let rest = self.stages(&Kept { hits: *staged, written: 0.0 });
+            let took = (misses * from_source).max(part * rest.nvme.max(rest.decode).max(rest.consumer));
+            // Each node stages for itself.
+            let left = (self.source.read_bandwidth * took - misses * bytes).max(0.0) / bytes.max(1.0);
+            *staged = held.min(*staged + (took / pieces).min(left / f64::from(self.job.nodes)));
+            asked += misses;
+            seconds += took;
+        }
+        let grown = *staged - before;
+        let kept = Kept { hits: 1.0 - asked, written: grown * f64::from(self.job.nodes) };
+        let mut cost = self.cost(self.stages(&kept), kept.hits, (asked + kept.written) * bytes);
+        // Where the source is the limit only at first, the parts say more than the mean.
+        cost.seconds = cost.seconds.max(seconds);
+        cost.wait_seconds = (cost.seconds - self.consumer).max(0.0);
+        cost
+    }
+
+    /// The first epoch opens every shard, in every rank.
+    fn with_opens(&self, mut cost: EpochCost) -> EpochCost {
+        let ranks = f64::from(self.job.nodes) * f64::from(self.job.ranks_per_node);
+        let opens = self.job.shards.unwrap_or(0) as f64 * ranks;
+        cost.stages.source += opens * self.source.open_seconds / self.source.concurrency.max(1.0);
+        let again = self.cost(cost.stages, cost.hits, cost.slow_bytes as f64);
+        EpochCost { seconds: again.seconds.max(cost.seconds), ..again }
+    }
+
+    fn cost(&self, stages: Stages, hits: f64, slow_bytes: f64) -> EpochCost {
+        let Stages { source, nvme, decode, consumer } = stages;
+        let waits = slow_bytes / self.source.read_bandwidth < 0.99 * source;
+        let source_limit = if waits { Limit::SourceLatency } else { Limit::SourceBandwidth };
+        // Of equals the later stage: what it waits for does not matter.
+        let limits = [
+            (source, source_limit),
+            (nvme, Limit::Nvme),
+            (decode, Limit::Decode),
+            (consumer, Limit::Consumer),
+        ];
+        let (longest, limit) = limits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or(limits[3]);
+        // Until the first batch is through: a step of each other stage, and no read is quicker than one read.
+        let step = (source + nvme + decode + consumer - longest) / self.steps;
+        let first_read = if hits < 1.0 { self.source.read_seconds + self.source.open_seconds } else { 0.0 };
+        let seconds = longest + step.max(first_read);
+        let wait_seconds = (seconds - consumer).max(0.0);
+        EpochCost { seconds, wait_seconds, limit, hits, slow_bytes: slow_bytes as u64, stages }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: Machine = Machine {
+        source: TierRates {
+            open_seconds: 2e-3,
+            read_seconds: 1e-3,
+            concurrency: 64.0,
+            read_bandwidth: 200e6,
+            write_bandwidth: 0.0,
+        },
+        nvme: TierRates {
+            open_seconds: 0.0,
+            read_seconds: 1e-4,
+            concurrency: 64.0,
+            read_bandwidth: 2e9,
+            write_bandwidth: 1e9,
+        },
+        decode_bandwidth: 400e6,
+    };
+
+    const JOB: Job = Job {
+        samples: 100_000,
+        bytes: 10_000_000_000,
+        shards: Some(10),
+        nodes: 1,
+        ranks_per_node: 1,
+        batch_size: 250,
+        epochs: 5,
+        depth: 32,
+        consume_seconds: 0.0,
+        cache_bytes: 5_000_000_000,
+        fill: FillChoice::Use,
+    };
+
+    fn close(value: f64, expected: f64) {
+        assert!((value / expected - 1.0).abs() < 0.01, "{value}, not {expected}");
+    }
+
+    #[test]
+    fn what_is_slowest_decides() {
+        let whole = Job { cache_bytes: JOB.bytes, ..JOB };
+        let prediction = predict(&whole, &MACHINE);
+        // 10 GB at 200 MB/s, then decoding at 400.
+        close(prediction.first.seconds, 50.0);
+        assert_eq!(prediction.first.limit, Limit::SourceBandwidth);
+        close(prediction.later.seconds, 25.0);
+        assert_eq!((prediction.later.limit, prediction.later.hits), (Limit::Decode, 1.0));
+        assert_eq!(prediction.slow_bytes, JOB.bytes);
+        close(prediction.seconds, 150.0);
+
+        let slow_steps = Job { consume_seconds: 0.15, ..whole };
+        let prediction = predict(&slow_steps, &MACHINE);
+        close(prediction.first.seconds, 60.0);
+        assert_eq!(prediction.first.limit, Limit::Consumer);
+        assert!(prediction.first.wait_seconds < 0.5, "{prediction:?}");
+    }
+
+    #[test]
+    fn loose_files_pay_an_open_each() {
+        let loose = Job { shards: None, ..JOB };
+        let late = TierRates { open_seconds: 30e-3, ..MACHINE.source };
+        let prediction = predict(&loose, &Machine { source: late, ..MACHINE });
+        // 100 000 files of 31 ms, 32 at once.
+        close(prediction.first.seconds, 100_000.0 * 31e-3 / 32.0);
+        assert_eq!(prediction.first.limit, Limit::SourceLatency);
+        close(prediction.later.seconds, 50_000.0 * 31e-3 / 32.0);
+        assert_eq!(prediction.later.slow_bytes, JOB.bytes / 2);
+    }
+
+    #[test]
+    fn a_larger_cache_never_costs_time() {
+        for nodes in [1, 4] {
+            for fill in [FillChoice::Use, FillChoice::Ahead] {
+                let times: Vec<f64> = (0..=10)
+                    .map(|tenths| Job { cache_bytes: tenths * JOB.bytes / 10, nodes, fill, ..JOB })
+                    .map(|job| predict(&job, &MACHINE).seconds)
+                    .collect();
+                assert!(
+                    times.windows(2).all(|pair| pair[1] <= 1.01 * pair[0]),
+                    "{nodes} {fill:?}: {times:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn several_nodes_hit_as_their_plan_lets_them() {
+        let job = Job { nodes: 4, cache_bytes: JOB.bytes / 4, epochs: 60, ..JOB };
+        let hits: Vec<f64> = kept(&job, 0.25).iter().map(|kept| kept.hits).collect();
+        let mean = hits[7..].iter().sum::<f64>() / (hits.len() - 7) as f64;
+        assert!((0.5..0.57).contains(&mean), "{mean}");
+        assert_eq!(hits[0], 0.0);
+    }
+
+    #[test]
+    fn staging_ahead_hides_latency() {
+        // Samples come at 32 / 50 ms = 640 a second, 64 MB/s; pieces of 4 MiB with the full 200 MB/s.
+        let late = Machine { source: TierRates { read_seconds: 50e-3, ..MACHINE.source }, ..MACHINE };
+        let whole = Job { cache_bytes: JOB.bytes, ..JOB };
+        let on_use = predict(&whole, &late);
+        close(on_use.first.seconds, 100_000.0 * 50e-3 / 32.0);
+        let ahead = predict(&Job { fill: FillChoice::Ahead, ..whole }, &late);
+        assert!(ahead.ahead && ahead.first.seconds < 0.6 * on_use.first.seconds, "{ahead:?}");
+        assert!(ahead.first.slow_bytes > JOB.bytes && ahead.first.slow_bytes < 2 * JOB.bytes, "{ahead:?}");
+        close(ahead.later.seconds, on_use.later.seconds);
+        assert_eq!(
+            predict(&Job { fill: FillChoice::Auto, ..whole }, &late),
+            ahead_auto(&ahead, &late, &whole)
+        );
+    }
+
+    /// The automatic choice differs in its words only.
+    fn ahead_auto(ahead: &Prediction, machine: &Machine, job: &Job) -> Prediction {
+        let reason = predict(&Job { fill: FillChoice::Auto, ..*job }, machine).fill_reason;
+        Prediction { fill_reason: reason, ..ahead.clone() }
+    }
+}
