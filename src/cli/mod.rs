@@ -7,6 +7,7 @@ mod index;
 mod output;
 mod plan;
 mod plot;
+mod report;
 mod simulate;
 mod synth;
 mod usage;
@@ -35,6 +36,8 @@ enum Command {
     Plan(plan::Args),
     /// Compute what a training on many nodes would cost under each caching policy
     Simulate(simulate::Args),
+    /// Show where the time of each epoch of a logged run went
+    Report(report::Args),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::Args),
 }
@@ -61,6 +64,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
         Command::Index(args) => index::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Synth(args) => synth::run(&args),
     };
     match outcome {

@@ -2,7 +2,7 @@
 
 use super::{Run, Shared};
 use crate::batch::{Batch, BatchPool, Failure};
-use crate::config::OnError;
+use crate::config::{Device, OnError};
 use crate::error::{Error, Result};
 use crate::trace::Stage;
 use crossbeam_channel::{Receiver, TryRecvError};
@@ -125,7 +125,9 @@ impl Epoch {
     /// As [`Batch::synchronize`].
     pub fn synchronize(&mut self, batch: &Batch) -> Result<()> {
         batch.synchronize()?;
-        self.waited();
+        if self.shared.config.device != Device::Cpu {
+            self.waited();
+        }
         Ok(())
     }
 

@@ -1,0 +1,37 @@
+//! `foreload report`: where the time of each epoch of a logged run went, as a table, as JSON and as a page to look at.
+
+mod page;
+mod text;
+
+use super::output;
+use crate::error::{Error, Result};
+use crate::trace;
+use std::path::PathBuf;
+
+/// What `foreload report` takes.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The log that `foreload bench --trace FILE` wrote; that of a killed run serves as well
+    file: PathBuf,
+    /// Write a page that shows it: one HTML file, no scripts, nothing from elsewhere
+    #[arg(long, value_name = "HTML")]
+    out: Option<PathBuf>,
+    /// Print one JSON object on stdout instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Into how many parts a page divides each epoch.
+const PARTS: usize = 180;
+
+/// Runs the command.
+///
+/// # Errors
+/// [`Error::Io`] when the file is no log or the page cannot be written.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let summary = trace::read(&args.file)?.summary(PARTS);
+    if let Some(path) = &args.out {
+        std::fs::write(path, page::html(&summary)).map_err(|error| Error::io("write", path, error))?;
+    }
+    if args.json { output::print_json(&summary) } else { output::print(&text::tables(&summary)) }
+}

@@ -1,0 +1,76 @@
+//! The report as tables: one an epoch.
+
+use crate::cli::output;
+use crate::trace::{EpochSummary, StageSummary, Summary};
+
+/// All of it.
+pub(super) fn tables(summary: &Summary) -> String {
+    let mut parts: Vec<String> = summary.epochs.iter().map(table).collect();
+    if summary.epochs.is_empty() {
+        parts.push("nothing was logged".into());
+    }
+    if !summary.complete {
+        parts.push("the run was cut short: its last moments are missing".into());
+    }
+    parts.join("\n\n")
+}
+
+fn table(epoch: &EpochSummary) -> String {
+    let columns = ["stage", "threads", "intervals", "merged", "share", "load", "bytes", "bandwidth"];
+    let mut rows = vec![columns.map(String::from)];
+    rows.extend(epoch.stages.iter().map(row));
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let line = |row: &[String; 8]| {
+        let cell = |(cell, &width): (&String, &usize)| format!("{cell:>width$}");
+        let numbers: Vec<String> = row.iter().zip(&widths).skip(1).map(cell).collect();
+        format!("{:<width$}  {}", row[0], numbers.join("  "), width = widths[0]).trim_end().to_owned()
+    };
+    let lines: Vec<String> = rows.iter().map(line).collect();
+    format!("{}\n{}", headline(epoch), lines.join("\n"))
+}
+
+/// An epoch in a sentence.
+pub(super) fn headline(epoch: &EpochSummary) -> String {
+    let mut line = format!("epoch {} of {}: {}", epoch.epoch, epoch.process, facts(epoch));
+    if let Some(limit) = epoch.limit {
+        line += &format!("; busiest behind it: {limit}");
+    }
+    line
+}
+
+/// What is to be said of an epoch.
+pub(super) fn facts(epoch: &EpochSummary) -> String {
+    format!(
+        "{}, {} samples, {:.0} samples/s, the consumer waited {}",
+        output::seconds(epoch.seconds),
+        epoch.samples,
+        epoch.samples as f64 / epoch.seconds.max(f64::MIN_POSITIVE),
+        percent(epoch.waiting),
+    )
+}
+
+fn row(stage: &StageSummary) -> [String; 8] {
+    [
+        stage.stage.into(),
+        stage.threads.to_string(),
+        stage.intervals.to_string(),
+        output::seconds(stage.merged_seconds),
+        percent(stage.share),
+        percent(stage.load),
+        if stage.bytes > 0 { output::bytes(stage.bytes) } else { String::new() },
+        bandwidth(stage),
+    ]
+}
+
+/// Bytes per merged second, in words; nothing where no bytes were moved.
+pub(super) fn bandwidth(stage: &StageSummary) -> String {
+    if stage.bytes > 0 { format!("{}/s", output::bytes(stage.bandwidth as u64)) } else { String::new() }
+}
+
+/// A share in words.
+pub(super) fn percent(share: f64) -> String {
+    let digits = usize::from(share > 0.0 && share < 0.0995);
+    format!("{:.digits$} %", 100.0 * share)
+}
