@@ -2,7 +2,8 @@
 
 use crate::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken};
 use foreload::tier::store::{Offer, StoreOptions, WriteFaults};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 
 const PLENTY: u64 = 64 << 20;
 
@@ -68,6 +69,40 @@ fn a_drive_that_only_fails_is_left_alone() {
     let stats = store.stats();
     assert!(stats.write_errors >= 1 && stats.dropped_off > 0 && stats.used_bytes == 0, "{stats:?}");
     assert!(store.last_error().unwrap().ends_with("(os error 5); filling the cache pauses"));
+}
+
+#[test]
+fn a_drive_that_does_not_answer_costs_samples_and_no_time() {
+    let world = World::new(21, 200, 9000);
+    let store = world.open(PLENTY);
+    // The writer can reserve nothing while somebody else has the directory's lock.
+    let lock = File::options().read(true).write(true).open(world.cache().join("lock")).unwrap();
+    lock_byte_0(&lock);
+    let offers: Vec<Offer> = (0..200).map(|sample| store.offer(0, sample, world.bytes(sample))).collect();
+    let [taken, busy] =
+        [Offer::Taken, Offer::Busy].map(|kind| offers.iter().filter(|offer| **offer == kind).count() as u64);
+    assert!(taken > 0 && busy > 0 && taken + busy == 200, "{taken} taken, {busy} not");
+    assert_eq!(store.stats().dropped_busy, busy);
+    assert!((0..200).all(|sample| store.locate(sample).is_none()));
+    drop(lock);
+    store.flush();
+    assert_eq!(world.check(&store, "it answers again"), taken);
+    world.offer_all(&store, 0..200);
+    store.flush();
+    assert_eq!(world.check(&store, "all"), 200);
+}
+
+/// Takes what the kernel releases with `file`.
+fn lock_byte_0(file: &File) {
+    // SAFETY: all fields are numbers, for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_len) = (libc::F_WRLCK as _, 1);
+    // SAFETY: the descriptor is open, and `lock` is a valid flock to read.
+    let failed = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } != 0;
+    while failed() {
+        // The store itself looks at the directory for moments.
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod basics;
 mod damage;
 mod faults;
+mod forked;
 mod kill;
 mod refusals;
 mod sharing;

@@ -15,6 +15,14 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// An empty batch with memory for `capacity` bytes, which is touched: page faults are not for a reading thread.
+    pub fn new(capacity: usize) -> Self {
+        let mut bytes = Vec::with_capacity(capacity);
+        bytes.resize(capacity, 1);
+        bytes.clear();
+        Self { bytes, ..Self::default() }
+    }
+
     fn has_room(&self, length: usize) -> bool {
         self.bytes.capacity() - self.bytes.len() >= length
     }
@@ -64,18 +72,14 @@ impl Batch {
 /// The batches that are being filled, one a group, and those that are empty.
 pub(super) struct Intake {
     open: HashMap<u64, Batch>,
-    /// Bytes of a batch.
-    capacity: usize,
-    /// Batches that may still be made: their memory is taken when it is needed first.
-    unmade: usize,
     empty: Receiver<Batch>,
     jobs: Sender<Job>,
 }
 
 impl Intake {
-    /// `count` batches of `capacity` bytes; empty ones come back by `empty`.
-    pub fn new(capacity: usize, count: usize, empty: Receiver<Batch>, jobs: Sender<Job>) -> Self {
-        Self { open: HashMap::new(), capacity, unmade: count, empty, jobs }
+    /// Batches come from `empty`, all there are and all that have been written, and go to `jobs`.
+    pub fn new(empty: Receiver<Batch>, jobs: Sender<Job>) -> Self {
+        Self { open: HashMap::new(), empty, jobs }
     }
 
     /// The batch of `group` with room for `length` bytes; `None` when all wait for the drive.
@@ -84,7 +88,7 @@ impl Intake {
             self.hand_over(group);
         }
         if !self.open.contains_key(&group) {
-            let Some(batch) = self.take_empty() else {
+            let Ok(batch) = self.empty.try_recv() else {
                 // Other groups' batches hold all the room: the fullest goes, so that there is some again.
                 if let Some(fullest) = self.open.values().max_by_key(|batch| batch.bytes.len()) {
                     self.hand_over(fullest.group);
@@ -94,14 +98,6 @@ impl Intake {
             self.open.insert(group, Batch { group, ..batch });
         }
         self.open.get_mut(&group).filter(|batch| batch.has_room(length))
-    }
-
-    fn take_empty(&mut self) -> Option<Batch> {
-        if let Ok(batch) = self.empty.try_recv() {
-            return Some(batch);
-        }
-        self.unmade = self.unmade.checked_sub(1)?;
-        Some(Batch { bytes: Vec::with_capacity(self.capacity), ..Batch::default() })
     }
 
     /// Hands over what is open of a group, however little.
@@ -125,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_moves_together() {
-        let mut batch = Batch { bytes: Vec::with_capacity(100), ..Batch::default() };
+        let mut batch = Batch::new(100);
         for sample in 0..6u8 {
             batch.push(sample.into(), &vec![sample; 3 + usize::from(sample)]);
         }
@@ -144,7 +140,8 @@ mod tests {
     fn room_is_bounded_and_comes_back() {
         let ((jobs, handed), (back, empty)) =
             (crossbeam_channel::unbounded(), crossbeam_channel::unbounded());
-        let mut intake = Intake::new(10, 2, empty, jobs);
+        (0..2).for_each(|_| back.send(Batch::new(10)).unwrap());
+        let mut intake = Intake::new(empty, jobs);
         intake.batch_for(1, 6).expect("a new batch").push(0, &[0; 6]);
         intake.batch_for(2, 4).expect("a second").push(1, &[0; 4]);
         assert!(intake.batch_for(3, 1).is_none(), "a third is too many, and lets the fullest go");

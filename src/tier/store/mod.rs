@@ -32,7 +32,7 @@ pub use unit::UnitClaim;
 use crate::dataset::{DatasetIndex, Extent, FileId};
 use crate::error::{Error, Result};
 use crate::io::Files;
-use batch::Intake;
+use batch::{Batch, Intake};
 use crossbeam_channel::{Receiver, Sender};
 use directory::{Directory, PAGE, pages};
 use segment::footer_bytes;
@@ -165,6 +165,9 @@ impl Store {
         let batches = (options.write_buffers / capacity.max(1)).max(2);
         let (jobs, asked) = crossbeam_channel::unbounded();
         let (written, empty) = crossbeam_channel::unbounded();
+        for _ in 0..batches {
+            let _ = written.send(Batch::new(capacity));
+        }
         let (end, ended) = crossbeam_channel::bounded(0);
         let writer = Writer::new(shared.clone(), asked, written, segment_bytes, options.faults);
         let run = move || {
@@ -174,11 +177,12 @@ impl Store {
         let writer = std::thread::Builder::new().name("foreload-cache".to_owned()).spawn(run);
         let writer =
             writer.map_err(|error| Error::Unavailable(format!("no thread could be started: {error}")))?;
-        let intake = Mutex::new(Intake::new(capacity, batches, empty, jobs.clone()));
+        let intake = Mutex::new(Intake::new(empty, jobs.clone()));
         Ok(Arc::new(Self { shared, intake, jobs, writer: Some(writer), ended }))
     }
 
-    /// Where a sample's bytes are, if they are here. Some 20 ns; never waits for I/O.
+    /// Where a sample's bytes are, if they are here. Some 20 ns, or 150 where it is far from the last one asked for in a
+    /// large dataset; never waits for I/O.
     ///
     /// # Panics
     /// When the dataset has no such sample.

@@ -55,8 +55,10 @@ pub(super) fn name(number: u64) -> String {
 
 /// The number of the segment that is called `name`.
 pub(super) fn parse_name(found: &str) -> Option<u64> {
-    let number = found.strip_suffix(".seg")?.parse().ok()?;
-    (name(number) == found).then_some(number)
+    let digits = found.strip_suffix(".seg")?;
+    let as_written = digits.len() == 8 || digits.len() > 8 && !digits.starts_with('0');
+    let only_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+    if as_written && only_digits { digits.parse().ok() } else { None }
 }
 
 /// A sample in a segment.
@@ -189,7 +191,9 @@ mod tests {
     fn names_are_read_only_as_they_are_written() {
         assert_eq!(parse_name(&name(7)), Some(7));
         assert_eq!(parse_name(&name(123_456_789_012)), Some(123_456_789_012));
-        for foreign in ["7.seg", "+0000007.seg", "00000007.seg~", "00000007", "0000000x.seg", ".seg"] {
+        for foreign in
+            ["7.seg", "+0000007.seg", "00000007.seg~", "00000007", "0000000x.seg", ".seg", "000000007.seg"]
+        {
             assert_eq!(parse_name(foreign), None, "{foreign}");
         }
         let key = Key(*b"0123456789abcdef");

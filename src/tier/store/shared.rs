@@ -89,6 +89,10 @@ impl Shared {
 
     /// Learns what was published and evicted, if anything was.
     pub fn refresh(&self) -> Result<()> {
+        if !self.directory.is_ours() {
+            // The locks of a forked process are its parent's.
+            return Ok(());
+        }
         let mut refreshed = lock(&self.refreshed);
         if *refreshed == Some(self.directory.generation()?) {
             return Ok(());
