@@ -1,6 +1,7 @@
 //! The fast tier of one pipeline: the store, the plan that says what goes into it, and the thread that stages ahead.
 
 use super::fill::{self, Fill, FillChoice, Job};
+use super::measure;
 use super::plan::{Admission, Future, Plan, Rule, Slice};
 use super::rates::TierRates;
 use super::reader::TieredReader;
@@ -15,6 +16,7 @@ use crate::slot::SlotPool;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// What the user wants of the fast tier.
 #[derive(Debug, Clone)]
@@ -39,6 +41,12 @@ pub struct CacheOptions {
 
 /// Bytes that are on their way into a segment, more or less.
 const SEGMENT: u64 = 4 << 20;
+
+/// How long the source is measured, where the rates decide something.
+const MEASURE_FOR: Duration = Duration::from_millis(300);
+
+/// Bytes of a dataset below which measuring would read too much of it: at 1 GB/s a hundredth or two.
+const WORTH_MEASURING: u64 = 20_000_000_000;
 
 /// Opens a reader of the source on the thread that calls it, into slots of a pool, for so many reads in flight.
 pub type OpenSource = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + Send + Sync;
@@ -142,10 +150,20 @@ impl Cache {
                 shards: self.index.layout() == Layout::Tar,
                 depth: self.options.queue_depth,
             };
-            let measure = self.options.fill == FillChoice::Auto && job.shards;
-            let rates = if measure { probe(&self.index, &**open, job.depth) } else { None };
+            let rates = if self.options.fill == FillChoice::Auto { self.measure(&job, open) } else { None };
             fill::choose(self.options.fill, &job, rates.as_ref())
         });
+    }
+
+    /// The source's rates, where they decide something and are worth their reads.
+    fn measure(&self, job: &Job, open: &Arc<OpenSource>) -> Option<TierRates> {
+        if !job.shards || job.bytes < WORTH_MEASURING {
+            return None;
+        }
+        let measured = measure::source(&self.index, &**open, job.depth, MEASURE_FOR);
+        let measured = measured.map_err(|error| self.note_error(error)).ok()?;
+        self.counted.source_bytes.fetch_add(measured.bytes(), Relaxed);
+        Some(measured.rates)
     }
 
     /// An epoch begins: what other processes keep is looked for, and staging turns to it. `order_of` gives the order of
@@ -163,6 +181,11 @@ impl Cache {
     /// The epoch's reads are over: what waits to be written together is written now, for the next epoch and for others.
     pub fn end(&self) {
         self.store.seal();
+    }
+
+    /// Waits until all that was kept so far can be had from the fast tier.
+    pub fn flush(&self) {
+        self.store.flush();
     }
 
     /// How it is filled, and why, in words; empty before the first epoch.
@@ -355,8 +378,4 @@ impl Cache {
     fn lock_stager(&self) -> std::sync::MutexGuard<'_, Option<Stager>> {
         self.stager.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn probe(_index: &Arc<DatasetIndex>, _open: &OpenSource, _depth: usize) -> Option<TierRates> {
-    None
 }

@@ -129,6 +129,14 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
     TierRates { open_seconds, read_seconds, concurrency, read_bandwidth, write_bandwidth: 0.0 }
 }
 
+impl Measured {
+    /// Bytes that were read for it.
+    pub fn bytes(&self) -> u64 {
+        let all = [self.opened.as_ref(), Some(&self.one), Some(&self.full), self.large.as_ref()];
+        all.into_iter().flatten().map(|reads| reads.bytes).sum()
+    }
+}
+
 impl Reads {
     /// Bytes per second.
     pub fn bandwidth(&self) -> f64 {

@@ -33,6 +33,31 @@ impl Dataset {
         dataset
     }
 
+    /// `samples` JPEG files in tar shards of `each`, the last with what is left; sample i is the i-th file.
+    #[allow(dead_code, reason = "not every test program has use for shards")]
+    pub fn shards(samples: usize, each: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("data")).unwrap();
+        let paths: Vec<_> =
+            (0..samples).map(|i| directory.path().join(format!("data/shard-{:03}.tar", i / each))).collect();
+        for (number, path) in (0..).zip((0..samples).step_by(each).map(|first| &paths[first])) {
+            let mut archive = tar::Builder::new(std::fs::File::create(path).unwrap());
+            for i in number * each..samples.min((number + 1) * each) {
+                let class = format!("{}", i % 3).into_bytes();
+                for (suffix, bytes) in [("cls", class), ("jpg", jpeg(i as u64))] {
+                    let mut header = tar::Header::new_gnu();
+                    header.set_size(bytes.len() as u64);
+                    header.set_mode(0o644);
+                    archive.append_data(&mut header, format!("{i:05}.{suffix}"), &bytes[..]).unwrap();
+                }
+            }
+            archive.finish().unwrap();
+        }
+        let dataset = Self { directory, paths };
+        dataset.index();
+        dataset
+    }
+
     /// The index: built at first, loaded after that.
     pub fn index(&self) -> Arc<DatasetIndex> {
         self.open(false)
@@ -58,7 +83,13 @@ impl Dataset {
         Pipeline::new(index, config)
     }
 
-    /// File of a sample.
+    /// Where beside the data something else can be kept.
+    #[allow(dead_code, reason = "not every test program keeps something")]
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// File of a sample, or its shard.
     pub fn path(&self, sample: usize) -> PathBuf {
         self.paths[sample].clone()
     }
