@@ -171,9 +171,13 @@ fn damaged_and_missing_segments_cost_reads_but_no_byte() {
         let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 2);
         assert!(hash == epoch_bytes(&plain, 2), "{name}, at the start");
         assert!(tiers.source_reads > 0, "{name}: {tiers:?}");
-        let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 3);
-        assert!(hash == epoch_bytes(&plain, 3), "{name}, filled again");
-        assert_eq!(tiers.source_reads, 0, "{name}: {tiers:?}");
+        // What came from a segment before its damage was met is missing still.
+        let healed = dataset.pipeline(&with_cache);
+        for number in 3..5 {
+            let (hash, tiers) = epoch(&healed, number);
+            assert!(hash == epoch_bytes(&plain, number), "{name}, filled again");
+            assert!(number == 3 || tiers.source_reads == 0, "{name}: {tiers:?}");
+        }
     }
 }
 

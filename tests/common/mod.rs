@@ -94,6 +94,7 @@ impl Dataset {
         self.paths[sample].clone()
     }
 
+    #[allow(dead_code, reason = "not every test program spoils something")]
     /// Overwrites a sample with as many bytes that are no image.
     pub fn spoil(&self, sample: usize) {
         let length = std::fs::metadata(&self.paths[sample]).unwrap().len() as usize;
