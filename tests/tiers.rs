@@ -277,8 +277,9 @@ fn one_of_several_nodes_keeps_what_it_uses_soonest() {
     let tiers = pipeline.cache().unwrap().stats();
     assert!(tiers.evicted_bytes > 0, "{tiers:?}");
     assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
-    // A random part of each epoch would hit as often as the cache is large.
-    println!("{:.3} hits", tiers.nvme_hits as f64 / (tiers.nvme_hits + tiers.source_reads) as f64);
+    // Whoever keeps what came first hits as often as the cache is large, but never in the first epoch: 0.35 here.
+    let hits = tiers.nvme_hits as f64 / (tiers.nvme_hits + tiers.source_reads) as f64;
+    assert!(hits > 0.38, "{hits:.3}: {tiers:?}");
 }
 
 #[test]

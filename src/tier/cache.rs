@@ -221,6 +221,7 @@ impl Cache {
             admitted_bytes: store.admitted_bytes,
             dropped_busy: store.dropped_busy,
             dropped_full: store.dropped_full,
+            dropped_off: store.dropped_off,
             write_errors: store.write_errors,
             damaged: store.damaged_segments,
             evicted_bytes: store.evicted_bytes,
@@ -247,8 +248,9 @@ impl Cache {
         let orders = (epoch..=epoch + known).map(order_of).collect();
         let future = Future::new(epoch, orders, slice);
         let order = schedule.order().clone();
-        // Each process decides about what it reads itself, and has its part of the store for that.
-        let capacity = self.options.size / u64::from(local);
+        // Each process decides about what it reads itself, and has its part of the store for that, less what the tables
+        // of many small segments take.
+        let capacity = self.options.size / u64::from(local) / 10 * 9;
         let plan = planned.take().map_or_else(|| Plan::new(rule, capacity), |planned| planned.plan);
         *planned = Some(Planned { plan, future, order, epoch });
     }

@@ -30,6 +30,8 @@ pub struct TierStats {
     pub dropped_busy: u64,
     /// Samples not kept because the quota was reached.
     pub dropped_full: u64,
+    /// Samples not kept because a write had failed.
+    pub dropped_off: u64,
     /// Failed writes; each loses a segment, and none a sample.
     pub write_errors: u64,
     /// Segments or samples found damaged.
@@ -46,7 +48,7 @@ pub struct TierStats {
 
 impl TierStats {
     /// All numbers by their names.
-    pub fn by_name(&self) -> [(&'static str, u64); 19] {
+    pub fn by_name(&self) -> [(&'static str, u64); 20] {
         [
             ("nvme_hits", self.nvme_hits),
             ("nvme_bytes", self.nvme_bytes),
@@ -61,6 +63,7 @@ impl TierStats {
             ("admitted_bytes", self.admitted_bytes),
             ("dropped_busy", self.dropped_busy),
             ("dropped_full", self.dropped_full),
+            ("dropped_off", self.dropped_off),
             ("write_errors", self.write_errors),
             ("damaged", self.damaged),
             ("evicted_bytes", self.evicted_bytes),
@@ -68,6 +71,11 @@ impl TierStats {
             ("held_bytes", self.held_bytes),
             ("quota", self.quota),
         ]
+    }
+
+    /// How full the fast tier is, by its quota: 0 to 1.
+    pub fn fill(&self) -> f64 {
+        self.held_bytes as f64 / self.quota.max(1) as f64
     }
 
     /// What happened since `before`; gauges stay as they are.
@@ -84,6 +92,7 @@ impl TierStats {
             admitted_bytes: self.admitted_bytes - before.admitted_bytes,
             dropped_busy: self.dropped_busy - before.dropped_busy,
             dropped_full: self.dropped_full - before.dropped_full,
+            dropped_off: self.dropped_off - before.dropped_off,
             write_errors: self.write_errors - before.write_errors,
             damaged: self.damaged - before.damaged,
             evicted_bytes: self.evicted_bytes - before.evicted_bytes,
@@ -107,6 +116,7 @@ impl std::ops::AddAssign for TierStats {
             admitted_bytes: self.admitted_bytes + more.admitted_bytes,
             dropped_busy: self.dropped_busy + more.dropped_busy,
             dropped_full: self.dropped_full + more.dropped_full,
+            dropped_off: self.dropped_off + more.dropped_off,
             write_errors: self.write_errors + more.write_errors,
             damaged: self.damaged + more.damaged,
             evicted_bytes: self.evicted_bytes + more.evicted_bytes,

@@ -8,6 +8,7 @@ use crate::cli::output;
 use crate::cli::usage::Usage;
 use crate::error::Result;
 use crate::pipeline::{Epoch, EpochStats, Pipeline};
+use crate::tier::Cache;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,8 @@ impl Pass {
         let mut pass = Self::default();
         for number in 0..args.epochs {
             let mut epoch = pipeline.epoch(number, args.rank, args.world_size, 0)?;
-            let report = run_epoch(args, &mut epoch, &mut || {
+            let cache = pipeline.cache().map(|cache| &**cache);
+            let report = run_epoch(args, &mut epoch, cache, &mut || {
                 pass.first_batch.get_or_insert_with(Instant::now);
             })?;
             pass.total += epoch.stats();
@@ -38,7 +40,12 @@ impl Pass {
     }
 }
 
-fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Result<EpochReport> {
+fn run_epoch(
+    args: &Args,
+    epoch: &mut Epoch,
+    cache: Option<&Cache>,
+    on_batch: &mut dyn FnMut(),
+) -> Result<EpochReport> {
     let steps = args.steps.unwrap_or(u64::MAX).min(epoch.steps());
     let bar = output::bar(steps * u64::from(args.batch_size), "images");
     let before = Usage::now();
@@ -51,6 +58,9 @@ fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Resu
         on_batch();
         images += batch.len() as u64;
         bar.inc(batch.len() as u64);
+        if let Some(cache) = cache {
+            bar.set_message(format!("cache {:.0} % full", 100.0 * cache.stats().fill()));
+        }
         if let Some(hash) = &mut hash {
             update(hash, &batch)?;
         }
@@ -67,10 +77,12 @@ fn run_epoch(args: &Args, epoch: &mut Epoch, on_batch: &mut dyn FnMut()) -> Resu
         images_per_s: images as f64 / seconds,
         cpu_seconds,
         wait_seconds: stats.stages.consumer_waiting,
-        source_bytes: stats.reads.bytes,
+        source_bytes: stats.reads.bytes + stats.tiers.staged_bytes,
         source_reads: stats.reads.reads,
         source_opens: stats.reads.opens,
-        cache_bytes: 0,
+        cache_hits: stats.tiers.nvme_hits,
+        cache_bytes: stats.tiers.nvme_bytes,
+        cache: cache.map(|_| stats.tiers),
         errors: epoch.failed(),
         steps: epoch.next_step(),
         stall_per_step: Percentiles::of(&stats.stalls),

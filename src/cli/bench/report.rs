@@ -5,6 +5,7 @@ use super::stall::Stall;
 use crate::cli::usage::Usage;
 use crate::config::{Choice, Device, LoaderConfig};
 use crate::pipeline::{EpochStats, Pipeline, StageTimes};
+use crate::tier::TierStats;
 use crate::trace::Histogram;
 use serde::Serialize;
 use std::time::Instant;
@@ -91,7 +92,12 @@ pub(super) struct EpochReport {
     pub(super) source_bytes: u64,
     pub(super) source_reads: u64,
     pub(super) source_opens: u64,
+    /// Samples from the cache.
+    pub(super) cache_hits: u64,
     pub(super) cache_bytes: u64,
+    /// What the tiers did; absent without a cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cache: Option<TierStats>,
     pub(super) errors: u64,
     /// Batches delivered.
     pub(super) steps: u64,

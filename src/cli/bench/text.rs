@@ -18,6 +18,14 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
         epoch.wait_seconds,
         output::bytes(epoch.source_bytes),
     );
+    if let Some(cache) = &epoch.cache {
+        line += &format!(
+            ", {} from the cache ({} samples kept, {} not)",
+            output::bytes(cache.nvme_bytes),
+            cache.admitted_samples,
+            cache.dropped_busy + cache.dropped_full + cache.dropped_off
+        );
+    }
     if epoch.errors > 0 {
         line += &format!(", {} samples failed", epoch.errors);
     }

@@ -6,6 +6,10 @@ use super::writer::Job;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 
+/// Bytes of a batch, where there is room for many and no sample has more: large enough that few writes are made, small enough that many groups
+/// can be filled at once.
+const BATCH: usize = 256 << 10;
+
 /// Samples of one group, one behind the other. Offsets count from its own beginning.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -72,14 +76,23 @@ impl Batch {
 /// The batches that are being filled, one a group, and those that are empty.
 pub(super) struct Intake {
     open: HashMap<u64, Batch>,
-    empty: Receiver<Batch>,
+    /// Bytes of a batch, unless one sample has more.
+    batch: usize,
+    /// Empty ones, of as many each.
+    spare: Vec<Batch>,
+    /// Bytes of all batches that are not spare, and of how many at most.
+    taken: usize,
+    budget: usize,
+    back: Receiver<Batch>,
     jobs: Sender<Job>,
 }
 
 impl Intake {
-    /// Batches come from `empty`, all there are and all that have been written, and go to `jobs`.
-    pub fn new(empty: Receiver<Batch>, jobs: Sender<Job>) -> Self {
-        Self { open: HashMap::new(), empty, jobs }
+    /// Batches of `budget` bytes together, or of one sample if that is more; written ones come back by `back`.
+    pub fn new(budget: usize, back: Receiver<Batch>, jobs: Sender<Job>) -> Self {
+        let batch = BATCH.min(budget / 2);
+        let spare = (0..budget / batch.max(1)).map(|_| Batch::new(batch)).collect();
+        Self { open: HashMap::new(), batch, spare, taken: 0, budget, back, jobs }
     }
 
     /// The batch of `group` with room for `length` bytes; `None` when all wait for the drive.
@@ -88,7 +101,7 @@ impl Intake {
             self.hand_over(group);
         }
         if !self.open.contains_key(&group) {
-            let Ok(batch) = self.empty.try_recv() else {
+            let Some(batch) = self.take_empty(length) else {
                 // Other groups' batches hold all the room: the fullest goes, so that there is some again.
                 if let Some(fullest) = self.open.values().max_by_key(|batch| batch.bytes.len()) {
                     self.hand_over(fullest.group);
@@ -97,7 +110,25 @@ impl Intake {
             };
             self.open.insert(group, Batch { group, ..batch });
         }
-        self.open.get_mut(&group).filter(|batch| batch.has_room(length))
+        self.open.get_mut(&group)
+    }
+
+    fn take_empty(&mut self, length: usize) -> Option<Batch> {
+        while let Ok(batch) = self.back.try_recv() {
+            self.taken -= batch.bytes.capacity();
+            // Of those for a large sample the memory goes back.
+            if batch.bytes.capacity() == self.batch {
+                self.spare.push(batch);
+            }
+        }
+        let capacity = length.max(self.batch);
+        if self.taken > 0 && self.taken + capacity > self.budget {
+            return None;
+        }
+        let spare = if capacity == self.batch { self.spare.pop() } else { None };
+        let batch = spare.unwrap_or_else(|| Batch::new(capacity));
+        self.taken += batch.bytes.capacity();
+        Some(batch)
     }
 
     /// Hands over what is open of a group, however little.
@@ -140,17 +171,29 @@ mod tests {
     fn room_is_bounded_and_comes_back() {
         let ((jobs, handed), (back, empty)) =
             (crossbeam_channel::unbounded(), crossbeam_channel::unbounded());
-        (0..2).for_each(|_| back.send(Batch::new(10)).unwrap());
-        let mut intake = Intake::new(empty, jobs);
-        intake.batch_for(1, 6).expect("a new batch").push(0, &[0; 6]);
+        let mut intake = Intake::new(2 * BATCH, empty, jobs);
+        intake.batch_for(1, BATCH - 4).expect("a new batch").push(0, &vec![0; BATCH - 4]);
         intake.batch_for(2, 4).expect("a second").push(1, &[0; 4]);
         assert!(intake.batch_for(3, 1).is_none(), "a third is too many, and lets the fullest go");
         let Ok(Job::Write(mut batch)) = handed.try_recv() else { panic!("the fullest was not handed over") };
-        assert_eq!((batch.group, batch.bytes.len()), (1, 6));
+        assert_eq!((batch.group, batch.bytes.len()), (1, BATCH - 4));
         batch.clear();
         back.send(batch).unwrap();
-        assert_eq!(intake.batch_for(3, 10).expect("an empty one came back").bytes.capacity(), 10);
-        assert!(intake.batch_for(2, 7).is_none(), "full, handed over, and no other");
+        assert_eq!(intake.batch_for(3, 10).expect("an empty one came back").bytes.capacity(), BATCH);
+        assert!(intake.batch_for(2, BATCH - 3).is_none(), "full, handed over, and no other");
         assert!(matches!(handed.try_recv(), Ok(Job::Write(Batch { group: 2, .. }))));
+    }
+
+    #[test]
+    fn a_sample_larger_than_all_gets_room_alone() {
+        let ((jobs, handed), (back, empty)) =
+            (crossbeam_channel::unbounded(), crossbeam_channel::unbounded());
+        let mut intake = Intake::new(2 * BATCH, empty, jobs);
+        intake.batch_for(1, 3 * BATCH).expect("nothing else waits").push(0, &vec![0; 3 * BATCH]);
+        assert!(intake.batch_for(1, 1).is_none(), "its batch is full");
+        let Ok(Job::Write(mut batch)) = handed.try_recv() else { panic!("it was not handed over") };
+        batch.clear();
+        back.send(batch).unwrap();
+        assert_eq!(intake.batch_for(1, 1).expect("room again").bytes.capacity(), BATCH);
     }
 }

@@ -107,14 +107,16 @@ impl Catalog {
         self.get(sample).filter(|&place| self.is_live(place))
     }
 
-    /// Whether a sample is here or on its way.
-    pub fn knows(&self, sample: u64) -> bool {
-        self.get(sample).is_some_and(|place| place == PENDING || self.is_live(place))
+    /// Whether a sample is here among those of `group`, or on its way.
+    pub fn keeps(&self, sample: u64, group: u64) -> bool {
+        let here = |place: Place| self.is_live(place) && self.segments[place.segment as usize].group == group;
+        self.get(sample).is_some_and(|place| place == PENDING || here(place))
     }
 
-    /// Notes that a sample is on its way; not when it is known already.
-    pub fn expect(&mut self, sample: u64) -> bool {
-        let new = !self.knows(sample);
+    /// Notes that a sample is on its way to `group`; not when it is kept there already. From another group it moves:
+    /// until it has come it cannot be located.
+    pub fn expect(&mut self, sample: u64, group: u64) -> bool {
+        let new = !self.keeps(sample, group);
         if new {
             self.set(sample, PENDING);
         }
@@ -253,19 +255,34 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_moves_to_another_group() {
+        let mut catalog = Catalog::new(10);
+        for (number, group) in [(1, 4), (2, 9)] {
+            assert!(catalog.expect(7, group), "group {group}");
+            let slot = catalog.announce(number, group, 10, 0).expect("a new number");
+            catalog.publish(slot);
+            catalog.place(slot, &[row(7, 0)]);
+        }
+        let place = catalog.locate(7).expect("it is in the second");
+        assert_eq!(catalog.segment(place.segment).map(|segment| segment.group), Some(9));
+        assert!(catalog.forget(0) && catalog.locate(7) == Some(place), "the first is missed by nobody");
+        assert_eq!(catalog.held(), (1, 10));
+    }
+
+    #[test]
     fn what_is_on_its_way_is_known_and_not_located() {
         let mut catalog = Catalog::new(70);
-        assert!(catalog.expect(69) && !catalog.expect(69));
-        assert!(catalog.knows(69) && catalog.expects(69) && catalog.locate(69).is_none());
+        assert!(catalog.expect(69, 0) && !catalog.expect(69, 0));
+        assert!(catalog.keeps(69, 0) && catalog.expects(69) && catalog.locate(69).is_none());
         catalog.give_up(69);
-        assert!(!catalog.knows(69) && catalog.expect(69));
+        assert!(!catalog.keeps(69, 0) && catalog.expect(69, 0));
         let slot = catalog.announce(5, 0, 10, 0).expect("a new number");
         catalog.place(slot, &[row(69, 3)]);
         assert!(catalog.locate(69).is_none(), "not published yet");
         catalog.publish(slot);
         assert_eq!(catalog.locate(69).map(|place| place.offset), Some(3));
         catalog.give_up(69);
-        assert!(catalog.knows(69), "it has come");
+        assert!(catalog.keeps(69, 0) && !catalog.keeps(69, 1), "it has come");
         assert_eq!(catalog.held(), (1, 10));
     }
 }

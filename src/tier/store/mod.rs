@@ -32,7 +32,7 @@ pub use unit::UnitClaim;
 use crate::dataset::{DatasetIndex, Extent, FileId};
 use crate::error::{Error, Result};
 use crate::io::Files;
-use batch::{Batch, Intake};
+use batch::Intake;
 use crossbeam_channel::{Receiver, Sender};
 use directory::{Directory, PAGE, pages};
 use segment::footer_bytes;
@@ -47,8 +47,6 @@ use writer::{Job, Writer};
 
 /// Bytes of the largest segment that is made unless a sample is larger: offsets in it have 32 bits.
 const LARGEST_SEGMENT: u64 = 1 << 30;
-/// Bytes of the largest batch unless a sample is larger.
-const LARGEST_BATCH: usize = 4 << 20;
 /// How long dropping a store waits for its writer, and how long again once nothing more is to be written.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(200)];
 
@@ -62,7 +60,7 @@ pub struct StoreOptions {
     pub quota: u64,
     /// Bytes of a segment, about; `None`: a 64th of the quota, from 1 to 64 MiB.
     pub segment_bytes: Option<u64>,
-    /// Bytes that may wait to be written; at least room for two of the largest samples is taken.
+    /// Bytes that may wait to be written; one sample may, however large it is.
     pub write_buffers: usize,
     /// Writes that fail on purpose.
     pub faults: Option<WriteFaults>,
@@ -75,7 +73,7 @@ impl StoreOptions {
             directory: directory.into(),
             quota,
             segment_bytes: None,
-            write_buffers: 16 << 20,
+            write_buffers: 32 << 20,
             faults: None,
         }
     }
@@ -114,7 +112,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 pub enum Offer {
     /// Copied; it can be located once its segment is published, or never, should writing it fail.
     Taken,
-    /// It is there, or on its way there.
+    /// It is there among those of its group, or on its way there.
     Present,
     /// The quota is used up.
     Full,
@@ -160,14 +158,8 @@ impl Store {
         shared.refresh()?;
         let segment_bytes = options.segment_bytes.unwrap_or((options.quota / 64).clamp(1 << 20, 64 << 20));
         let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
-        let capacity = (options.write_buffers / 4).min(LARGEST_BATCH).min(segment_bytes as usize);
-        let capacity = capacity.max(index.largest() as usize);
-        let batches = (options.write_buffers / capacity.max(1)).max(2);
         let (jobs, asked) = crossbeam_channel::unbounded();
         let (written, empty) = crossbeam_channel::unbounded();
-        for _ in 0..batches {
-            let _ = written.send(Batch::new(capacity));
-        }
         let (end, ended) = crossbeam_channel::bounded(0);
         let writer = Writer::new(shared.clone(), asked, written, segment_bytes, options.faults);
         let run = move || {
@@ -177,7 +169,7 @@ impl Store {
         let writer = std::thread::Builder::new().name("foreload-cache".to_owned()).spawn(run);
         let writer =
             writer.map_err(|error| Error::Unavailable(format!("no thread could be started: {error}")))?;
-        let intake = Mutex::new(Intake::new(empty, jobs.clone()));
+        let intake = Mutex::new(Intake::new(options.write_buffers, empty, jobs.clone()));
         Ok(Arc::new(Self { shared, intake, jobs, writer: Some(writer), ended }))
     }
 
@@ -199,7 +191,7 @@ impl Store {
     }
 
     /// Offers a sample's bytes to be kept in a segment with others of its `group`: those that die together, in
-    /// numbers that mean the same in every run. Copies (about 10 µs for 110 KB), never waits for I/O.
+    /// numbers that mean the same in every run; from another group it moves. Copies (about 10 µs for 110 KB), never waits for I/O.
     ///
     /// # Panics
     /// When the dataset has no such sample, or `bytes` are not as many as it has.
@@ -210,7 +202,7 @@ impl Store {
             count(counter, 1);
             offer
         };
-        if self.shared.catalog().knows(sample) {
+        if self.shared.catalog().keeps(sample, group) {
             return Offer::Present;
         }
         match self.shared.gate() {
@@ -226,7 +218,7 @@ impl Store {
         let Some(batch) = intake.batch_for(group, bytes.len()) else {
             return refused(&counters.dropped_busy, Offer::Busy);
         };
-        if !self.shared.catalog_mut().expect(sample) {
+        if !self.shared.catalog_mut().expect(sample, group) {
             return Offer::Present;
         }
         batch.push(sample, bytes);

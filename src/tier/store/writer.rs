@@ -259,6 +259,9 @@ impl Writer {
                 count(&self.shared.counters.evicted_bytes, bytes);
             }
         }
+        if self.shared.gate() == Gate::Full {
+            self.shared.set_gate(Gate::Open);
+        }
     }
 
     fn remove(&self, number: u64) -> Option<u64> {
