@@ -46,8 +46,25 @@ fn a_sample_is_taken_once() {
     assert_eq!(store.offer(0, 2, world.bytes(2)), Offer::Present, "on its way");
     assert!(store.locate(2).is_none());
     store.flush();
-    assert_eq!(store.offer(7, 2, world.bytes(2)), Offer::Present);
+    assert_eq!(store.offer(0, 2, world.bytes(2)), Offer::Present);
     assert!(store.locate(2).is_some());
+}
+
+#[test]
+fn a_sample_moves_to_another_group_and_survives_its_first() {
+    let world = World::new(3, 4, 5000);
+    let store = world.open(PLENTY);
+    for group in [0, 7] {
+        assert_eq!(store.offer(group, 2, world.bytes(2)), Offer::Taken, "group {group}");
+        store.flush();
+    }
+    assert_eq!(store.offer(7, 2, world.bytes(2)), Offer::Present);
+    store.evict_group(0);
+    store.flush();
+    assert!(store.locate(2).is_some());
+    store.evict_group(7);
+    store.flush();
+    assert!(store.locate(2).is_none());
 }
 
 #[test]

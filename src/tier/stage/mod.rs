@@ -19,8 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use units::Piece;
-use units::Unit;
+use units::{Piece, Unit};
 
 /// Staging reads in flight: one on its way while the other is stored.
 const DEPTH: usize = 2;
