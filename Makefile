@@ -11,7 +11,7 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python test-dali stand-in check bindings kernels bench fuzz compare limits fidelity gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-rust test-python test-dali stand-in check bindings kernels bench fuzz bench-tiers compare limits fidelity gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench: setup $(DATA)/folder ## the main job on 4000 ImageNet-like photographs: f
 
 fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECONDS (60) each
 	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release --test 'fuzz_*' -- --nocapture --test-threads 1
+
+bench-tiers: setup ## the cache on NVMe beside an emulated slow storage: bytes, stalls, overhead, predictions
+	$(BIN)/python benches/tiers/run.py --data $(DATA)/tiers --output benches/results/tiers
 
 compare: setup ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
 	$(BIN)/python benches/compare/run.py --data $(DATA)/folder $(DATA)/optimized

@@ -253,6 +253,9 @@ fn bad_usage_has_exit_code_2_and_help_0() {
         &["bench", &target, "--dtype", "float8"],
         &["bench", &target, "--emulate-pfs", "open=2"],
         &["bench", &target, "--emulate-pfs", "speed=2ms"],
+        &["calibrate"],
+        &["calibrate", "--seconds", "0", "--cache", &target],
+        &["calibrate", &target, "--out", "machine.json"],
         &["index"],
         &["index", &target, "--verfy"],
         &["doctor", &target, &target],
@@ -342,6 +345,42 @@ fn a_slow_file_system_is_emulated_without_changing_a_byte() {
         let io = slow["io"].as_str().unwrap();
         assert!(io.contains("slowed to open 1ms, read 1ms, 40 MB/s, 2000 opens/s, 4 at once"), "{io}");
     }
+}
+
+#[test]
+fn calibrate_measures_what_is_there_and_leaves_nothing_behind() {
+    let workshop = Workshop::new();
+    json(&workshop.synth("tar", &["--images", "60", "--layout", "tar", "--shard-size", "15"]));
+    let (data, index, cache) = (workshop.path("tar"), workshop.path("index"), workshop.path("cache"));
+    let out = workshop.path("machine.json");
+    let [data, index, cache, file] = [&data, &index, &cache, &out].map(|path| path.to_str().unwrap());
+    let quick = ["calibrate", "--seconds", "0.2", "--json"];
+    let spec = "open=1ms,read=1ms,bandwidth=50MB";
+    let args = [data, "--index-dir", index, "--cache", cache, "--out", file, "--emulate-pfs", spec];
+    let found = json(&foreload(&[&quick[..], &args].concat()));
+    let number = |pointer: &str| {
+        found.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer}: {found}"))
+    };
+    // No answer is early, so neither latency nor bandwidth can look better than they were made.
+    assert!(number("/source/one/median_seconds") >= 1e-3 && number("/source/opened/median_seconds") >= 2e-3);
+    assert!(number("/source/rates/read_bandwidth") <= 50e6);
+    assert!(number("/source/large/reads") >= 1.0 && number("/source/full/in_flight") == 32.0);
+    for positive in ["/nvme/write_seconds", "/machine/nvme/write_bandwidth", "/machine/decode_bandwidth"] {
+        assert!(number(positive) > 0.0, "{positive}: {found}");
+    }
+    let machine: foreload::tier::Machine = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+    assert_eq!(serde_json::to_value(machine).unwrap(), found["machine"]);
+    assert!(!Path::new(cache).exists(), "made for measuring, so gone with it");
+
+    fs::create_dir(cache).unwrap();
+    fs::write(Path::new(cache).join("mine"), "kept").unwrap();
+    let only = json(&foreload(&[&quick[..], &["--cache", cache]].concat()));
+    assert_eq!((&only["source"], &only["machine"]), (&Value::Null, &Value::Null));
+    let left: Vec<_> = fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["mine"]);
+    let shown = foreload(&["calibrate", data, "--index-dir", index, "--seconds", "0.1"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("one at a time") && shown.contains("images/s"), "{shown}");
 }
 
 #[test]

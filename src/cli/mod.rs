@@ -1,6 +1,7 @@
 //! The command line: what the user can ask for, one file per command.
 
 mod bench;
+mod calibrate;
 mod doctor;
 mod emulate;
 mod index;
@@ -28,6 +29,8 @@ struct Cli {
 enum Command {
     /// Run epochs of a dataset as fast as they go and show what limits them
     Bench(Box<bench::Args>),
+    /// Measure how fast storage and decoders of this machine are, for `foreload plan`
+    Calibrate(calibrate::Args),
     /// Say what this machine offers, what will be chosen, and why
     Doctor(doctor::Args),
     /// Build, check and show the persistent index of a dataset
@@ -60,6 +63,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     };
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Index(args) => index::run(&args),
         Command::Plan(args) => plan::run(&args),

@@ -1,6 +1,5 @@
 //! How fast a tier is: read for a moment, as it will be read.
 
-use super::cache::OpenSource;
 use super::fill::PIECE;
 use super::rates::TierRates;
 use crate::dataset::{DatasetIndex, Extent, FileId, Fingerprint, Layout};
@@ -28,9 +27,14 @@ pub struct Reads {
     took: Vec<f64>,
 }
 
+/// Makes a reader into slots of a pool, for so many reads in flight.
+pub type Open<'a> = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + 'a;
+
 /// A tier's rates and the reads they come from.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Measured {
+    /// How it was read, in words.
+    pub io: String,
     /// What a plan computes with.
     pub rates: TierRates,
     /// The first samples of shards, one at a time.
@@ -63,9 +67,10 @@ const ARENA: usize = 128 << 20;
 ///
 /// # Errors
 /// Those of `open`, and the first read that fails.
-pub fn source(index: &DatasetIndex, open: &OpenSource, depth: usize, limit: Duration) -> Result<Measured> {
+pub fn source(index: &DatasetIndex, open: &Open<'_>, depth: usize, limit: Duration) -> Result<Measured> {
     let slots = slots(depth, index.largest() as usize)?;
     let mut reader = open(&slots, depth)?;
+    let io = reader.describe();
     let mut gauge = Gauge { reader: &mut *reader, slots: &slots };
     let order = Order::shuffled(&index.fingerprint(), SEED, 0, index.len());
     let samples = |from: u64| (from..).map(|position| index.extent(order.sample(position % index.len())));
@@ -73,7 +78,14 @@ pub fn source(index: &DatasetIndex, open: &OpenSource, depth: usize, limit: Dura
         let one = gauge.read(&mut samples(0), 1, limit / 3)?;
         // Behind those that were read before: they may be in a cache.
         let full = gauge.read(&mut samples(one.reads), depth, limit * 2 / 3)?;
-        return Ok(Measured { rates: rates(None, &one, &full, None), opened: None, one, full, large: None });
+        return Ok(Measured {
+            io,
+            rates: rates(None, &one, &full, None),
+            opened: None,
+            one,
+            full,
+            large: None,
+        });
     }
     let shards = some_shards(index);
     let (opened, one) = gauge.shards(index, &shards, limit / 4)?;
@@ -83,7 +95,7 @@ pub fn source(index: &DatasetIndex, open: &OpenSource, depth: usize, limit: Dura
     let pieces: Vec<_> = shards.iter().rev().flat_map(|&shard| pieces(shard, size(shard))).collect();
     let large = gauge.read(&mut pieces.into_iter().cycle(), LARGE, limit / 4)?;
     let rates = rates(Some(&opened), &one, &full, Some(&large));
-    Ok(Measured { rates, opened: Some(opened), one, full, large: Some(large) })
+    Ok(Measured { io, rates, opened: Some(opened), one, full, large: Some(large) })
 }
 
 /// Reads `length` bytes at random places of file 0, which has `size` bytes, for about `limit`: one at a time, `depth` at
@@ -91,10 +103,11 @@ pub fn source(index: &DatasetIndex, open: &OpenSource, depth: usize, limit: Dura
 ///
 /// # Errors
 /// Those of `open`, and the first read that fails.
-pub fn file(size: u64, length: u32, open: &OpenSource, depth: usize, limit: Duration) -> Result<Measured> {
+pub fn file(size: u64, length: u32, open: &Open<'_>, depth: usize, limit: Duration) -> Result<Measured> {
     let length = u64::from(length).clamp(1, size.max(1)) as u32;
     let slots = slots(depth, length as usize)?;
     let mut reader = open(&slots, depth)?;
+    let io = reader.describe();
     let mut gauge = Gauge { reader: &mut *reader, slots: &slots };
     let places = (size / u64::from(length)).max(1);
     let order = Order::shuffled(&Fingerprint([0; 32]), SEED, 0, places);
@@ -106,7 +119,7 @@ pub fn file(size: u64, length: u32, open: &OpenSource, depth: usize, limit: Dura
     let full = gauge.read(&mut samples(one.reads), depth, limit / 2)?;
     let large = gauge.read(&mut pieces(FileId(0), size).cycle(), LARGE, limit / 4)?;
     let rates = rates(None, &one, &full, Some(&large));
-    Ok(Measured { rates, opened: None, one, full, large: Some(large) })
+    Ok(Measured { io, rates, opened: None, one, full, large: Some(large) })
 }
 
 /// The rates that explain what was measured.
@@ -117,9 +130,15 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
     let all = [opened, Some(one), Some(full), large];
     let read_bandwidth = all.into_iter().flatten().map(Reads::bandwidth).fold(1.0, f64::max);
     let transfer = one.bytes as f64 / one.reads.max(1) as f64 / read_bandwidth;
-    // A tenth at least: fast storage has its largest bandwidth not for one reader alone.
-    let latency = (one.median_seconds - transfer).max(one.median_seconds / 10.0);
-    let concurrency = (full.per_second() * latency).clamp(1.0, full.in_flight.max(1) as f64);
+    // Where the bandwidth is seen only by many readers, or by large reads, all of a small one counts as latency that is
+    // needed to explain how few come in a second.
+    let latency = (one.median_seconds - transfer).max(1.0 / full.per_second().max(f64::MIN_POSITIVE));
+    let at_once = full.in_flight.max(1) as f64;
+    let concurrency = match large {
+        // Nothing waits for its turn, all wait for bytes.
+        Some(large) if full.bandwidth() > 0.9 * large.bandwidth() => at_once,
+        _ => (full.per_second() * latency).clamp(1.0, at_once),
+    };
     let (open_seconds, read_seconds) = match (opened, large) {
         (Some(opened), _) => ((opened.median_seconds - one.median_seconds).max(0.0), latency),
         // A loose file is opened for every read: the two cannot be told apart, and need not be.
@@ -277,6 +296,7 @@ mod tests {
         near(found.open_seconds, 2e-3);
         near(found.read_seconds, 1e-3);
         near(found.read_bandwidth, (48u64 << 22) as f64);
+        assert_eq!(found.concurrency, 32.0);
         near(found.random_seconds(2000, 200_000_000, false), 1.0);
         // Loose files, where latency is the limit: 16 side by side, whatever is asked.
         let (one, full) = (reads(1, 300, 3_000_000, 0.9, 3e-3), reads(64, 5333, 53_330_000, 1.0, 12e-3));
@@ -284,5 +304,11 @@ mod tests {
         near(found.concurrency, 5333.0 * found.open_seconds);
         near(found.random_seconds(5333, 53_330_000, true), 1.0);
         assert_eq!(found.read_seconds, 0.0);
+        // A local drive: 32 at once take hardly less time than one after another.
+        let (one, full) =
+            (reads(1, 7000, 770_000_000, 1.0, 90e-6), reads(32, 14_000, 1_540_000_000, 1.0, 2e-3));
+        let found = rates(None, &one, &full, Some(&reads(4, 620, 620 << 22, 1.0, 6e-3)));
+        near(found.random_seconds(14_000, 1_540_000_000, false), 1.0);
+        near(found.sequential_seconds(620 << 22, 4 << 20), 1.0);
     }
 }

@@ -1,0 +1,179 @@
+//! `foreload calibrate`: how fast the dataset's storage, the cache's drive and the decoders of this machine are.
+
+mod decode;
+mod scratch;
+mod text;
+
+use super::{emulate, output};
+use crate::config::{LoaderConfig, LoaderOptions};
+use crate::dataset::{DatasetIndex, IndexOptions};
+use crate::error::{Error, Result};
+use crate::io::storage::{Storage, StorageKind};
+use crate::io::{Direct, PfsRates};
+use crate::slot::SlotPool;
+use crate::tier::measure::{self, Measured};
+use crate::tier::{Machine, TierRates};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What `foreload calibrate` is asked for.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The dataset: its storage and the decoding of its samples are measured
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Where a cache would be: its drive is measured with a file of up to 256 MB that is gone afterwards
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Seconds that each of the three may take, more or less
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+    /// Make the dataset's storage as slow as a parallel file system, as `foreload bench` does
+    #[arg(long, value_name = "SPEC", value_parser = emulate::rates)]
+    emulate_pfs: Option<PfsRates>,
+    /// Reads in flight [default: 32]
+    #[arg(long)]
+    queue_depth: Option<u32>,
+    /// Decoding threads [default: the processors this process may use]
+    #[arg(long)]
+    threads: Option<u32>,
+    /// Side of the square output, pixels
+    #[arg(long, default_value_t = 224)]
+    image_size: u32,
+    /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    index_dir: Option<PathBuf>,
+    /// Print all that was measured as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Write the rates to this file, for `foreload plan`; needs DIR and --cache
+    #[arg(long, value_name = "FILE", requires_all = ["directory", "cache"])]
+    out: Option<PathBuf>,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: String,
+    source: Option<Source>,
+    nvme: Option<Nvme>,
+    decode: Option<decode::Decoded>,
+    /// What `--out` writes; where all three were measured.
+    machine: Option<Machine>,
+}
+
+#[derive(Debug, Serialize)]
+struct Source {
+    path: PathBuf,
+    file_system: String,
+    #[serde(flatten)]
+    measured: Measured,
+}
+
+#[derive(Debug, Serialize)]
+struct Nvme {
+    path: PathBuf,
+    file_system: String,
+    /// Past the page cache. Otherwise reads may come from memory, whatever is done against it.
+    direct: bool,
+    written_bytes: u64,
+    write_seconds: f64,
+    #[serde(flatten)]
+    measured: Measured,
+}
+
+/// Bytes of a sample where there is no dataset: ImageNet's mean.
+const USUAL_SAMPLE: u64 = 110_000;
+
+/// Measures what can be measured and prints it.
+///
+/// # Errors
+/// [`Error::Config`] when there is nothing to measure; else what reading, writing or decoding says.
+pub(super) fn run(args: &Args) -> Result<()> {
+    if args.directory.is_none() && args.cache.is_none() {
+        return Err(Error::config("calibrate", "has nothing to measure: give DIR, --cache, or both"));
+    }
+    let options = LoaderOptions {
+        queue_depth: args.queue_depth,
+        threads: args.threads,
+        image_size: (args.image_size, args.image_size),
+        ..LoaderOptions::default()
+    };
+    options.validate()?;
+    let limit = Duration::from_secs_f64(args.seconds);
+    let mut report =
+        Report { version: super::version(), source: None, nvme: None, decode: None, machine: None };
+    let mut sample = USUAL_SAMPLE;
+    let mut depth = args.queue_depth.unwrap_or(32) as usize;
+    if let Some(directory) = &args.directory {
+        let index =
+            IndexOptions { directory: args.index_dir.clone(), progress: true, ..IndexOptions::default() };
+        let index = Arc::new(DatasetIndex::open(directory, &index)?);
+        let config = options.check(&index)?;
+        sample = index.total_bytes() / index.len().max(1);
+        depth = config.queue_depth;
+        report.source = Some(source(&index, &config, args.emulate_pfs, limit)?);
+        report.decode = Some(decode::measure(&index, &options, limit)?);
+    }
+    if let Some(cache) = &args.cache {
+        report.nvme = Some(scratch::measure(cache, sample, depth, limit)?);
+    }
+    report.machine = machine(&report);
+    if let (Some(path), Some(machine)) = (&args.out, &report.machine) {
+        let json =
+            serde_json::to_string_pretty(machine).map_err(|error| Error::Internal(error.to_string()))?;
+        std::fs::write(path, json + "\n").map_err(|error| Error::io("write", path, error))?;
+    }
+    if args.json { output::print_json(&report) } else { output::print(&text::table(&report)) }
+}
+
+fn machine(report: &Report) -> Option<Machine> {
+    let nvme = report.nvme.as_ref()?;
+    Some(Machine {
+        source: report.source.as_ref()?.measured.rates,
+        nvme: TierRates {
+            write_bandwidth: nvme.written_bytes as f64 / nvme.write_seconds,
+            ..nvme.measured.rates
+        },
+        decode_bandwidth: report.decode.as_ref()?.bandwidth(),
+    })
+}
+
+/// The dataset's storage, past the page cache where that can be.
+fn source(
+    index: &Arc<DatasetIndex>,
+    config: &LoaderConfig,
+    emulated: Option<PfsRates>,
+    limit: Duration,
+) -> Result<Source> {
+    let first = index.path(index.extent(0).file);
+    let storage = Storage::near(&first, index.root())?;
+    let direct = if goes_direct(&storage) { Direct::On } else { Direct::Off };
+    let config = LoaderConfig { direct, ..config.clone() };
+    let open_reader = emulate::open_reader(emulated);
+    let open = |slots: &SlotPool, depth: usize| {
+        let config = LoaderConfig { queue_depth: depth, ..config.clone() };
+        open_reader(index, slots, &config)
+    };
+    let measured = measure::source(index, &open, config.queue_depth, limit)?;
+    Ok(Source { path: index.root().to_owned(), file_system: storage.file_system, measured })
+}
+
+/// Whether the page cache is passed by, so that it does not answer for the drive.
+fn goes_direct(storage: &Storage) -> bool {
+    storage.kind == StorageKind::Local && storage.direct_works == Some(true)
+}
+
+/// A measured time that is neither nothing nor for ever.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=60.0).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("{text:?} is no number of seconds from 0.05 to 60")),
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))
+}

@@ -1,0 +1,157 @@
+//! The cache's drive: a file is written, read back and gone.
+
+use super::{Nvme, absolute, goes_direct};
+use crate::dataset::{Extent, FileId};
+use crate::error::{Error, Result};
+use crate::io::storage::Storage;
+use crate::io::{Direct, Files, IoChoice, Source, open_source};
+use crate::rng::{Key, Use};
+use crate::slot::SlotPool;
+use crate::tier::measure;
+use rustix::fs::{Advice, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes of the file at most.
+const LARGEST: u64 = 256 << 20;
+
+/// Fewer say nothing about a drive.
+const SMALLEST: u64 = 8 << 20;
+
+/// Bytes of one write.
+const PIECE: usize = 4 << 20;
+
+/// A file without a name: whatever happens, it goes with the process.
+struct Scratch {
+    fd: OwnedFd,
+    direct: bool,
+    size: u64,
+    stamp: (u64, i64),
+}
+
+impl Files for Scratch {
+    fn path(&self, _: FileId) -> PathBuf {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd()).into()
+    }
+    fn stamp(&self, _: FileId) -> Option<(u64, i64)> {
+        Some(self.stamp)
+    }
+    fn check_directory(&self, _: FileId) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes and reads in `directory`, which is made if it is not there, for about `limit`.
+///
+/// # Errors
+/// [`Error::Config`] when there is too little room; what writing and reading say.
+pub(super) fn measure(directory: &Path, sample: u64, depth: usize, limit: Duration) -> Result<Nvme> {
+    let directory = absolute(directory)?;
+    let made = !directory.exists();
+    std::fs::create_dir_all(&directory).map_err(|error| Error::io("make", &directory, error))?;
+    let measured = measure_in(&directory, sample, depth, limit);
+    if made {
+        // Only if it is empty; whoever put something there meanwhile keeps it.
+        let _ = std::fs::remove_dir(&directory);
+    }
+    measured
+}
+
+fn measure_in(directory: &Path, sample: u64, depth: usize, limit: Duration) -> Result<Nvme> {
+    let begun = Instant::now();
+    let mut scratch = Scratch::create(directory)?;
+    scratch.fill(directory, room(directory)?, limit / 2)?;
+    let write_seconds = begun.elapsed().as_secs_f64();
+    let storage = Storage::of(&scratch.path(FileId(0)))?;
+    let direct = scratch.direct && goes_direct(&storage);
+    let size = scratch.size;
+    let source = Source {
+        files: Arc::new(scratch),
+        root: directory.to_owned(),
+        first: Extent { file: FileId(0), offset: 0, length: 4096 },
+        bytes: size,
+    };
+    let choice = if direct { Direct::On } else { Direct::Off };
+    let open = |slots: &SlotPool, depth: usize| open_source(&source, slots, IoChoice::Auto, choice, depth);
+    let length = sample.clamp(1, size / 4) as u32;
+    let measured = measure::file(size, length, &open, depth, limit / 2)?;
+    Ok(Nvme {
+        path: directory.to_owned(),
+        file_system: storage.file_system,
+        direct,
+        written_bytes: size,
+        write_seconds,
+        measured,
+    })
+}
+
+/// Bytes that may be written: a quarter of what is free.
+fn room(directory: &Path) -> Result<u64> {
+    let found =
+        rustix::fs::statvfs(directory).map_err(|error| Error::io("statvfs", directory, error.into()))?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let room = (free / 4).min(LARGEST) / PIECE as u64 * PIECE as u64;
+    if room < SMALLEST {
+        let message = format!(
+            "{} has {free} bytes free; measuring takes a quarter of them, at least {SMALLEST}",
+            directory.display()
+        );
+        return Err(Error::config("cache", message));
+    }
+    Ok(room)
+}
+
+impl Scratch {
+    fn create(directory: &Path) -> Result<Self> {
+        let open = |more: OFlags| {
+            let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC | more;
+            rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
+        };
+        let (fd, direct) = match open(OFlags::DIRECT) {
+            Ok(fd) => (fd, true),
+            Err(Errno::INVAL) => (
+                open(OFlags::empty())
+                    .map_err(|error| Error::io("make a file in", directory, error.into()))?,
+                false,
+            ),
+            Err(error) => return Err(Error::io("make a file in", directory, error.into())),
+        };
+        Ok(Self { fd, direct, size: 0, stamp: (0, 0) })
+    }
+
+    /// Writes up to `room` bytes in about `limit`, until they are on the drive.
+    fn fill(&mut self, directory: &Path, room: u64, limit: Duration) -> Result<()> {
+        let failed = |error: Errno| Error::io("write to a file in", directory, error.into());
+        let slots = SlotPool::new(2 * PIECE)?;
+        let mut slot =
+            slots.try_take(PIECE).ok_or_else(|| Error::Internal("no slot to write from".into()))?;
+        // Bytes that no drive makes smaller.
+        let mut random = Key::new(b"calibrate", 0, 0, Use::Order).stream(0);
+        for word in slot.bytes_mut().chunks_exact_mut(8) {
+            word.copy_from_slice(&random.next_u64().to_le_bytes());
+        }
+        let begun = Instant::now();
+        while self.size < SMALLEST || (self.size < room && begun.elapsed() < limit) {
+            let mut done = 0;
+            while done < PIECE {
+                let rest = &slot.bytes()[done..PIECE];
+                match rustix::io::pwrite(&self.fd, rest, self.size + done as u64).map_err(failed)? {
+                    0 => return Err(failed(Errno::NOSPC)),
+                    written => done += written,
+                }
+            }
+            self.size += PIECE as u64;
+        }
+        rustix::fs::fdatasync(&self.fd).map_err(failed)?;
+        // Where writes went through the page cache, reads shall not come from there.
+        let _ = rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed);
+        let path = self.path(FileId(0));
+        let found = std::fs::metadata(&path).map_err(|error| Error::io("look at", &path, error))?;
+        self.stamp = (found.size(), found.mtime() * 1_000_000_000 + found.mtime_nsec());
+        Ok(())
+    }
+}
