@@ -94,7 +94,7 @@ fn the_published_scenarios_come_out() {
             let stall = outcome.seconds - bound.seconds;
             assert!((outcome.stall_seconds - stall).abs() < 1e-6, "{name}: {}", outcome.stall_seconds);
         }
-        let (dataset, epochs) = (simulation.dataset_bytes(), f64::from(simulation.scenario().epochs));
+        let (dataset, epochs) = (simulation.sizes().total(), f64::from(simulation.scenario().epochs));
         assert!(near(naive.slow_bytes as f64, dataset * epochs, 1e-3), "{name}: {}", naive.slow_bytes);
     }
 }

@@ -1,7 +1,7 @@
 //! How often caches hit, against figures known from theory and simulated by others, and how often a node uses a sample.
 
 use foreload::dataset::Fingerprint;
-use foreload::simulate::access::Accesses;
+use foreload::simulate::access::{Accesses, Sizes};
 use foreload::simulate::{Outcome, Policy, Scenario, Simulation, counts};
 
 /// Training of `nodes` nodes, each with a cache of the fraction `cached` of `samples` samples of one size.
@@ -87,7 +87,7 @@ fn peers_that_hold_the_dataset_read_it_once() {
     let network = "network = \"1GB/s\"";
     let simulation = Simulation::new(scenario(4, 20_000, 0.26, 6, network)).unwrap();
     let [frequency, foreload] = &simulation.run(&[Policy::Frequency, Policy::Foreload])[..] else { panic!() };
-    assert_eq!(foreload.slow_bytes, simulation.dataset_bytes() as u64);
+    assert_eq!(foreload.slow_bytes, simulation.sizes().total() as u64);
     assert!(foreload.epochs[1..].iter().all(|epoch| epoch.hits == 1.0 && epoch.slow_bytes == 0));
     assert!(frequency.slow_bytes > foreload.slow_bytes);
     // A half of it: nobody can read less than the other half in each later epoch.
@@ -109,7 +109,7 @@ fn uses_of_a_sample_are_binomial() {
     for (epochs, nodes, samples, above) in [(1000, 4, 10_000u64, 275), (90, 16, 1_281_167, 10)] {
         let scenario = scenario(nodes, samples, 0.1, epochs, "");
         let accesses = Accesses::new(&scenario, Fingerprint([3; 32]), samples).unwrap();
-        let counted = counts::counted_above(&accesses, samples, above) as f64;
+        let counted = counts::counted_above(&accesses, &Sizes::equal(samples, 1.0), above) as f64;
         let expected = counts::expected_above(epochs, nodes, samples, above);
         println!(
             "{nodes} nodes, {epochs} epochs: {counted} used more than {above} times, {expected:.1} expected"

@@ -86,8 +86,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         scenario: scenario.name.clone(),
         nodes: scenario.nodes,
         epochs: scenario.epochs,
-        samples: simulation.samples(),
-        dataset_bytes: simulation.dataset_bytes() as u64,
+        samples: simulation.sizes().samples(),
+        dataset_bytes: simulation.sizes().total() as u64,
         node_cache_bytes: scenario.node_cache() as u64,
         accesses: Accesses::of(&simulation, args.above),
         simulated_in_seconds: started.elapsed().as_secs_f64(),
@@ -114,12 +114,12 @@ impl Accesses {
         let Scenario { nodes, epochs, .. } = *simulation.scenario();
         let mean = f64::from(epochs) / f64::from(nodes);
         let above = above.unwrap_or((1.1 * mean) as u32);
-        let cached = (simulation.scenario().node_cache() / simulation.dataset_bytes()).min(1.0);
+        let cached = (simulation.scenario().node_cache() / simulation.sizes().total()).min(1.0);
         Self {
             mean,
             above,
-            expected: counts::expected_above(epochs, nodes, simulation.samples(), above),
-            counted: counts::counted_above(simulation.accesses(), simulation.samples(), above),
+            expected: counts::expected_above(epochs, nodes, simulation.sizes().samples(), above),
+            counted: counts::counted_above(simulation.accesses(), simulation.sizes(), above),
             frequency_hits: counts::frequency_hits(epochs, nodes, cached),
             random_hits: cached,
         }

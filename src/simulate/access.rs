@@ -1,5 +1,6 @@
 //! Who uses what when: sizes of samples, the order of every epoch, and what of it a node takes.
 
+use super::nodes;
 use super::scenario::{Dataset, Scenario};
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
@@ -16,6 +17,9 @@ pub struct Sizes {
     mean: f64,
 }
 
+/// Sizes that a thread draws before it takes more.
+const SIZES_AT_ONCE: usize = 65_536;
+
 impl Sizes {
     /// Those that a scenario asks for: normally distributed, one number a sample, at least a tenth of the mean.
     pub fn normal(dataset: &Dataset) -> Self {
@@ -31,7 +35,13 @@ impl Sizes {
             let normal = radius * (std::f64::consts::TAU * angle).cos();
             (mean + sigma * normal).max(mean / 10.0).round() as u32
         };
-        Self::of_table((0..samples).map(size).collect())
+        let mut table = vec![0; samples as usize];
+        let mut parts: Vec<&mut [u32]> = table.chunks_mut(SIZES_AT_ONCE).collect();
+        nodes::each_mut(&mut parts, |number, part| {
+            let first = u64::from(number) * SIZES_AT_ONCE as u64;
+            (first..).zip(part.iter_mut()).for_each(|(sample, bytes)| *bytes = size(sample));
+        });
+        Self::of_table(table)
     }
 
     /// All the same.

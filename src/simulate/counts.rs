@@ -1,7 +1,7 @@
 //! How often a node uses a sample: the binomial distribution that placement by frequency lives on (Dryden et al., SC'21,
 //! section 3).
 
-use super::access::Accesses;
+use super::access::{Accesses, Sizes};
 
 /// P(X = k) for X ~ Bin(`epochs`, 1/`nodes`), for k = 0 … `epochs`.
 pub fn distribution(epochs: u32, nodes: u32) -> Vec<f64> {
@@ -26,14 +26,8 @@ pub fn expected_above(epochs: u32, nodes: u32, samples: u64, above: u32) -> f64 
 }
 
 /// How many samples the first node uses more than `above` times in this very schedule.
-pub fn counted_above(accesses: &Accesses, samples: u64, above: u32) -> u64 {
-    let mut uses = vec![0u32; samples as usize];
-    for epoch in 0..accesses.epochs() {
-        for (_, sample) in accesses.of_node(epoch, 0) {
-            uses[sample as usize] += 1;
-        }
-    }
-    uses.iter().filter(|&&uses| uses > above).count() as u64
+pub fn counted_above(accesses: &Accesses, sizes: &Sizes, above: u32) -> u64 {
+    accesses.trace(0, sizes).uses.iter().filter(|&&uses| uses > above).count() as u64
 }
 
 /// Share of its accesses that a node finds in a cache of the fraction `cached` of the dataset, when it holds what the node

@@ -38,7 +38,13 @@ pub struct Count {
 }
 
 impl Count {
-    fn add(&mut self, other: &Self) {
+    /// Share of the uses that some cache gave.
+    pub fn hits(&self) -> f64 {
+        (self.local + self.peer) as f64 / self.uses.max(1) as f64
+    }
+
+    /// Adds what `other` counted.
+    pub fn add(&mut self, other: &Self) {
         self.uses += other.uses;
         self.local += other.local;
         self.peer += other.peer;

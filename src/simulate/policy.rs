@@ -1,11 +1,11 @@
 //! The policies, what each costs, and the simulation that runs them.
 
-use super::access::{Accesses, Sizes};
+use super::access::{Accesses, Sizes, Trace};
 use super::cache::{Belady, Lru, NeverEvict, NodeCache, Planned, Shelves};
 use super::clock::{self, Reading};
-use super::ledger::{Cells, Ledger, NodeLedger, Source};
+use super::ledger::{Cells, Count, Ledger, NodeLedger, Source};
 use super::scenario::Scenario;
-use super::shared::{self, World};
+use super::shared::{self, Frequency, World};
 use super::{nodes, scenario};
 use crate::dataset::{DatasetIndex, Fingerprint, IndexOptions};
 use crate::error::{Error, Result};
@@ -108,26 +108,38 @@ pub struct EpochOutcome {
     pub slow_bytes: u64,
 }
 
-/// A scenario made ready: its order, its sizes, and the time without any stall.
+/// A scenario made ready: its sizes and its order.
 #[derive(Debug)]
 pub struct Simulation {
     scenario: Scenario,
     sizes: Sizes,
     accesses: Accesses,
     cells: Cells,
-    /// Every byte from the slow tier: what the first three policies read.
-    direct: Ledger,
-    /// When cells end without any stall.
-    least: Vec<f64>,
 }
 
 /// A cache that a node has to itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Private {
+    /// None: every byte from the slow tier.
+    Direct,
     Lru,
     NeverEvict,
     Belady,
     Planned(Rule),
+}
+
+/// What one walk over all nodes gave: a ledger for each kind of private caches that some policy has.
+struct Walk {
+    ledgers: Vec<(Private, Ledger)>,
+    /// When cells end without any stall.
+    least: Vec<f64>,
+}
+
+impl Walk {
+    fn ledger(&self, kind: Private) -> &Ledger {
+        let found = self.ledgers.iter().find(|(known, _)| *known == kind);
+        &found.expect("a ledger for each kind that was asked for").1
+    }
 }
 
 impl Simulation {
@@ -140,18 +152,7 @@ impl Simulation {
         let (sizes, fingerprint) = dataset(&scenario.dataset)?;
         let accesses = Accesses::new(&scenario, fingerprint, sizes.samples())?;
         let cells = Cells::of(&scenario, &accesses);
-        let direct = |node| {
-            let mut ledger = NodeLedger::new(cells);
-            for epoch in 0..accesses.epochs() {
-                for (step, sample) in accesses.of_node(epoch, node) {
-                    ledger.read(epoch * accesses.steps() + step, Source::Slow, sizes.get(sample) as f32);
-                }
-            }
-            ledger
-        };
-        let direct = Ledger::new(cells, nodes::each(scenario.nodes, direct));
-        let least = clock::ends(&scenario, &direct, Reading::Perfect);
-        Ok(Self { scenario, sizes, accesses, cells, direct, least })
+        Ok(Self { scenario, sizes, accesses, cells })
     }
 
     /// The scenario.
@@ -159,14 +160,9 @@ impl Simulation {
         &self.scenario
     }
 
-    /// Bytes of the dataset.
-    pub fn dataset_bytes(&self) -> f64 {
-        self.sizes.total()
-    }
-
-    /// Number of samples.
-    pub fn samples(&self) -> u64 {
-        self.sizes.samples()
+    /// Sizes of the samples.
+    pub fn sizes(&self) -> &Sizes {
+        &self.sizes
     }
 
     /// Who uses what when.
@@ -174,143 +170,158 @@ impl Simulation {
         &self.accesses
     }
 
-    /// Seconds that the best policy takes at least.
-    pub fn lower_bound(&self) -> f64 {
-        self.least.last().copied().unwrap_or(0.0)
-    }
-
     /// What each of `policies` costs.
     pub fn run(&self, policies: &[Policy]) -> Vec<Outcome> {
-        policies.iter().map(|&policy| self.outcome(policy)).collect()
-    }
-
-    fn outcome(&self, policy: Policy) -> Outcome {
-        match policy {
-            Policy::LowerBound => self.priced(policy, &self.direct, Reading::Perfect),
-            Policy::Naive => self.priced(policy, &self.direct, Reading::OnDemand),
-            Policy::StagingPool => self.priced(policy, &self.direct, Reading::Ahead),
-            Policy::Lru => self.priced(policy, &self.private(Private::Lru), Reading::Ahead),
-            Policy::NeverEvict => self.priced(policy, &self.private(Private::NeverEvict), Reading::Ahead),
-            Policy::Belady => self.priced(policy, &self.private(Private::Belady), Reading::Ahead),
-            Policy::Frequency => {
-                self.priced(policy, &shared::by_frequency(self.world(), &self.least), Reading::Ahead)
+        let frequency = policies.contains(&Policy::Frequency).then(|| Frequency::new(self.world()));
+        let walk = self.walk(policies, frequency.as_ref());
+        let outcome = |&policy| {
+            let price = |ledger, reading| self.priced(policy, &walk.least, ledger, reading);
+            match (policy, &frequency) {
+                (Policy::LowerBound, _) => price(walk.ledger(Private::Direct), Reading::Perfect),
+                (Policy::Naive, _) => price(walk.ledger(Private::Direct), Reading::OnDemand),
+                (Policy::StagingPool, _) => price(walk.ledger(Private::Direct), Reading::Ahead),
+                (Policy::Lru, _) => price(walk.ledger(Private::Lru), Reading::Ahead),
+                (Policy::NeverEvict, _) => price(walk.ledger(Private::NeverEvict), Reading::Ahead),
+                (Policy::Belady, _) => price(walk.ledger(Private::Belady), Reading::Ahead),
+                (Policy::Frequency, Some(frequency)) => price(&frequency.ledger(), Reading::Ahead),
+                (Policy::Frequency, None) | (Policy::Foreload, _) => self.cheapest(&walk),
             }
-            Policy::Foreload => self.cheapest(),
-        }
+        };
+        policies.iter().map(outcome).collect()
     }
 
     fn world(&self) -> World<'_> {
         World { scenario: &self.scenario, sizes: &self.sizes, accesses: &self.accesses, cells: self.cells }
     }
 
-    /// What private caches of all nodes give.
-    fn private(&self, kind: Private) -> Ledger {
-        let node = |node| {
-            let trace = self.accesses.trace(node, &self.sizes);
-            let shelves = Shelves::of(&self.scenario);
-            let mut cache: Box<dyn NodeCache> = match kind {
-                Private::Lru => Box::new(Lru::new(shelves, &trace)),
-                Private::NeverEvict => Box::new(NeverEvict::new(shelves, &trace)),
-                Private::Belady => Box::new(Belady::new(shelves, &trace)),
-                Private::Planned(rule) => {
-                    let capacities = self.scenario.cache.iter().map(|cache| cache.capacity.0).collect();
-                    Box::new(Planned::new(rule, capacities, &trace))
-                }
-            };
-            let mut ledger = NodeLedger::new(self.cells);
-            for (access, &id) in trace.ids.iter().enumerate() {
-                let source = cache.access(&trace, access).map_or(Source::Slow, Source::Local);
-                ledger.read(trace.step(access), source, trace.bytes[id as usize]);
-            }
-            ledger
+    /// Goes once through the accesses of every node, for all `policies` together: finding them is most of the work.
+    fn walk(&self, policies: &[Policy], frequency: Option<&Frequency>) -> Walk {
+        let kind = |policy: &Policy| match policy {
+            Policy::Lru => Some(Private::Lru),
+            Policy::NeverEvict => Some(Private::NeverEvict),
+            Policy::Belady => Some(Private::Belady),
+            Policy::Foreload if !self.peers_suffice() => Some(Private::Planned(self.rule())),
+            _ => None,
         };
-        Ledger::new(self.cells, nodes::each(self.scenario.nodes, node))
+        let kinds: Vec<Private> =
+            std::iter::once(Private::Direct).chain(policies.iter().filter_map(kind)).collect();
+        let nodes = nodes::each(self.scenario.nodes, |node| {
+            let trace = self.accesses.trace(node, &self.sizes);
+            if let Some(frequency) = frequency {
+                frequency.publish(&trace);
+            }
+            kinds.iter().map(|&kind| self.private(kind, &trace)).collect::<Vec<_>>()
+        });
+        let mut by_kind: Vec<Vec<NodeLedger>> = kinds.iter().map(|_| Vec::new()).collect();
+        for node in nodes {
+            by_kind.iter_mut().zip(node).for_each(|(all, ledger)| all.push(ledger));
+        }
+        let ledgers = by_kind.into_iter().map(|nodes| Ledger::new(self.cells, nodes));
+        let ledgers: Vec<_> = kinds.into_iter().zip(ledgers).collect();
+        let least = clock::ends(&self.scenario, &ledgers[0].1, Reading::Perfect);
+        Walk { ledgers, least }
+    }
+
+    /// What caches of a node's own give.
+    fn private(&self, kind: Private, trace: &Trace) -> NodeLedger {
+        let shelves = || Shelves::of(&self.scenario);
+        let mut cache: Box<dyn NodeCache> = match kind {
+            Private::Direct => Box::new(NeverEvict::new(Shelves::new(Vec::new()), trace)),
+            Private::Lru => Box::new(Lru::new(shelves(), trace)),
+            Private::NeverEvict => Box::new(NeverEvict::new(shelves(), trace)),
+            Private::Belady => Box::new(Belady::new(shelves(), trace)),
+            Private::Planned(rule) => {
+                let capacities = self.scenario.cache.iter().map(|cache| cache.capacity.0).collect();
+                Box::new(Planned::new(rule, capacities, trace))
+            }
+        };
+        let mut ledger = NodeLedger::new(self.cells);
+        for (access, &id) in trace.ids.iter().enumerate() {
+            let source = cache.access(trace, access).map_or(Source::Slow, Source::Local);
+            ledger.read(trace.step(access), source, trace.bytes[id as usize]);
+        }
+        ledger
+    }
+
+    /// The rule of private caches. Groups are as long as those of [`Rule::best`], in accesses of the node.
+    fn rule(&self) -> Rule {
+        let each = self.accesses.steps() * u64::from(self.scenario.node_batch());
+        if self.scenario.nodes == 1 { Rule::Keep } else { Rule::NextUse { moments: (each / 8).max(1) } }
+    }
+
+    /// Whether the caches of all nodes hold the dataset, and peers are no slower than the slow tier that they spare: then
+    /// nothing is read from it twice, and no other placement needs a price.
+    fn peers_suffice(&self) -> bool {
+        let Scenario { nodes, slow, network, .. } = &self.scenario;
+        let all = self.held_together() >= 1.0;
+        *nodes > 1 && all && network.is_some_and(|network| network.0 >= slow.share(*nodes))
+    }
+
+    /// The share of the dataset that the caches of all nodes hold.
+    fn held_together(&self) -> f64 {
+        self.scenario.node_cache() * f64::from(self.scenario.nodes) / self.sizes.total()
     }
 
     /// Prices what a deployment can do, and takes the cheapest; of equals the one that reads less from the slow tier.
-    fn cheapest(&self) -> Outcome {
+    fn cheapest(&self, walk: &Walk) -> Outcome {
         let price = |ledger: &Ledger, chosen: String| {
-            let outcome = self.priced(Policy::Foreload, ledger, Reading::AllAhead);
+            let outcome = self.priced(Policy::Foreload, &walk.least, ledger, Reading::AllAhead);
             Outcome { chosen: Some(chosen), ..outcome }
         };
-        let Scenario { nodes, slow, network, .. } = &self.scenario;
         let mut candidates = Vec::new();
-        if let Some(network) = network.filter(|_| *nodes > 1) {
-            let together = self.scenario.node_cache() * f64::from(*nodes);
-            let all = together >= self.dataset_bytes();
-            let share = (together / self.dataset_bytes()).min(1.0);
-            let held = format!(
-                "peers: one copy of {:.0} % of the dataset in the caches of all nodes",
-                100.0 * share
-            );
+        if self.scenario.network.is_some() && self.scenario.nodes > 1 {
+            let percent = 100.0 * self.held_together().min(1.0);
+            let held = format!("peers: one copy of {percent:.0} % of the dataset in the caches of all nodes");
             candidates.push(price(&shared::one_copy(self.world()), held));
-            if all && network.0 >= slow.share(*nodes) {
-                // Nothing is read twice, and peers are not slower than what they spare.
-                return candidates.remove(0);
-            }
         }
-        let per_node = self.accesses.steps() * u64::from(self.scenario.node_batch());
-        let rules = match nodes {
-            1 => vec![(Rule::Keep, "one node: it keeps what came first")],
-            _ => vec![
-                // As long as the groups of `Rule::best`, in accesses of the node.
-                (
-                    Rule::NextUse { moments: (per_node / 8).max(1) },
-                    "private caches keep what is used soonest",
-                ),
-            ],
-        };
-        for (rule, held) in rules {
-            candidates.push(price(&self.private(Private::Planned(rule)), held.to_owned()));
+        if !self.peers_suffice() {
+            let (rule, nodes) = (self.rule(), self.scenario.nodes);
+            let held = match nodes {
+                1 => "one node: it keeps what came first",
+                _ => "private caches: each keeps what its node uses soonest",
+            };
+            candidates.push(price(walk.ledger(Private::Planned(rule)), held.to_owned()));
         }
         let cost = |outcome: &Outcome| (outcome.seconds, outcome.slow_bytes);
-        let better =
+        let order =
             |a: &Outcome, b: &Outcome| cost(a).partial_cmp(&cost(b)).unwrap_or(std::cmp::Ordering::Equal);
-        candidates.into_iter().min_by(better).expect("at least one candidate")
+        candidates.into_iter().min_by(order).expect("there is always one")
     }
 
-    fn priced(&self, policy: Policy, ledger: &Ledger, reading: Reading) -> Outcome {
+    /// What `ledger` costs, read so; `least` is when cells end without any stall.
+    fn priced(&self, policy: Policy, least: &[f64], ledger: &Ledger, reading: Reading) -> Outcome {
         let ends = clock::ends(&self.scenario, ledger, reading);
         let at = |ends: &[f64], epoch: u64| match (epoch * self.cells.per_epoch) as usize {
             0 => 0.0,
             cell => ends[cell - 1],
         };
         let during = |ends: &[f64], epoch| at(ends, epoch + 1) - at(ends, epoch);
-        let perfect = reading == Reading::Perfect;
-        let (mut uses, mut local, mut hit, mut slow) = (0, 0, 0, 0.0);
-        let epochs = (0..self.accesses.epochs()).map(|epoch| {
-            let count = ledger.count(epoch as usize);
-            let hits = if perfect { count.uses } else { count.local + count.peer };
-            let slow_bytes = if perfect { 0.0 } else { count.slow_bytes };
-            uses += count.uses;
-            local += if perfect { count.uses } else { count.local };
-            hit += hits;
-            slow += slow_bytes;
-            let seconds = during(&ends, epoch);
-            EpochOutcome {
-                seconds,
-                stall_seconds: (seconds - during(&self.least, epoch)).max(0.0),
-                hits: share(hits, count.uses),
-                slow_bytes: slow_bytes as u64,
-            }
+        let count = |epoch| match (ledger.count(epoch as usize), reading) {
+            // Wherever it is, it is there.
+            (count, Reading::Perfect) => Count { local: count.uses, slow_bytes: 0.0, ..count },
+            (count, _) => count,
+        };
+        let counts: Vec<Count> = (0..self.accesses.epochs()).map(count).collect();
+        let epochs = (0..).zip(&counts).map(|(epoch, count)| EpochOutcome {
+            seconds: during(&ends, epoch),
+            stall_seconds: (during(&ends, epoch) - during(least, epoch)).max(0.0),
+            hits: count.hits(),
+            slow_bytes: count.slow_bytes as u64,
         });
-        let epochs = epochs.collect();
-        let seconds = ends.last().copied().unwrap_or(0.0);
+        let mut all = Count::default();
+        counts.iter().for_each(|count| all.add(count));
+        let seconds = at(&ends, self.accesses.epochs());
         Outcome {
             policy,
             seconds,
-            stall_seconds: (seconds - self.lower_bound()).max(0.0),
-            hits: share(hit, uses),
-            local_hits: share(local, uses),
-            slow_bytes: slow as u64,
-            epochs,
+            stall_seconds: (seconds - at(least, self.accesses.epochs())).max(0.0),
+            hits: all.hits(),
+            local_hits: all.local as f64 / all.uses.max(1) as f64,
+            slow_bytes: all.slow_bytes as u64,
+            epochs: epochs.collect(),
             chosen: None,
         }
     }
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
 }
 
 /// Sizes and fingerprint of what a scenario names.

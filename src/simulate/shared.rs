@@ -25,40 +25,55 @@ pub struct World<'a> {
 /// cache; threads of each cache bring it there in the order of first use, from the slow tier, beside the training. What
 /// a node has not (yet) is read from the node that has it, else from the slow tier.
 ///
-/// `ends` are the times at which cells end without any stall: prefetching is measured against the fastest consumer.
-pub fn by_frequency(world: World, ends: &[f64]) -> Ledger {
-    let (held, scenario) = (Held::none(world.sizes.samples()), world.scenario);
-    let place = |node| {
-        let trace = world.accesses.trace(node, world.sizes);
-        let placement = Placement::by_frequency(world, &trace, ends);
-        (trace, placement)
-    };
-    if scenario.network.is_some() {
-        nodes::each(scenario.nodes, |node| {
-            let (trace, placement) = place(node);
-            for (&sample, copy) in trace.samples.iter().zip(&placement.copies) {
-                if let Some(copy) = copy {
-                    held.publish(sample, *copy);
-                }
-            }
-        });
+/// Prefetching is measured against a consumer that never waits.
+#[derive(Debug)]
+pub struct Frequency<'a> {
+    world: World<'a>,
+    /// What peers can read; without a network nothing.
+    held: Option<Held>,
+    /// Seconds of a cell.
+    cell_seconds: f64,
+}
+
+impl<'a> Frequency<'a> {
+    /// Nothing is held yet.
+    pub fn new(world: World<'a>) -> Self {
+        let held = world.scenario.network.map(|_| Held::none(world.sizes.samples()));
+        let cell_bytes =
+            (world.cells.steps * u64::from(world.scenario.node_batch())) as f64 * world.sizes.mean();
+        Self { world, held, cell_seconds: cell_bytes / world.scenario.compute.0 }
     }
-    let read = |node| {
-        let (trace, placement) = place(node);
-        let mut ledger = NodeLedger::new(world.cells);
-        for &(cell, bytes) in &placement.prefetched {
-            ledger.prefetched(cell, bytes);
+
+    /// Tells all what the node of `trace` will hold from when.
+    pub fn publish(&self, trace: &Trace) {
+        let Some(held) = &self.held else { return };
+        for (&sample, copy) in trace.samples.iter().zip(Placement::new(self, trace).copies) {
+            if let Some(copy) = copy {
+                held.publish(sample, copy);
+            }
         }
-        for (access, &id) in trace.ids.iter().enumerate() {
-            let (id, step) = (id as usize, trace.step(access));
-            let local =
-                placement.copies[id].filter(|copy| copy.step <= step).map(|copy| Source::Local(copy.cache));
-            let peer = || held.copy(trace.samples[id], step).map(|copy| Source::Peer(copy.cache));
-            ledger.read(step, local.or_else(peer).unwrap_or(Source::Slow), trace.bytes[id]);
-        }
-        ledger
-    };
-    Ledger::new(world.cells, nodes::each(scenario.nodes, read))
+    }
+
+    /// What all nodes read, once all have published.
+    pub fn ledger(&self) -> Ledger {
+        let read = |node| {
+            let trace = self.world.accesses.trace(node, self.world.sizes);
+            let placement = Placement::new(self, &trace);
+            let mut ledger = NodeLedger::new(self.world.cells);
+            for &(cell, bytes) in &placement.prefetched {
+                ledger.prefetched(cell, bytes);
+            }
+            for (access, &id) in trace.ids.iter().enumerate() {
+                let (id, step) = (id as usize, trace.step(access));
+                let local = placement.copies[id].filter(|copy| copy.step <= step);
+                let local = local.map(|copy| Source::Local(copy.cache));
+                let peer = || Some(Source::Peer(self.held.as_ref()?.copy(trace.samples[id], step)?.cache));
+                ledger.read(step, local.or_else(peer).unwrap_or(Source::Slow), trace.bytes[id]);
+            }
+            ledger
+        };
+        Ledger::new(self.world.cells, nodes::each(self.world.scenario.nodes, read))
+    }
 }
 
 /// What a node keeps, and from when.
@@ -70,8 +85,8 @@ struct Placement {
 }
 
 impl Placement {
-    fn by_frequency(world: World, trace: &Trace, ends: &[f64]) -> Self {
-        let scenario = world.scenario;
+    fn new(frequency: &Frequency, trace: &Trace) -> Self {
+        let scenario = frequency.world.scenario;
         let mut ids: Vec<u32> = (0..trace.samples.len() as u32).collect();
         ids.sort_unstable_by_key(|&id| {
             let id = id as usize;
@@ -89,21 +104,19 @@ impl Placement {
         for (number, (cache, mut ids)) in (0u8..).zip(scenario.cache.iter().zip(contents)) {
             ids.sort_unstable_by_key(|&id| trace.first[id as usize]);
             let rate = f64::from(cache.threads) * share.min(cache.write_share());
-            placement.bring(world.cells, trace, &ids, number, rate, ends);
+            placement.bring(frequency, trace, &ids, number, rate);
         }
         placement
     }
 
     /// Brings `ids` into a cache, one after the other.
-    fn bring(&mut self, cells: Cells, trace: &Trace, ids: &[u32], cache: u8, rate: f64, ends: &[f64]) {
-        let (mut seconds, mut cell) = (0.0, 0);
+    fn bring(&mut self, frequency: &Frequency, trace: &Trace, ids: &[u32], cache: u8, rate: f64) {
+        let (cells, mut seconds) = (frequency.world.cells, 0.0);
         for &id in ids {
             let bytes = trace.bytes[id as usize];
             seconds += f64::from(bytes) / rate;
-            while ends.get(cell).is_some_and(|end| *end < seconds) {
-                cell += 1;
-            }
-            if cell == ends.len() {
+            let cell = (seconds / frequency.cell_seconds) as usize;
+            if cell >= cells.count() {
                 return;
             }
             // It came during this cell: who uses it in the next has it.
