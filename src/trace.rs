@@ -114,8 +114,8 @@ pub struct Work {
     pub bytes: u64,
     /// Samples worked on.
     pub samples: u64,
-    /// For which epoch.
-    pub epoch: u64,
+    /// For which epoch; `None`: for the one at the time, or those to come.
+    pub epoch: Option<u64>,
     /// For which of its steps.
     pub step: u64,
 }
@@ -123,6 +123,12 @@ pub struct Work {
 /// A process' interval log, or none. Clones share it.
 #[derive(Clone, Default)]
 pub struct Trace(Option<Arc<Log>>);
+
+impl std::fmt::Debug for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Trace({})", if self.is_on() { "on" } else { "off" })
+    }
+}
 
 /// What a finished log came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -128,7 +128,9 @@ const LOG: &str = r#"[
 {"name":"decode","ph":"X","pid":7,"tid":5,"ts":1100000.000,"dur":200000.000,"args":{"epoch":0,"step":0,"samples":4,"busy":100000.000}},
 {"name":"decode","ph":"X","pid":7,"tid":6,"ts":1100000.000,"dur":200000.000,"args":{"epoch":0,"step":0,"samples":4,"busy":100000.000}},
 {"name":"something new","ph":"X","pid":7,"tid":9,"ts":0.000,"dur":200000.000,"args":{"epoch":0}},
-{"name":"stage ahead","ph":"X","pid":7,"tid":7,"ts":1500000.000,"dur":1000000.000,"args":{"epoch":0,"bytes":50000}},
+{"name":"stage ahead","ph":"X","pid":7,"tid":7,"ts":1500000.000,"dur":1000000.000,"args":{"step":0,"bytes":50000}},
+{"name":"write cache","ph":"X","pid":7,"tid":8,"ts":0.000,"dur":500000.000,"args":{"step":0,"bytes":1}},
+{"name":"write cache","ph":"X","pid":7,"tid":8,"ts":2100000.000,"dur":500000.000,"args":{"step":0,"bytes":2}},
 {"name":"wait","ph":"X","pid":7,"tid":1,"ts":2000000.000,"dur":1000.000,"args":{"epoch":1,"step":0}},
 {"name":"train","ph":"X","pid":7,"tid":2,"ts":2001000.000,"dur":999000.000,"args":{"epoch":1,"step":0,"samples":8}},
 "#;
@@ -166,6 +168,12 @@ fn the_report_says_what_a_hand_computes() {
     near(stage(Stage::Ahead).share, 0.5);
     near(stage(Stage::Ahead).bandwidth, 50_000.0);
     assert_eq!(epoch.limit, Some("read source"));
+    // What is done for no epoch belongs to the one that has begun, or is the first.
+    assert_eq!(stage(Stage::Write).bytes, 1);
+    assert_eq!(
+        summary.epochs[1].stages.iter().map(|s| (s.stage, s.bytes)).next_back(),
+        Some(("write cache", 2))
+    );
     assert_eq!(summary.epochs[1].limit, None, "a thousandth is no waiting");
 }
 

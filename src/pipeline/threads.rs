@@ -33,7 +33,7 @@ impl Threads {
         let config = &shared.config;
         let slots = SlotPool::new(config.pools.slot_bytes)?;
         if let (Some(options), None) = (&config.cache, shared.cache.get()) {
-            let cache = Cache::open(&shared.index, options.clone())?;
+            let cache = Cache::open(&shared.index, options.clone(), shared.trace.clone())?;
             shared.cache.get_or_init(|| cache);
         }
         let stage = match (config.device, &config.device_pools) {
@@ -72,7 +72,7 @@ impl Threads {
                 let (lane, pieces) = unbounded();
                 spawn(
                     format!("foreload-lane-{i}"),
-                    Box::new(move || cuda::lane::run(&shared, &stage, &pieces)),
+                    Box::new(move || cuda::lane::run(&shared, &stage, i, &pieces)),
                 )?;
                 lanes.push(lane);
             }

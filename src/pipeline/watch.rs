@@ -51,7 +51,7 @@ impl Watch {
 
     /// Logs `stage` from `start` to the last lap.
     pub(super) fn log(&mut self, stage: Stage, start: Instant, bytes: usize, samples: u64) {
-        let work = Work { bytes: bytes as u64, samples, epoch: self.epoch, step: self.step };
+        let work = Work { bytes: bytes as u64, samples, epoch: Some(self.epoch), step: self.step };
         self.lane.record(stage, start, self.now, work);
     }
 

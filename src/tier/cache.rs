@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice, OwnThread, Reader, Tier};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
+use crate::trace::Trace;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -55,6 +56,7 @@ pub type OpenSource = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + Send
 pub struct Cache {
     index: Arc<DatasetIndex>,
     options: CacheOptions,
+    trace: Trace,
     store: Arc<Store>,
     planned: Mutex<Option<Planned>>,
     /// How it is filled, and why; known when the source is open.
@@ -91,17 +93,21 @@ struct Counters {
 }
 
 impl Cache {
-    /// Opens the cache for a dataset, with what is there already.
+    /// Opens the cache for a dataset, with what is there already; what its threads do is logged in `trace`.
     ///
     /// # Errors
     /// As [`Store::open`].
-    pub fn open(index: &Arc<DatasetIndex>, options: CacheOptions) -> Result<Arc<Self>> {
-        let store = StoreOptions::new(options.directory.clone(), options.size);
+    pub fn open(index: &Arc<DatasetIndex>, options: CacheOptions, trace: Trace) -> Result<Arc<Self>> {
+        let store = StoreOptions {
+            trace: trace.clone(),
+            ..StoreOptions::new(options.directory.clone(), options.size)
+        };
         let store = Store::open(&store, index)?;
         let taken = (0..index.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         Ok(Arc::new(Self {
             index: index.clone(),
             options,
+            trace,
             store,
             planned: Mutex::default(),
             fill: OnceLock::new(),
@@ -257,6 +263,10 @@ impl Cache {
 
     pub(super) fn index(&self) -> &Arc<DatasetIndex> {
         &self.index
+    }
+
+    pub(super) fn trace(&self) -> &Trace {
+        &self.trace
     }
 
     pub(super) fn options(&self) -> &CacheOptions {

@@ -17,6 +17,18 @@ pub struct Recording {
     pub complete: bool,
     pub(super) epochs: BTreeMap<(u32, u64), BTreeMap<Stage, Doings>>,
     pub(super) processes: BTreeMap<u32, String>,
+    of_no_epoch: Vec<Doing>,
+}
+
+/// An interval of the file.
+#[derive(Debug)]
+struct Doing {
+    process: u32,
+    track: u32,
+    stage: Stage,
+    span: Span,
+    bytes: u64,
+    samples: u64,
 }
 
 /// What one stage did in an epoch.
@@ -51,7 +63,7 @@ struct Line<'a> {
 #[serde(default)]
 struct Arguments {
     name: String,
-    epoch: u64,
+    epoch: Option<u64>,
     samples: u64,
     bytes: u64,
     busy: Option<f64>,
@@ -70,7 +82,7 @@ pub fn read(path: &Path) -> Result<Recording> {
         number += 1;
         let failed = |error| Error::io(format!("read line {number} of"), path, error);
         if file.read_line(&mut text).map_err(failed)? == 0 {
-            return Ok(recording);
+            break;
         }
         let no_log = |why: &str| {
             failed(std::io::Error::new(ErrorKind::InvalidData, format!("no log of Foreload: {why}")))
@@ -82,11 +94,13 @@ pub fn read(path: &Path) -> Result<Recording> {
             line => match serde_json::from_str(line.trim_end_matches(',')) {
                 Ok(line) => recording.add(&line),
                 // Whoever wrote it was stopped in the middle.
-                Err(_) if !text.ends_with('\n') => return Ok(recording),
+                Err(_) if !text.ends_with('\n') => break,
                 Err(error) => return Err(no_log(&error.to_string())),
             },
         }
     }
+    recording.settle();
+    Ok(recording)
 }
 
 impl Recording {
@@ -108,9 +122,38 @@ impl Recording {
         let nanoseconds = |micros: f64| (micros * 1e3).round() as u64;
         let (start, length) = (nanoseconds(line.ts), nanoseconds(line.dur));
         let busy = line.args.busy.map_or(length, nanoseconds).min(length);
-        let doings = self.epochs.entry((line.pid, line.args.epoch)).or_default().entry(stage).or_default();
-        doings.tracks.entry(line.tid).or_default().push(Span { start, end: start + length, busy });
-        doings.bytes += line.args.bytes;
-        doings.samples += line.args.samples;
+        let span = Span { start, end: start + length, busy };
+        let Arguments { epoch, samples, bytes, .. } = line.args;
+        let doing = Doing { process: line.pid, track: line.tid, stage, span, bytes, samples };
+        match epoch {
+            Some(epoch) => self.put(epoch, &doing),
+            None => self.of_no_epoch.push(doing),
+        }
+    }
+
+    fn put(&mut self, epoch: u64, doing: &Doing) {
+        let stages = self.epochs.entry((doing.process, epoch)).or_default();
+        let doings = stages.entry(doing.stage).or_default();
+        doings.tracks.entry(doing.track).or_default().push(doing.span);
+        doings.bytes += doing.bytes;
+        doings.samples += doing.samples;
+    }
+
+    /// Gives what was done for no epoch to the one that had begun last.
+    fn settle(&mut self) {
+        let began = |stages: &BTreeMap<Stage, Doings>| {
+            stages.values().flat_map(|doings| doings.tracks.values().flatten()).map(|span| span.start).min()
+        };
+        let began: Vec<(u32, u64, u64)> = self
+            .epochs
+            .iter()
+            .filter_map(|(&(process, epoch), stages)| Some((process, began(stages)?, epoch)))
+            .collect();
+        for doing in std::mem::take(&mut self.of_no_epoch) {
+            let of_process = || began.iter().filter(|(process, ..)| *process == doing.process);
+            let before = of_process().filter(|(_, began, _)| *began <= doing.span.start);
+            let last = before.max_by_key(|(_, began, _)| began).or_else(|| of_process().min_by_key(|b| b.1));
+            self.put(last.map_or(0, |(_, _, epoch)| *epoch), &doing);
+        }
     }
 }

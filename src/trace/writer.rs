@@ -176,12 +176,15 @@ impl<W: Write> Writer<W> {
         self.intervals += 1;
         write!(
             self.file,
-            r#"{{"name":"{}","cat":"foreload","ph":"X","pid":{},"tid":{track},"ts":{},"dur":{},"args":{{"epoch":{epoch},"step":{step}"#,
+            r#"{{"name":"{}","cat":"foreload","ph":"X","pid":{},"tid":{track},"ts":{},"dur":{},"args":{{"step":{step}"#,
             stage.name(),
             self.process,
             Micros(start),
             Micros(end - start),
         )?;
+        if let Some(epoch) = epoch {
+            write!(self.file, r#","epoch":{epoch}"#)?;
+        }
         // Left out where they say nothing.
         if samples > 0 {
             write!(self.file, r#","samples":{samples}"#)?;

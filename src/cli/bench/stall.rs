@@ -76,6 +76,7 @@ pub(super) fn measure(
     let open = move |_: &_, _: &_, config: &LoaderConfig| {
         Ok(Box::new(samples.reader(config.queue_depth)) as Box<dyn Reader>)
     };
+    let config = LoaderConfig { cache: None, ..config };
     let pipeline = Pipeline::with_reader(index.clone(), config, Box::new(open));
     let memory = Pass::run(args, &pipeline)?;
     let epochs: Vec<EpochStall> =

@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Works until no more pieces can come.
-pub fn run(shared: &Shared, stage: &Stage, pieces: &Receiver<Piece>) {
+/// Works until no more pieces can come, as the lane of this `number`.
+pub fn run(shared: &Shared, stage: &Stage, number: usize, pieces: &Receiver<Piece>) {
     let mut lane = None;
     for Piece { run, items, seal, last, under_way } in pieces {
         if run.stopped() {
@@ -33,7 +33,7 @@ pub fn run(shared: &Shared, stage: &Stage, pieces: &Receiver<Piece>) {
             let lane = match &mut lane {
                 Some(lane) => lane,
                 // On this thread, which then owns the decoder; errors belong to the run that meets them.
-                empty => empty.insert(Lane::new(shared, stage)?),
+                empty => empty.insert(Lane::new(shared, stage, number)?),
             };
             lane.process(&run, items, &mut seal, last)
         }));
@@ -71,9 +71,10 @@ struct Placed {
 }
 
 impl<'a> Lane<'a> {
-    fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
+    fn new(shared: &'a Shared, stage: &'a Stage, number: usize) -> Result<Self> {
         let stream = Stream::new(&stage.device)?;
         let batch = shared.config.batch_size as usize;
+        let log = shared.trace.lane(&format!("lane {number}"));
         Ok(Self {
             stage,
             shared,
@@ -83,7 +84,7 @@ impl<'a> Lane<'a> {
             launcher: Launcher::new(&stage.device, shared.config.output.clone())?,
             arena: None,
             table: stage.memory.allocate(&stream, batch * ImageParams::BYTES)?,
-            timing: Timing::new(&stage.device, stage.origin.clone()),
+            timing: Timing::new(&stage.device, stage.origin.clone(), log),
             flight: Flight::new(&stream)?,
         })
     }
@@ -111,7 +112,7 @@ impl<'a> Lane<'a> {
         }
         self.flight.depart()?;
         self.flight.land()?;
-        self.timing.collect(&run.clock, &self.stage.shares)
+        self.timing.collect(run, &self.stage.shares)
     }
 
     /// Queues as many images of `todo` as the arena holds; those that a decoder refuses go back into it.

@@ -3,7 +3,10 @@
 use super::share::Shares;
 use crate::error::Result;
 use crate::gpu::{Device, Event, Stream};
-use crate::pipeline::stats::{Clock, GpuTimes};
+use crate::pipeline::Run;
+use crate::pipeline::stats::GpuTimes;
+use crate::trace::{Lane, Stage, Work};
+use std::time::{Duration, Instant};
 
 /// The events of one lane; those of a flight are read when it has landed.
 pub struct Timing {
@@ -12,6 +15,7 @@ pub struct Timing {
     origin: std::sync::Arc<Event>,
     marks: Vec<Marks>,
     used: usize,
+    log: Lane,
 }
 
 /// Around the parts of one chunk of images.
@@ -80,8 +84,8 @@ impl Marks {
 }
 
 impl Timing {
-    pub fn new(device: &Device, origin: std::sync::Arc<Event>) -> Self {
-        Self { device: device.clone(), origin, marks: Vec::new(), used: 0 }
+    pub fn new(device: &Device, origin: std::sync::Arc<Event>, log: Lane) -> Self {
+        Self { device: device.clone(), origin, marks: Vec::new(), used: 0, log }
     }
 
     /// Marks for the next chunk.
@@ -102,7 +106,9 @@ impl Timing {
     }
 
     /// Adds what the flight that has landed took.
-    pub fn collect(&mut self, clock: &Clock, shares: &Shares) -> Result<()> {
+    pub fn collect(&mut self, run: &Run, shares: &Shares) -> Result<()> {
+        let landed = Instant::now();
+        let mut flown = Vec::new();
         for marks in &self.marks[..std::mem::take(&mut self.used)] {
             let engine = marks.engine[1].since(&marks.engine[0])?;
             let cuda = marks.decoded.since(&marks.shared_out)?;
@@ -113,14 +119,38 @@ impl Timing {
             let decoded = marks.decoded.since(&marks.begin)?.max(marks.engine[1].since(&marks.begin)?);
             let done = marks.done.since(&marks.begin)?;
             let begin = marks.begin.since(&self.origin)?;
-            clock.add_gpu(&GpuTimes {
+            let times = GpuTimes {
                 begin,
                 copy: copied,
                 decode: decoded.saturating_sub(copied),
                 augment: done.saturating_sub(decoded),
                 done: begin + done,
-            });
+            };
+            run.clock.add_gpu(&times);
+            flown.push(times);
+        }
+        if self.log.is_on() {
+            self.log(run.epoch, &flown, landed);
         }
         Ok(())
+    }
+
+    /// Logs a flight that `landed` just now: the device's clock is not the host's, but the last of it has just been done.
+    fn log(&mut self, epoch: u64, flown: &[GpuTimes], landed: Instant) {
+        let end = flown.last().map_or(Duration::ZERO, |times| times.done);
+        let work = Work { epoch: Some(epoch), ..Work::default() };
+        for times in flown {
+            let mut at = times.begin;
+            for (stage, took) in [
+                (Stage::Copy, times.copy),
+                (Stage::GpuDecode, times.decode),
+                (Stage::GpuAugment, times.augment),
+            ] {
+                let host =
+                    |moment: Duration| landed.checked_sub(end.saturating_sub(moment)).unwrap_or(landed);
+                self.log.record(stage, host(at), host(at + took), work);
+                at += took;
+            }
+        }
     }
 }

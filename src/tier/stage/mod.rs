@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::io::{Completion, ReadRequest, Reader};
 use crate::schedule::Schedule;
 use crate::slot::SlotPool;
+use crate::trace::{Lane, Stage, Work};
 use pace::Pace;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -131,6 +132,7 @@ struct Worker<'a> {
     arrived: Vec<Completion>,
     /// Held until what was staged is published: nobody else shall stage it again.
     claims: Vec<UnitClaim>,
+    lane: Lane,
 }
 
 impl<'a> Worker<'a> {
@@ -151,6 +153,7 @@ impl<'a> Worker<'a> {
             next_token: 0,
             arrived: Vec::new(),
             claims: Vec::new(),
+            lane: cache.trace().lane("stager"),
         })
     }
 
@@ -228,10 +231,14 @@ impl<'a> Worker<'a> {
         let arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, .. } in arrived {
             let Some((piece, since)) = self.pending.remove(&token) else { continue };
-            let took = since.elapsed();
+            let now = Instant::now();
+            let took = now - since;
             match result {
                 Ok(bytes) => {
                     self.cache.staged(bytes.len() as u64);
+                    let samples = piece.samples.len() as u64;
+                    let work = Work { bytes: bytes.len() as u64, samples, ..Work::default() };
+                    self.lane.record(Stage::Ahead, since, now, work);
                     self.store(&piece, &bytes);
                 }
                 // Whoever needs a sample of it reads it himself, and hears why not.

@@ -32,6 +32,7 @@ pub use unit::UnitClaim;
 use crate::dataset::{DatasetIndex, Extent, FileId};
 use crate::error::{Error, Result};
 use crate::io::Files;
+use crate::trace::Trace;
 use batch::Intake;
 use crossbeam_channel::{Receiver, Sender};
 use directory::{Directory, PAGE, pages};
@@ -64,6 +65,8 @@ pub struct StoreOptions {
     pub write_buffers: usize,
     /// Writes that fail on purpose.
     pub faults: Option<WriteFaults>,
+    /// Where writes are logged.
+    pub trace: Trace,
 }
 
 impl StoreOptions {
@@ -75,6 +78,7 @@ impl StoreOptions {
             segment_bytes: None,
             write_buffers: 32 << 20,
             faults: None,
+            trace: Trace::off(),
         }
     }
 }
@@ -161,7 +165,7 @@ impl Store {
         let (jobs, asked) = crossbeam_channel::unbounded();
         let (written, empty) = crossbeam_channel::unbounded();
         let (end, ended) = crossbeam_channel::bounded(0);
-        let writer = Writer::new(shared.clone(), asked, written, segment_bytes, options.faults);
+        let writer = Writer::new(shared.clone(), asked, written, segment_bytes, options);
         let run = move || {
             let _end: Sender<()> = end;
             writer.run();

@@ -1,15 +1,16 @@
 //! The writer: the one thread that writes, publishes and evicts, so that nobody else waits for the drive.
 
-use super::WriteFaults;
 use super::batch::Batch;
 use super::directory::{PAGE, pages};
 use super::draft::Draft;
 use super::segment::{Row, encode_footer, footer_bytes};
 use super::shared::{Gate, Shared};
 use super::stats::count;
+use super::{StoreOptions, WriteFaults};
 use crate::dataset::Stamp;
 use crate::error::{Error, Result};
 use crate::rng::{Key, Stream, Use};
+use crate::trace::{Gauge, Lane, Stage, Work};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashMap;
 use std::fs::File;
@@ -59,6 +60,7 @@ pub(super) struct Writer {
     /// Bytes a segment has at most, unless one batch has more.
     segment_bytes: u64,
     drive: Drive,
+    lane: Lane,
     paused: Option<Instant>,
     look_next: Instant,
     room_next: Instant,
@@ -75,11 +77,23 @@ impl Writer {
         jobs: Receiver<Job>,
         empty: Sender<Batch>,
         segment_bytes: u64,
-        faults: Option<WriteFaults>,
+        options: &StoreOptions,
     ) -> Self {
         let now = Instant::now();
-        let (open, drive) = (HashMap::new(), Drive::new(faults));
-        Self { shared, jobs, empty, open, segment_bytes, drive, paused: None, look_next: now, room_next: now }
+        let (open, drive) = (HashMap::new(), Drive::new(options.faults));
+        let lane = options.trace.lane("cache");
+        Self {
+            shared,
+            jobs,
+            empty,
+            open,
+            segment_bytes,
+            drive,
+            lane,
+            paused: None,
+            look_next: now,
+            room_next: now,
+        }
     }
 
     /// Works until it is told to stop.
@@ -134,14 +148,24 @@ impl Writer {
                 let catalog = self.shared.catalog();
                 batch.keep(|row| catalog.expects(row.sample));
             }
+            let (start, samples, bytes) = (Instant::now(), batch.rows.len() as u64, batch.bytes.len() as u64);
             batch.seal();
             if let Err(error) = self.append(&mut batch) {
                 self.lose(&batch.rows);
                 self.pause(&error);
             }
+            self.log(start, samples, bytes);
         }
         batch.clear();
         let _ = self.empty.send(batch);
+    }
+
+    fn log(&mut self, start: Instant, samples: u64, bytes: u64) {
+        if self.lane.is_on() {
+            let (now, held) = (Instant::now(), self.shared.catalog().held().1);
+            self.lane.record(Stage::Write, start, now, Work { bytes, samples, ..Work::default() });
+            self.lane.gauge(Gauge::CacheBytes, now, held);
+        }
     }
 
     /// Writes a batch to its group's segment, or what of it fits into the quota.
