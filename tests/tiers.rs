@@ -227,7 +227,8 @@ fn a_run_that_only_stages_reads_each_shard_once() {
     let bytes = dataset.index().total_bytes();
     let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
     // An epoch that nobody reads on: what the pools hold is read, the rest is for staging.
-    let waiting = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let mut waiting = pipeline.epoch(0, 0, 1, 0).unwrap();
+    waiting.next_batch().unwrap();
     let cache = pipeline.cache().unwrap().clone();
     while cache.stats().held_samples < SAMPLES as u64 {
         cache.flush();

@@ -16,7 +16,7 @@ use crate::slot::SlotPool;
 use crate::trace::Trace;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// What the user wants of the fast tier.
@@ -61,7 +61,7 @@ pub struct Cache {
     planned: Mutex<Option<Planned>>,
     /// How it is filled, and why; known when the source is open.
     fill: OnceLock<(Fill, String)>,
-    stager: Mutex<Option<Stager>>,
+    staging: Mutex<Staging>,
     /// Samples that went into the store in this epoch, published or not: a bit each.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
@@ -77,6 +77,14 @@ struct Planned {
     future: Future,
     order: Order,
     epoch: u64,
+}
+
+/// The thread that stages ahead, where there is one, and what it is to stage for.
+#[derive(Default)]
+struct Staging {
+    stager: Option<Stager>,
+    /// The epoch that runs and its first step.
+    epoch: Option<(Schedule, u64)>,
 }
 
 #[derive(Default)]
@@ -111,7 +119,7 @@ impl Cache {
             store,
             planned: Mutex::default(),
             fill: OnceLock::new(),
-            stager: Mutex::default(),
+            staging: Mutex::default(),
             taken,
             demand_waits: AtomicBool::default(),
             full: AtomicBool::default(),
@@ -143,7 +151,12 @@ impl Cache {
         if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
             let failed = |e| Error::Unavailable(format!("cannot start the staging thread: {e}"));
             let stager = Stager::start(self.clone(), open).map_err(failed)?;
-            *self.lock_stager() = Some(stager);
+            let mut staging = self.staging();
+            // The reader is opened when an epoch has begun.
+            if let Some((schedule, first_step)) = &staging.epoch {
+                stager.begin(schedule.clone(), *first_step);
+            }
+            staging.stager = Some(stager);
         }
         Ok(Box::new(TieredReader::new(self.clone(), source, nvme)))
     }
@@ -179,9 +192,11 @@ impl Cache {
         self.taken.iter().for_each(|word| word.store(0, Relaxed));
         self.full.store(false, Relaxed);
         self.plan(epoch, schedule, order_of);
-        if let Some(stager) = &*self.lock_stager() {
+        let mut staging = self.staging();
+        if let Some(stager) = &staging.stager {
             stager.begin(schedule.clone(), first_step);
         }
+        staging.epoch = Some((schedule.clone(), first_step));
     }
 
     /// The epoch's reads are over: what waits to be written together is written now, for the next epoch and for others.
@@ -356,7 +371,7 @@ impl Cache {
 
     /// The pipeline asked for one more sample.
     pub(super) fn asked(&self) {
-        if let Some(stager) = &*self.lock_stager() {
+        if let Some(stager) = &self.staging().stager {
             stager.asked();
         }
     }
@@ -377,9 +392,10 @@ impl Cache {
         unpublished.div_ceil(u64::from(schedule.batch_size()).max(1)) + 2
     }
 
-    /// Ends what runs beside the pipeline.
+    /// Ends what runs beside the pipeline: the stager holds the cache, so it does not end by itself.
     pub fn close(&self) {
-        let stager = self.lock_stager().take();
+        // Dropped when the lock is free again: the thread may want it.
+        let stager = self.staging().stager.take();
         drop(stager);
     }
 
@@ -387,7 +403,7 @@ impl Cache {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
     }
 
-    fn lock_stager(&self) -> std::sync::MutexGuard<'_, Option<Stager>> {
-        self.stager.lock().unwrap_or_else(PoisonError::into_inner)
+    fn staging(&self) -> MutexGuard<'_, Staging> {
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
