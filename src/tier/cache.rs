@@ -105,7 +105,10 @@ impl Cache {
     ///
     /// # Errors
     /// As [`Store::open`].
-    pub fn open(index: &Arc<DatasetIndex>, options: CacheOptions, trace: Trace) -> Result<Arc<Self>> {
+    pub fn open(index: &Arc<DatasetIndex>, mut options: CacheOptions, trace: Trace) -> Result<Arc<Self>> {
+        // The working directory may change while the store is used.
+        options.directory = std::path::absolute(&options.directory)
+            .map_err(|error| Error::io("resolve", &options.directory, error))?;
         let store = StoreOptions {
             trace: trace.clone(),
             ..StoreOptions::new(options.directory.clone(), options.size)
