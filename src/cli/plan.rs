@@ -1,6 +1,6 @@
 //! `foreload plan`: what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy.
 
-use super::output;
+use super::{calibrate, output};
 use crate::config::{parse_bytes, parse_duration};
 use crate::dataset::{DatasetIndex, IndexOptions, Layout};
 use crate::error::{Error, Result};
@@ -18,9 +18,12 @@ pub(super) struct Args {
     /// How much of each node's NVMe the cache may use, e.g. 800GB
     #[arg(long, value_parser = |text: &str| parse_bytes("cache-size", text))]
     cache_size: u64,
-    /// Rates of the machine, as `foreload calibrate --json` prints them
-    #[arg(long, value_name = "FILE.json")]
-    rates: PathBuf,
+    /// Where the cache will be: rates are measured there and in DIR, in a few seconds
+    #[arg(long, value_name = "DIR", required_unless_present = "rates")]
+    cache: Option<PathBuf>,
+    /// Rates of the machine, as `foreload calibrate --out` writes them
+    #[arg(long, value_name = "FILE.json", conflicts_with = "cache")]
+    rates: Option<PathBuf>,
     /// Nodes, each with a cache of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
@@ -90,7 +93,11 @@ fn fill(name: &str) -> Result<FillChoice, String> {
 
 /// Predicts and prints.
 pub(super) fn run(args: &Args) -> Result<()> {
-    let machine = rates(&args.rates)?;
+    let machine = match (&args.rates, &args.cache) {
+        (Some(file), _) => rates(file)?,
+        (None, Some(cache)) => calibrate::rates(&args.dir, cache, args.queue_depth, args.index_dir.clone())?,
+        (None, None) => return Err(Error::config("rates", "are missing: give --rates or --cache")),
+    };
     let directory = args.index_dir.clone();
     let options = IndexOptions { directory, progress: true, ..IndexOptions::default() };
     let index = DatasetIndex::open(&args.dir, &options)?;

@@ -92,6 +92,41 @@ const USUAL_SAMPLE: u64 = 110_000;
 /// # Errors
 /// [`Error::Config`] when there is nothing to measure; else what reading, writing or decoding says.
 pub(super) fn run(args: &Args) -> Result<()> {
+    let report = measure(args)?;
+    if let (Some(path), Some(machine)) = (&args.out, &report.machine) {
+        let json =
+            serde_json::to_string_pretty(machine).map_err(|error| Error::Internal(error.to_string()))?;
+        std::fs::write(path, json + "\n").map_err(|error| Error::io("write", path, error))?;
+    }
+    if args.json { output::print_json(&report) } else { output::print(&text::table(&report)) }
+}
+
+/// The rates of this machine with the dataset in `directory` and a cache in `cache`, measured in a few seconds.
+///
+/// # Errors
+/// Those of [`run`].
+pub(super) fn rates(
+    directory: &Path,
+    cache: &Path,
+    queue_depth: u32,
+    index_dir: Option<PathBuf>,
+) -> Result<Machine> {
+    let args = Args {
+        directory: Some(directory.to_owned()),
+        cache: Some(cache.to_owned()),
+        seconds: 2.0,
+        emulate_pfs: None,
+        queue_depth: Some(queue_depth),
+        threads: None,
+        image_size: 224,
+        index_dir,
+        json: false,
+        out: None,
+    };
+    measure(&args)?.machine.ok_or_else(|| Error::Internal("calibration measured only a part".into()))
+}
+
+fn measure(args: &Args) -> Result<Report> {
     if args.directory.is_none() && args.cache.is_none() {
         return Err(Error::config("calibrate", "has nothing to measure: give DIR, --cache, or both"));
     }
@@ -121,12 +156,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         report.nvme = Some(scratch::measure(cache, sample, depth, limit)?);
     }
     report.machine = machine(&report);
-    if let (Some(path), Some(machine)) = (&args.out, &report.machine) {
-        let json =
-            serde_json::to_string_pretty(machine).map_err(|error| Error::Internal(error.to_string()))?;
-        std::fs::write(path, json + "\n").map_err(|error| Error::io("write", path, error))?;
-    }
-    if args.json { output::print_json(&report) } else { output::print(&text::table(&report)) }
+    Ok(report)
 }
 
 fn machine(report: &Report) -> Option<Machine> {
