@@ -170,6 +170,20 @@ fn stores_learn_of_each_others_segments() {
 }
 
 #[test]
+fn what_another_store_was_first_to_publish_is_not_written_again() {
+    let world = World::new(12, 6, 4000);
+    let (one, two) = (world.open(PLENTY), world.open(PLENTY));
+    world.offer_all(&one, 0..4);
+    world.offer_all(&two, 1..6);
+    two.flush();
+    one.refresh();
+    assert_eq!(world.check(&one, "of the other"), 5);
+    one.flush();
+    assert_eq!((one.stats().admitted_samples, one.stats().held_samples), (1, 6));
+    assert_eq!(world.check(&one, "and of its own"), 6);
+}
+
+#[test]
 fn what_is_reported_is_forgotten_with_its_segment() {
     let world = World::new(8, 200, 4000);
     let store = world.open(PLENTY);

@@ -110,7 +110,11 @@ fn a_read_only_file_system() {
         let target = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         let (flags, null) = (libc::MS_REMOUNT | libc::MS_RDONLY, std::ptr::null());
         // SAFETY: the string lives as long as the call; source and type are not looked at for a remount.
-        assert_eq!(unsafe { libc::mount(null, target.as_ptr(), null, flags, null.cast()) }, 0);
+        while unsafe { libc::mount(null, target.as_ptr(), null, flags, null.cast()) } != 0 {
+            // A process that another test is starting has our descriptors for a moment.
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBUSY));
+            std::thread::yield_now();
+        }
         let error = refused(&world, &small(path.join("cache"), 1 << 20));
         assert!(error.contains("/cache/lock: Read-only file system"), "{error}");
     });

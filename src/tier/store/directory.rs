@@ -60,6 +60,8 @@ struct Books {
     seen: Option<u64>,
     /// Pages of every published segment, which never change.
     published: HashMap<Key, HashMap<u64, u64>>,
+    /// Their sum: it is asked for at every reservation.
+    sum: u64,
     /// Pages that this process has reserved, by segment.
     reserved: HashMap<u64, u64>,
 }
@@ -208,6 +210,7 @@ impl Directory {
         guard.bump()?;
         draft.link(&self.segment_path(number))?;
         guard.books.published.entry(self.key).or_default().insert(number, pages(bytes));
+        guard.books.sum += pages(bytes);
         guard.books.reserved.remove(&number);
         draft.published();
         self.lock.unlock(reservation(number, draft.pages())).map_err(|error| self.failed("unlock", error))
@@ -266,6 +269,15 @@ impl Directory {
     }
 }
 
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Said by closing, too, but a process that is just being started may have the descriptor for a moment.
+        if self.is_ours() {
+            let _ = self.marker.unlock(0..1);
+        }
+    }
+}
+
 impl Guard<'_> {
     fn read_header(&self) -> Result<Header> {
         let file = self.directory.lock.file();
@@ -305,11 +317,12 @@ impl Guard<'_> {
         if self.books.seen == Some(self.header.generation) {
             return Ok(());
         }
-        let mut known = std::mem::take(&mut self.books.published);
+        let mut published = HashMap::new();
         for (key, path) in datasets(&self.directory.path)? {
-            let old = known.remove(&key).unwrap_or_default();
-            self.books.published.insert(key, segments(&path, &old)?);
+            published.insert(key, segments(&path, self.books.published.get(&key))?);
         }
+        self.books.sum = published.values().flat_map(HashMap::values).sum();
+        self.books.published = published;
         self.books.seen = Some(self.header.generation);
         Ok(())
     }
@@ -321,8 +334,7 @@ impl Guard<'_> {
         let others = others.map_err(|error| self.directory.failed("look at locks of", error))?;
         let reserved: u64 = others.iter().map(|range| range.end - range.start).sum();
         let own: u64 = self.books.reserved.values().sum();
-        let published: u64 = self.books.published.values().flat_map(HashMap::values).sum();
-        let used = published + own + reserved;
+        let used = self.books.sum + own + reserved;
         self.directory.counters.used_bytes.store(used * PAGE, Relaxed);
         Ok(used)
     }
@@ -403,9 +415,8 @@ impl Guard<'_> {
             Err(error) if gone(&error) => None,
             Err(error) => return Err(Error::io("evict", path, error)),
         };
-        if let Some(segments) = self.books.published.get_mut(&key) {
-            segments.remove(&number);
-        }
+        let known = self.books.published.get_mut(&key).and_then(|segments| segments.remove(&number));
+        self.books.sum -= known.unwrap_or(0);
         self.directory.counters.freed(removed.map_or(0, pages) * PAGE);
         Ok(removed)
     }
@@ -435,15 +446,15 @@ fn last_use(path: &Path) -> Option<SystemTime> {
 }
 
 /// A dataset's segments and their sizes in pages, those in `known` as they were.
-fn segments(path: &Path, known: &HashMap<u64, u64>) -> Result<HashMap<u64, u64>> {
-    let mut found = HashMap::with_capacity(known.len());
+fn segments(path: &Path, known: Option<&HashMap<u64, u64>>) -> Result<HashMap<u64, u64>> {
+    let mut found = HashMap::with_capacity(known.map_or(0, HashMap::len));
     for entry in read_directory(path)? {
         let entry = entry.map_err(|error| Error::io("list", path, error))?;
         let Some(number) = entry.file_name().to_str().and_then(segment::parse_name) else { continue };
         if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
-        let size = match known.get(&number) {
+        let size = match known.and_then(|known| known.get(&number)) {
             Some(&pages) => pages,
             None => match entry.metadata() {
                 Ok(metadata) => pages(metadata.len()),

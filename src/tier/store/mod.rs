@@ -166,8 +166,9 @@ impl Store {
         let (written, empty) = crossbeam_channel::unbounded();
         let (end, ended) = crossbeam_channel::bounded(0);
         let writer = Writer::new(shared.clone(), asked, written, segment_bytes, options);
+        let end = End { shared: shared.clone(), _end: end };
         let run = move || {
-            let _end: Sender<()> = end;
+            let _end = end;
             writer.run();
         };
         let writer = std::thread::Builder::new().name("foreload-cache".to_owned()).spawn(run);
@@ -298,6 +299,23 @@ impl Store {
     /// What the last failed write or look at the directory said, or the last damaged segment's story.
     pub fn last_error(&self) -> Option<String> {
         self.shared.counters.last_error()
+    }
+}
+
+/// Dropped when the writer ends, however it does.
+struct End {
+    shared: Arc<Shared>,
+    _end: Sender<()>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.set_gate(Gate::Off);
+        if std::thread::panicking() {
+            let defect =
+                "the cache's writer died, nothing more is kept: a defect in Foreload; please report it";
+            self.shared.counters.failed(defect.to_owned());
+        }
     }
 }
 
