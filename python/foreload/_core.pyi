@@ -167,9 +167,9 @@ class Batches(Iterator[Batch]):
         With a cache also `cache`, a dict of this epoch's: `nvme_hits`, `nvme_bytes` (samples from the cache),
         `source_reads`, `source_bytes` (from the dataset's storage, as they were needed), `fallbacks` (the cache had
         them and could not give them), `staged_bytes`, `staged_samples`, `staged_units` of `units` (filled ahead),
-        `admitted_samples`, `admitted_bytes` (written), `dropped_busy`, `dropped_full`, `dropped_off` (not
-        kept: writing was behind; the cache is full; a write had failed), `write_errors`, `damaged`, `evicted_bytes`; `held_samples`, `held_bytes` and `quota` as
-        they are now; `last_error`, a text, or None.
+        `admitted_samples`, `admitted_bytes` (written), `dropped_busy`, `dropped_full`, `dropped_off` (not kept:
+        writing was behind; the cache is full; a write had failed), `write_errors`, `damaged`, `evicted_bytes`;
+        `held_samples`, `held_bytes` and `quota` as they are now; `last_error`, a text, or None.
         """
 
 @final

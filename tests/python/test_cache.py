@@ -1,0 +1,148 @@
+"""The tier on NVMe from Python: the same batches, fewer bytes from the source, for loaders, ranks and DALI."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import foreload
+import numpy as np
+import pytest
+from conftest import paths
+from foreload import dali
+
+SETTINGS = dict(batch_size=10, image_size=32, seed=4, dtype="uint8")
+
+
+def run(loader: foreload.ImageLoader, epoch: int) -> tuple[str, dict]:
+    """Hash of all bytes of an epoch, and its cache's counters."""
+    loader.set_epoch(epoch)
+    digest = hashlib.sha256()
+    batches = iter(loader)
+    for batch in batches:
+        for tensor in (batch.images, batch.labels, batch.sample_ids):
+            digest.update(np.from_dlpack(tensor).tobytes())
+    return digest.hexdigest(), batches.stats().get("cache", {})
+
+
+@pytest.mark.parametrize("cache_fill", ["auto", "use", "ahead"])
+def test_batches_are_the_same_and_the_next_loader_reads_nothing(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_fill: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = foreload.ImageLoader(dataset, **SETTINGS)
+    settings = dict(cache_dir="cache", cache_size="50MB", cache_fill=cache_fill, **SETTINGS)
+    first = foreload.ImageLoader(dataset, **settings)
+    for epoch in range(2):
+        assert run(first, epoch)[0] == run(plain, epoch)[0]
+    # What was kept is published when a loader ends.
+    del first
+    again = foreload.ImageLoader(dataset, **settings)
+    digest, cache = run(again, 5)
+    assert digest == run(plain, 5)[0]
+    assert (cache["source_reads"], cache["nvme_hits"]) == (0, 60)
+    assert cache["held_samples"] == 60
+    assert cache["quota"] == 50_000_000
+    assert cache["last_error"] is None
+
+
+def test_a_loader_without_a_cache_has_no_such_counters(dataset: Path) -> None:
+    assert run(foreload.ImageLoader(dataset, **SETTINGS), 0)[1] == {}
+
+
+def test_a_spoilt_cache_is_noticed_and_named(dataset: Path, tmp_path: Path) -> None:
+    settings = dict(cache_dir=tmp_path / "cache", cache_size=50_000_000, **SETTINGS)
+    digest = run(foreload.ImageLoader(dataset, **settings), 0)[0]
+    segments = list((tmp_path / "cache").glob("*/*.seg"))
+    assert segments
+    for segment in segments:
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 3] ^= 1
+        segment.write_bytes(data)
+    again, cache = run(foreload.ImageLoader(dataset, **settings), 0)
+    assert again == digest
+    assert cache["damaged"] == len(segments)
+    assert cache["source_reads"] >= len(segments)
+    assert str(tmp_path / "cache") in cache["last_error"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(cache_size="1GB"), "config: cache_dir: "),
+        (dict(cache_dir="cache"), "config: cache_size: "),
+        (dict(cache_dir="cache", cache_size="much"), "config: cache_size: "),
+        (dict(cache_dir="cache", cache_size="1GB", cache_fill="never"), "config: cache_fill: "),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(dataset: Path, settings: dict, message: str) -> None:
+    with pytest.raises(foreload.ConfigError, match=rf"^{message}"):
+        foreload.ImageLoader(dataset, **settings)
+
+
+def test_a_cache_inside_of_the_dataset_is_refused(own_dataset: Path) -> None:
+    loader = foreload.ImageLoader(own_dataset, cache_dir=own_dataset / "cache", cache_size="1GB", **SETTINGS)
+    with pytest.raises(foreload.ConfigError, match=r"^config: cache_dir: "):
+        iter(loader)
+    assert not (own_dataset / "cache").exists()
+
+
+def test_dali_source_reads_through_the_cache(dataset: Path, tmp_path: Path) -> None:
+    source = dali.ImageSource(
+        dataset, batch_size=10, decoded=False, cache_dir=tmp_path / "cache", cache_size="50MB", seed=1
+    )
+    found = {}
+    for epoch in range(2):
+        for step in range(6):
+            files, _ = source(SimpleNamespace(epoch_idx=epoch, iteration=step))
+            found.setdefault(epoch, set()).update(file.tobytes() for file in files)
+    assert found[0] == found[1] == {path.read_bytes() for path in paths(dataset)}
+    assert list((tmp_path / "cache").glob("*/*.seg"))
+
+
+def _rank(dataset: Path, cache: Path, rank: int, steps: int, out: multiprocessing.Queue) -> None:
+    """One rank of four: an epoch, or a part of one that ends by SIGKILL."""
+    loader = foreload.ImageLoader(
+        dataset,
+        rank=rank,
+        world_size=4,
+        cache_dir=cache,
+        cache_size="50MB",
+        **(SETTINGS | dict(batch_size=3)),
+    )
+    batches = iter(loader)
+    ids = []
+    for batch in batches:
+        ids.extend(np.from_dlpack(batch.sample_ids).tolist())
+        if len(ids) == 3 * steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+    out.put((ids, batches.stats()["cache"]))
+
+
+def test_four_ranks_share_a_cache_and_survive_one_that_is_killed(dataset: Path, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    for killed_after in (2, 0):
+        out = context.Queue()
+        ranks = [
+            context.Process(
+                target=_rank, args=(dataset, tmp_path / "cache", rank, killed_after * (rank == 2), out)
+            )
+            for rank in range(4)
+        ]
+        for process in ranks:
+            process.start()
+        found = [out.get(timeout=60) for _ in range(3 if killed_after else 4)]
+        for process in ranks:
+            process.join()
+        ids = sorted(sample for ids, _ in found for sample in ids)
+        read = sum(cache["source_reads"] for _, cache in found)
+        if killed_after:
+            assert len(ids) == len(set(ids)) == 45
+        else:
+            assert ids == list(range(60))
+            # Three quarters at least were there, whatever the killed one had got published.
+            assert read <= 15
