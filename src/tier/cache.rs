@@ -65,7 +65,7 @@ pub struct Cache {
     /// Samples that went into the store in this epoch, published or not: a bit each.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
-    /// The store took no more, in this epoch.
+    /// There is no more room to stage for, in this epoch.
     full: AtomicBool,
     counted: Counters,
     last_error: Mutex<Option<String>>,
@@ -193,7 +193,10 @@ impl Cache {
     pub fn begin(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
         self.store.refresh();
         self.taken.iter().for_each(|word| word.store(0, Relaxed));
-        self.full.store(false, Relaxed);
+        let (store, largest) = (self.store.stats(), u64::from(self.index.largest()));
+        let left = store.quota_bytes.saturating_sub(store.used_bytes);
+        // For a last corner it is not worth reading pieces of which nearly nothing can be kept.
+        self.full.store(left < largest.max(store.quota_bytes / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
         let mut staging = self.staging();
         if let Some(stager) = &staging.stager {
@@ -357,7 +360,7 @@ impl Cache {
         self.counted.staged_units.fetch_add(1, Relaxed);
     }
 
-    /// Whether the store takes no more in this epoch.
+    /// Whether there is no more room to stage for in this epoch.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Relaxed)
     }
