@@ -222,9 +222,10 @@ class ImageLoader:
             it; what is there is used again by the next run. The dataset itself is never touched.
         cache_size: Bytes the directory may take, or a text such as `"800GB"`; needed with `cache_dir`.
         cache_fill: `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads beside
-            training, in the order of their next use. `auto`: by rates measured at the start.
-        stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, or a text. None: what
-            reads in demand leave.
+            training, in the order of their next use (where all ranks share one cache). `auto`: by rates measured at the
+            start.
+        stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
+            `cache_dir` together, or a text. None: what reads in demand leave.
         local_world_size: How many ranks share `cache_dir`, those of one node, numbered one after another. None:
             `LOCAL_WORLD_SIZE` of the environment, else all ranks.
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,

@@ -46,7 +46,6 @@ def local_world_size(given: int | None) -> int | None:
     text = os.environ.get("LOCAL_WORLD_SIZE")
     if given is not None or text is None:
         return given
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"config: local_world_size: LOCAL_WORLD_SIZE={text!r} must be a number") from None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"config: local_world_size: LOCAL_WORLD_SIZE={text!r} must be a number, at least 1")
+    return int(text)

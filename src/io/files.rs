@@ -19,6 +19,10 @@ pub trait Files: Send + Sync {
     fn stamp(&self, file: FileId) -> Option<(u64, i64)>;
     /// Whether the directory of a loose file is as it was indexed.
     fn check_directory(&self, file: FileId) -> Result<()>;
+    /// Whether a shard is never asked for again: it need not stay open, which would keep its bytes on the drive.
+    fn is_gone(&self, _file: FileId) -> bool {
+        false
+    }
 }
 
 impl Files for DatasetIndex {
@@ -208,11 +212,16 @@ pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
     fits(memory) && fits(offset)
 }
 
+/// After how many newly opened shards it is looked for those that are gone.
+const SWEEP: u64 = 16;
+
 /// The shards kept open, least recently used first out. A shard in use stays open until its last read is over:
 /// readers hold it by `Arc`.
 pub(super) struct ShardTable {
     capacity: usize,
     clock: u64,
+    /// Shards that got a place so far.
+    opened: u64,
     shards: HashMap<FileId, (u64, Arc<ShardCell>)>,
 }
 
@@ -220,22 +229,27 @@ pub(super) struct ShardTable {
 pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
 
 impl ShardTable {
-    /// A table of at most half the files this process may have open, and at most 4096.
+    /// A table of at most a quarter of the files this process may have open, and at most 4096: up to three readers have
+    /// one, of the source, of the cache and for staging.
     pub fn new() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        Self::with_capacity(limit.map_or(4096, |files| (files / 2).clamp(1, 4096) as usize))
+        Self::with_capacity(limit.map_or(4096, |files| (files / 4).clamp(1, 4096) as usize))
     }
 
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { capacity, clock: 0, shards: HashMap::new() }
+        Self { capacity, clock: 0, opened: 0, shards: HashMap::new() }
     }
 
-    /// The place of `file`; makes room for a new one.
-    pub fn cell(&mut self, file: FileId) -> Arc<ShardCell> {
+    /// The place of `file`; makes room for a new one, and now and then closes what is gone from `files`.
+    pub fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
         self.clock += 1;
         if let Some((used, cell)) = self.shards.get_mut(&file) {
             *used = self.clock;
             return cell.clone();
+        }
+        self.opened += 1;
+        if self.opened.is_multiple_of(SWEEP) {
+            self.shards.retain(|&file, _| !files.is_gone(file));
         }
         if self.shards.len() >= self.capacity
             && let Some(oldest) = self.shards.iter().min_by_key(|(_, (used, _))| *used).map(|(&file, _)| file)
@@ -253,12 +267,41 @@ mod tests {
     #[test]
     fn the_table_forgets_what_was_used_longest_ago() {
         let mut table = ShardTable::with_capacity(2);
-        let first = table.cell(FileId(1));
-        let second = table.cell(FileId(2));
-        assert!(Arc::ptr_eq(&first, &table.cell(FileId(1))));
-        table.cell(FileId(3));
-        assert!(Arc::ptr_eq(&first, &table.cell(FileId(1))));
-        assert!(!Arc::ptr_eq(&second, &table.cell(FileId(2))));
+        let mut cell = |file| table.cell(FileId(file), &Evicted(0..0));
+        let first = cell(1);
+        let second = cell(2);
+        assert!(Arc::ptr_eq(&first, &cell(1)));
+        cell(3);
+        assert!(Arc::ptr_eq(&first, &cell(1)));
+        assert!(!Arc::ptr_eq(&second, &cell(2)));
+    }
+
+    #[test]
+    fn what_is_gone_is_closed_before_its_turn() {
+        let mut table = ShardTable::with_capacity(100);
+        for file in 0..2 * SWEEP as u32 {
+            table.cell(FileId(file), &Evicted(3..9));
+        }
+        let left: Vec<_> = (0..12).filter(|&file| table.shards.contains_key(&FileId(file))).collect();
+        assert_eq!(left, [0, 1, 2, 9, 10, 11]);
+    }
+
+    /// Files of which some are gone.
+    struct Evicted(std::ops::Range<u32>);
+
+    impl Files for Evicted {
+        fn path(&self, file: FileId) -> PathBuf {
+            file.0.to_string().into()
+        }
+        fn stamp(&self, _: FileId) -> Option<(u64, i64)> {
+            None
+        }
+        fn check_directory(&self, _: FileId) -> Result<()> {
+            Ok(())
+        }
+        fn is_gone(&self, file: FileId) -> bool {
+            self.0.contains(&file.0)
+        }
     }
 
     #[test]

@@ -240,7 +240,9 @@ impl Shared {
         short: Option<&mut ShortReads>,
     ) -> Result<OpenMode, Failure> {
         let shard = {
-            let cell = self.shards.lock().expect("no panic under the lock").cell(transfer.extent.file);
+            let mut shards = self.shards.lock().expect("no panic under the lock");
+            let cell = shards.cell(transfer.extent.file, &*self.files);
+            drop(shards);
             // Whoever comes first opens it; those who need the same one wait, the others do not.
             let mut place = cell.lock().expect("no panic under the lock");
             match &*place {

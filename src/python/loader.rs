@@ -123,8 +123,13 @@ impl ImageLoader {
         progress: bool,
     ) -> PyResult<Self> {
         let usual = LoaderOptions::default();
-        let local_world_size: Option<u32> =
-            py.import("foreload._ranks")?.call_method1("local_world_size", (local_world_size,))?.extract()?;
+        let local_world_size: Option<u32> = match &cache_dir {
+            None => local_world_size,
+            Some(_) => {
+                let ranks = py.import("foreload._ranks")?;
+                ranks.call_method1("local_world_size", (local_world_size,))?.extract()?
+            }
+        };
         let asked = || -> crate::Result<LoaderOptions> {
             Ok(LoaderOptions {
                 batch_size,

@@ -132,14 +132,14 @@ pub fn predict(job: &Job, machine: &Machine) -> Prediction {
         shards: job.shards.is_some(),
         depth: job.depth as usize,
     };
-    let (fill, fill_reason) = fill::choose(job.fill, &work, Some(&machine.source));
+    let (fill, fill_reason) = fill::choose(job.fill, &work, Ok(machine.source));
     let held = (job.cache_bytes as f64 / (job.bytes as f64).max(1.0)).min(1.0);
-    let ahead = fill == Fill::Ahead && held > 0.0;
+    // Nodes that keep what they use soonest do so as they read it.
+    let ahead = fill == Fill::Ahead && held > 0.0 && job.nodes == 1;
     let model = Model::new(job, machine);
     let mut staged = 0.0;
     let epoch = |(number, kept): (usize, Kept)| {
-        // Nodes that keep what they use soonest go on from what was staged first as if they had read it.
-        let staging = ahead && staged < held && (number == 0 || job.nodes == 1);
+        let staging = ahead && staged < held;
         let cost = if staging { model.staging(&mut staged, held) } else { model.steady(&kept) };
         if number == 0 { model.with_opens(cost) } else { cost }
     };

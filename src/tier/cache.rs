@@ -40,8 +40,8 @@ pub struct CacheOptions {
     pub queue_depth: usize,
 }
 
-/// Bytes that are on their way into a segment, more or less.
-const SEGMENT: u64 = 4 << 20;
+/// Epochs the plan looks ahead at most: what is used later than that is as good as never used again.
+const MOST_EPOCHS: u64 = 64;
 
 /// How long the source is measured, where the rates decide something.
 const MEASURE_FOR: Duration = Duration::from_millis(300);
@@ -69,6 +69,8 @@ pub struct Cache {
     full: AtomicBool,
     counted: Counters,
     last_error: Mutex<Option<String>>,
+    /// In which it was opened: a forked child has no threads of it.
+    process: u32,
 }
 
 /// What one epoch's decisions are made from, where they need the future.
@@ -85,6 +87,8 @@ struct Staging {
     stager: Option<Stager>,
     /// The epoch that runs and its first step.
     epoch: Option<(Schedule, u64)>,
+    /// There is no pipeline any more to stage for.
+    closed: bool,
 }
 
 #[derive(Default)]
@@ -128,6 +132,7 @@ impl Cache {
             full: AtomicBool::default(),
             counted: Counters::default(),
             last_error: Mutex::default(),
+            process: std::process::id(),
         }))
     }
 
@@ -153,8 +158,13 @@ impl Cache {
         self.choose_fill(&open);
         if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
             let failed = |e| Error::Unavailable(format!("cannot start the staging thread: {e}"));
-            let stager = Stager::start(self.clone(), open).map_err(failed)?;
             let mut staging = self.staging();
+            if staging.closed {
+                return Err(Error::Unavailable(
+                    "the pipeline was dropped while its storage was opened".into(),
+                ));
+            }
+            let stager = Stager::start(self.clone(), open).map_err(failed)?;
             // The reader is opened when an epoch has begun.
             if let Some((schedule, first_step)) = &staging.epoch {
                 stager.begin(schedule.clone(), *first_step);
@@ -172,20 +182,19 @@ impl Cache {
                 shards: self.index.layout() == Layout::Tar,
                 depth: self.options.queue_depth,
             };
-            let rates = if self.options.fill == FillChoice::Auto { self.measure(&job, open) } else { None };
-            fill::choose(self.options.fill, &job, rates.as_ref())
+            fill::choose(self.options.fill, &job, self.measure(&job, open))
         });
     }
 
-    /// The source's rates, where they decide something and are worth their reads.
-    fn measure(&self, job: &Job, open: &Arc<OpenSource>) -> Option<TierRates> {
-        if !job.shards || job.bytes < WORTH_MEASURING {
-            return None;
+    /// The source's rates, where they decide something and are worth their reads; or why not.
+    fn measure(&self, job: &Job, open: &Arc<OpenSource>) -> Result<TierRates, String> {
+        if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < WORTH_MEASURING {
+            return Err("the dataset is too small to measure its storage".into());
         }
         let measured = measure::source(&self.index, &**open, job.depth, MEASURE_FOR);
-        let measured = measured.map_err(|error| self.note_error(error)).ok()?;
+        let measured = measured.map_err(|error| format!("its storage could not be measured: {error}"))?;
         self.counted.source_bytes.fetch_add(measured.bytes(), Relaxed);
-        Some(measured.rates)
+        Ok(measured.rates)
     }
 
     /// An epoch begins: what other processes keep is looked for, and staging turns to it. `order_of` gives the order of
@@ -194,15 +203,16 @@ impl Cache {
         self.store.refresh();
         self.taken.iter().for_each(|word| word.store(0, Relaxed));
         let (store, largest) = (self.store.stats(), u64::from(self.index.largest()));
-        let left = store.quota_bytes.saturating_sub(store.used_bytes);
+        let left = store.quota_bytes.saturating_sub(store.held_bytes);
         // For a last corner it is not worth reading pieces of which nearly nothing can be kept.
         self.full.store(left < largest.max(store.quota_bytes / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
         let mut staging = self.staging();
-        if let Some(stager) = &staging.stager {
-            stager.begin(schedule.clone(), first_step);
+        // A shard holds other nodes' samples too; where there are some, what is used soonest is kept, as it is read.
+        staging.epoch = self.is_whole(schedule).then(|| (schedule.clone(), first_step));
+        if let (Some(stager), Some((schedule, first_step))) = (&staging.stager, &staging.epoch) {
+            stager.begin(schedule.clone(), *first_step);
         }
-        staging.epoch = Some((schedule.clone(), first_step));
     }
 
     /// The epoch's reads are over: what waits to be written together is written now, for the next epoch and for others.
@@ -265,21 +275,42 @@ impl Cache {
         let ranks = first..(first + local).min(world);
         let slice = Slice::of(ranks, schedule.batch_size(), world);
         let rule = Rule::best(slice, self.index.len());
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
         if rule == Rule::Keep {
-            *planned = None;
+            *self.planned() = None;
             return;
         }
         // A sample comes back after as many epochs as there are nodes, on average.
-        let known = 4 * u64::from(world.div_ceil(local));
+        let known = (4 * u64::from(world.div_ceil(local))).min(MOST_EPOCHS);
         let orders = (epoch..=epoch + known).map(order_of).collect();
         let future = Future::new(epoch, orders, slice);
         let order = schedule.order().clone();
-        // Each process decides about what it reads itself, and has its part of the store for that, less what the tables
-        // of many small segments take.
-        let capacity = self.options.size / u64::from(local) / 10 * 9;
-        let plan = planned.take().map_or_else(|| Plan::new(rule, capacity), |planned| planned.plan);
-        *planned = Some(Planned { plan, future, order, epoch });
+        let former = self.planned().take().map(|planned| planned.plan);
+        let plan = former.unwrap_or_else(|| self.new_plan(rule, local));
+        *self.planned() = Some(Planned { plan, future, order, epoch });
+    }
+
+    /// A plan that knows what the store holds. Each process decides about what it reads itself, and has its part of the
+    /// store for that, less what the tables of many small segments take.
+    fn new_plan(&self, rule: Rule, local: u32) -> Plan {
+        let mut plan = Plan::new(rule, self.options.size / u64::from(local) / 10 * 9);
+        for (group, bytes) in self.store.groups() {
+            if group == 0 {
+                // Kept by a job that used all, for no time in particular.
+                self.store.evict_group(group);
+            } else {
+                plan.found(group, bytes / u64::from(local));
+            }
+        }
+        plan
+    }
+
+    /// Whether the ranks that share the store use all there is.
+    fn is_whole(&self, schedule: &Schedule) -> bool {
+        self.options.local_world_size.is_none_or(|local| local >= schedule.world_size())
+    }
+
+    fn planned(&self) -> MutexGuard<'_, Option<Planned>> {
+        self.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn index(&self) -> &Arc<DatasetIndex> {
@@ -288,10 +319,6 @@ impl Cache {
 
     pub(super) fn trace(&self) -> &Trace {
         &self.trace
-    }
-
-    pub(super) fn options(&self) -> &CacheOptions {
-        &self.options
     }
 
     pub(super) fn store(&self) -> &Arc<Store> {
@@ -306,7 +333,7 @@ impl Cache {
         };
         count.fetch_add(1, Relaxed);
         sum.fetch_add(bytes.len() as u64, Relaxed);
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planned = self.planned();
         let group = match &mut *planned {
             None if from == Tier::Nvme => return,
             None => 0,
@@ -323,8 +350,14 @@ impl Cache {
             }
         };
         drop(planned);
-        if self.store.offer(group, sample, bytes) == Offer::Taken {
-            self.take(sample);
+        match self.store.offer(group, sample, bytes) {
+            Offer::Taken => self.take(sample),
+            Offer::Present => {}
+            Offer::Full | Offer::Busy | Offer::Off => {
+                if let Some(planned) = &mut *self.planned() {
+                    planned.plan.lost(group, bytes.len() as u64);
+                }
+            }
         }
     }
 
@@ -341,8 +374,9 @@ impl Cache {
                 self.take(sample);
                 self.counted.staged_samples.fetch_add(1, Relaxed);
             }
-            Offer::Full => self.full.store(true, Relaxed),
-            _ => {}
+            // What is read ahead and cannot be kept was read for nothing.
+            Offer::Full | Offer::Off => self.full.store(true, Relaxed),
+            Offer::Present | Offer::Busy => {}
         }
         offer
     }
@@ -394,15 +428,28 @@ impl Cache {
     /// Steps between what the pipeline reads and what is staged of loose files: what is there a moment later is read twice.
     pub(super) fn lead(&self, schedule: &Schedule) -> u64 {
         let mean = (self.index.total_bytes() / self.index.len().max(1)).max(1);
-        let unpublished = 2 * SEGMENT / mean;
+        let unpublished = 2 * self.store.segment_bytes() / mean;
         unpublished.div_ceil(u64::from(schedule.batch_size()).max(1)) + 2
     }
 
     /// Ends what runs beside the pipeline: the stager holds the cache, so it does not end by itself.
     pub fn close(&self) {
-        // Dropped when the lock is free again: the thread may want it.
-        let stager = self.staging().stager.take();
+        // The thread is the parent's.
+        if self.process != std::process::id() {
+            return;
+        }
+        let mut staging = self.staging();
+        staging.closed = true;
+        let stager = staging.stager.take();
+        // The thread may want the lock.
+        drop(staging);
         drop(stager);
+    }
+
+    /// Bytes per second that this process may stage.
+    pub(super) fn stage_bandwidth(&self) -> Option<u64> {
+        let ranks = u64::from(self.options.local_world_size.unwrap_or(1).max(1));
+        self.options.stage_bandwidth.map(|bandwidth| (bandwidth / ranks).max(1))
     }
 
     pub(super) fn note_error(&self, error: Error) {

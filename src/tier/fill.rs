@@ -47,8 +47,8 @@ pub struct Job {
 /// The way to fill, and why, in words.
 ///
 /// Compares the time a first epoch needs for its reads: all samples in random order, or all shards in pieces of
-/// [`PIECE`]; both as [`TierRates`] has it.
-pub fn choose(choice: FillChoice, job: &Job, source: Option<&TierRates>) -> (Fill, String) {
+/// [`PIECE`]; both as [`TierRates`] has it. `source` may say why its rates are not known.
+pub fn choose(choice: FillChoice, job: &Job, source: Result<TierRates, String>) -> (Fill, String) {
     match choice {
         FillChoice::Use => return (Fill::Use, "fill=use".into()),
         FillChoice::Ahead => return (Fill::Ahead, "fill=ahead".into()),
@@ -57,10 +57,11 @@ pub fn choose(choice: FillChoice, job: &Job, source: Option<&TierRates>) -> (Fil
         }
         FillChoice::Auto => {}
     }
-    let Some(source) = source else {
-        return (Fill::Use, "the dataset is too small to measure its storage".into());
+    let source = match source {
+        Ok(source) => source,
+        Err(why) => return (Fill::Use, why),
     };
-    let at_once = TierRates { concurrency: source.concurrency.min(job.depth as f64), ..*source };
+    let at_once = TierRates { concurrency: source.concurrency.min(job.depth as f64), ..source };
     let on_use = at_once.random_seconds(job.samples, job.bytes, false);
     let ahead = source.sequential_seconds(job.bytes, PIECE);
     let rate = |seconds: f64| job.bytes as f64 / 1e6 / seconds.max(f64::MIN_POSITIVE);
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn latency_speaks_for_staging_and_its_absence_against() {
-        let choice = |latency| choose(FillChoice::Auto, &JOB, Some(&source(latency)));
+        let choice = |latency| choose(FillChoice::Auto, &JOB, Ok(source(latency)));
         assert_eq!(choice(10e-3).0, Fill::Ahead, "{}", choice(10e-3).1);
         assert_eq!(choice(0.1e-3).0, Fill::Use, "{}", choice(0.1e-3).1);
         assert!(choice(10e-3).1.contains("at 160 MB/s"), "{}", choice(10e-3).1);
@@ -100,9 +101,12 @@ mod tests {
     #[test]
     fn the_user_and_loose_files_decide_without_rates() {
         let loose = Job { shards: false, ..JOB };
-        assert_eq!(choose(FillChoice::Auto, &loose, Some(&source(10e-3))).0, Fill::Use);
-        assert_eq!(choose(FillChoice::Ahead, &loose, None).0, Fill::Ahead);
-        assert_eq!(choose(FillChoice::Use, &JOB, Some(&source(10e-3))).0, Fill::Use);
-        assert_eq!(choose(FillChoice::Auto, &JOB, None).0, Fill::Use);
+        assert_eq!(choose(FillChoice::Auto, &loose, Ok(source(10e-3))).0, Fill::Use);
+        assert_eq!(choose(FillChoice::Ahead, &loose, Err(String::new())).0, Fill::Ahead);
+        assert_eq!(choose(FillChoice::Use, &JOB, Ok(source(10e-3))).0, Fill::Use);
+        assert_eq!(
+            choose(FillChoice::Auto, &JOB, Err("too small".into())),
+            (Fill::Use, "too small".to_owned())
+        );
     }
 }

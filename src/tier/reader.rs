@@ -59,12 +59,14 @@ impl TieredReader {
                     out.push(Completion::arrived(token, bytes).of(Tier::Nvme));
                     continue;
                 }
-                Ok(bytes) => (Some(bytes.into_slot()), Fault::Checksum),
+                Ok(bytes) => (Some(bytes.into_slot()), Some(Fault::Checksum)),
                 Err(error) => (completion.slot, fault(&error)),
             };
             self.cache.fell_back();
             let (sample, extent) = (asked.sample, asked.extent);
-            self.cache.store().damaged(sample, location, fault);
+            if let Some(fault) = fault {
+                self.cache.store().damaged(sample, location, fault);
+            }
             match slot {
                 Some(slot) => self.source.submit(ReadRequest { token, extent, slot }),
                 // Lost with a thread that panicked: there is nothing to read into.
@@ -78,11 +80,13 @@ impl TieredReader {
     }
 }
 
-/// What a failed read says of the segment.
-fn fault(error: &Error) -> Fault {
+/// What a failed read says of the segment; nothing where it is the process that lacks something.
+fn fault(error: &Error) -> Option<Fault> {
+    const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Fault::Gone,
-        _ => Fault::Unreadable,
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some(Fault::Gone),
+        Error::Io { source, .. } if source.raw_os_error().is_some_and(|code| OURS.contains(&code)) => None,
+        _ => Some(Fault::Unreadable),
     }
 }
 
@@ -124,6 +128,7 @@ impl Reader for TieredReader {
             self.come_from_nvme(out);
             // What falls back is no answer yet; an empty return otherwise means that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
+                self.cache.note_demand(false);
                 return Ok(());
             }
         }

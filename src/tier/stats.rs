@@ -9,7 +9,7 @@ pub struct TierStats {
     pub nvme_bytes: u64,
     /// Samples that came from the source because somebody needed them.
     pub source_reads: u64,
-    /// Their bytes.
+    /// Their bytes, and those read to measure the source.
     pub source_bytes: u64,
     /// Samples that the fast tier had and could not give: damaged, evicted meanwhile, not readable. They came from the
     /// source.

@@ -104,6 +104,19 @@ def test_dali_source_reads_through_the_cache(dataset: Path, tmp_path: Path) -> N
     assert list((tmp_path / "cache").glob("*/*.seg"))
 
 
+def test_a_forked_child_drops_a_loader_that_stages(dataset: Path, tmp_path: Path) -> None:
+    settings = dict(cache_dir=tmp_path / "cache", cache_size="50MB", cache_fill="ahead", **SETTINGS)
+    loader = foreload.ImageLoader(dataset, **settings)
+    digest = run(loader, 0)[0]
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        del loader
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert run(loader, 0)[0] == digest
+
+
 def _rank(dataset: Path, cache: Path, rank: int, steps: int, out: multiprocessing.Queue) -> None:
     """One rank of four: an epoch, or a part of one that ends by SIGKILL."""
     loader = foreload.ImageLoader(

@@ -158,7 +158,7 @@ impl UringReader {
     }
 
     fn shard(&mut self, file: FileId, mode: OpenMode) -> Option<Arc<OpenShard>> {
-        let cell = self.shards.cell(file);
+        let cell = self.shards.cell(file, &*self.files);
         let place = cell.lock().expect("no panic under the lock");
         place.as_ref().filter(|shard| shard.serves(mode)).cloned()
     }
@@ -226,7 +226,8 @@ impl UringReader {
         match opened {
             Ok(shard) => {
                 self.policy.worked(shard.mode);
-                *self.shards.cell(file).lock().expect("no panic under the lock") = Some(shard.clone());
+                *self.shards.cell(file, &*self.files).lock().expect("no panic under the lock") =
+                    Some(shard.clone());
                 for number in waiting {
                     self.take_shard(number, shard.clone());
                     self.queue(number);

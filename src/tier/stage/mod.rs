@@ -10,10 +10,11 @@ use super::cache::{Cache, OpenSource};
 use super::fill::PIECE;
 use super::store::{Offer, UnitClaim};
 use crate::error::Result;
-use crate::io::{Completion, ReadRequest, Reader};
+use crate::io::{Completion, ReadRequest, Reader, Waker};
 use crate::schedule::Schedule;
 use crate::slot::SlotPool;
 use crate::trace::{Lane, Stage, Work};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use pace::Pace;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -25,9 +26,14 @@ use units::{Piece, Unit};
 /// Staging reads in flight: one on its way while the other is stored.
 const DEPTH: usize = 2;
 
+/// How long dropping waits for the thread: a little more than its reader takes to be dropped.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// The thread and what it is told.
 pub(super) struct Stager {
     desk: Arc<Desk>,
+    /// Disconnected when the thread has ended.
+    alive: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,30 +49,37 @@ struct Desk {
     /// Samples that the pipeline has asked for in this epoch, and the step it began with.
     asked: AtomicU64,
     first_step: AtomicU64,
+    /// Ends a wait of the thread's reader.
+    waker: Mutex<Option<Waker>>,
 }
 
 impl Stager {
     /// Starts the thread; `open` makes its reader.
     pub fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
         let desk = Arc::new(Desk::default());
+        let (living, alive) = bounded::<()>(0);
         let work = {
             let desk = desk.clone();
             move || {
+                let _living = living;
                 if let Err(error) = Worker::new(&cache, &desk, &*open).and_then(|mut worker| worker.run()) {
                     cache.note_error(error);
                 }
             }
         };
         let thread = std::thread::Builder::new().name("foreload-stage".into()).spawn(work)?;
-        Ok(Self { desk, thread: Some(thread) })
+        Ok(Self { desk, alive, thread: Some(thread) })
     }
 
     /// Stages for this epoch from now on.
     pub fn begin(&self, schedule: Schedule, first_step: u64) {
         self.desk.first_step.store(first_step, Relaxed);
         self.desk.asked.store(0, Relaxed);
-        *self.desk.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(schedule);
+        let mut order = self.desk.order.lock().unwrap_or_else(PoisonError::into_inner);
+        *order = Some(schedule);
+        // Under the lock: the thread takes both together.
         self.desk.news.store(true, Relaxed);
+        drop(order);
         self.desk.arrived.notify_all();
     }
 
@@ -77,14 +90,21 @@ impl Stager {
 }
 
 impl Drop for Stager {
-    /// Waits for reads in flight as long as dropping a reader does.
+    /// Waits for reads in flight as long as dropping a reader does; a thread that a dead file system holds is left
+    /// behind.
     fn drop(&mut self) {
+        let order = self.desk.order.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that the thread cannot begin to wait in between.
         self.desk.over.store(true, Relaxed);
         self.desk.news.store(true, Relaxed);
-        // Under the lock, so that the thread cannot begin to wait in between.
-        drop(self.desk.order.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(order);
         self.desk.arrived.notify_all();
-        if let Some(thread) = self.thread.take() {
+        if let Some(waker) = &*self.desk.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            (waker.0)();
+        }
+        if self.alive.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Disconnected)
+            && let Some(thread) = self.thread.take()
+        {
             let _ = thread.join();
         }
     }
@@ -141,7 +161,8 @@ impl<'a> Worker<'a> {
         // A slot has a page more than its length.
         let slots = SlotPool::new(DEPTH * (largest + 2 * crate::slot::PAGE))?;
         let reader = open(&slots, DEPTH)?;
-        let pace = Pace::new(cache.options().stage_bandwidth);
+        *desk.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
+        let pace = Pace::new(cache.stage_bandwidth());
         Ok(Self {
             cache,
             desk,
@@ -160,8 +181,12 @@ impl<'a> Worker<'a> {
     fn run(&mut self) -> Result<()> {
         while let Some(schedule) = self.desk.next() {
             self.stage(&schedule)?;
-            while self.reader.in_flight() > 0 {
+            while self.reader.in_flight() > 0 && !self.over() {
                 self.absorb()?;
+            }
+            if self.over() {
+                // The store publishes what it has when it is dropped, and waits no longer than a moment.
+                break;
             }
             self.cache.store().seal();
             if !self.claims.is_empty() {
@@ -204,13 +229,17 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    fn over(&self) -> bool {
+        self.desk.over.load(Relaxed)
+    }
+
     fn interrupted(&self) -> bool {
         self.desk.news.load(Relaxed) || self.cache.is_full()
     }
 
     /// Asks for a piece, once there is room for it and time.
     fn read(&mut self, piece: Piece) -> Result<()> {
-        loop {
+        while !self.over() {
             if self.reader.room() > 0
                 && let Some(slot) = self.slots.try_take(piece.extent.length as usize)
             {
@@ -219,10 +248,11 @@ impl<'a> Worker<'a> {
                 let extent = piece.extent;
                 self.pending.insert(token, (piece, Instant::now()));
                 self.reader.submit(ReadRequest { token, extent, slot });
-                return Ok(());
+                break;
             }
             self.absorb()?;
         }
+        Ok(())
     }
 
     /// Waits for a piece and stores what is in it.

@@ -30,6 +30,13 @@ pub(super) struct Segment {
     state: State,
 }
 
+impl Segment {
+    /// Whether it was forgotten.
+    pub fn is_gone(&self) -> bool {
+        self.state == State::Dead
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// About to be published: nobody may read it yet.

@@ -1,5 +1,4 @@
 //! The store: samples kept in segment files on a local drive, shared by all processes that name its directory.
-
 //!
 //! A sample that is offered is copied into a *batch*; full batches go to the store's writer thread, which appends them to
 //! the *segment* being filled and publishes it when it is large enough or the store is sealed. Published segments never
@@ -39,6 +38,7 @@ use directory::{Directory, PAGE, pages};
 use segment::footer_bytes;
 use shared::{Gate, Shared, lock};
 use stats::{Counters, count};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -145,6 +145,7 @@ pub struct Store {
     writer: Option<JoinHandle<()>>,
     /// Disconnected when the writer has ended.
     ended: Receiver<()>,
+    segment_bytes: u64,
 }
 
 impl Store {
@@ -175,7 +176,7 @@ impl Store {
         let writer =
             writer.map_err(|error| Error::Unavailable(format!("no thread could be started: {error}")))?;
         let intake = Mutex::new(Intake::new(options.write_buffers, empty, jobs.clone()));
-        Ok(Arc::new(Self { shared, intake, jobs, writer: Some(writer), ended }))
+        Ok(Arc::new(Self { shared, intake, jobs, writer: Some(writer), ended, segment_bytes }))
     }
 
     /// Where a sample's bytes are, if they are here. Some 20 ns, or 150 where it is far from the last one asked for in a
@@ -249,7 +250,21 @@ impl Store {
         }
     }
 
-    /// Removes soon all segments of a group. Returns at once.
+    /// Bytes that a segment has, about.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Bytes of this dataset's segments by their groups.
+    pub fn groups(&self) -> BTreeMap<u64, u64> {
+        let mut groups = BTreeMap::new();
+        for (_, segment) in self.shared.catalog().live() {
+            *groups.entry(segment.group).or_default() += segment.bytes;
+        }
+        groups
+    }
+
+    /// Removes soon all segments of a group, those of other processes too. Returns at once.
     pub fn evict_group(&self, group: u64) {
         let mut intake = lock(&self.intake);
         intake.hand_over(group);
