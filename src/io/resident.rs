@@ -4,17 +4,22 @@ use super::storage::memory_limit;
 use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker, read_blocking};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The bytes of all samples.
+/// The bytes of samples.
 pub struct Resident {
     index: Arc<DatasetIndex>,
-    /// By sample.
-    files: Vec<Box<[u8]>>,
+    files: HashMap<u64, Box<[u8]>>,
 }
 
 impl Resident {
+    /// These `files`, by sample.
+    pub fn new(index: &Arc<DatasetIndex>, files: HashMap<u64, Box<[u8]>>) -> Arc<Self> {
+        Arc::new(Self { index: index.clone(), files })
+    }
+
     /// Whether the samples fit in half of the memory this process may use.
     ///
     /// # Errors
@@ -47,11 +52,11 @@ impl Resident {
                 .map(|reader| reader.join().unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic))))
                 .collect()
         });
-        let mut files = Vec::with_capacity(index.len() as usize);
+        let mut files = HashMap::with_capacity(index.len() as usize);
         for part in parts {
             files.extend(part?);
         }
-        Ok(Arc::new(Self { index: index.clone(), files }))
+        Ok(Self::new(index, files))
     }
 
     /// A reader of them with `depth` requests at once.
@@ -70,11 +75,11 @@ fn load_part(
     index: &DatasetIndex,
     samples: Range<u64>,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Vec<Box<[u8]>>> {
+) -> Result<Vec<(u64, Box<[u8]>)>> {
     let load = |sample| {
         let bytes = read_blocking(index, index.extent(sample))?;
         progress(1);
-        Ok(bytes.into_boxed_slice())
+        Ok((sample, bytes.into_boxed_slice()))
     };
     samples.map(load).collect()
 }
@@ -90,12 +95,12 @@ pub struct ResidentReader {
 impl ResidentReader {
     fn copy(&self, request: ReadRequest) -> Completion {
         let ReadRequest { token, extent, mut slot } = request;
-        let Some(sample) = self.files.index.sample_of(extent) else {
+        let sample = self.files.index.sample_of(extent);
+        let Some(bytes) = sample.and_then(|sample| self.files.files.get(&sample)) else {
             let path = self.files.index.path(extent.file);
-            let message = format!("has no sample at {}+{}", extent.offset, extent.length);
+            let message = format!("has no sample at {}+{} that is in memory", extent.offset, extent.length);
             return Completion::failed(token, Error::dataset(path, message), slot);
         };
-        let bytes = &self.files.files[sample as usize];
         slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
         Completion::arrived(token, Filled::new(slot, 0..bytes.len()))
     }

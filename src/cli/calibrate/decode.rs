@@ -1,14 +1,14 @@
 //! How many bytes of samples the workers decode and augment: the pipeline itself, with samples that are in memory.
 
 use crate::config::LoaderOptions;
-use crate::dataset::{DatasetIndex, FileId};
+use crate::dataset::DatasetIndex;
 use crate::error::Result;
-use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker, read_blocking};
+use crate::io::{Reader, Resident, read_blocking};
 use crate::pipeline::Pipeline;
 use crate::{Error, config};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What was decoded.
@@ -49,22 +49,24 @@ pub(super) fn measure(
     let batch_size = BATCH.min(u32::try_from(index.len() / 2).unwrap_or(BATCH).max(1));
     let config = LoaderOptions { batch_size, ..options.clone() }.check(index)?;
     let (threads, device) = (config.threads, config.device);
-    let kept = Arc::new(Kept::default());
+    // The schedule says which samples come first; they are loaded before the first epoch opens the reader.
+    let kept: Arc<OnceLock<Arc<Resident>>> = Arc::default();
     let pipeline = {
         let (kept, depth) = (kept.clone(), config.queue_depth);
         let open = move |_: &Arc<DatasetIndex>, _: &_, _: &_| {
-            let reader =
-                FromMemory { kept: kept.clone(), depth, done: Vec::new(), stats: ReadStats::default() };
-            Ok(Box::new(reader) as Box<dyn Reader>)
+            let resident = kept.get().ok_or_else(|| Error::Internal("nothing is in memory".into()))?;
+            // What is not there is asked for only behind the last batch that counts.
+            Ok(Box::new(resident.reader(depth)) as Box<dyn Reader>)
         };
         Pipeline::with_reader(index.clone(), config, Box::new(open))
     };
     let schedule = pipeline.schedule(0, 0, 1)?;
-    let sizes = kept.load(index, limit, |sample| {
+    let (sizes, resident) = load(index, limit, |sample| {
         let (step, place) = (sample / u64::from(batch_size), (sample % u64::from(batch_size)) as u32);
         (step < schedule.steps() && place < schedule.batch_len(step))
             .then(|| schedule.place(step, place).sample)
     })?;
+    let _ = kept.set(resident);
     let steps = sizes.len() as u64 / u64::from(batch_size);
     if steps < 2 {
         let message = format!("has too few samples to measure decoding: {} were read in time", sizes.len());
@@ -92,82 +94,22 @@ pub(super) fn measure(
     Ok(decoded)
 }
 
-/// Files by where they are.
-#[derive(Default)]
-struct Kept(std::sync::OnceLock<HashMap<(FileId, u64), Vec<u8>>>);
-
-impl Kept {
-    /// Reads the samples that `nth` names until one is missing, it is enough, or the time is over; answers with their
-    /// sizes.
-    fn load(
-        &self,
-        index: &DatasetIndex,
-        limit: Duration,
-        nth: impl Fn(u64) -> Option<u64>,
-    ) -> Result<Vec<u64>> {
-        let (begun, mut files, mut sizes) = (Instant::now(), HashMap::new(), Vec::new());
-        let mut total = 0;
-        for sample in (0..SAMPLES).map_while(nth) {
-            if (begun.elapsed() >= limit && sizes.len() >= 2 * BATCH as usize) || total >= BYTES {
-                break;
-            }
-            let extent = index.extent(sample);
-            let bytes = read_blocking(index, extent)?;
-            total += bytes.len();
-            sizes.push(bytes.len() as u64);
-            files.insert((extent.file, extent.offset), bytes);
+/// Reads the samples that `nth` names until one is missing, it is enough, or the time is over; answers with their sizes.
+fn load(
+    index: &Arc<DatasetIndex>,
+    limit: Duration,
+    nth: impl Fn(u64) -> Option<u64>,
+) -> Result<(Vec<u64>, Arc<Resident>)> {
+    let (begun, mut files, mut sizes) = (Instant::now(), HashMap::new(), Vec::new());
+    let mut total = 0;
+    for sample in (0..SAMPLES).map_while(nth) {
+        if (begun.elapsed() >= limit && sizes.len() >= 2 * BATCH as usize) || total >= BYTES {
+            break;
         }
-        let _ = self.0.set(files);
-        Ok(sizes)
+        let bytes = read_blocking(index, index.extent(sample))?;
+        total += bytes.len();
+        sizes.push(bytes.len() as u64);
+        files.insert(sample, bytes.into_boxed_slice());
     }
-}
-
-/// Copies what is kept; what is not is asked for only behind the last batch that counts.
-struct FromMemory {
-    kept: Arc<Kept>,
-    depth: usize,
-    done: Vec<Completion>,
-    stats: ReadStats,
-}
-
-impl Reader for FromMemory {
-    fn room(&self) -> usize {
-        self.depth - self.done.len()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.done.len()
-    }
-
-    fn submit(&mut self, request: ReadRequest) {
-        let ReadRequest { token, extent, mut slot } = request;
-        let kept = self.kept.0.get().and_then(|files| files.get(&(extent.file, extent.offset)));
-        self.done.push(match kept {
-            Some(bytes) => {
-                self.stats.reads += 1;
-                self.stats.bytes += bytes.len() as u64;
-                slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-                Completion::arrived(token, Filled::new(slot, 0..bytes.len()))
-            }
-            None => Completion::failed(token, Error::Unavailable("not in memory".into()), slot),
-        });
-    }
-
-    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
-        out.append(&mut self.done);
-        Ok(())
-    }
-
-    fn waker(&self) -> Waker {
-        // It never sleeps.
-        Waker(Arc::new(|| {}))
-    }
-
-    fn stats(&self) -> ReadStats {
-        self.stats
-    }
-
-    fn describe(&self) -> String {
-        "from memory".into()
-    }
+    Ok((sizes, Resident::new(index, files)))
 }
