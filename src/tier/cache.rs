@@ -137,7 +137,7 @@ impl Cache {
     }
 
     /// A reader over both tiers, to be made and driven by the calling thread; that of the source, which `open` makes, is
-    /// driven by a thread of its own. Where the fill is ahead, staging begins with the next epoch.
+    /// driven by a thread of its own. Where the fill is ahead, staging begins with the epoch that runs.
     ///
     /// # Errors
     /// Those of opening either.
