@@ -22,6 +22,7 @@ pub mod schedule;
 pub mod simd;
 pub mod simulate;
 pub mod slot;
+pub mod state;
 pub mod tier;
 pub mod trace;
 

@@ -14,6 +14,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("simd", &[]),
     ("dataset", &["error"]),
     ("schedule", &["dataset", "error", "rng"]),
+    ("state", &["config", "error", "schedule"]),
     ("slot", &["error"]),
     ("gpu", &["error", "slot"]),
     ("io", &["dataset", "error", "rng", "slot"]),
@@ -29,10 +30,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "pipeline",
         &[
             "augment", "batch", "config", "dataset", "decode", "error", "gpu", "io", "rng", "schedule",
-            "simd", "slot", "tier", "trace",
+            "simd", "slot", "state", "tier", "trace",
         ],
     ),
-    ("python", &["batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "pipeline", "tier"]),
+    ("python", &["batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "pipeline", "state", "tier"]),
     (
         "cli",
         &[
@@ -67,14 +68,14 @@ const HOMES: &[(&str, &[&str])] = &[
     ("libc", &["cli", "dataset", "gpu", "io", "slot", "tier"]),
     ("libloading", &["gpu"]),
     ("rustix", &["cli", "dataset", "io", "slot", "tier"]),
-    ("serde", &["cli", "dataset", "gpu", "io", "simulate", "tier", "trace"]),
-    ("serde_json", &["cli", "dataset", "simulate", "tier", "trace"]),
+    ("serde", &["cli", "dataset", "gpu", "io", "simulate", "state", "tier", "trace"]),
+    ("serde_json", &["cli", "dataset", "simulate", "state", "tier", "trace"]),
     ("sha2", &["cli", "dataset", "rng", "tier"]),
     ("thiserror", &["error"]),
 ];
 
 /// Modules without `unsafe`: logic that gains nothing by it.
-const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule", "simulate", "trace"];
+const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule", "simulate", "state", "trace"];
 
 /// But here a kernel is launched, whose memory nobody but the lane can answer for.
 const LAUNCHES: &str = "src/pipeline/cuda/lane.rs";

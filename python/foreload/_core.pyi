@@ -128,6 +128,21 @@ class Batch:
         """Its number in the epoch."""
     def __len__(self) -> int: ...
 
+class LoaderState(TypedDict):
+    """What a checkpoint keeps of a loader: JSON-able, and the same on every rank but for `errors`."""
+
+    version: int
+    fingerprint: str
+    seed: int
+    epoch: int
+    position: int
+    global_batch: int
+    samples: int
+    shuffle: bool
+    last_batch: str
+    selection: str | None
+    errors: int
+
 class View(TypedDict):
     """What an epoch makes of a sample."""
 
@@ -306,7 +321,30 @@ class ImageLoader:
     def __len__(self) -> int:
         """Batches of this rank in one epoch."""
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration runs."""
+        """Choose the epoch of the next iteration; a loaded state of that epoch still says where it begins."""
+    def state_dict(self, *, at_step: int | None = None) -> LoaderState:
+        """Where the latest iteration stands: `position` samples of the order of `epoch`, those of all ranks together.
+
+        What was yielded counts, not what was read ahead. A state with all samples of its epoch yielded is of that
+        epoch still.
+
+        Args:
+            at_step: The state as it was after so many steps of the epoch, for frameworks that take batches from the
+                loader before they are used. None: after the last batch that was yielded.
+
+        Raises:
+            ConfigError: `at_step` is no step that this iteration yielded.
+        """
+    def load_state_dict(self, state: LoaderState) -> None:
+        """Go on where `state` was saved: `epoch` is its epoch, whose next iteration begins after the samples it had.
+
+        Reads nothing of what was yielded before, and takes as long at any position. The number of ranks may be another,
+        if all together take as many samples in a step; in the middle of an epoch iterating refuses what does not fit.
+        Of an epoch that is through the next iteration has no batch; the one after it has them all.
+
+        Raises:
+            ConfigError: The state is of another dataset, seed, order or version; the message names what differs.
+        """
     @property
     def epoch(self) -> int:
         """The epoch that the next iteration runs."""

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from foreload._core import ConfigError, ImageLoader, UnavailableError
+from foreload._core import Batch, ConfigError, ImageLoader, UnavailableError
+
+if TYPE_CHECKING:
+    from foreload._core import LoaderState
 
 _ONE_PROCESS = (
     "ImageDataset works in the training process, with threads of its own, not in worker processes: use "
@@ -40,6 +43,7 @@ class ImageDataset(IterableDataset):
         device: As `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA. CUDA tensors
             are ready for the stream that is torch's current one when they are yielded.
         with_mask: Yield (images, labels, mask); for `last_batch="pad"` and `on_error="zero"`.
+        with_ids: Yield the samples' numbers in the index last, int64 [n].
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
 
     A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.
@@ -53,6 +57,7 @@ class ImageDataset(IterableDataset):
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "auto",
         with_mask: bool = False,
+        with_ids: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -61,6 +66,7 @@ class ImageDataset(IterableDataset):
             raise ConfigError(message)
         self._channels_last = memory_format is torch.channels_last
         self._with_mask = with_mask
+        self._with_ids = with_ids
         self.loader = ImageLoader(
             path,
             device="cpu" if device == "auto" and not torch.cuda.is_available() else str(device),
@@ -69,28 +75,48 @@ class ImageDataset(IterableDataset):
             **settings,
         )
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration runs."""
+        return self.loader.epoch
+
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration runs."""
+        """Choose the epoch of the next iteration; a loaded state of that epoch still says where it begins."""
         self.loader.set_epoch(epoch)
+
+    def state_dict(self, *, at_step: int | None = None) -> LoaderState:
+        """Where the latest iteration stands; see `foreload.ImageLoader.state_dict`.
+
+        Args:
+            at_step: After so many steps of the epoch, for frameworks that read ahead of what is trained on.
+        """
+        return self.loader.state_dict(at_step=at_step)
+
+    def load_state_dict(self, state: LoaderState) -> None:
+        """Go on where `state` was saved; see `foreload.ImageLoader.load_state_dict`."""
+        self.loader.load_state_dict(state)
 
     def __len__(self) -> int:
         """Batches of this rank in one epoch."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
-        """One epoch: (images, labels), or (images, labels, mask)."""
+        """One epoch: (images, labels), with the mask and the ids behind them where they were asked for."""
         if get_worker_info() is not None:
             raise UnavailableError(_ONE_PROCESS)
-        for batch in self.loader:
-            images = torch.from_dlpack(batch.images)
-            if self._channels_last:
-                images = images.permute(0, 3, 1, 2)
-            labels = torch.from_dlpack(batch.labels)
-            if self._with_mask:
-                # By way of bytes: torch before 2.2 takes no bool by DLPack.
-                yield images, labels, torch.from_dlpack(batch._mask_bytes).bool()
-            else:
-                yield images, labels
+        return map(self._tensors, self.loader)
+
+    def _tensors(self, batch: Batch) -> tuple[torch.Tensor, ...]:
+        images = torch.from_dlpack(batch.images)
+        if self._channels_last:
+            images = images.permute(0, 3, 1, 2)
+        tensors = [images, torch.from_dlpack(batch.labels)]
+        if self._with_mask:
+            # By way of bytes: torch before 2.2 takes no bool by DLPack.
+            tensors.append(torch.from_dlpack(batch._mask_bytes).bool())
+        if self._with_ids:
+            tensors.append(torch.from_dlpack(batch.sample_ids))
+        return tuple(tensors)
 
     def __getstate__(self) -> dict[str, Any]:
         """Refuse to be sent to another process, with the reason."""

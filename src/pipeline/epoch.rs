@@ -1,6 +1,6 @@
 //! The consumer's end of an epoch: batches in order, failures counted against the budget.
 
-use super::{Run, Shared};
+use super::{Progress, Run, Shared};
 use crate::batch::{Batch, BatchPool, Failure};
 use crate::config::{Device, OnError};
 use crate::error::{Error, Result};
@@ -32,6 +32,7 @@ pub struct Epoch {
     steps: u64,
     next_step: u64,
     failed: u64,
+    progress: Arc<Progress>,
     failures: FailureLog,
     all_held_since: Option<Instant>,
     /// How long the consumer has waited for the current batch so far.
@@ -66,14 +67,21 @@ pub struct SampleFailure {
 }
 
 impl Epoch {
-    pub(super) fn new(shared: Arc<Shared>, run: Arc<Run>, batches: BatchPool, ended: Receiver<()>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        run: Arc<Run>,
+        batches: BatchPool,
+        ended: Receiver<()>,
+        progress: Progress,
+    ) -> Self {
         Self {
             batches,
             ended,
             process: std::process::id(),
             steps: run.schedule.steps(),
             next_step: run.first_step,
-            failed: 0,
+            failed: progress.failed(),
+            progress: Arc::new(progress),
             failures: FailureLog::default(),
             all_held_since: None,
             stalled: Duration::ZERO,
@@ -98,7 +106,12 @@ impl Epoch {
         self.next_step
     }
 
-    /// Samples that failed so far in the batches delivered.
+    /// How far its consumer has come; to be had when the epoch is gone, too.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// Samples that failed so far in the batches delivered, also before the epoch was resumed.
     pub fn failed(&self) -> u64 {
         self.failed
     }
@@ -179,6 +192,7 @@ impl Epoch {
         batch.deliver();
         self.busy_with = Some(batch.len() as u64);
         self.next_step += 1;
+        self.progress.step(self.failed);
         Ok(batch)
     }
 

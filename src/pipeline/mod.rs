@@ -9,6 +9,7 @@ mod cuda;
 mod epoch;
 mod fetch;
 mod inbox;
+mod progress;
 mod refill;
 mod stats;
 mod threads;
@@ -16,6 +17,7 @@ mod watch;
 mod work;
 
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
+pub use progress::Progress;
 pub use stats::{EpochStats, GpuStats, StageTimes};
 
 use crate::augment::View;
@@ -27,6 +29,7 @@ use crate::io::Reader;
 use crate::rng::{Key, Use};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
+use crate::state::{Identity, State};
 use crate::tier::{Cache, OpenSource, TierStats};
 use crate::trace::{Lane, Trace};
 use fetch::Bell;
@@ -50,6 +53,8 @@ pub type OpenReader =
 struct Shared {
     index: Arc<DatasetIndex>,
     config: LoaderConfig,
+    /// What its states must agree with.
+    identity: Arc<Identity>,
     open_reader: Box<OpenReader>,
     bell: Arc<Bell>,
     trace: Trace,
@@ -101,9 +106,18 @@ impl Pipeline {
 
     /// A pipeline whose bytes come through a reader of the caller's: one that injects faults, say.
     pub fn with_reader(index: Arc<DatasetIndex>, config: LoaderConfig, open_reader: Box<OpenReader>) -> Self {
+        let identity = Identity {
+            fingerprint: index.fingerprint().to_string(),
+            seed: config.seed,
+            samples: index.len(),
+            shuffle: config.shuffle,
+            last_batch: config.last_batch,
+            selection: None,
+        };
         let shared = Shared {
             index,
             config,
+            identity: Arc::new(identity),
             open_reader,
             bell: Arc::default(),
             trace: Trace::off(),
@@ -156,6 +170,23 @@ impl Pipeline {
         Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)
     }
 
+    /// Whether `state` is one of this pipeline's orders.
+    ///
+    /// # Errors
+    /// As [`State::check`].
+    pub fn check(&self, state: &State) -> Result<()> {
+        state.check(&self.shared.identity)
+    }
+
+    /// The state before the first step of `epoch`.
+    ///
+    /// # Errors
+    /// As [`Pipeline::schedule`].
+    pub fn state(&self, epoch: u64, rank: u32, world_size: u32) -> Result<State> {
+        let schedule = self.schedule(epoch, rank, world_size)?;
+        Ok(State::new(&self.shared.identity, epoch, &schedule, 0, 0))
+    }
+
     /// Starts `epoch` at `first_step`; keep the pipeline for as long as the epoch runs. An epoch of this pipeline that
     /// still runs is stopped: there is one set of threads and pools.
     ///
@@ -164,7 +195,23 @@ impl Pipeline {
     /// forked child.
     pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
         let schedule = self.schedule(epoch, rank, world_size)?;
-        let steps = schedule.steps();
+        let first_step = first_step.min(schedule.steps());
+        self.start(epoch, schedule, first_step, 0)
+    }
+
+    /// Goes on where `state` was saved, by whatever rank of a world of whatever size. Reads nothing of what was yielded
+    /// before.
+    ///
+    /// # Errors
+    /// As [`Pipeline::check`], [`State::first_step`] and [`Pipeline::epoch`].
+    pub fn resume(&self, state: &State, rank: u32, world_size: u32) -> Result<Epoch> {
+        self.check(state)?;
+        let schedule = self.schedule(state.epoch, rank, world_size)?;
+        let first_step = state.first_step(&schedule)?;
+        self.start(state.epoch, schedule, first_step, state.errors)
+    }
+
+    fn start(&self, epoch: u64, schedule: Schedule, first_step: u64, errors: u64) -> Result<Epoch> {
         let seed = self.shared.config.seed;
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let threads = match &mut *threads {
@@ -180,10 +227,12 @@ impl Pipeline {
         if let Some(cache) = self.cache() {
             cache.begin(epoch, &schedule, first_step, &|epoch| self.shared.order(epoch));
         }
+        let identity = self.shared.identity.clone();
+        let progress = Progress::new(identity, epoch, schedule.clone(), first_step, errors);
         let run = Arc::new(Run {
             epoch,
             schedule,
-            first_step: first_step.min(steps),
+            first_step,
             augment: Key::new(&[], seed, epoch, Use::Augment),
             refill: Key::new(&self.shared.index.fingerprint().0, seed, epoch, Use::Refill),
             stopped: AtomicBool::new(false),
@@ -194,7 +243,7 @@ impl Pipeline {
         threads.current = Some(run.clone());
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
         threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;
-        Ok(Epoch::new(self.shared.clone(), run, batches, ended))
+        Ok(Epoch::new(self.shared.clone(), run, batches, ended, progress))
     }
 
     /// What `epoch` makes of `sample`: reads and parses the image to know its size.

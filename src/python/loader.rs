@@ -4,7 +4,8 @@ use super::batches::Batches;
 use super::error::raise;
 use crate::config::{Choice, LoaderOptions, parse_bytes};
 use crate::dataset::{DatasetIndex, IndexOptions};
-use crate::pipeline::{FailureLog, Pipeline, SampleFailure};
+use crate::pipeline::{Epoch, FailureLog, Pipeline, Progress, SampleFailure};
+use crate::state::State;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::{Path, PathBuf};
@@ -44,9 +45,38 @@ pub(super) struct ImageLoader {
     pipeline: Shared,
     rank: Option<u32>,
     world_size: Option<u32>,
-    epoch: Mutex<u64>,
-    /// Of the latest iteration; not the iteration itself, which ends when its user drops it.
-    failures: Mutex<FailureLog>,
+    place: Mutex<Place>,
+}
+
+/// Where the loader stands. Of the latest iteration it holds what outlives it, for an iteration ends when its user drops
+/// it.
+#[derive(Default)]
+struct Place {
+    /// The epoch that comes next, or runs.
+    epoch: u64,
+    reached: Reached,
+    failures: FailureLog,
+}
+
+/// How far the epoch has come.
+#[derive(Default)]
+enum Reached {
+    #[default]
+    Nothing,
+    /// Where it was saved: there its next iteration begins.
+    Saved(State),
+    /// Where its latest iteration is.
+    Run(Arc<Progress>),
+}
+
+impl Reached {
+    fn is_of(&self, epoch: u64) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Saved(state) => state.epoch == epoch,
+            Self::Run(progress) => progress.epoch() == epoch,
+        }
+    }
 }
 
 /// A pipeline of a loader and its iterations. The last to let go waits for the threads, without the GIL.
@@ -177,22 +207,36 @@ impl ImageLoader {
         let config = raise(py, options.check(&index))?;
         let pipeline = Pipeline::new(Arc::new(index), config);
         let pipeline = Shared(Some(Arc::new(pipeline)));
-        Ok(Self { pipeline, rank, world_size, epoch: Mutex::default(), failures: Mutex::default() })
+        Ok(Self { pipeline, rank, world_size, place: Mutex::default() })
     }
 
     /// Chooses the epoch that the next iteration runs.
     fn set_epoch(&self, epoch: u64) {
-        *lock(&self.epoch) = epoch;
+        let mut place = lock(&self.place);
+        place.epoch = epoch;
+        if !place.reached.is_of(epoch) {
+            place.reached = Reached::Nothing;
+        }
     }
 
     /// The epoch that the next iteration runs.
     #[getter]
     fn epoch(&self) -> u64 {
-        *lock(&self.epoch)
+        lock(&self.place).epoch
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Py<Batches>> {
-        self.batches(py, None, 0)
+        let (rank, world_size) = self.place_in_world(py)?;
+        let (number, saved) = {
+            let place = lock(&self.place);
+            let saved = if let Reached::Saved(state) = &place.reached { Some(state.clone()) } else { None };
+            (place.epoch, saved)
+        };
+        let epoch = py.detach(|| match &saved {
+            Some(state) => self.pipeline.resume(state, rank, world_size),
+            None => self.pipeline.epoch(number, rank, world_size, 0),
+        });
+        self.iterate(py, raise(py, epoch)?)
     }
 
     /// One epoch (None: the chosen one) from `first_step` on.
@@ -201,9 +245,41 @@ impl ImageLoader {
         let (rank, world_size) = self.place_in_world(py)?;
         let number = epoch.unwrap_or_else(|| self.epoch());
         let epoch = py.detach(|| self.pipeline.epoch(number, rank, world_size, first_step));
-        let epoch = raise(py, epoch)?;
-        *lock(&self.failures) = epoch.failures().clone();
-        Py::new(py, Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone() })
+        self.iterate(py, raise(py, epoch)?)
+    }
+
+    /// What a checkpoint keeps: a dict of numbers and texts.
+    #[pyo3(signature = (*, at_step=None))]
+    fn state_dict<'py>(&self, py: Python<'py>, at_step: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+        let (epoch, reached) = {
+            let place = lock(&self.place);
+            let reached = match &place.reached {
+                Reached::Run(progress) => Some(progress.state(at_step)),
+                Reached::Saved(state) => Some(state.clone().at_step(at_step)),
+                Reached::Nothing => None,
+            };
+            (place.epoch, reached)
+        };
+        let state = match reached {
+            Some(state) => state,
+            None => {
+                let (rank, world_size) = self.place_in_world(py)?;
+                self.pipeline.state(epoch, rank, world_size).and_then(|state| state.at_step(at_step))
+            }
+        };
+        let state = raise(py, state)?;
+        py.import("json")?.call_method1("loads", (state.to_json(),))
+    }
+
+    /// Goes on where a state was saved: `epoch` is its epoch, whose next iteration begins there.
+    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        let text: String = py.import("json")?.call_method1("dumps", (state,))?.extract()?;
+        let state = State::from_json(&text).and_then(|state| self.pipeline.check(&state).map(|()| state));
+        let state = raise(py, state)?;
+        let mut place = lock(&self.place);
+        place.epoch = state.epoch;
+        place.reached = Reached::Saved(state);
+        Ok(())
     }
 
     /// Batches of this rank in one epoch.
@@ -252,7 +328,8 @@ impl ImageLoader {
     /// sample_id, path, offset, message.
     #[getter]
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let failures = lock(&lock(&self.failures)).clone();
+        let log = lock(&self.place).failures.clone();
+        let failures = lock(&log).clone();
         let as_dict = |failure: &SampleFailure| {
             let dict = PyDict::new(py);
             dict.set_item("step", failure.step)?;
@@ -309,6 +386,14 @@ impl ImageLoader {
 }
 
 impl ImageLoader {
+    fn iterate(&self, py: Python<'_>, epoch: Epoch) -> PyResult<Py<Batches>> {
+        let mut place = lock(&self.place);
+        place.reached = Reached::Run(epoch.progress().clone());
+        place.failures = epoch.failures().clone();
+        drop(place);
+        Py::new(py, Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone() })
+    }
+
     /// (rank, world size), asked anew at every iteration: a process group may have been made since.
     fn place_in_world(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
         let ranks = py.import("foreload._ranks")?;

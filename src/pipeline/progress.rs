@@ -1,0 +1,79 @@
+//! How far the consumer of an epoch has come: what a checkpoint wants to know, also when the epoch was dropped.
+
+use crate::error::{Error, Result};
+use crate::schedule::Schedule;
+use crate::state::{Identity, State};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Of one epoch; the epoch writes it and whoever holds it reads it.
+pub struct Progress {
+    identity: Arc<Identity>,
+    epoch: u64,
+    schedule: Schedule,
+    reached: Mutex<Reached>,
+}
+
+struct Reached {
+    /// Steps whose batches were yielded, from the epoch's beginning.
+    steps: u64,
+    /// Failures so far, and after which steps there were fewer: (steps, failures then), where the number changed.
+    failures: Vec<(u64, u64)>,
+}
+
+impl Progress {
+    pub(super) fn new(
+        identity: Arc<Identity>,
+        epoch: u64,
+        schedule: Schedule,
+        steps: u64,
+        errors: u64,
+    ) -> Self {
+        let failures = vec![(steps, errors)];
+        Self { identity, epoch, schedule, reached: Mutex::new(Reached { steps, failures }) }
+    }
+
+    /// The epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Failures so far, also before the epoch was resumed.
+    pub(super) fn failed(&self) -> u64 {
+        self.reached().failures.last().map_or(0, |(_, failed)| *failed)
+    }
+
+    /// The state after the batches that were yielded; with `at_step` after so many steps of the epoch, for who has read
+    /// ahead of what was used.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an `at_step` that was not reached, or lies before where this run of the epoch began.
+    pub fn state(&self, at_step: Option<u64>) -> Result<State> {
+        let reached = self.reached();
+        let steps = at_step.unwrap_or(reached.steps);
+        let begun = reached.failures[0].0;
+        if !(begun..=reached.steps).contains(&steps) {
+            let message = format!(
+                "is {steps}, must be one of the steps that were yielded, {begun} to {}",
+                reached.steps
+            );
+            return Err(Error::config("at_step", message));
+        }
+        let known = reached.failures.partition_point(|(then, _)| *then <= steps);
+        let errors = reached.failures[known - 1].1;
+        Ok(State::new(&self.identity, self.epoch, &self.schedule, steps, errors))
+    }
+
+    /// One more batch is yielded; so many failed in all.
+    pub(super) fn step(&self, failed: u64) {
+        let mut reached = self.reached();
+        reached.steps += 1;
+        let steps = reached.steps;
+        if reached.failures.last().is_none_or(|(_, before)| *before != failed) {
+            reached.failures.push((steps, failed));
+        }
+    }
+
+    fn reached(&self) -> MutexGuard<'_, Reached> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,212 @@
+//! Where a training stands in its data: what a checkpoint keeps of a loader, and whether it fits the one at hand. Pure.
+
+use crate::config::Choice;
+use crate::error::{Error, Result};
+use crate::schedule::{LastBatch, Schedule};
+use serde::{Deserialize, Serialize};
+
+/// Of the state's fields and of the order they stand for; a new generator of random numbers is a new version too.
+pub const VERSION: u32 = 1;
+
+/// What orders the samples: with the same, any number of ranks gets the same global batches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Of the dataset, in hex.
+    pub fingerprint: String,
+    /// Of order and augmentation.
+    pub seed: u64,
+    /// Samples an epoch draws.
+    pub samples: u64,
+    /// Whether they are shuffled.
+    pub shuffle: bool,
+    /// What becomes of those left over.
+    pub last_batch: LastBatch,
+    /// Digest of what an epoch draws from, in hex; `None`: every sample once.
+    pub selection: Option<String>,
+}
+
+/// How far an epoch has come. The same on every rank but for `errors`, and a few hundred bytes as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// [`VERSION`] of who wrote it.
+    pub version: u32,
+    /// As in [`Identity`].
+    pub fingerprint: String,
+    /// As in [`Identity`].
+    pub seed: u64,
+    /// The epoch.
+    pub epoch: u64,
+    /// Samples of its order that the consumers of all ranks have had.
+    pub position: u64,
+    /// Samples that all ranks together take in a step.
+    pub global_batch: u64,
+    /// As in [`Identity`].
+    pub samples: u64,
+    /// As in [`Identity`].
+    pub shuffle: bool,
+    /// As in [`Identity`], by name.
+    pub last_batch: String,
+    /// As in [`Identity`].
+    pub selection: Option<String>,
+    /// Failures so far in this epoch, of the rank whose state it is.
+    pub errors: u64,
+}
+
+impl State {
+    /// The state of `epoch` after `steps` steps of `schedule`, with so many `errors`.
+    pub fn new(identity: &Identity, epoch: u64, schedule: &Schedule, steps: u64, errors: u64) -> Self {
+        Self {
+            version: VERSION,
+            fingerprint: identity.fingerprint.clone(),
+            seed: identity.seed,
+            epoch,
+            position: steps.saturating_mul(schedule.global_batch()).min(identity.samples),
+            global_batch: schedule.global_batch(),
+            samples: identity.samples,
+            shuffle: identity.shuffle,
+            last_batch: identity.last_batch.name().into(),
+            selection: identity.selection.clone(),
+            errors,
+        }
+    }
+
+    /// Reads a state from JSON.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `state` when it is none, or of another version.
+    pub fn from_json(text: &str) -> Result<Self> {
+        // First, for the other fields may be others there.
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: Option<u32>,
+        }
+        let unusable =
+            |error: serde_json::Error| Error::config("state", format!("is no loader's state: {error}"));
+        match serde_json::from_str(text).map_err(unusable)? {
+            Versioned { version: Some(VERSION) } => {}
+            Versioned { version: None } => {
+                return Err(Error::config("state", "is no loader's state: it has no version"));
+            }
+            Versioned { version: Some(other) } => {
+                let message = format!("is of version {other}, this Foreload reads and writes {VERSION}");
+                return Err(Error::config("state", message));
+            }
+        }
+        let state: Self = serde_json::from_str(text).map_err(unusable)?;
+        if state.global_batch == 0 || state.position > state.samples {
+            let message = format!(
+                "is damaged: position {} of {} samples, global batches of {}",
+                state.position, state.samples, state.global_batch
+            );
+            return Err(Error::config("state", message));
+        }
+        Ok(state)
+    }
+
+    /// The state as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and texts")
+    }
+
+    /// Whether it is one of the orders that `here` makes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names every difference.
+    pub fn check(&self, here: &Identity) -> Result<()> {
+        let text =
+            |selection: &Option<String>| selection.clone().unwrap_or_else(|| "every sample once".into());
+        let fields = [
+            ("the dataset's fingerprint", self.fingerprint.clone(), here.fingerprint.clone()),
+            ("seed", self.seed.to_string(), here.seed.to_string()),
+            ("shuffle", self.shuffle.to_string(), here.shuffle.to_string()),
+            ("last_batch", self.last_batch.clone(), here.last_batch.name().into()),
+            ("the selection of samples", text(&self.selection), text(&here.selection)),
+            ("the samples of an epoch", self.samples.to_string(), here.samples.to_string()),
+        ];
+        let differences: Vec<String> = fields
+            .into_iter()
+            .filter(|(_, saved, here)| saved != here)
+            .map(|(what, saved, here)| format!("{what} was {saved} and is {here}"))
+            .collect();
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "is of another order of samples: {}; use what it was saved with, or begin a new training",
+            differences.join(", ")
+        );
+        Err(Error::config("state", message))
+    }
+
+    /// Whether the epoch is through.
+    pub fn is_through(&self) -> bool {
+        let next = if self.last_batch == LastBatch::Drop.name() { self.global_batch } else { 1 };
+        self.position.saturating_add(next) > self.samples
+    }
+
+    /// The state itself, if that is the one after `at_step` steps.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an `at_step` that is another.
+    pub fn at_step(self, at_step: Option<u64>) -> Result<Self> {
+        let steps = self.position.div_ceil(self.global_batch);
+        if at_step.is_none_or(|step| step == steps) {
+            return Ok(self);
+        }
+        let message =
+            format!("is {}, but no batch was yielded since step {steps}", at_step.unwrap_or_default());
+        Err(Error::config("at_step", message))
+    }
+
+    /// The step of `schedule` that begins where the state ends.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `batch_size` or `world_size` when the epoch was begun with other global batches, with those
+    /// that fit.
+    pub fn first_step(&self, schedule: &Schedule) -> Result<u64> {
+        if self.position == 0 {
+            return Ok(0);
+        }
+        if self.is_through() {
+            return Ok(schedule.steps());
+        }
+        let (saved, here) = (self.global_batch, schedule.global_batch());
+        let (batch_size, world_size) = (schedule.batch_size(), u64::from(schedule.world_size()));
+        if saved != here {
+            let begun = format!(
+                "{batch_size} on each of {world_size} ranks is {here}, but the epoch was begun with {saved} in a step"
+            );
+            return Err(match saved % world_size {
+                0 => Error::config("batch_size", format!("{begun}: set {}", saved / world_size)),
+                _ => Error::config(
+                    "world_size",
+                    format!(
+                        "{begun}, which does not divide among them; it does among {}",
+                        divisors(saved, world_size)
+                    ),
+                ),
+            });
+        }
+        if self.position % here != 0 {
+            let message = format!("is damaged: position {} in global batches of {here}", self.position);
+            return Err(Error::config("state", message));
+        }
+        Ok(self.position / here)
+    }
+}
+
+/// The divisors of `number`; of many, those around `near`.
+fn divisors(number: u64, near: u64) -> String {
+    let pairs = (1..=number.isqrt()).filter(|divisor| number.is_multiple_of(*divisor));
+    let mut all: Vec<u64> = pairs.flat_map(|divisor| [divisor, number / divisor]).collect();
+    all.sort_unstable();
+    all.dedup();
+    let at = all.partition_point(|divisor| *divisor < near);
+    let shown: Vec<String> =
+        all[at.saturating_sub(4)..(at + 4).min(all.len())].iter().map(u64::to_string).collect();
+    shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+"""state_dict and load_state_dict: a run that dies goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+
+SETTINGS: dict[str, Any] = dict(batch_size=6, image_size=24, seed=5)
+
+
+def digest(batch: foreload.Batch) -> str:
+    """SHA-256 of all that a batch holds."""
+    hashed = hashlib.sha256(str(batch.step).encode())
+    for tensor in (batch.images, batch.labels, batch.sample_ids, batch.mask):
+        hashed.update(np.ascontiguousarray(np.from_dlpack(tensor)).tobytes())
+    return hashed.hexdigest()
+
+
+def epoch(loader: foreload.ImageLoader) -> list[str]:
+    return [digest(batch) for batch in loader]
+
+
+@pytest.mark.parametrize("last_batch", ["drop", "pad", "partial"])
+def test_resumed_at_every_step_the_rest_is_the_same(dataset: Path, last_batch: str) -> None:
+    settings = dict(SETTINGS, batch_size=7, last_batch=last_batch)
+    loader = foreload.ImageLoader(dataset, **settings)
+    loader.set_epoch(3)
+    whole, states = [], [loader.state_dict()]
+    for batch in loader:
+        whole.append(digest(batch))
+        states.append(loader.state_dict())
+    for step, state in enumerate(states):
+        resumed = foreload.ImageLoader(dataset, **settings)
+        resumed.load_state_dict(json.loads(json.dumps(state)))
+        assert resumed.epoch == 3
+        assert resumed.state_dict() == state
+        assert epoch(resumed) == whole[step:]
+        # The next one is whole, and so is this one when it is run again.
+        assert resumed.state_dict() == states[-1]
+        resumed.set_epoch(4)
+        assert resumed.state_dict()["position"] == 0
+        assert len(epoch(resumed)) == len(whole)
+
+
+def test_a_state_is_small_and_says_what_it_is_of(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, rank=1, world_size=2, **SETTINGS)
+    next(iter(loader))
+    state = loader.state_dict()
+    assert state == {
+        "version": 1,
+        "fingerprint": loader.fingerprint,
+        "seed": 5,
+        "epoch": 0,
+        "position": 12,
+        "global_batch": 12,
+        "samples": 60,
+        "shuffle": True,
+        "last_batch": "drop",
+        "selection": None,
+        "errors": 0,
+    }
+    assert len(json.dumps(state)) < 400
+
+
+def test_what_is_read_ahead_does_not_count(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, keep=4, **SETTINGS)
+    batches = iter(loader)
+    kept = [next(batches) for _ in range(4)]
+    assert loader.state_dict()["position"] == 24
+    earlier = loader.state_dict(at_step=2)
+    assert earlier["position"] == 12
+    for step in (5, 100):
+        with pytest.raises(foreload.ConfigError, match=r"config: at_step: is \d+, must be .* 0 to 4"):
+            loader.state_dict(at_step=step)
+    # The iteration is gone; how far it came is still known.
+    expected = [digest(batch) for batch in (*kept[2:], *batches)]
+    del batches
+    assert loader.state_dict()["position"] == 60
+    loader.load_state_dict(earlier)
+    with pytest.raises(foreload.ConfigError, match="no batch was yielded since step 2"):
+        loader.state_dict(at_step=3)
+    assert epoch(loader) == expected
+
+
+def test_the_chosen_epoch_decides_whether_a_state_counts(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    next(iter(loader))
+    state = loader.state_dict()
+    resumed = foreload.ImageLoader(dataset, **SETTINGS)
+    for chosen, length in [(0, 9), (1, 10)]:
+        resumed.load_state_dict(state)
+        resumed.set_epoch(chosen)
+        assert len(epoch(resumed)) == length
+
+
+def test_the_same_samples_on_any_number_of_ranks(dataset: Path) -> None:
+    def run(world: int, state: dict | None, steps: int) -> tuple[list[list[bytes]], dict]:
+        """Images and ids of each global batch, and the state after so many steps."""
+        ranks = []
+        for rank in range(world):
+            loader = foreload.ImageLoader(
+                dataset, **dict(SETTINGS, batch_size=12 // world, rank=rank, world_size=world)
+            )
+            if state is not None:
+                loader.load_state_dict(state)
+            ranks.append((list(islice(loader, steps)), loader.state_dict()))
+        assert all(state == ranks[0][1] for _, state in ranks)
+        images = [
+            [image.tobytes() for batches, _ in ranks for image in np.from_dlpack(batches[step].images)]
+            for step in range(len(ranks[0][0]))
+        ]
+        return images, ranks[0][1]
+
+    whole, _ = run(1, None, 5)
+    parts, state = [], None
+    for world, steps in [(1, 1), (2, 1), (4, 2), (1, 5)]:
+        batches, state = run(world, state, steps)
+        parts += batches
+    assert parts == whole
+
+
+def test_a_world_that_does_not_fit_is_refused(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, rank=0, world_size=2, **SETTINGS)
+    next(iter(loader))
+    state = loader.state_dict()
+    for batch_size, world, words in [
+        (6, 1, "batch_size: 6 on each of 1 ranks is 6, but the epoch was begun with 12 in a step: set 12"),
+        (3, 5, "does not divide among them; it does among 1, 2, 3, 4, 6, 12"),
+    ]:
+        other = foreload.ImageLoader(
+            dataset, **dict(SETTINGS, batch_size=batch_size, rank=0, world_size=world)
+        )
+        other.load_state_dict(state)
+        with pytest.raises(foreload.ConfigError, match=words):
+            iter(other)
+
+
+def test_another_order_is_refused(dataset: Path, own_dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    state = loader.state_dict()
+    (own_dataset / "class_0" / "another.jpg").write_bytes((own_dataset / "class_0" / "000.jpg").read_bytes())
+    for other, words in [
+        (foreload.ImageLoader(dataset, **dict(SETTINGS, seed=6)), "seed was 5 and is 6"),
+        (foreload.ImageLoader(dataset, shuffle=False, **SETTINGS), "shuffle was true and is false"),
+        (foreload.ImageLoader(dataset, last_batch="pad", **SETTINGS), "last_batch was drop and is pad"),
+        (foreload.ImageLoader(own_dataset, **SETTINGS), "the dataset's fingerprint was"),
+    ]:
+        with pytest.raises(foreload.ConfigError, match=words):
+            other.load_state_dict(state)
+    for broken in ({}, {**state, "version": 2}, {**state, "position": 61}, "state", [1]):
+        with pytest.raises(foreload.ConfigError, match="config: state: "):
+            loader.load_state_dict(broken)
+    # Nothing of that was taken over.
+    assert loader.state_dict() == state
+
+
+def test_errors_spent_stay_spent(own_dataset: Path) -> None:
+    broken = sorted(own_dataset.glob("*/*.jpg"))[::5]
+    for path in broken:
+        size = path.stat().st_size
+        path.write_bytes(os.urandom(size))
+    settings = dict(SETTINGS, on_error="skip", max_errors=len(broken) - 1)
+    loader = foreload.ImageLoader(own_dataset, **settings)
+    states, batches = [], iter(loader)
+    too_many = rf"{len(broken)} samples failed"
+    with pytest.raises(foreload.TooManyErrorsError, match=too_many):
+        states.extend(loader.state_dict() for _ in batches)
+    assert states[-1]["errors"] > states[0]["errors"]
+    for state in states:
+        resumed = foreload.ImageLoader(own_dataset, **settings)
+        resumed.load_state_dict(state)
+        with pytest.raises(foreload.TooManyErrorsError, match=too_many):
+            epoch(resumed)
+    # What a step has not reached, it has not spent.
+    assert [loader.state_dict(at_step=step + 1) for step in range(len(states))] == states
