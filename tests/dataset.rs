@@ -2,7 +2,7 @@
 
 use foreload::Error;
 use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin};
-use scene::{Scene, bytes_of, python, samples_are_found_by_extent};
+use scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -95,13 +95,13 @@ fn odd_folder() -> Scene {
 fn folders_are_ordered_as_torchvision_orders_them() {
     let scene = odd_folder();
     let index = scene.open().unwrap();
-    assert_eq!(index.layout(), Layout::Folder);
+    assert_eq!(summary(&index).layout, Layout::Folder);
     assert_eq!(relative_paths(&index, &scene.root), as_torchvision(&scene.root));
     assert_eq!(index.classes(), ["Z", "a", "a-b", "a.b", "empty", "é"]);
     for sample in 0..index.len() {
         assert_eq!(bytes_of(&index, sample), fs::read(index.path(FileId(sample as u32))).unwrap());
     }
-    let summary = index.summary();
+    let summary = summary(&index);
     assert_eq!(summary.notes.empty_classes, ["empty"]);
     let skipped = |reason: &str| summary.notes.skipped.iter().find(|(r, _)| r.starts_with(reason)).unwrap().1;
     assert_eq!(
@@ -152,7 +152,7 @@ fn links_that_loop_or_lead_nowhere_are_left_out() {
     let index = scene.open().unwrap();
     // Through the link to the root, `a` is seen once more, where it is a directory above.
     assert_eq!(index.len(), 1, "{:?}", relative_paths(&index, &scene.root));
-    let skipped = index.summary().notes.skipped;
+    let skipped = summary(&index).notes.skipped;
     assert_eq!(skipped["links to a directory above"].count, 2);
     assert_eq!(skipped["broken links and special files"].count, 2);
 }
@@ -187,14 +187,14 @@ fn large_directories_are_complete() {
 fn a_second_start_loads() {
     let scene = odd_folder();
     let first = scene.open().unwrap();
-    assert!(matches!(first.summary().origin, Origin::Built(_)));
+    assert!(matches!(summary(&first).origin, Origin::Built(_)));
     let second = scene.open().unwrap();
-    assert_eq!(second.summary().origin, Origin::Loaded);
+    assert_eq!(summary(&second).origin, Origin::Loaded);
     assert_eq!(relative_paths(&first, &scene.root), relative_paths(&second, &scene.root));
     assert_eq!(first.fingerprint(), second.fingerprint());
     let again = IndexOptions { rebuild: true, ..scene.options.clone() };
     let third = DatasetIndex::open(&scene.root, &again).unwrap();
-    assert!(matches!(third.summary().origin, Origin::Built(_)));
+    assert!(matches!(summary(&third).origin, Origin::Built(_)));
     // Only the index and its lock: nothing half-written stays.
     assert_eq!(fs::read_dir(scene.options.directory.as_ref().unwrap()).unwrap().count(), 2);
 }
@@ -202,12 +202,12 @@ fn a_second_start_loads() {
 #[test]
 fn a_damaged_index_is_built_again() {
     let scene = odd_folder();
-    let path = scene.open().unwrap().summary().index_path;
+    let path = summary(&scene.open().unwrap()).index_path;
     let good = fs::read(&path).unwrap();
     for damaged in [&good[..0], &good[..700], &good[..good.len() - 1], &[b"X", &good[1..]].concat()] {
         fs::write(&path, damaged).unwrap();
         let index = scene.open().unwrap();
-        let Origin::Built(because) = index.summary().origin else { panic!("loaded a damaged index") };
+        let Origin::Built(because) = summary(&index).origin else { panic!("loaded a damaged index") };
         assert!(because.contains("index"), "{because}");
     }
 }
@@ -314,7 +314,7 @@ fn processes_that_start_together_build_one_index() {
     let scene = odd_folder();
     let built = std::thread::scope(|scope| {
         let threads: Vec<_> =
-            (0..6).map(|_| scope.spawn(|| scene.open().unwrap().summary().origin)).collect();
+            (0..6).map(|_| scope.spawn(|| summary(&scene.open().unwrap()).origin)).collect();
         threads
             .into_iter()
             .filter(|_| true)

@@ -3,7 +3,7 @@
 use foreload::Error;
 use foreload::dataset::archive::{Member, Members};
 use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout};
-use scene::{Scene, bytes_of, python, samples_are_found_by_extent};
+use scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -78,7 +78,7 @@ fn check_made_by_tar(format: &str, names: &[String]) {
     let output = output.expect("GNU tar, which these tests need: install the package tar");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let index = scene.open().unwrap();
-    assert_eq!((index.layout(), index.len()), (Layout::Tar, names.len() as u64));
+    assert_eq!((summary(&index).layout, index.len()), (Layout::Tar, names.len() as u64));
     for (sample, image) in expected.iter().enumerate() {
         assert_eq!(bytes_of(&index, sample as u64), *image, "sample {sample} of {format}");
         assert_eq!(index.label(sample as u64), sample as u32);
@@ -195,7 +195,7 @@ fn samples_are_what_shares_a_stem_side_by_side() {
         [(b"one", 3), (b"two", 4), (b"three", 5), (b"", 6), (b"again, apart from its namesake", 9)];
     assert_eq!(samples, expected.map(|(bytes, label)| (bytes.to_vec(), label)));
     assert!(index.classes().is_empty());
-    let skipped = index.summary().notes.skipped;
+    let skipped = summary(&index).notes.skipped;
     assert_eq!(skipped["samples without an image"].example, "b/3");
     assert_eq!(skipped["members without stem or suffix"].count, 2);
     assert_eq!(skipped[".seg.png members"].count, 1);
@@ -282,7 +282,7 @@ fn labels_are_for_all_or_none() {
     let scene = Scene::new();
     scene.write("s.tar", &shard(&[("1.jpg", b"1"), ("2.jpg", b"2"), ("2.json", b"{}")]));
     let index = scene.open().unwrap();
-    assert!(index.summary().notes.unlabeled);
+    assert!(summary(&index).notes.unlabeled);
     assert_eq!((index.label(0), index.label(1), index.num_classes()), (0, 0, 1));
 
     let error = error_of(&[("a/1.jpg", b"1"), ("a/1.cls", b"0"), ("a/2.jpg", b"2")]);

@@ -46,14 +46,17 @@ pub fn run(args: &Args) -> Result<()> {
         rebuild: args.rebuild,
         progress: true,
         threads: args.threads.map_or(0, usize::from),
+        ..IndexOptions::default()
     };
     let index = DatasetIndex::open(&args.directory, &options)?;
     if args.verify {
         index.verify()?;
         compare(&index)?;
     }
-    let report = Report { version: super::version(), summary: index.summary(), verified: args.verify };
-    if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+    index.summaries().try_for_each(|summary| {
+        let report = Report { version: super::version(), summary, verified: args.verify };
+        if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+    })
 }
 
 /// Compares every directory or shard with what it was when it was indexed.
@@ -62,10 +65,9 @@ fn compare(index: &DatasetIndex) -> Result<()> {
     let mut last = None;
     for sample in 0..index.len() {
         let file = index.extent(sample).file;
-        match index.layout() {
-            Layout::Folder => index.check_directory(file)?,
-            Layout::Tar if last == Some(file) => {}
-            Layout::Tar => compare_shard(index, file)?,
+        if last != Some(file) {
+            index.check_directory(file)?;
+            compare_shard(index, file)?;
         }
         last = Some(file);
         if sample % 4096 == 0 {
@@ -77,9 +79,9 @@ fn compare(index: &DatasetIndex) -> Result<()> {
 }
 
 fn compare_shard(index: &DatasetIndex, file: FileId) -> Result<()> {
+    let Some((size, mtime)) = index.shard_stamp(file) else { return Ok(()) };
     let path = index.path(file);
     let metadata = std::fs::metadata(&path).map_err(|error| Error::io("stat", &path, error))?;
-    let Some((size, mtime)) = index.shard_stamp(file) else { return Ok(()) };
     let message = if metadata.len() != size {
         format!("is {} bytes, was {size} when indexed", metadata.len())
     } else if Stamp::of(&metadata).mtime != mtime {
@@ -95,6 +97,7 @@ fn describe(report: &Report) -> String {
     let (layout, group) = match layout {
         Layout::Folder => ("loose files", "directories"),
         Layout::Tar => ("tar shards", "shards"),
+        Layout::TfRecord => ("TFRecord shards", "shards"),
     };
     let origin = match &report.summary.origin {
         Origin::Loaded => "loaded".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::{calibrate, output};
 use crate::config::{parse_bytes, parse_duration};
-use crate::dataset::{DatasetIndex, IndexOptions, Layout};
+use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::error::{Error, Result};
 use crate::simulate::predict::{EpochCost, Job, Limit, Prediction, predict};
 use crate::tier::{FillChoice, Machine, TierRates};
@@ -129,10 +129,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 fn job(args: &Args, index: &DatasetIndex) -> Job {
-    let shards = match index.layout() {
-        Layout::Folder => None,
-        Layout::Tar => Some(index.summary().groups),
-    };
+    let shards = index.is_sharded().then(|| index.summaries().map(|summary| summary.groups).sum());
     Job {
         samples: index.len(),
         bytes: index.total_bytes(),

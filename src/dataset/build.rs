@@ -3,7 +3,7 @@
 
 use super::cancel::Cancel;
 use super::format::{Entry, HEADER, Header, Section};
-use super::{Layout, Stamp};
+use super::{Contents, Layout, Stamp};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -76,7 +76,6 @@ pub struct Whole {
 /// Takes groups in any order; the finished index has them sorted as torchvision sorts: by class, then by path.
 pub struct Builder {
     target: PathBuf,
-    layout: Layout,
     spill: BufWriter<File>,
     spilled: u64,
     groups: Vec<Spilled>,
@@ -121,7 +120,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Io`] when nothing can be written beside `target`.
-    pub fn new(target: &Path, layout: Layout) -> Result<Self> {
+    pub fn new(target: &Path, layout: Layout, contents: Contents) -> Result<Self> {
         let path = temporary(target, "spill");
         let spill = File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let spill = spill.map_err(|error| Error::io("create", &path, error))?;
@@ -129,11 +128,10 @@ impl Builder {
         std::fs::remove_file(&path).map_err(|error| Error::io("unlink", &path, error))?;
         Ok(Self {
             target: target.to_path_buf(),
-            layout,
             spill: BufWriter::with_capacity(1 << 18, spill),
             spilled: 0,
             groups: Vec::new(),
-            header: Header { tar: layout == Layout::Tar, ..Header::default() },
+            header: Header::new(layout, contents),
             cancel: Cancel::default(),
         })
     }
@@ -173,7 +171,7 @@ impl Builder {
         written.map_err(|error| Error::io("write", &self.target, error))?;
         self.header.samples += samples;
         self.groups.push(spilled);
-        if self.layout == Layout::Folder && self.header.samples > u64::from(u32::MAX) {
+        if !self.header.layout.is_sharded() && self.header.samples > u64::from(u32::MAX) {
             let message = "more than 4 294 967 295 loose files: pack them into shards";
             return Err(Error::dataset(&self.target, message));
         }
@@ -254,7 +252,7 @@ impl Builder {
         };
         let spill = self.spill.get_ref();
         let groups = &self.groups;
-        let tar = self.header.tar;
+        let sharded = self.header.layout.is_sharded();
         let mut table = [Entry::default(); Section::COUNT];
         for section in Section::ALL {
             out.begin()?;
@@ -287,7 +285,7 @@ impl Builder {
                         out.put(&group.stamp.mtime.to_le_bytes())?;
                     }
                 }
-                Section::Labels if tar => {
+                Section::Labels if sharded => {
                     groups.iter().try_for_each(|g| out.copy(spill, g.at + 4 * g.samples, 4 * g.samples))?;
                 }
                 Section::Labels => {
@@ -296,7 +294,7 @@ impl Builder {
                     }
                 }
                 Section::Lengths => groups.iter().try_for_each(|g| out.copy(spill, g.at, 4 * g.samples))?,
-                Section::Places if tar => {
+                Section::Places if sharded => {
                     groups.iter().try_for_each(|g| out.copy(spill, g.at + 8 * g.samples, 8 * g.samples))?;
                 }
                 Section::Places => {
@@ -313,7 +311,7 @@ impl Builder {
         self.header.groups = groups.len() as u64;
         self.header.classes = self.header.classes.max(whole.classes.len() as u32);
         (self.header.root_size, self.header.root_mtime) = (whole.root_stamp.size, whole.root_stamp.mtime);
-        self.header.fingerprint = fingerprint(self.layout, &table);
+        self.header.fingerprint = fingerprint(&self.header, &table);
         file.write_all_at(&self.header.encode(&table), 0)?;
         // A power failure after the rename must not leave an index whose columns were never written.
         file.sync_data()
@@ -321,10 +319,13 @@ impl Builder {
 }
 
 /// Of layout and content sections, which hold relative paths, extents and labels, and no time or place.
-fn fingerprint(layout: Layout, table: &[Entry; Section::COUNT]) -> [u8; 32] {
+fn fingerprint(header: &Header, table: &[Entry; Section::COUNT]) -> [u8; 32] {
     let mut hash = Sha256::new();
-    hash.update(b"foreload dataset 1");
-    hash.update([layout as u8]);
+    hash.update(match header.contents {
+        Contents::Images => &b"foreload dataset 1"[..],
+        Contents::Files => b"foreload files 1",
+    });
+    hash.update([header.layout as u8]);
     for section in Section::ALL.into_iter().filter(|section| section.is_content()) {
         hash.update(table[section as usize].digest);
     }

@@ -4,6 +4,7 @@
 //! because hashing them would make the start as slow as the dataset is large. A damaged column can therefore give a
 //! wrong answer, never one out of bounds.
 
+use super::{Contents, Layout};
 use crate::error::{Error, Result};
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
@@ -77,9 +78,10 @@ impl Section {
 }
 
 /// What the header says, the section table aside.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) tar: bool,
+    pub(super) layout: Layout,
+    pub(super) contents: Contents,
     pub(super) samples: u64,
     pub(super) groups: u64,
     pub(super) total_bytes: u64,
@@ -99,11 +101,27 @@ pub(super) struct Entry {
 }
 
 impl Header {
+    /// That of an index without samples.
+    pub(super) fn new(layout: Layout, contents: Contents) -> Self {
+        Self {
+            layout,
+            contents,
+            samples: 0,
+            groups: 0,
+            total_bytes: 0,
+            root_size: 0,
+            root_mtime: 0,
+            largest: 0,
+            classes: 0,
+            fingerprint: [0; 32],
+        }
+    }
+
     pub(super) fn encode(&self, sections: &[Entry; Section::COUNT]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER);
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(u32::from(self.tar).to_le_bytes());
+        bytes.extend((self.layout as u32 | (self.contents as u32) << 8).to_le_bytes());
         for value in [self.samples, self.groups, self.total_bytes, self.root_size, self.root_mtime as u64] {
             bytes.extend(value.to_le_bytes());
         }
@@ -120,9 +138,14 @@ impl Header {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Self {
-        Self {
-            tar: u32_at(bytes, 12) == 1,
+    /// `None` for a layout or contents that this program does not know.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let kind = u32_at(bytes, 12);
+        let layouts = [Layout::Folder, Layout::Tar, Layout::TfRecord];
+        let contents = [Contents::Images, Contents::Files];
+        Some(Self {
+            layout: layouts.into_iter().find(|&layout| layout as u32 == kind & 0xff)?,
+            contents: contents.into_iter().find(|&contents| contents as u32 == kind >> 8)?,
             samples: u64_at(bytes, 16),
             groups: u64_at(bytes, 24),
             total_bytes: u64_at(bytes, 32),
@@ -131,7 +154,7 @@ impl Header {
             largest: u32_at(bytes, 56),
             classes: u32_at(bytes, 60),
             fingerprint: digest_at(bytes, 64),
-        }
+        })
     }
 }
 
@@ -181,7 +204,7 @@ impl Map {
         if *digest != *Sha256::digest(head) {
             return Err(damaged("its header is damaged"));
         }
-        let header = Header::decode(head);
+        let header = Header::decode(head).ok_or_else(|| damaged("its layout is unknown"))?;
         let mut sections: [Range<usize>; Section::COUNT] = Default::default();
         let mut digests = [[0; 32]; Section::COUNT];
         for section in Section::ALL {
@@ -207,7 +230,7 @@ impl Map {
         let (samples, groups) = (self.header.samples, self.header.groups);
         rows(Section::Labels, samples, 4)?;
         rows(Section::Lengths, samples, 4)?;
-        rows(Section::Places, samples, if self.header.tar { 8 } else { 4 })?;
+        rows(Section::Places, samples, if self.header.layout.is_sharded() { 8 } else { 4 })?;
         rows(Section::Groups, groups, GROUP_ROW as u64)?;
         rows(Section::Stamps, groups, STAMP_ROW as u64)
     }

@@ -3,7 +3,8 @@
 use super::build::{self, Builder, Whole};
 use super::cancel::Cancel;
 use super::format::{Map, Section};
-use super::{DatasetIndex, IndexOptions, Layout, Notes, Origin, Stamp, folder, shards};
+use super::part::Part;
+use super::{Contents, IndexOptions, Layout, Notes, Origin, Stamp, folder, shards};
 use crate::error::{Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::FlockOperation;
@@ -14,22 +15,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetIndex> {
+pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Part> {
     let start = Instant::now();
     let canonical = root.canonicalize().map_err(|error| Error::io("open dataset", root, error))?;
     let stamp = Stamp::of(&canonical.metadata().map_err(|error| Error::io("open dataset", root, error))?);
     let directory = index_directory(options)?;
     refuse_inside(&directory, &canonical)?;
-    let file = directory.join(file_name(&canonical));
+    let file = directory.join(file_name(&canonical, options.contents));
 
-    let load = || -> Result<DatasetIndex> {
-        let index = DatasetIndex::from_map(root, Map::load(&file)?)?;
-        if index.map.section(Section::Root) != canonical.as_os_str().as_bytes() {
+    let load = || -> Result<Part> {
+        let index = Part::new(root, Map::load(&file)?)?;
+        let same_root = index.map.section(Section::Root) == canonical.as_os_str().as_bytes();
+        if !same_root || index.map.header().contents != options.contents {
             return Err(Error::dataset(&file, "is the index of another dataset"));
         }
         Ok(index)
     };
-    let usable = |because: &mut String| -> Option<DatasetIndex> {
+    let usable = |because: &mut String| -> Option<Part> {
         match load() {
             Ok(index) => return Some(index),
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
@@ -72,7 +74,7 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
 }
 
 /// Entries added to the root or removed are seen by its time: the one thing looked at in every start.
-fn check_root(index: &DatasetIndex, root: &Path, now: Stamp) -> Result<()> {
+fn check_root(index: &Part, root: &Path, now: Stamp) -> Result<()> {
     let header = index.map.header();
     if (header.root_size, header.root_mtime) == (now.size, now.mtime) {
         return Ok(());
@@ -113,9 +115,13 @@ fn refuse_inside(directory: &Path, dataset: &Path) -> Result<()> {
 }
 
 /// One name a dataset path: moving or copying a dataset means a new index, with the same fingerprint.
-fn file_name(canonical: &Path) -> String {
+fn file_name(canonical: &Path, contents: Contents) -> String {
     let digest = Sha256::digest(canonical.as_os_str().as_bytes());
-    digest[..16].iter().map(|byte| format!("{byte:02x}")).chain([".index".to_owned()]).collect()
+    let suffix = match contents {
+        Contents::Images => ".index",
+        Contents::Files => "-files.index",
+    };
+    digest[..16].iter().map(|byte| format!("{byte:02x}")).chain([suffix.to_owned()]).collect()
 }
 
 /// Waits until no other process builds this index. The kernel releases the lock of a process that dies.
@@ -217,7 +223,7 @@ fn build_index(
                 "is a compressed tar beside plain ones: samples can only be read from plain tar; unpack it";
             return Err(Error::dataset(path, message));
         }
-        let mut builder = Builder::new(file, Layout::Tar)?.cancelled_by(cancel);
+        let mut builder = Builder::new(file, Layout::Tar, options.contents)?.cancelled_by(cancel);
         let more = shards::index(root, &found.shards, &mut builder, threads, &progress, cancel)?;
         whole.notes.absorb(more);
         if builder.samples() == 0 {
@@ -228,7 +234,7 @@ fn build_index(
         }
         builder
     } else if !found.directories.is_empty() {
-        let mut builder = Builder::new(file, Layout::Folder)?.cancelled_by(cancel);
+        let mut builder = Builder::new(file, Layout::Folder, options.contents)?.cancelled_by(cancel);
         for name in found.shards.drain(..) {
             let name = String::from_utf8_lossy(&name).into_owned();
             whole.notes.skip("shards beside class directories", || name);

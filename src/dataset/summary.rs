@@ -1,6 +1,6 @@
 //! What there is to say about an index, for people and for `--json`.
 
-use super::{DatasetIndex, Layout};
+use super::Layout;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -91,30 +91,12 @@ pub struct Summary {
     pub seconds: f64,
 }
 
-pub(super) fn summarise(index: &DatasetIndex) -> Summary {
-    Summary {
-        root: index.root.clone(),
-        layout: index.layout(),
-        samples: index.len(),
-        classes: index.num_classes(),
-        total_bytes: index.total_bytes(),
-        largest: index.largest(),
-        groups: index.map.header().groups,
-        notes: index.notes.clone(),
-        fingerprint: index.fingerprint().to_string(),
-        index_path: index.map.path().to_path_buf(),
-        index_bytes: index.map.len(),
-        origin: index.origin.clone(),
-        seconds: index.seconds,
-    }
-}
-
-/// The names in the section of classes; names that are not UTF-8 are shown with replacement characters.
-pub(super) fn class_names(mut bytes: &[u8]) -> Vec<String> {
+/// The names in the section of classes.
+pub(super) fn class_names(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut names = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {
         let Some((name, rest)) = rest.split_at_checked(u32::from_le_bytes(*length) as usize) else { break };
-        names.push(String::from_utf8_lossy(name).into_owned());
+        names.push(name);
         bytes = rest;
     }
     names

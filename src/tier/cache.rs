@@ -8,7 +8,7 @@ use super::reader::TieredReader;
 use super::stage::Stager;
 use super::stats::TierStats;
 use super::store::{Offer, Store, StoreOptions};
-use crate::dataset::{DatasetIndex, Extent, FileId, Layout};
+use crate::dataset::{DatasetIndex, Extent, FileId};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice, OwnThread, Reader, Tier};
 use crate::schedule::{Order, Schedule};
@@ -179,7 +179,7 @@ impl Cache {
             let job = Job {
                 samples: self.index.len(),
                 bytes: self.index.total_bytes(),
-                shards: self.index.layout() == Layout::Tar,
+                shards: self.index.is_sharded(),
                 depth: self.options.queue_depth,
             };
             fill::choose(self.options.fill, &job, self.measure(&job, open))

@@ -2,7 +2,7 @@
 
 use super::fill::PIECE;
 use super::rates::TierRates;
-use crate::dataset::{DatasetIndex, Extent, FileId, Fingerprint, Layout};
+use crate::dataset::{DatasetIndex, Extent, FileId, Fingerprint};
 use crate::error::Result;
 use crate::io::{Completion, ReadRequest, Reader};
 use crate::schedule::Order;
@@ -74,7 +74,7 @@ pub fn source(index: &DatasetIndex, open: &Open<'_>, depth: usize, limit: Durati
     let mut gauge = Gauge { reader: &mut *reader, slots: &slots };
     let order = Order::shuffled(&index.fingerprint(), SEED, 0, index.len());
     let samples = |from: u64| (from..).map(|position| index.extent(order.sample(position % index.len())));
-    if index.layout() == Layout::Folder {
+    if !index.is_sharded() {
         let one = gauge.read(&mut samples(0), 1, limit / 3)?;
         // Behind those that were read before: they may be in a cache.
         let full = gauge.read(&mut samples(one.reads), depth, limit * 2 / 3)?;

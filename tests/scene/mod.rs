@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use foreload::Result;
-use foreload::dataset::{DatasetIndex, Extent, FileId, IndexOptions};
+use foreload::dataset::{DatasetIndex, Extent, FileId, IndexOptions, Summary};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,11 @@ impl Scene {
             Err(error) => error.to_string(),
         }
     }
+}
+
+/// What there is to say about the only dataset of `index`.
+pub fn summary(index: &DatasetIndex) -> Summary {
+    index.summaries().next().expect("a dataset")
 }
 
 /// A sample's bytes, read as plainly as it goes.

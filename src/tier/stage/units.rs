@@ -1,6 +1,6 @@
 //! What is staged, in which order and by which reads. Pure.
 
-use crate::dataset::{DatasetIndex, Extent, FileId, Layout};
+use crate::dataset::{DatasetIndex, Extent, FileId};
 use crate::schedule::{Order, Schedule};
 use crate::tier::fill::PIECE;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub enum Unit {
 /// The units of an epoch in the order of their next use, for a rank that has come to `step`. Steps begin `lead` steps
 /// later: what is needed before is being read already.
 pub fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<Unit> {
-    if index.layout() == Layout::Folder {
+    if !index.is_sharded() {
         return (step + lead..schedule.steps()).map(Unit::Step).collect();
     }
     let order = schedule.order();

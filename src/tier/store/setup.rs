@@ -55,15 +55,16 @@ pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error 
 /// Sources are read-only: no cache is made inside one.
 pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()> {
     let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
-    let dataset =
-        index.root().canonicalize().map_err(|error| Error::io("open dataset", index.root(), error))?;
-    if existing.is_some_and(|path| path.starts_with(&dataset)) {
-        let message = format!(
-            "is {}, inside the dataset {}, which Foreload never writes to: choose another",
-            directory.display(),
-            dataset.display()
-        );
-        return Err(Error::config("cache_dir", message));
+    for (root, _) in index.parts() {
+        let dataset = root.canonicalize().map_err(|error| Error::io("open dataset", root, error))?;
+        if existing.as_ref().is_some_and(|path| path.starts_with(&dataset)) {
+            let message = format!(
+                "is {}, inside the dataset {}, which Foreload never writes to: choose another",
+                directory.display(),
+                dataset.display()
+            );
+            return Err(Error::config("cache_dir", message));
+        }
     }
     Ok(())
 }

@@ -1,0 +1,111 @@
+//! The classes of several datasets as those of one.
+
+use super::Contents;
+use super::part::Part;
+use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+
+/// Names and numbers of the whole, and what the parts' own numbers are there.
+pub(super) struct Classes {
+    pub(super) names: Vec<String>,
+    pub(super) count: u32,
+    /// For each part, by its own number; `None` where they are the same.
+    maps: Vec<Option<Vec<u32>>>,
+}
+
+/// What the labels of a dataset are.
+#[derive(PartialEq, Eq)]
+enum Kind {
+    Named,
+    Numbered,
+    /// All are 0, for want of any.
+    Missing,
+}
+
+impl Kind {
+    fn of(part: &Part) -> Self {
+        match (part.class_names().is_empty(), part.notes.unlabeled) {
+            (false, _) => Self::Named,
+            (true, false) => Self::Numbered,
+            (true, true) => Self::Missing,
+        }
+    }
+
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Named => "class names",
+            Self::Numbered => "class numbers without names",
+            Self::Missing => "no labels",
+        }
+    }
+}
+
+impl Classes {
+    /// Brings the labels of `parts` together, as [`super::DatasetIndex::classes`] says.
+    pub(super) fn of(parts: &[Part]) -> Result<Self> {
+        let largest = parts.iter().map(Part::num_classes).max().unwrap_or(0);
+        let names: BTreeSet<&[u8]> = parts.iter().flat_map(Part::class_names).collect();
+        let names: Vec<&[u8]> = names.into_iter().collect();
+        let own = |part: &Part| part.class_names().iter().map(|name| position(&names, name)).collect();
+        let mut classes = Self {
+            names: names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+            count: largest.max(names.len() as u32),
+            maps: parts.iter().map(|part| differing(own(part))).collect(),
+        };
+        let Some((first, odd)) = different(parts) else { return Ok(classes) };
+        if first.map.header().contents == Contents::Files {
+            let all_zero = |part: &Part| differing(vec![0; part.num_classes() as usize]);
+            classes = Self { names: Vec::new(), count: 1, maps: parts.iter().map(all_zero).collect() };
+        } else if !classes.are_counted_by_numbers(parts) {
+            let message = format!(
+                "has {}, but {} has {}: datasets that are read as one need labels of one kind",
+                Kind::of(odd).words(),
+                first.root.display(),
+                Kind::of(first).words()
+            );
+            return Err(Error::dataset(&odd.root, message));
+        }
+        Ok(classes)
+    }
+
+    /// Whether it is plain what numbers without names stand for: there is one list of names, long enough.
+    fn are_counted_by_numbers(&self, parts: &[Part]) -> bool {
+        parts.iter().zip(&self.maps).all(|(part, map)| match Kind::of(part) {
+            Kind::Named => map.is_none() && part.class_names().len() == self.names.len(),
+            Kind::Numbered => part.num_classes() as usize <= self.names.len(),
+            Kind::Missing => false,
+        })
+    }
+
+    /// The number in the whole of class `label` of a part.
+    pub(super) fn of_part(&self, part: usize, label: u32) -> u32 {
+        match &self.maps[part] {
+            None => label,
+            Some(map) => map.get(label as usize).copied().unwrap_or(0),
+        }
+    }
+
+    /// The numbers in a part of class `label` of the whole.
+    pub(super) fn in_part(&self, part: usize, label: u32) -> Vec<u32> {
+        match &self.maps[part] {
+            None => vec![label],
+            Some(map) => (0..).zip(map).filter(|&(_, &whole)| whole == label).map(|(own, _)| own).collect(),
+        }
+    }
+}
+
+/// Two parts whose labels are of different kinds.
+fn different(parts: &[Part]) -> Option<(&Part, &Part)> {
+    let (first, others) = parts.split_first()?;
+    others.iter().find(|part| Kind::of(part) != Kind::of(first)).map(|odd| (first, odd))
+}
+
+fn position(names: &[&[u8]], name: &[u8]) -> u32 {
+    names.partition_point(|known| *known < name) as u32
+}
+
+/// `map`, unless it maps every number to itself.
+fn differing(map: Vec<u32>) -> Option<Vec<u32>> {
+    let same = (0..).zip(&map).all(|(own, &whole)| own == whole);
+    (!same).then_some(map)
+}

@@ -1,0 +1,332 @@
+//! The index of all datasets a job reads, as one: samples and files are numbered through in the order of the datasets.
+
+use super::cancel::Cancel;
+use super::classes::Classes;
+use super::format::Map;
+use super::part::Part;
+use super::{Extent, FileId, Fingerprint, IndexOptions, Summary, open};
+use crate::error::{Error, Result};
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// All samples' extents and labels. Memory-mapped: opening costs no time or memory per sample.
+pub struct DatasetIndex {
+    /// At least one.
+    parts: Vec<Placed>,
+    classes: Classes,
+    samples: u64,
+    files: u32,
+}
+
+/// A dataset among others.
+struct Placed {
+    part: Part,
+    /// Number of its first sample in the whole.
+    sample: u64,
+    /// Number of its first file in the whole.
+    file: u32,
+}
+
+impl DatasetIndex {
+    /// Loads the index of `root`, or builds and keeps it.
+    ///
+    /// `root` is a directory of class directories, a directory of `.tar` shards, or one `.tar` file; with
+    /// [`super::Contents::Files`] what is said there. Processes that start together build one index: the first builds,
+    /// the others wait for it.
+    ///
+    /// # Errors
+    /// [`Error::DatasetChanged`] when entries were added to the root or removed since it was indexed;
+    /// [`Error::Dataset`] for a root without samples or of no known layout, shards that cannot be indexed, and an index
+    /// directory inside the dataset; [`Error::Io`] when something cannot be read or written.
+    pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
+        Self::concatenate(vec![open::open(root, options, &Cancel::default())?])
+    }
+
+    /// As [`DatasetIndex::open`], of several datasets that are read as one: their samples in the order of `roots`, with
+    /// the classes of all. Where classes have names, the classes of the whole are all names in sorted order; a dataset
+    /// that has all of them keeps its labels. Class numbers stay as they are. One root is the same as by `open`.
+    ///
+    /// Given up soon after another thread sets `cancel`, for Ctrl-C: listing a large dataset takes minutes. Waiting for
+    /// another process that builds the index ends too. Nothing half-built is left behind; an index that is already there
+    /// is loaded all the same.
+    ///
+    /// # Errors
+    /// Those of `open`; [`Error::Dataset`], "indexing was interrupted", when it was given up; [`Error::Config`] for no
+    /// root; [`Error::Dataset`] for one given twice, and for labels that cannot be brought together (see
+    /// [`DatasetIndex::classes`]).
+    pub fn open_all(
+        roots: &[impl AsRef<Path>],
+        options: &IndexOptions,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<Self> {
+        refuse_repeated(roots)?;
+        let cancel = Cancel::by(cancel);
+        Self::concatenate(
+            roots.iter().map(|root| open::open(root.as_ref(), options, &cancel)).collect::<Result<_>>()?,
+        )
+    }
+
+    /// As [`DatasetIndex::open_all`] for one root.
+    ///
+    /// # Errors
+    /// Those of `open_all`.
+    pub fn open_cancellable(root: &Path, options: &IndexOptions, cancel: &Arc<AtomicBool>) -> Result<Self> {
+        Self::open_all(&[root], options, cancel)
+    }
+
+    /// Loads the index file at `file` as that of `root`, without looking at `root`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
+    pub fn load(root: &Path, file: &Path) -> Result<Self> {
+        Self::concatenate(vec![Part::new(root, Map::load(file)?)?])
+    }
+
+    fn concatenate(parts: Vec<Part>) -> Result<Self> {
+        let classes = Classes::of(&parts)?;
+        let mut index = Self { parts: Vec::with_capacity(parts.len()), classes, samples: 0, files: 0 };
+        for part in parts {
+            let (sample, file) = (index.samples, index.files);
+            index.samples += part.len();
+            index.files = file.checked_add(part.files()).ok_or_else(|| {
+                let message =
+                    "with the datasets before it has more than 4 294 967 295 files: pack them into shards";
+                Error::dataset(&part.root, message)
+            })?;
+            index.parts.push(Placed { part, sample, file });
+        }
+        Ok(index)
+    }
+
+    /// The directories of the datasets as the user named them, and the samples that are theirs; in order.
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = (&Path, Range<u64>)> {
+        let range = |placed: &Placed| placed.sample..placed.sample + placed.part.len();
+        self.parts.iter().map(move |placed| (placed.part.root.as_path(), range(placed)))
+    }
+
+    /// The first dataset's directory as the user named it: what an error about the whole names.
+    pub fn root(&self) -> &Path {
+        &self.parts[0].part.root
+    }
+
+    /// Whether all samples lie in shards, many a file.
+    pub fn is_sharded(&self) -> bool {
+        self.parts.iter().all(|placed| placed.part.layout().is_sharded())
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> u64 {
+        self.samples
+    }
+
+    /// Whether there are no samples; a dataset without samples is refused when it is indexed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Class number of a sample.
+    ///
+    /// # Panics
+    /// When `sample` is not below [`DatasetIndex::len`].
+    pub fn label(&self, sample: u64) -> u32 {
+        let (number, placed) = self.part_with(sample);
+        self.classes.of_part(number, placed.part.label(sample - placed.sample))
+    }
+
+    /// Where a sample's bytes are.
+    ///
+    /// # Panics
+    /// When `sample` is not below [`DatasetIndex::len`].
+    pub fn extent(&self, sample: u64) -> Extent {
+        let placed = self.part_with(sample).1;
+        let extent = placed.part.extent(sample - placed.sample);
+        Extent { file: placed.whole(extent.file), ..extent }
+    }
+
+    /// The sample whose bytes `extent` is; `None` where no sample is exactly that.
+    pub fn sample_of(&self, extent: Extent) -> Option<u64> {
+        if extent.file.0 >= self.files {
+            return None;
+        }
+        let (placed, file) = self.part_of(extent.file);
+        placed.part.sample_of(Extent { file, ..extent }).map(|sample| placed.sample + sample)
+    }
+
+    /// Tells `take` the samples of class `label`, in ascending order. Of loose files they are found without looking at
+    /// the others.
+    pub(super) fn each_of_class(&self, label: u32, mut take: impl FnMut(Range<u64>)) {
+        for (number, placed) in self.parts.iter().enumerate() {
+            for own in self.classes.in_part(number, label) {
+                match placed.part.samples_of_class(own) {
+                    Some(Range { start, end }) => take(placed.sample + start..placed.sample + end),
+                    None => {
+                        let samples = 0..placed.part.len();
+                        let found = samples.filter(|&sample| placed.part.label(sample) == own);
+                        found.for_each(|sample| take(placed.sample + sample..placed.sample + sample + 1));
+                    }
+                }
+            }
+        }
+    }
+
+    /// All files: shards, and the loose files of the samples.
+    pub fn files(&self) -> impl Iterator<Item = FileId> + use<> {
+        (0..self.files).map(FileId)
+    }
+
+    /// Tells `visit` every file and its path below its dataset's root, in order.
+    pub(super) fn each_path(&self, mut visit: impl FnMut(FileId, &[u8])) {
+        for placed in &self.parts {
+            placed.part.each_path(|file, path| visit(placed.whole(file), path));
+        }
+    }
+
+    /// The samples of a file, in the order they stand in it.
+    ///
+    /// # Panics
+    /// When the index has no such file.
+    pub fn samples_of(&self, file: FileId) -> Range<u64> {
+        let (placed, file) = self.part_of(file);
+        let Range { start, end } = placed.part.samples_of(file);
+        placed.sample + start..placed.sample + end
+    }
+
+    /// Full path of a file.
+    ///
+    /// # Panics
+    /// When the index has no such file.
+    pub fn path(&self, file: FileId) -> PathBuf {
+        let (placed, file) = self.part_of(file);
+        placed.part.path(file)
+    }
+
+    /// Class names by number; empty where there are only numbers (tar with `.cls`).
+    ///
+    /// Several datasets all have names, or all numbers, or no labels at all. Numbers beside names are refused, for nobody
+    /// says what they count; unless all names are in every dataset that has names, and the numbers are below theirs:
+    /// then they count these, as in shards made of such a directory. Of raw files, labels that do not go together are
+    /// all 0.
+    pub fn classes(&self) -> &[String] {
+        &self.classes.names
+    }
+
+    /// Number of classes: with names, how many; else the largest class number and one.
+    pub fn num_classes(&self) -> u32 {
+        self.classes.count
+    }
+
+    /// The dataset's fingerprint; of several, the hash of theirs in order.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint(self.digest(b"foreload datasets 1", |part| part.fingerprint().0))
+    }
+
+    /// Hash of the sizes and times of all shards, or the times of all directories, when they were indexed: what the
+    /// fingerprint leaves out. Who keeps copies of samples tells by both whether they are still the dataset's.
+    pub fn stamps_digest(&self) -> [u8; 32] {
+        self.digest(b"foreload stamps 1", Part::stamps_digest)
+    }
+
+    /// What one dataset has, or the hash of what several have.
+    fn digest(&self, domain: &[u8], of: impl Fn(&Part) -> [u8; 32]) -> [u8; 32] {
+        if let [only] = &self.parts[..] {
+            return of(&only.part);
+        }
+        let mut hash = Sha256::new_with_prefix(domain);
+        self.parts.iter().for_each(|placed| hash.update(of(&placed.part)));
+        hash.finalize().into()
+    }
+
+    /// Bytes of the largest sample.
+    pub fn largest(&self) -> u32 {
+        self.parts.iter().map(|placed| placed.part.map.header().largest).max().unwrap_or(0)
+    }
+
+    /// Bytes of all samples.
+    pub fn total_bytes(&self) -> u64 {
+        self.parts.iter().map(|placed| placed.part.map.header().total_bytes).sum()
+    }
+
+    /// Size in bytes and mtime in nanoseconds of a shard when it was indexed; `None` for loose files.
+    pub fn shard_stamp(&self, file: FileId) -> Option<(u64, i64)> {
+        let (placed, file) = self.part_of(file);
+        placed.part.shard_stamp(file)
+    }
+
+    /// Compares the directory that holds a loose file with its mtime at indexing, once per directory; cheap after that.
+    /// The reader calls it before a directory's first read.
+    ///
+    /// A file overwritten in place with as many bytes is not noticed: its directory does not change.
+    ///
+    /// # Errors
+    /// [`Error::DatasetChanged`] naming the directory when entries were added, removed or replaced, at every call;
+    /// [`Error::Io`] when it cannot be looked at.
+    pub fn check_directory(&self, file: FileId) -> Result<()> {
+        let (placed, file) = self.part_of(file);
+        placed.part.check_directory(file)
+    }
+
+    /// Compares all of the index files with their digests: about a second a gigabyte.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] naming the index file when it is damaged.
+    pub fn verify(&self) -> Result<()> {
+        self.parts.iter().try_for_each(|placed| placed.part.map.verify())
+    }
+
+    /// What `foreload index` shows of each dataset.
+    pub fn summaries(&self) -> impl ExactSizeIterator<Item = Summary> {
+        self.parts.iter().map(|placed| placed.part.summary())
+    }
+
+    /// The dataset that has `sample`, and its number among the others.
+    fn part_with(&self, sample: u64) -> (usize, &Placed) {
+        match &self.parts[..] {
+            // The rule; without a search, and it knows what it has not.
+            [only] => (0, only),
+            parts => {
+                assert!(sample < self.samples, "sample {sample} of a dataset of {}", self.samples);
+                let number = parts.partition_point(|placed| placed.sample <= sample) - 1;
+                (number, &parts[number])
+            }
+        }
+    }
+
+    /// The dataset that has `file`, and the file's number there.
+    fn part_of(&self, file: FileId) -> (&Placed, FileId) {
+        match &self.parts[..] {
+            [only] => (only, file),
+            parts => {
+                assert!(file.0 < self.files, "file {} of {}", file.0, self.files);
+                let placed = &parts[parts.partition_point(|placed| placed.file <= file.0) - 1];
+                (placed, FileId(file.0 - placed.file))
+            }
+        }
+    }
+}
+
+impl Placed {
+    /// The number in the whole of one of its files.
+    fn whole(&self, file: FileId) -> FileId {
+        FileId(self.file + file.0)
+    }
+}
+
+/// A sample that is there twice would be drawn twice in an epoch by mistake; weights say it on purpose.
+fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
+    if roots.is_empty() {
+        return Err(Error::config("path", "names no dataset"));
+    }
+    let mut known: Vec<(PathBuf, &Path)> = Vec::new();
+    for root in roots.iter().map(AsRef::as_ref) {
+        let canonical = root.canonicalize().map_err(|error| Error::io("open dataset", root, error))?;
+        if let Some((_, first)) = known.iter().find(|(path, _)| *path == canonical) {
+            let message = format!("is given twice, first as {}: give each dataset once", first.display());
+            return Err(Error::dataset(root, message));
+        }
+        known.push((canonical, root));
+    }
+    Ok(())
+}

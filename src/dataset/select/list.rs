@@ -1,0 +1,187 @@
+//! Files of a dataset listed in a text file. The lines are hashed; one pass over the dataset's names finds them all.
+
+use super::Seen;
+use crate::dataset::{DatasetIndex, FileId};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The samples of the files listed in the file at `path`, in its order.
+pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
+    let text = std::fs::read(path).map_err(|error| Error::io("read the list", path, error))?;
+    let lines = lines(&text);
+    let wanted = Wanted::of(&lines);
+    let found = wanted.find(index, lines.len());
+    let mut seen = Seen::among(index.len());
+    let mut samples = Vec::with_capacity(lines.len());
+    let mut take = |at: usize, line: &Line<'_>| {
+        let Some(Found { file, how, other }) = found[at] else {
+            let rival = wanted.rival(line, &found);
+            return Err(rival.map_or_else(|| names_nothing(&found, index), |first| again(&lines[first])));
+        };
+        if let Some(other) = other {
+            let [one, other] = [file, other].map(|file| index.path(file));
+            let message =
+                format!("is {} and {}: write its extension or whole path", one.display(), other.display());
+            return Err(message);
+        }
+        let label = line.label().filter(|_| how.is_labeled());
+        for sample in index.samples_of(file) {
+            let here = index.label(sample);
+            if let Some((_, label)) = label.filter(|&(_, label)| label != here) {
+                return Err(format!("says class {label}; the dataset has it in class {here}"));
+            }
+            if !seen.insert(sample as u32) {
+                let first = found.iter().position(|known| known.is_some_and(|known| known.file == file));
+                return Err(again(&lines[first.unwrap_or(at)]));
+            }
+            samples.push(sample as u32);
+        }
+        Ok(())
+    };
+    for (at, line) in lines.iter().enumerate() {
+        take(at, line).map_err(|message| {
+            let text = String::from_utf8_lossy(line.text);
+            Error::config("files", format!("{}, line {}: {text:?} {message}", path.display(), line.number))
+        })?;
+    }
+    Ok(samples)
+}
+
+/// A line that says something.
+struct Line<'a> {
+    /// In the file, from 1.
+    number: usize,
+    text: &'a [u8],
+}
+
+fn lines(text: &[u8]) -> Vec<Line<'_>> {
+    let numbered = (1..).zip(text.split(|&byte| byte == b'\n'));
+    let trimmed = numbered.map(|(number, line)| Line { number, text: line.trim_ascii() });
+    trimmed.filter(|line| !line.text.is_empty() && !line.text.starts_with(b"#")).collect()
+}
+
+impl<'a> Line<'a> {
+    /// As a path; the lists of `find` begin with "./".
+    fn path(&self) -> &'a [u8] {
+        self.text.strip_prefix(b"./").unwrap_or(self.text)
+    }
+
+    /// As a path and a class number.
+    fn label(&self) -> Option<(&'a [u8], u32)> {
+        let path = self.path();
+        let space = path.iter().rposition(u8::is_ascii_whitespace)?;
+        let label = std::str::from_utf8(&path[space + 1..]).ok()?.parse().ok()?;
+        Some((path[..space].trim_ascii_end(), label))
+    }
+}
+
+/// How a file's name and a line agree, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    Path,
+    Stem,
+    LabeledPath,
+    LabeledStem,
+}
+
+impl How {
+    fn is_labeled(self) -> bool {
+        self >= Self::LabeledPath
+    }
+}
+
+/// The file a line names.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    file: FileId,
+    how: How,
+    /// Another that it names as well.
+    other: Option<FileId>,
+}
+
+/// The lines by what they name: a whole line, and a line without the number behind it.
+struct Wanted<'a> {
+    whole: HashMap<&'a [u8], u32>,
+    labeled: HashMap<&'a [u8], u32>,
+    /// Whether a path below the root is not all there is.
+    absolute: bool,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(lines: &[Line<'a>]) -> Self {
+        let mut wanted = Self {
+            whole: HashMap::with_capacity(lines.len()),
+            labeled: HashMap::new(),
+            absolute: lines.iter().any(|line| line.text.starts_with(b"/")),
+        };
+        for (number, line) in (0..).zip(lines) {
+            wanted.whole.entry(line.path()).or_insert(number);
+            if let Some((path, _)) = line.label() {
+                wanted.labeled.entry(path).or_insert(number);
+            }
+        }
+        wanted
+    }
+
+    /// The line that got the file which `line` names too.
+    fn rival(&self, line: &Line<'_>, found: &[Option<Found>]) -> Option<usize> {
+        let labeled = line.label().and_then(|(path, _)| self.labeled.get(path));
+        let same = [self.whole.get(line.path()), labeled].into_iter().flatten();
+        same.map(|&first| first as usize).find(|&first| found[first].is_some())
+    }
+
+    /// The files of so many lines.
+    fn find(&self, index: &DatasetIndex, lines: usize) -> Vec<Option<Found>> {
+        let mut found = vec![None; lines];
+        index.each_path(|file, path| {
+            self.look_up(file, path, &mut found);
+            if self.absolute {
+                self.look_up(file, index.path(file).as_os_str().as_bytes(), &mut found);
+            }
+        });
+        found
+    }
+
+    fn look_up(&self, file: FileId, path: &[u8], found: &mut [Option<Found>]) {
+        let stem = stem(path);
+        let places = [
+            (How::Path, self.whole.get(path)),
+            (How::Stem, stem.and_then(|stem| self.whole.get(stem))),
+            (How::LabeledPath, self.labeled.get(path)),
+            (How::LabeledStem, stem.and_then(|stem| self.labeled.get(stem))),
+        ];
+        for (how, line) in places {
+            let Some(&line) = line else { continue };
+            let known = &mut found[line as usize];
+            match known {
+                Some(better) if better.how < how => {}
+                Some(same) if same.how == how => same.other = Some(file),
+                _ => *known = Some(Found { file, how, other: None }),
+            }
+        }
+    }
+}
+
+/// A path without the extension of its file name; `None` where there is none.
+fn stem(path: &[u8]) -> Option<&[u8]> {
+    let dot = path.iter().rposition(|&byte| byte == b'.')?;
+    let name = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    (dot > name).then(|| &path[..dot])
+}
+
+fn again(first: &Line<'_>) -> String {
+    format!("is what line {} names: use weights to repeat samples", first.number)
+}
+
+fn names_nothing(found: &[Option<Found>], index: &DatasetIndex) -> String {
+    let first = index.path(index.extent(0).file);
+    let root = std::path::absolute(index.root()).unwrap_or_default();
+    let first = first.strip_prefix(root).unwrap_or(&first);
+    let others = match found.iter().filter(|found| found.is_none()).count() {
+        0 | 1 => String::new(),
+        count => format!(", nor do {} other lines", count - 1),
+    };
+    format!("names no file of the dataset{others}; its files are written like {first:?}")
+}

@@ -1,0 +1,182 @@
+//! Which samples of a dataset a job uses, and in what order: by number, by class, by a list of files.
+
+use super::DatasetIndex;
+use crate::error::{Error, Result};
+use std::path::PathBuf;
+
+mod list;
+
+/// A part of a dataset. What is given more than once must hold at once; nothing given is everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Select {
+    /// Sample ids.
+    pub indices: Option<Vec<u64>>,
+    /// Classes.
+    pub classes: Option<Vec<ClassRef>>,
+    /// A text file that lists files of the dataset one a line, as train and validation lists do.
+    ///
+    /// A line is a path below the dataset's directory (or an absolute one), the extension left out or not: a loose
+    /// sample, or a shard for all its samples. Behind it may stand white space and the class number, which must be the
+    /// dataset's. Empty lines and those that begin with `#` are passed over.
+    pub files: Option<PathBuf>,
+}
+
+/// A class by its name or number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClassRef {
+    /// Name: that of its directory.
+    Name(String),
+    /// Number, from 0.
+    Number(u32),
+}
+
+/// Names shown where one is not known.
+const SHOWN: usize = 5;
+
+impl Select {
+    /// The samples that are meant, each once: in the order of `indices`, else of `files`, else ascending. `None` where
+    /// nothing is given: all samples.
+    ///
+    /// A list is found in one pass over the dataset's names. Classes cost no pass over loose files, which lie by class.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for the setting at fault: a sample or class that the dataset does not have, a sample given
+    /// twice, a line that names no file, more than one, or one of another class; nothing left; more samples than 2^32 in
+    /// the dataset. [`Error::Io`] when the list cannot be read.
+    pub fn resolve(&self, index: &DatasetIndex) -> Result<Option<Vec<u32>>> {
+        let Some(setting) = self.first_given() else { return Ok(None) };
+        if index.len() > 1 << 32 {
+            let message = format!("select from up to 2^32 samples; the dataset has {}", index.len());
+            return Err(Error::config(setting, message));
+        }
+        let classes = self.classes.as_ref().map(|classes| class_numbers(classes, index)).transpose()?;
+        let mut listed = self.files.as_ref().map(|path| list::samples(path, index)).transpose()?;
+        let mut chosen = match (&self.indices, &listed, &classes) {
+            (Some(indices), ..) => checked(indices, index)?,
+            (None, Some(_), _) => listed.take().unwrap_or_default(),
+            (None, None, Some(classes)) => of_classes(classes, index),
+            (None, None, None) => return Ok(None),
+        };
+        if let Some(listed) = listed {
+            let mut kept = Seen::among(index.len());
+            listed.into_iter().for_each(|sample| _ = kept.insert(sample));
+            chosen.retain(|&sample| kept.has(sample));
+        }
+        if let (Some(classes), true) = (&classes, setting != "classes") {
+            chosen.retain(|&sample| classes.binary_search(&index.label(u64::from(sample))).is_ok());
+        }
+        if chosen.is_empty() {
+            return Err(Error::config(setting, self.nothing_left()));
+        }
+        Ok(Some(chosen))
+    }
+
+    /// The setting that decides the order.
+    fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("indices", self.indices.is_some()),
+            ("files", self.files.is_some()),
+            ("classes", self.classes.is_some()),
+        ];
+        given.into_iter().find_map(|(name, given)| given.then_some(name))
+    }
+
+    fn nothing_left(&self) -> String {
+        let given = [self.indices.is_some(), self.files.is_some(), self.classes.is_some()];
+        match given.iter().filter(|&&given| given).count() {
+            1 => "selects no sample".to_owned(),
+            _ => "selects no sample that the other settings (of indices, files, classes) leave".to_owned(),
+        }
+    }
+}
+
+/// The sample ids, if they are sound.
+fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
+    let mut seen = Seen::among(index.len());
+    let check = |(at, &sample): (usize, &u64)| {
+        if sample >= index.len() {
+            let message =
+                format!("has {sample} at place {at}; the dataset's samples are 0 to {}", index.len() - 1);
+            return Err(Error::config("indices", message));
+        }
+        if !seen.insert(sample as u32) {
+            let first = indices.iter().position(|&known| known == sample).unwrap_or(at);
+            let message =
+                format!("has sample {sample} at places {first} and {at}: use weights to repeat samples");
+            return Err(Error::config("indices", message));
+        }
+        Ok(sample as u32)
+    };
+    indices.iter().enumerate().map(check).collect()
+}
+
+/// The classes' numbers, ascending.
+fn class_numbers(classes: &[ClassRef], index: &DatasetIndex) -> Result<Vec<u32>> {
+    let count = index.num_classes();
+    let number = |class: &ClassRef| match class {
+        ClassRef::Number(number) if *number < count => Ok(*number),
+        ClassRef::Number(number) => {
+            let message = format!("has {number}; the dataset's classes are 0 to {}", count.saturating_sub(1));
+            Err(Error::config("classes", message))
+        }
+        ClassRef::Name(name) => match index.classes().iter().position(|known| known == name) {
+            Some(number) => Ok(number as u32),
+            None => Err(Error::config("classes", unknown_class(name, index))),
+        },
+    };
+    let mut numbers = classes.iter().map(number).collect::<Result<Vec<u32>>>()?;
+    numbers.sort_unstable();
+    numbers.dedup();
+    Ok(numbers)
+}
+
+fn unknown_class(name: &str, index: &DatasetIndex) -> String {
+    let names = index.classes();
+    if names.is_empty() {
+        let last = index.num_classes().saturating_sub(1);
+        return format!("has {name:?}, but this dataset's classes have only numbers: 0 to {last}");
+    }
+    let lower = name.to_lowercase();
+    let is_like = |known: &&String| {
+        let known = known.to_lowercase();
+        known.contains(&lower) || lower.contains(&known)
+    };
+    let mut shown: Vec<&String> = names.iter().filter(is_like).take(SHOWN).collect();
+    if shown.is_empty() {
+        shown = names.iter().take(SHOWN).collect();
+    }
+    format!("has {name:?}, which is none of the {} classes, such as {shown:?}", names.len())
+}
+
+/// All samples of some classes, ascending.
+fn of_classes(classes: &[u32], index: &DatasetIndex) -> Vec<u32> {
+    let mut samples = Vec::new();
+    for &class in classes {
+        index.each_of_class(class, |range| samples.extend(range.map(|sample| sample as u32)));
+    }
+    // Classes lie one behind the other in a directory, not in shards and not in several datasets.
+    if !samples.is_sorted() {
+        samples.sort_unstable();
+    }
+    samples
+}
+
+/// A set of samples, one bit each.
+struct Seen(Vec<u64>);
+
+impl Seen {
+    fn among(samples: u64) -> Self {
+        Self(vec![0; samples.div_ceil(64) as usize])
+    }
+
+    fn has(&self, sample: u32) -> bool {
+        self.0[sample as usize / 64] >> (sample % 64) & 1 == 1
+    }
+
+    /// Whether it was not there before.
+    fn insert(&mut self, sample: u32) -> bool {
+        let new = !self.has(sample);
+        self.0[sample as usize / 64] |= 1 << (sample % 64);
+        new
+    }
+}
