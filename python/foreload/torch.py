@@ -15,6 +15,7 @@ It yields whole batches, so a `DataLoader` around it (only needed where a framew
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,13 @@ _ONE_PROCESS = (
     "ImageDataset works in the training process, with threads of its own, not in worker processes: use "
     "DataLoader(dataset, batch_size=None, num_workers=0)"
 )
+
+
+def _repr(value: Any) -> str:
+    """As `repr`, but long lists, of indices for instance, are cut short."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 200
+    return short.repr(value)
 
 
 class ImageDataset(IterableDataset):
@@ -64,6 +72,8 @@ class ImageDataset(IterableDataset):
         if memory_format not in (torch.contiguous_format, torch.channels_last):
             message = f"config: memory_format: is {memory_format}, must be contiguous_format or channels_last"
             raise ConfigError(message)
+        shown = {**settings, "dtype": dtype, "memory_format": memory_format, "device": device}
+        self._shown = ", ".join([repr(os.fspath(path)), *(f"{name}={_repr(shown[name])}" for name in shown)])
         self._channels_last = memory_format is torch.channels_last
         self._with_mask = with_mask
         self._with_ids = with_ids
@@ -74,6 +84,33 @@ class ImageDataset(IterableDataset):
             memory_format="nhwc" if self._channels_last else "nchw",
             **settings,
         )
+
+    @classmethod
+    def from_torchvision(cls, dataset: Any, *, batch_size: int, **settings: Any) -> ImageDataset:
+        """The same training or evaluation as `DataLoader(dataset, batch_size, ...)`; `repr` shows what was taken over.
+
+        Args:
+            dataset: A `torchvision.datasets.ImageFolder` or `ImageNet`, or a `torch.utils.data.Subset` of one, with
+                RandomResizedCrop, RandomHorizontalFlip (training) or Resize, CenterCrop (evaluation), a conversion to
+                tensors, and Normalize; of `transforms` or `transforms.v2`.
+            batch_size: Samples per step and rank.
+            settings: Of `ImageDataset`, what the dataset does not say: `seed`, `decode`, `cache_dir`, ...
+
+        Raises:
+            ConfigError: The dataset or one of its transforms does what Foreload does not; says which, and what to do.
+        """
+        from foreload import _torchvision
+
+        taken = _torchvision.merged(_torchvision.settings_of(dataset), settings)
+        if isinstance(taken["dtype"], str):
+            taken["dtype"] = getattr(torch, taken["dtype"])
+        made = cls(taken.pop("path"), batch_size=batch_size, **taken)
+        _torchvision.check_same_samples(dataset, made.loader)
+        return made
+
+    def __repr__(self) -> str:
+        """What it was made with."""
+        return f"{type(self).__name__}({self._shown})"
 
     @property
     def epoch(self) -> int:

@@ -34,6 +34,13 @@ def test_batches_of_images_and_labels(dataset: Path) -> None:
     assert count == 5
 
 
+def test_it_shows_what_it_was_made_with(dataset: Path) -> None:
+    shown = repr(ImageDataset(dataset, batch_size=12, image_size=(32, 48), dtype=torch.float16))
+    assert shown.startswith(
+        f"ImageDataset({str(dataset)!r}, batch_size=12, image_size=(32, 48), dtype=torch.float16"
+    )
+
+
 def test_under_a_data_loader_it_is_the_same(dataset: Path) -> None:
     alone = ImageDataset(dataset, batch_size=12, image_size=32)
     wrapped = DataLoader(ImageDataset(dataset, batch_size=12, image_size=32), batch_size=None, num_workers=0)

@@ -1,0 +1,358 @@
+"""What torchvision's `ImageFolder` and its transforms say, as settings of Foreload.
+
+torchvision is never imported: its classes are known by module and name. A class derived from one of them is another
+class, because what it changes cannot be known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from foreload import ConfigError
+
+_READ = (".jpg", ".jpeg", ".png")
+_FLOATS = ("float32", "float16", "bfloat16")
+_COMPARED_PATHS = 1000
+
+_ON_BATCHES = (
+    "leave it out here and apply torchvision.transforms.v2.{name} to the batches that come (they may be on the GPU); "
+    "it draws once a call, so call it for each image, or for parts of a batch, where that is too seldom"
+)
+_ON_GREY_LEVELS = (
+    "end the transforms with PILToTensor(), which makes batches of uint8, and apply torchvision.transforms.v2.{name}, "
+    "ToDtype(torch.float32, scale=True) and Normalize to those (they may be on the GPU); it draws once a call, so call "
+    "it for each image, or for parts of a batch, where that is too seldom"
+)
+_COLOURS = (
+    *("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix", "ColorJitter", "RandomGrayscale"),
+    *("RandomPosterize", "RandomSolarize", "RandomEqualize", "RandomAutocontrast", "RandomAdjustSharpness"),
+    *("RandomInvert", "RandomPhotometricDistort", "JPEG"),
+)
+_WHAT_TO_DO = {
+    **dict.fromkeys(_COLOURS, _ON_GREY_LEVELS),
+    "RandomCrop": "use RandomResizedCrop, the random crop that Foreload knows",
+    "RandomSizedCrop": "use RandomResizedCrop, its name today",
+    "ScaleJitter": "use RandomResizedCrop, the random crop that Foreload knows",
+    "FiveCrop": "evaluate with Resize and CenterCrop",
+    "TenCrop": "evaluate with Resize and CenterCrop",
+    "Scale": "use Resize, its name today",
+}
+_NOTHING_TO_DO = ("Identity", "RGB", "ToPureTensor")
+"""Foreload's images are RGB in plain tensors."""
+
+
+def settings_of(dataset: Any) -> dict[str, Any]:
+    """The settings of `foreload.torch.ImageDataset` that mean what `dataset` does.
+
+    Args:
+        dataset: A `torchvision.datasets.ImageFolder` or `ImageNet`, or a `torch.utils.data.Subset` of one.
+
+    Raises:
+        ConfigError: It does something that Foreload does not; says what, and what to do.
+    """
+    dataset, indices = _subset(dataset)
+    _check_dataset(dataset)
+    settings = {"path": _folder(dataset), **_Reader().read(dataset.transform)}
+    return settings if indices is None else {**settings, "indices": indices}
+
+
+def merged(taken: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The settings taken over together with those the caller gave, which may not say the same again.
+
+    Raises:
+        ConfigError: They do. Only one float type may take the place of another.
+    """
+    for name in taken.keys() & given.keys():
+        value = str(given[name]).removeprefix("torch.")
+        if name == "dtype" and value in _FLOATS and taken[name] in _FLOATS:
+            continue
+        raise ConfigError(
+            f"config: {name}: is {given[name]!r}, and {taken[name]!r} by the dataset: leave it out, or change the "
+            "dataset or its transforms"
+        )
+    return {**taken, **given}
+
+
+def check_same_samples(dataset: Any, loader: Any) -> None:
+    """Stop unless samples and class numbers of `loader`, of all of the dataset, are those of the ImageFolder.
+
+    Raises:
+        ConfigError: They differ; names the class or the path.
+    """
+    dataset, _ = _subset(dataset)
+    numbers = getattr(dataset, "wnid_to_idx", dataset.class_to_idx)
+    ours = {name: number for number, name in enumerate(loader.classes)}
+    for name in sorted({*numbers, *ours}):
+        if numbers.get(name) != ours.get(name):
+            raise ConfigError(
+                f"config: dataset: class {name!r} has number {numbers.get(name)} in class_to_idx and "
+                f"{ours.get(name)} in Foreload, which numbers the directories in the order of their names: make the "
+                "ImageFolder without a find_classes() of your own"
+            )
+    step = max(1, len(dataset.samples) // _COMPARED_PATHS)
+    for number in range(0, len(dataset.samples), step):
+        theirs = str(dataset.samples[number][0])
+        within = os.path.relpath(theirs, _folder(dataset))
+        if number >= loader.samples or not str(loader.locate(number)[0]).endswith(os.sep + within):
+            raise ConfigError(
+                f"config: dataset: {theirs} is sample {number} of the ImageFolder and not of the directory as "
+                "Foreload indexed it: make the ImageFolder anew, and say rebuild_index=True"
+            )
+
+
+def _folder(dataset: Any) -> str:
+    """The directory of class directories."""
+    return os.fspath(getattr(dataset, "split_folder", dataset.root))
+
+
+def _subset(dataset: Any) -> tuple[Any, list[int] | None]:
+    """The dataset within (subsets of) subsets, and which of its samples they have."""
+    indices = None
+    while _is(dataset, "torch.utils.data", "Subset"):
+        of_this = [int(index) for index in dataset.indices]
+        indices = of_this if indices is None else [of_this[index] for index in indices]
+        dataset = dataset.dataset
+    return dataset, indices
+
+
+def _check_dataset(dataset: Any) -> None:
+    """Stop unless it reads images as Foreload does."""
+    kind = type(dataset)
+    if not _is(dataset, "torchvision.datasets", "ImageFolder", "ImageNet"):
+        raise ConfigError(
+            f"config: dataset: is a {kind.__module__}.{kind.__qualname__}, must be torchvision's ImageFolder or "
+            "ImageNet itself, or a Subset of one: what another class changes cannot be taken over"
+        )
+    if dataset.target_transform is not None:
+        raise ConfigError(
+            f"config: target_transform: is {dataset.target_transform!r}, must be None: apply it to the labels of each "
+            "batch, for instance with a table as a tensor, table[labels]"
+        )
+    if dataset.extensions is None:
+        raise ConfigError(
+            "config: is_valid_file: is a function of yours, must be left out: Foreload takes all .jpg, .jpeg and .png "
+            "files; take the files you want with a torch.utils.data.Subset"
+        )
+    loader = dataset.loader
+    if getattr(loader, "__module__", "") != "torchvision.datasets.folder":
+        raise ConfigError(
+            f"config: loader: is {loader!r}, must be torchvision's own: Foreload reads and decodes itself, JPEG and "
+            "PNG, to RGB"
+        )
+    other = next((path for path, _ in dataset.samples if not str(path).lower().endswith(_READ)), None)
+    if other is not None:
+        raise ConfigError(
+            f"config: dataset: {other} is neither JPEG nor PNG, the formats that Foreload reads: convert such files"
+        )
+
+
+def _is(thing: Any, package: str, *names: str) -> bool:
+    """Whether `thing` is of one of these very classes, of this package or of a module of it."""
+    module = type(thing).__module__
+    return type(thing).__name__ in names and (module == package or module.startswith(f"{package}."))
+
+
+@dataclass
+class _Reader:
+    """Goes through the transforms in their order."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    seen: list[str] = field(default_factory=list)
+    """Names of the recognised transforms so far."""
+    dtype: str | None = None
+    """Of the tensor so far; None: still a PIL image."""
+    place: str = ""
+    """The transform at hand, for errors."""
+
+    def read(self, transform: Any) -> dict[str, Any]:
+        """The settings of a whole `transform`."""
+        steps = list(_flatten(transform))
+        for number, step in enumerate(steps, start=1):
+            name = type(step).__name__
+            self.place = f"step {number} of {len(steps)}, {step!r},"
+            if isinstance(step, SimpleNamespace):
+                name, self.place = step.name, f"{step.name} of {step.owner}"
+            elif not _is(step, "torchvision.transforms", *_NOTHING_TO_DO, *_READERS):
+                raise self._unknown(step)
+            if name in _READERS:
+                if name in self.seen:
+                    raise self._refusal("comes a second time: leave one out")
+                _READERS[name](self, step)
+                self.seen.append(name)
+        return self._finished()
+
+    def random_resized_crop(self, step: Any) -> None:
+        """`image_size`, `scale` and `ratio` of training."""
+        self._check_geometry(step, before=("Resize", "CenterCrop"))
+        self.settings |= {
+            "train": True,
+            "image_size": _size(step.size),
+            "scale": tuple(map(float, step.scale)),
+            "ratio": tuple(map(float, step.ratio)),
+        }
+
+    def random_horizontal_flip(self, step: Any) -> None:
+        """`flip`, as likely before the crop as after it."""
+        self._check_geometry(step, before=("Resize", "CenterCrop"))
+        self.settings["flip"] = float(step.p)
+
+    def resize(self, step: Any) -> None:
+        """`resize` of evaluation: one length, that of the shorter side."""
+        self._check_geometry(step, before=("RandomResizedCrop", "RandomHorizontalFlip", "CenterCrop"))
+        lengths = [step.size] if isinstance(step.size, int) else list(step.size or ())
+        if len(lengths) != 1:
+            raise self._refusal(
+                "must have one number, the length of the shorter side: Resize(256), CenterCrop(224)"
+            )
+        if step.max_size is not None:
+            raise self._refusal("must not have max_size: leave it out, CenterCrop bounds the longer side")
+        self.settings |= {"train": False, "resize": lengths[0]}
+
+    def center_crop(self, step: Any) -> None:
+        """`image_size` of evaluation."""
+        if "Resize" not in self.seen:
+            raise self._refusal("must come after Resize, with one number for the shorter side")
+        self._check_geometry(step, before=("RandomHorizontalFlip",))
+        self.settings["image_size"] = _size(step.size)
+
+    def to_grey_levels(self, step: Any) -> None:
+        """Values 0..255."""
+        self._check_image("leave it out, these are tensors already")
+        self.dtype = "uint8"
+
+    def to_tensor(self, step: Any) -> None:
+        """Values 0..1, float32."""
+        self._check_image(
+            "leave it out, these are tensors already; ToDtype(torch.float32, scale=True) scales them"
+        )
+        self.dtype = "float32"
+
+    def convert(self, step: Any) -> None:
+        """`dtype`."""
+        if self.dtype is None:
+            raise self._refusal("must come after ToImage() or PILToTensor()")
+        wanted = step.dtype if not isinstance(step.dtype, dict) else None
+        dtype = str(wanted).removeprefix("torch.")
+        if dtype not in (*_FLOATS, "uint8"):
+            raise self._refusal(f"must say one of torch.{', torch.'.join(_FLOATS)}, torch.uint8")
+        if dtype in _FLOATS and self.dtype == "uint8" and not getattr(step, "scale", True):
+            raise self._refusal("must have scale=True: Foreload's floats are of values scaled to 0..1")
+        if dtype == "uint8" and self.dtype != "uint8":
+            raise self._refusal("makes uint8 of floats again: leave out both conversions")
+        self.dtype = dtype
+
+    def normalize(self, step: Any) -> None:
+        """`mean` and `std`, of values scaled to 0..1."""
+        if self.dtype not in _FLOATS:
+            raise self._refusal(
+                "must come after ToTensor(), or ToImage() and ToDtype(torch.float32, scale=True)"
+            )
+        mean, std = (tuple(map(float, values)) for values in (step.mean, step.std))
+        if len(mean) != 3 or len(std) != 3:
+            raise self._refusal("must have three means and three deviations: Foreload's images are RGB")
+        self.settings |= {"mean": mean, "std": std}
+
+    def _check_geometry(self, step: Any, before: tuple[str, ...]) -> None:
+        """What may not have come before, and how pixels are interpolated."""
+        if "Normalize" in self.seen:
+            raise self._refusal("must come before Normalize")
+        for name in before:
+            if name in self.seen:
+                raise self._refusal(
+                    f"cannot come after {name}: Foreload has RandomResizedCrop and RandomHorizontalFlip for training, "
+                    "Resize and then CenterCrop for evaluation"
+                )
+        # torchvision's enumeration in v1, a text in v2.
+        interpolation = getattr(step, "interpolation", "bilinear")
+        if getattr(interpolation, "value", interpolation) != "bilinear":
+            raise self._refusal("must have InterpolationMode.BILINEAR, the interpolation that Foreload has")
+        # Of PIL images it says nothing: those are always antialiased.
+        if self.dtype is not None and not getattr(step, "antialias", True):
+            raise self._refusal("must have antialias=True, as Foreload has")
+
+    def _check_image(self, what_to_do: str) -> None:
+        if self.dtype is not None:
+            raise self._refusal(f"takes PIL images: {what_to_do}")
+
+    def _finished(self) -> dict[str, Any]:
+        """The settings, once nothing is missing."""
+        if "image_size" not in self.settings:
+            raise ConfigError(
+                "config: transform: lacks what makes all images the same size, must have RandomResizedCrop (training) "
+                "or Resize and CenterCrop (evaluation)"
+            )
+        if self.dtype is None:
+            raise ConfigError("config: transform: ends in PIL images, must end in tensors: add ToTensor()")
+        if self.settings["train"]:
+            self.settings.setdefault("flip", 0.0)
+        if self.dtype in _FLOATS and "mean" not in self.settings:
+            self.settings |= {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+        return {**self.settings, "dtype": self.dtype}
+
+    def _refusal(self, problem: str) -> ConfigError:
+        return ConfigError(f"config: transform: {self.place} {problem}")
+
+    def _unknown(self, step: Any) -> ConfigError:
+        """A transform that is not Foreload's, with what can be done."""
+        name = getattr(step, "__name__", type(step).__name__)
+        if type(step).__module__.startswith("torchvision.transforms"):
+            what = _WHAT_TO_DO.get(name, _ON_BATCHES).format(name=name)
+        else:
+            what = "leave it out here and apply it to the batches that come"
+        return self._refusal(f"is not known to Foreload: {what}")
+
+
+_READERS = {
+    "RandomResizedCrop": _Reader.random_resized_crop,
+    "RandomHorizontalFlip": _Reader.random_horizontal_flip,
+    "Resize": _Reader.resize,
+    "CenterCrop": _Reader.center_crop,
+    "PILToTensor": _Reader.to_grey_levels,
+    "ToImage": _Reader.to_grey_levels,
+    "ToTensor": _Reader.to_tensor,
+    "ConvertImageDtype": _Reader.convert,
+    "ToDtype": _Reader.convert,
+    "Normalize": _Reader.normalize,
+}
+
+
+def _flatten(transform: Any) -> Iterator[Any]:
+    """The transforms one after another, out of whatever holds them together."""
+    if transform is None or _is(transform, "torch.nn", "Identity"):
+        return
+    if _is(transform, "torchvision.transforms", "Compose"):
+        for step in transform.transforms:
+            yield from _flatten(step)
+    elif _is(transform, "torch.nn", "Sequential") or _is(
+        transform, "torchvision.transforms.v2", "Sequential"
+    ):
+        for step in transform:
+            yield from _flatten(step)
+    elif _is(transform, "torchvision.transforms", "ImageClassification"):
+        yield from _preset(transform)
+    else:
+        yield transform
+
+
+def _preset(transform: Any) -> Iterator[SimpleNamespace]:
+    """What `weights.transforms()` does, step by step."""
+
+    def step(name: str, **parameters: Any) -> SimpleNamespace:
+        return SimpleNamespace(name=name, owner="ImageClassification", **parameters)
+
+    how = {"interpolation": transform.interpolation, "antialias": transform.antialias}
+    yield step("Resize", size=transform.resize_size, max_size=None, **how)
+    yield step("CenterCrop", size=transform.crop_size)
+    yield step("PILToTensor")
+    yield step("ConvertImageDtype", dtype="float32")
+    yield step("Normalize", mean=transform.mean, std=transform.std)
+
+
+def _size(size: Any) -> int | tuple[int, int]:
+    """The side of a square, or (height, width)."""
+    height, width = (size, size) if isinstance(size, int) else (size[0], size[-1])
+    return height if height == width else (height, width)

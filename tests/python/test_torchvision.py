@@ -1,0 +1,306 @@
+"""`ImageDataset.from_torchvision` with a real torchvision: what is taken over, what is refused, the same pixels."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from foreload import ConfigError
+from PIL import Image
+
+if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
+    pytest.importorskip(
+        "torchvision",
+        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
+        "this a failure",
+    )
+
+import torch
+import torchvision
+from foreload.torch import ImageDataset
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms import transforms as v1
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FLOAT = v2.ToDtype(torch.float32, scale=True)
+DEFAULTS = {"scale": (0.08, 1.0), "ratio": (3 / 4, 4 / 3), "flip": 0.5, "mean": MEAN, "std": STD}
+
+# In 8-bit levels over a batch; `make fidelity` finds 0.033 over 500 photographs.
+EXACT_MEAN = 0.25
+LEVELS = 255 * torch.tensor(STD).reshape(3, 1, 1)
+
+
+def taken_over(dataset: Path, *steps: Any, **settings: Any) -> tuple[ImageDataset, dict[str, Any]]:
+    """The dataset made of the steps, and the settings it shows."""
+    made = ImageDataset.from_torchvision(
+        ImageFolder(str(dataset), v1.Compose(steps)), batch_size=4, **settings
+    )
+    # The text is the very call that makes the same dataset.
+    names = {"ImageDataset": lambda path, **shown: {"path": path, **shown}, "torch": torch}
+    return made, eval(repr(made), names)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [
+            v1.RandomResizedCrop(48, scale=(0.3, 0.9), ratio=(0.5, 2.0)),
+            v1.RandomHorizontalFlip(0.25),
+            v1.ToTensor(),
+            v1.Normalize((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+        ],
+        [
+            v2.RandomHorizontalFlip(0.25),
+            v2.RandomResizedCrop(48, scale=(0.3, 0.9), ratio=(0.5, 2.0), antialias=False),
+            v2.PILToTensor(),
+            v2.ConvertImageDtype(torch.float32),
+            v2.Normalize([0.1, 0.2, 0.3], [0.4, 0.5, 0.6]),
+        ],
+        [
+            v2.Compose([v2.ToImage(), v2.RGB()]),
+            v2.RandomResizedCrop((48, 48), scale=(0.3, 0.9), ratio=(0.5, 2.0), antialias=True),
+            torch.nn.Sequential(v2.RandomHorizontalFlip(0.25), v2.Identity()),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize([0.1, 0.2, 0.3], [0.4, 0.5, 0.6]),
+            v2.ToPureTensor(),
+        ],
+    ],
+    ids=["v1", "v2", "v2 of tensors"],
+)
+def test_training_is_taken_over_with_its_parameters(dataset: Path, steps: list[Any]) -> None:
+    made, shown = taken_over(dataset, *steps, seed=5)
+    expected = {"scale": (0.3, 0.9), "ratio": (0.5, 2.0), "flip": 0.25}
+    expected |= {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "train": True, "image_size": 48}
+    assert shown["path"] == str(dataset)
+    assert expected.items() <= shown.items()
+    assert (shown["seed"], shown["batch_size"], shown["dtype"]) == (5, 4, torch.float32)
+    assert made.loader.samples == 60
+
+
+def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> None:
+    made, _ = taken_over(
+        dataset,
+        v1.RandomResizedCrop(32, scale=(0.1, 0.3), ratio=(0.9, 1.1)),
+        v1.RandomHorizontalFlip(0.25),
+        v1.ToTensor(),
+    )
+    views = [made.loader.view(sample, epoch) for epoch in range(50) for sample in range(60)]
+    sizes = [v2.functional.get_size(image) for image, _ in ImageFolder(str(dataset))]
+    # Small enough that each crop fits at the first try. Rounding to pixels moves an edge by half of one.
+    for at, view in enumerate(views):
+        height, width = sizes[at % 60]
+        slack = 1 / view["width"] + 1 / view["height"]
+        area = view["width"] * view["height"] / (width * height)
+        assert 0.1 * (1 - slack) <= area <= 0.3 * (1 + slack)
+        assert math.log(0.9) - slack <= math.log(view["width"] / view["height"]) <= math.log(1.1) + slack
+    flips = sum(view["flip"] for view in views)
+    assert abs(flips / len(views) - 0.25) < 0.05
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [v1.Resize(70), v1.CenterCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)],
+        [v2.Resize([70]), v2.CenterCrop((64, 48)), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)],
+        [v2.ToImage(), v2.Resize(140), v2.CenterCrop(64), FLOAT, v2.Normalize(MEAN, STD)],
+    ],
+    ids=["v1", "v2, not square", "v2 of tensors, larger"],
+)
+def test_evaluation_gives_torchvisions_pixels(dataset: Path, steps: list[Any]) -> None:
+    theirs = ImageFolder(str(dataset), v2.Compose(steps))
+    ours = ImageDataset.from_torchvision(theirs, batch_size=16, decode="exact")
+    images, labels = (torch.cat(tensors) for tensors in zip(*ours, strict=True))
+    assert len(images) == len(theirs) == 60
+    differences = []
+    for (image, label), our_image, our_label in zip(theirs, images, labels, strict=True):
+        assert label == our_label
+        assert image.shape == our_image.shape
+        differences.append(((image - our_image) * LEVELS).abs().mean())
+    assert torch.stack(differences).mean() <= EXACT_MEAN
+    assert max(differences) <= 4 * EXACT_MEAN
+
+
+def test_the_preset_of_pretrained_weights(dataset: Path) -> None:
+    preset = torchvision.models.ResNet18_Weights.DEFAULT.transforms()
+    _, shown = taken_over(dataset, preset, dtype=torch.float16)
+    assert (shown["train"], shown["resize"], shown["image_size"]) == (False, 256, 224)
+    assert (shown["mean"], shown["std"], shown["dtype"]) == (MEAN, STD, torch.float16)
+    bicubic = torchvision.models.EfficientNet_B0_Weights.IMAGENET1K_V1.transforms()
+    with pytest.raises(
+        ConfigError, match=r"Resize of ImageClassification must have InterpolationMode.BILINEAR"
+    ):
+        taken_over(dataset, bicubic)
+
+
+def test_without_normalize_values_are_scaled_only(dataset: Path) -> None:
+    theirs = ImageFolder(str(dataset), v1.Compose([v1.Resize(70), v1.CenterCrop(64), v1.ToTensor()]))
+    ours = ImageDataset.from_torchvision(theirs, batch_size=60, decode="exact")
+    images, _ = next(iter(ours))
+    assert 0 <= images.min() < 0.1
+    assert 0.9 < images.max() <= 1
+    assert (images[0] - theirs[0][0]).abs().mean() * 255 < 4 * EXACT_MEAN
+
+
+def test_grey_levels_and_half_floats(dataset: Path) -> None:
+    geometry = [v1.Resize(70), v1.CenterCrop(64)]
+    made, shown = taken_over(dataset, *geometry, v1.PILToTensor())
+    images, _ = next(iter(made))
+    assert (images.dtype, shown["dtype"]) == (torch.uint8, torch.uint8)
+    half = v2.ToDtype(torch.bfloat16, scale=True)
+    made, _ = taken_over(dataset, *geometry, v2.ToImage(), half)
+    assert next(iter(made))[0].dtype == torch.bfloat16
+
+
+def test_no_flip_means_none(dataset: Path) -> None:
+    made, shown = taken_over(dataset, v1.RandomResizedCrop(32), v1.ToTensor())
+    assert shown["flip"] == 0
+    assert not any(made.loader.view(sample)["flip"] for sample in range(60))
+
+
+CROP, FLIP, TENSOR = v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), v1.ToTensor()
+RESIZE, CENTER, NORMALIZE = v1.Resize(70), v1.CenterCrop(64), v1.Normalize(MEAN, STD)
+
+REFUSED: dict[str, tuple[list[Any], str]] = {
+    "colours": (
+        [CROP, v1.ColorJitter(0.4), TENSOR],
+        r"step 2 of 3, ColorJitter.*PILToTensor.*v2\.ColorJitter",
+    ),
+    "augmentation": ([CROP, FLIP, v2.RandAugment(), TENSOR], r"step 3 of 4, RandAugment.*v2\.RandAugment"),
+    "erasing": ([CROP, TENSOR, NORMALIZE, v1.RandomErasing()], r"step 4 of 4, RandomErasing.*to the batches"),
+    "random crop": ([v1.RandomCrop(32), TENSOR], "step 1 of 2, RandomCrop.*use RandomResizedCrop"),
+    "ten crops": ([RESIZE, v1.TenCrop(32)], "step 2 of 2, TenCrop.*Resize and CenterCrop"),
+    "a function": ([CROP, TENSOR, abs], "step 3 of 3, <built-in function abs>, .*apply it to the batches"),
+    "bicubic": ([v1.RandomResizedCrop(32, interpolation=InterpolationMode.BICUBIC), TENSOR], "BILINEAR"),
+    "bicubic v2": ([v2.Resize(70, interpolation=InterpolationMode.BICUBIC), CENTER, TENSOR], "BILINEAR"),
+    "not antialiased": ([v2.ToImage(), v2.RandomResizedCrop(32, antialias=False), FLOAT], "antialias=True"),
+    "both sides": ([v1.Resize((70, 80)), CENTER, TENSOR], r"step 1 of 3, Resize.*one number"),
+    "max_size": ([v1.Resize(70, max_size=90), CENTER, TENSOR], "must not have max_size"),
+    "crop before resize": ([CENTER, RESIZE, TENSOR], "step 1 of 3, CenterCrop.*must come after Resize"),
+    "no crop": ([RESIZE, TENSOR], "lacks what makes all images the same size"),
+    "nothing": ([], "lacks what makes all images the same size"),
+    "flip in evaluation": (
+        [RESIZE, CENTER, FLIP, TENSOR],
+        "step 3 of 4, RandomHorizontalFlip.*cannot come after",
+    ),
+    "two pipelines": ([RESIZE, CROP, TENSOR], "RandomResizedCrop.*cannot come after Resize"),
+    "twice": ([CROP, FLIP, FLIP, TENSOR], "step 3 of 4, .*a second time"),
+    "no tensors": ([CROP, FLIP], r"ends in PIL images.*add ToTensor\(\)"),
+    "two tensors": ([CROP, v1.PILToTensor(), TENSOR], "step 3 of 3, ToTensor.*takes PIL images"),
+    "not scaled": (
+        [CROP, v2.ToImage(), v2.ToDtype(torch.float32), NORMALIZE],
+        "ToDtype.*must have scale=True",
+    ),
+    "double": ([CROP, v2.ToImage(), v2.ToDtype(torch.float64, scale=True)], "must say one of torch.float32"),
+    "per type": ([CROP, v2.ToImage(), v2.ToDtype({torch.Tensor: torch.float32})], "must say one of"),
+    "conversion of PIL": ([CROP, FLOAT], r"must come after ToImage\(\)"),
+    "normalised grey levels": ([CROP, v1.PILToTensor(), NORMALIZE], "Normalize.*must come after ToTensor"),
+    "crop of normalised": ([TENSOR, NORMALIZE, CROP], "RandomResizedCrop.*must come before Normalize"),
+    "one channel": ([CROP, TENSOR, v1.Normalize([0.5], [0.5])], "Normalize.*three means"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_foreload_does_not_do_is_refused(dataset: Path, name: str) -> None:
+    steps, message = REFUSED[name]
+    with pytest.raises(ConfigError, match=f"^config: transform: .*{message}"):
+        taken_over(dataset, *steps)
+
+
+def test_a_class_derived_from_a_known_one_is_another(dataset: Path) -> None:
+    class RandomHorizontalFlip(v1.RandomHorizontalFlip):
+        pass
+
+    with pytest.raises(ConfigError, match=r"step 2 of 3.*is not known to Foreload"):
+        taken_over(dataset, CROP, RandomHorizontalFlip(), TENSOR)
+
+
+class _OtherFolder(ImageFolder):
+    pass
+
+
+class _OtherNumbers(ImageFolder):
+    def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+        names, _ = super().find_classes(directory)
+        return names, {name: len(names) - 1 - number for number, name in enumerate(names)}
+
+
+EVALUATION = v1.Compose([RESIZE, CENTER, TENSOR, NORMALIZE])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda root: _OtherFolder(root, EVALUATION), "dataset: is a .*_OtherFolder, must be"),
+        (lambda root: _OtherNumbers(root, EVALUATION), "dataset: is a .*_OtherNumbers, must be"),
+        (lambda _: torchvision.datasets.FakeData(), "dataset: is a .*FakeData, must be"),
+        (
+            lambda root: ImageFolder(root, EVALUATION, target_transform=abs),
+            "target_transform: is .*to the labels",
+        ),
+        (
+            lambda root: ImageFolder(root, EVALUATION, loader=Image.open),
+            "loader: is .*must be torchvision's own",
+        ),
+        (lambda root: ImageFolder(root, EVALUATION, is_valid_file=bool), "is_valid_file: is .*Subset"),
+    ],
+)
+def test_a_dataset_of_ones_own_is_refused(dataset: Path, make: Callable[[str], Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^config: {message}"):
+        ImageDataset.from_torchvision(make(str(dataset)), batch_size=4)
+
+
+def test_class_numbers_must_agree(dataset: Path) -> None:
+    theirs = ImageFolder(str(dataset), EVALUATION)
+    theirs.class_to_idx = {"class_0": 1, "class_1": 0, "class_2": 2}
+    with pytest.raises(ConfigError, match="class 'class_0' has number 1 in class_to_idx and 0 in Foreload"):
+        ImageDataset.from_torchvision(theirs, batch_size=4)
+
+
+def test_samples_must_agree(own_dataset: Path) -> None:
+    theirs = ImageFolder(str(own_dataset), EVALUATION)
+    (own_dataset / "class_1" / "020.jpg").rename(own_dataset / "class_1" / "zzz.jpg")
+    with pytest.raises(ConfigError, match=r"class_1/020\.jpg is sample 20 of the ImageFolder and not"):
+        ImageDataset.from_torchvision(theirs, batch_size=4)
+
+
+def test_files_that_foreload_does_not_read_are_named(own_dataset: Path) -> None:
+    Image.new("RGB", (80, 80)).save(own_dataset / "class_1" / "picture.bmp")
+    with pytest.raises(ConfigError, match=r"picture\.bmp is neither JPEG nor PNG"):
+        ImageDataset.from_torchvision(ImageFolder(str(own_dataset), EVALUATION), batch_size=4)
+
+
+def test_what_the_transforms_say_cannot_be_said_again(dataset: Path) -> None:
+    theirs = ImageFolder(str(dataset), EVALUATION)
+    for again in ({"image_size": 32}, {"train": True}, {"dtype": torch.uint8}):
+        with pytest.raises(ConfigError, match=f"config: {next(iter(again))}: is .*, and .* by the dataset"):
+            ImageDataset.from_torchvision(theirs, batch_size=4, **again)
+
+
+def test_relative_paths_and_links(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "link").symlink_to(dataset)
+    monkeypatch.chdir(tmp_path)
+    assert len(ImageDataset.from_torchvision(ImageFolder("link", EVALUATION), batch_size=4)) == 15
+
+
+def test_imagenet_has_words_for_its_directories(own_dataset: Path, tmp_path: Path) -> None:
+    root = tmp_path / "imagenet"
+    root.mkdir()
+    own_dataset.rename(root / "val")
+    words = {"class_0": ("tench",), "class_1": ("goldfish", "carp"), "class_2": ("great white shark",)}
+    torch.save((words, []), root / "meta.bin")
+    theirs = torchvision.datasets.ImageNet(str(root), "val", transform=EVALUATION)
+    ours = ImageDataset.from_torchvision(theirs, batch_size=60)
+    _, labels = next(iter(ours))
+    assert labels.tolist() == theirs.targets
+
+
+def test_foreload_does_not_import_torchvision() -> None:
+    program = "import foreload.torch, foreload._torchvision, sys; sys.exit('torchvision' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
