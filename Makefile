@@ -11,10 +11,10 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python test-dali stand-in check bindings kernels bench fuzz bench-tiers compare limits fidelity gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-rust test-python test-dali test-frameworks stand-in check bindings kernels bench fuzz bench-tiers compare limits fidelity gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.built ## build everything into .venv: the program .venv/bin/foreload and the Python package
 
@@ -55,12 +55,19 @@ test-dali: setup ## the tests with a real DALI
 	$(BIN)/python tests/environment/provide_dali.py
 	FORELOAD_REQUIRE_DALI=1 $(BIN)/python -m pytest tests/python/test_dali.py tests/python/test_dali_source.py
 
+# 3 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
+FRAMEWORKS := tests/python/test_ranks.py
+
+test-frameworks: setup ## the tests with real frameworks: examples/, torchrun, mpirun
+	$(BIN)/python tests/environment/provide_frameworks.py
+	FORELOAD_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest $(FRAMEWORKS)
+
 check: $(VENV)/.tools ## formatting, lints and house rules
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --locked --all-targets --features python -- -D warnings
-	$(BIN)/ruff check python tests benches cuda
-	$(BIN)/ruff format --check python tests benches cuda
+	$(BIN)/ruff check python tests benches cuda examples
+	$(BIN)/ruff format --check python tests benches cuda examples
 	$(CARGO_TEST) --test tidy
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python --check
 	$(BIN)/python cuda/compile.py --check

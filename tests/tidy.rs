@@ -231,7 +231,7 @@ fn foreign_crates_stay_at_home() {
 #[test]
 fn every_file_says_what_it_is_and_is_short() {
     let mut broken = Vec::new();
-    let places = ["src", "cuda", "tests", "benches", "build.rs", "python"];
+    let places = ["src", "cuda", "tests", "benches", "build.rs", "python", "examples"];
     for (path, text) in files(&places, &[".rs", ".py", ".pyi", ".cuh", ".cu", ".c"]) {
         let rust = !path.extension().is_some_and(|extension| extension == "py" || extension == "pyi");
         let opening = text.lines().find(|line| !line.starts_with("#!")).unwrap_or("");
@@ -298,6 +298,7 @@ fn texts() -> BTreeMap<PathBuf, String> {
             "src",
             "tests",
             "benches",
+            "examples",
             "python",
             "build.rs",
             "Makefile",

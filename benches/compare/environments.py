@@ -80,6 +80,17 @@ RECIPES: dict[str, Recipe] = {
         libraries=("pkg-config", "libopencv-dev", "libturbojpeg0-dev"),
         check="import ffcv.loader",
     ),
+    "frameworks": Recipe(
+        (
+            "torchdata==0.11.0",
+            "lightning==2.6.6",
+            "accelerate==1.15.0",
+            *pinned("jax", "0.10.2"),
+            "mpich==5.0.2",
+        ),
+        extends="torch",
+        check="import accelerate, jax, lightning, torchdata.stateful_dataloader",
+    ),
     "dali": Recipe(("nvidia-dali-cuda130==2.4.0", *NUMPY), check="import nvidia.dali"),
     "spdl": Recipe(
         ("spdl==0.8.0", *NUMPY),

@@ -208,9 +208,9 @@ class ImageLoader:
             `labels`, `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals
             with is what cannot be read, and what is no JPEG or PNG by its first bytes.
         keep: How many batches you will keep at once, when that is more than the latest: sizes the pools for it.
-        device: Where batches end: `cpu`, `cuda` (the GPU of this process's `LOCAL_RANK`, else the first), `cuda:N`, or
-            `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU, batches are the same as on
-            the CPU but for the decoders' rounding.
+        device: Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else
+            the first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU,
+            batches are the same as on the CPU but for the decoders' rounding.
         cpu_decode: What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know
             (PNG, CMYK, ...); `auto`, that and as much more as makes the whole fastest; `never`: what they do not know
             is an error of its sample.
@@ -242,13 +242,14 @@ class ImageLoader:
         stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
             `cache_dir` together, or a text. None: what reads in demand leave.
         local_world_size: How many ranks share `cache_dir`, those of one node, numbered one after another. None:
-            `LOCAL_WORLD_SIZE` of the environment, else all ranks.
+            what the launcher (see `rank`) says, else all ranks.
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place, so batches stay full and equal on every rank; `zero`: a zero image, mask
             False.
         max_errors: Failures an epoch survives with `skip` and `zero`. None: 100.
         max_pixels: Images of more pixels are refused (decompression bombs). None: 2**27.
-        rank: This process's rank. None: of an initialised `torch.distributed`, else `RANK`, else 0.
+        rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
+            mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
         world_size: Number of ranks, likewise.
         index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory.
         rebuild_index: Index the dataset anew.

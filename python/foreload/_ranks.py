@@ -1,22 +1,48 @@
-"""Which part of each global batch is this process's: its rank among how many."""
+"""Which part of each global batch is this process's: its rank among how many.
+
+Asked when an iteration begins, not when a loader is made: the process group may be initialised in between. torch is
+never imported for it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+
+from foreload._core import ConfigError
+
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, accelerate launch, ...
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Cray MPI
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH2
+)
+"""Variables of rank and world size; the first launcher that set one of its two is the one meant."""
+
+SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+"""Those of an srun step. The latter decides: a batch script alone has a SLURM_PROCID too, and the SLURM_NTASKS of the
+whole job, but is one process. Last, since mpirun's daemons hand their own step's variables on to the ranks."""
+
+LOCAL_WORLD_SIZES = (
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+)
+
+SLURM_TASKS_PER_NODE = "SLURM_STEP_TASKS_PER_NODE"
 
 
 def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return (rank, world size): as given, else of an initialised `torch.distributed`, else of torchrun's variables.
+    """Return (rank, world size): as given, else of an initialised `torch.distributed`, else of a launcher's variables.
 
-    Asked when an iteration begins, not when a loader is made: the process group may be initialised in between. torch
-    is never imported for it.
+    Launchers are torchrun, MPI's mpirun and Slurm's srun, in this order; without one it is (0, 1).
 
     Raises:
-        foreload.ConfigError: only one of the two is given, or a variable is not a number.
+        foreload.ConfigError: only one of a pair is there, a variable is no number, or the rank is not below the world
+            size.
     """
-    from foreload import ConfigError
-
     if (rank is None) != (world_size is None):
         missing = "rank" if rank is None else "world_size"
         raise ConfigError(f"config: {missing}: is missing, rank and world_size must be given together")
@@ -25,27 +51,64 @@ def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    given = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    if None in given:
-        return 0, 1
-    try:
-        return int(given[0]), int(given[1])
-    except ValueError:
-        message = f"config: rank: RANK={given[0]!r} and WORLD_SIZE={given[1]!r} must be numbers"
-        raise ConfigError(message) from None
+    for names in LAUNCHERS:
+        if any(name in os.environ for name in names):
+            return _pair(*names)
+    if SLURM[1] in os.environ:
+        return _pair(*SLURM)
+    return 0, 1
 
 
 def local_world_size(given: int | None) -> int | None:
-    """Return how many ranks share this node: as given, else of torchrun's variable; None where neither says.
+    """Return how many ranks share this node: as given, else of the launcher's variables; None where neither says.
 
     Raises:
-        foreload.ConfigError: the variable is not a number.
+        foreload.ConfigError: the variable cannot be read.
     """
-    from foreload import ConfigError
-
-    text = os.environ.get("LOCAL_WORLD_SIZE")
-    if given is not None or text is None:
+    if given is not None:
         return given
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ConfigError(f"config: local_world_size: LOCAL_WORLD_SIZE={text!r} must be a number, at least 1")
+    for name in LOCAL_WORLD_SIZES:
+        if name in os.environ:
+            return _number("local_world_size", name, least=1)
+    if SLURM_TASKS_PER_NODE in os.environ:
+        return _tasks_of_this_node()
+    return None
+
+
+def _pair(rank_name: str, world_name: str) -> tuple[int, int]:
+    """Rank and world size of a launcher's two variables."""
+    for name, other in ((rank_name, world_name), (world_name, rank_name)):
+        if name not in os.environ:
+            message = f"{other} is set in the environment, but {name} is not: set both or none"
+            raise ConfigError(f"config: {'rank' if name == rank_name else 'world_size'}: {message}")
+    rank = _number("rank", rank_name, least=0)
+    world_size = _number("world_size", world_name, least=1)
+    if rank >= world_size:
+        message = f"{rank_name}={rank} must be below {world_name}={world_size}"
+        raise ConfigError(f"config: rank: {message}")
+    return rank, world_size
+
+
+def _number(setting: str, name: str, *, least: int) -> int:
+    """The number in a variable of the environment."""
+    text = os.environ[name].strip()
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise ConfigError(f"config: {setting}: {name}={text!r} must be a number, at least {least}")
     return int(text)
+
+
+def _tasks_of_this_node() -> int:
+    """This node's entry in Slurm's list, in which `4(x2),3` means 4, 4, 3."""
+    text = os.environ[SLURM_TASKS_PER_NODE]
+    tasks: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"([1-9][0-9]*)(?:\(x([1-9][0-9]*)\))?", part.strip())
+        if found is None:
+            message = f"{SLURM_TASKS_PER_NODE}={text!r} must be a list of numbers like 4(x2),3"
+            raise ConfigError(f"config: local_world_size: {message}")
+        tasks += [int(found[1])] * int(found[2] or 1)
+    node = _number("local_world_size", "SLURM_NODEID", least=0) if "SLURM_NODEID" in os.environ else 0
+    if node >= len(tasks):
+        message = f"SLURM_NODEID={node} is not a node of {SLURM_TASKS_PER_NODE}={text!r}"
+        raise ConfigError(f"config: local_world_size: {message}")
+    return tasks[node]

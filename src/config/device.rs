@@ -146,11 +146,10 @@ pub fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chose
         return Ok(cpu("as asked".into()));
     }
     let wish = match asked {
-        Asked::Cuda(Some(ordinal)) => Ok(Some(ordinal)),
-        _ => local_rank(),
+        Asked::Cuda(Some(ordinal)) => Ok(Wish::Exactly(ordinal)),
+        _ => launchers_wish(),
     };
-    let exact = matches!(asked, Asked::Cuda(Some(_)));
-    match (wish.and_then(|wish| gpu_that_serves(&probe(), wish, exact)), asked) {
+    match (wish.and_then(|wish| gpu_that_serves(&probe(), wish)), asked) {
         (Ok(gpu), _) => {
             let device = Device::Cuda { ordinal: gpu.ordinal };
             Ok(Chosen { device, why: gpu.name, memory: gpu.memory })
@@ -162,31 +161,52 @@ pub fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chose
     }
 }
 
-/// The number of the GPU a launcher means for this process: torchrun and others set LOCAL_RANK.
-fn local_rank() -> Result<Option<u32>, String> {
-    match std::env::var("LOCAL_RANK") {
-        Err(_) => Ok(None),
-        Ok(text) => {
-            text.trim().parse().map(Some).map_err(|_| format!("LOCAL_RANK is {text:?}, not a number"))
-        }
-    }
+/// Which GPU is meant.
+#[derive(Debug, Clone, Copy)]
+enum Wish {
+    /// The first that serves.
+    Any,
+    /// This one.
+    Exactly(u32),
+    /// The one of a process with this local rank, which stands in that variable.
+    LocalRank(&'static str, u32),
 }
 
-/// The GPU `wish` (`exact`), or the one that a process of that local rank takes, or the first that can serve; or why
-/// none.
-fn gpu_that_serves(probe: &gpu::Probe, wish: Option<u32>, exact: bool) -> Result<DeviceInfo, String> {
+/// Where launchers say which of its node's ranks a process is: torchrun; Open MPI; MPICH and Intel MPI; MVAPICH2.
+const LOCAL_RANKS: [&str; 4] =
+    ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"];
+
+/// The GPU a launcher means for this process.
+fn launchers_wish() -> Result<Wish, String> {
+    // Outside of a step, in a batch script, Slurm's says nothing.
+    let slurm = std::env::var_os("SLURM_STEP_NUM_TASKS").map(|_| "SLURM_LOCALID");
+    for variable in LOCAL_RANKS.into_iter().chain(slurm) {
+        if let Ok(text) = std::env::var(variable) {
+            let rank = text.trim().parse().map_err(|_| format!("{variable} is {text:?}, not a number"))?;
+            return Ok(Wish::LocalRank(variable, rank));
+        }
+    }
+    Ok(Wish::Any)
+}
+
+/// The GPU that is wished for, or why it cannot be had.
+fn gpu_that_serves(probe: &gpu::Probe, wish: Wish) -> Result<DeviceInfo, String> {
     let problem = || probe.problem.clone().unwrap_or_else(|| "the NVIDIA driver finds no device".into());
     let count = probe.devices.len() as u32;
     let found = match wish {
         _ if probe.usable().next().is_none() => return Err(problem()),
-        None => probe.usable().next(),
-        Some(ordinal) if ordinal < count => probe.devices.get(ordinal as usize),
+        Wish::Any => probe.usable().next(),
+        Wish::Exactly(ordinal) | Wish::LocalRank(_, ordinal) if ordinal < count => {
+            probe.devices.get(ordinal as usize)
+        }
         // Launchers that show each process a GPU of its own leave its local rank as it is.
-        Some(_) if count == 1 && !exact => probe.devices.first(),
-        Some(ordinal) if exact => {
+        Wish::LocalRank(..) if count == 1 => probe.devices.first(),
+        Wish::Exactly(ordinal) => {
             return Err(format!("there is no GPU cuda:{ordinal}, the driver shows {count}"));
         }
-        Some(rank) => return Err(format!("LOCAL_RANK is {rank}, and the driver shows {count} GPUs")),
+        Wish::LocalRank(variable, rank) => {
+            return Err(format!("{variable} is {rank}, and the driver shows {count} GPUs"));
+        }
     };
     let info = found.ok_or_else(problem)?;
     if let Some(problem) = &info.problem {

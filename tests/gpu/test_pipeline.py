@@ -248,10 +248,34 @@ def test_devices_by_name(dataset: Path, monkeypatch: pytest.MonkeyPatch, name: s
     assert batch.images.__dlpack_device__() == (2, 0)
 
 
-def test_local_rank_chooses_the_device(dataset: Path, gpu: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_RANK", str(gpu - 1))
+LOCAL_RANKS = [
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "SLURM_LOCALID",
+]
+
+
+@pytest.mark.parametrize("variable", LOCAL_RANKS)
+def test_local_rank_chooses_the_device(
+    dataset: Path, gpu: int, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    # Slurm's also stands in a batch script, where it means nothing; and what is more particular comes first.
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    for later in LOCAL_RANKS[LOCAL_RANKS.index(variable) + 1 :]:
+        monkeypatch.setenv(later, "0")
+    monkeypatch.setenv(variable, str(gpu - 1))
     batch = next(iter(foreload.ImageLoader(dataset, **SETTINGS)))
     assert batch.images.__dlpack_device__() == (2, gpu - 1)
+
+
+def test_a_batch_script_has_no_local_rank(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_STEP_NUM_TASKS", raising=False)
+    monkeypatch.setenv("SLURM_LOCALID", "99")
+    batch = next(iter(foreload.ImageLoader(dataset, **SETTINGS)))
+    assert batch.images.__dlpack_device__() == (2, 0)
 
 
 def test_a_device_that_is_not_there(dataset: Path) -> None:

@@ -1,0 +1,37 @@
+"""Provide the tests with the frameworks that `examples/` are written for.
+
+Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of
+them torch's CUDA packages) into an environment below `.envs` that the tests run the examples in, so that this one stays
+small. DALI is the one of `make test-dali`, found there through a `.pth` line.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
+import environments
+
+PROOF = "import accelerate, jax, lightning, nvidia.dali.plugin.pytorch, torchdata.stateful_dataloader"
+
+
+def main() -> int:
+    """0 when all can be imported there."""
+    try:
+        python = environments.ensure("frameworks")
+        environments.ensure("dali")
+    except environments.Unavailable as reason:
+        print(f"no frameworks: {reason}", file=sys.stderr)
+        return 1
+    pth = environments.site_packages("frameworks") / "foreload-test-dali.pth"
+    pth.write_text(f"{environments.site_packages('dali')}\n")
+    proof = subprocess.run([python, "-c", PROOF], capture_output=True, text=True)
+    if proof.returncode != 0:
+        print(f"no frameworks: {environments.last_lines(proof.stderr)}", file=sys.stderr)
+    return proof.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

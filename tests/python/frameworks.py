@@ -1,0 +1,38 @@
+"""The frameworks people train with, in an environment of their own: `make test-frameworks` provides it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+sys.path.append(str(ROOT / "benches" / "compare"))
+import environments  # noqa: E402
+
+
+def interpreter() -> Path:
+    """Its Python; skips the test, or fails it, where the environment is not there."""
+    folder = environments.DEFAULT_FOLDER / "frameworks"
+    if not (folder / environments.MARKER).is_file():
+        message = "the frameworks are not installed: make test-frameworks does that"
+        if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
+            pytest.fail(message)
+        pytest.skip(f"{message}; FORELOAD_REQUIRE_FRAMEWORKS=1 makes this a failure")
+    return environments.python_of("frameworks")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Variables for a program in it: Foreload is found, and nothing says that it is one rank of several."""
+    inherited = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("SLURM_", "OMPI_", "PMI_", "MPI_", "MV2_"))
+        and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    }
+    # Small matrices gain nothing by threads; the processes of one test share two cores.
+    return inherited | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"} | more

@@ -1,0 +1,172 @@
+"""Who says which rank this process has, and what happens when it cannot be meant."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import foreload
+import frameworks
+import numpy as np
+import pytest
+from foreload import _ranks
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "4",
+    "OMPI_COMM_WORLD_SIZE": "6",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
+}
+MPICH = {"PMI_RANK": "2", "PMI_SIZE": "5", "MPI_LOCALRANKID": "2", "MPI_LOCALNRANKS": "5"}
+MVAPICH = {"MV2_COMM_WORLD_RANK": "0", "MV2_COMM_WORLD_SIZE": "2", "MV2_COMM_WORLD_LOCAL_SIZE": "1"}
+# What a batch script sees, of 11 tasks asked for, and what a step of 7 of them adds to it.
+SBATCH = {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "11", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+SRUN = SBATCH | {
+    "SLURM_STEP_NUM_TASKS": "7",
+    "SLURM_PROCID": "6",
+    "SLURM_LOCALID": "2",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "4,3",
+}
+# srun starts mpirun's daemons, one a node; their ranks inherit the variables of that step.
+DAEMON = SRUN | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+
+
+@pytest.fixture(autouse=True)
+def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "OMPI_", "PMI", "MPI_", "MV2_")) or name in TORCHRUN:
+            monkeypatch.delenv(name)
+    # A torch that another test has imported has no process group.
+    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+
+
+def put(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank", "local"),
+    [
+        pytest.param({}, (0, 1), None, id="nothing"),
+        pytest.param(TORCHRUN, (3, 8), 2, id="torchrun"),
+        pytest.param(OPEN_MPI, (4, 6), 3, id="Open MPI"),
+        pytest.param(MPICH, (2, 5), 5, id="MPICH"),
+        pytest.param(MVAPICH, (0, 2), 1, id="MVAPICH"),
+        pytest.param(SBATCH, (0, 1), None, id="batch script"),
+        pytest.param(SRUN, (6, 7), 3, id="srun"),
+        pytest.param(SRUN | TORCHRUN, (3, 8), 2, id="torchrun in srun"),
+        pytest.param(MPICH | TORCHRUN, (3, 8), 2, id="torchrun in mpirun"),
+        pytest.param(DAEMON | OPEN_MPI, (4, 6), 3, id="Open MPI's mpirun in Slurm"),
+        pytest.param(DAEMON | MPICH, (2, 5), 5, id="MPICH's mpirun in Slurm"),
+        pytest.param(SRUN | {"PMI_RANK": "6", "PMI_SIZE": "7"}, (6, 7), 3, id="srun --mpi=pmi2"),
+        pytest.param({"RANK": " 1", "WORLD_SIZE": "2\n"}, (1, 2), None, id="white space"),
+    ],
+)
+def test_launchers(
+    variables: dict[str, str], rank: tuple[int, int], local: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(monkeypatch, variables)
+    assert _ranks.resolve(None, None) == rank
+    assert _ranks.local_world_size(None) == local
+    # What is said outright is what counts.
+    assert _ranks.resolve(1, 4) == (1, 4)
+    assert _ranks.local_world_size(9) == 9
+
+
+@pytest.mark.parametrize("initialized", [True, False])
+def test_a_process_group_comes_before_variables(initialized: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, TORCHRUN)
+    group = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: initialized,
+        get_rank=lambda: 5,
+        get_world_size=lambda: 6,
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)
+    assert _ranks.resolve(None, None) == ((5, 6) if initialized else (3, 8))
+    assert _ranks.resolve(0, 1) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("variables", "complaint"),
+    [
+        ({"RANK": "0"}, "world_size: RANK is set in the environment, but WORLD_SIZE is not"),
+        ({"WORLD_SIZE": "2"}, "rank: WORLD_SIZE is set in the environment, but RANK is not"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "but OMPI_COMM_WORLD_RANK is not"),
+        ({"PMI_RANK": "0"}, "but PMI_SIZE is not"),
+        ({"MV2_COMM_WORLD_RANK": "0"}, "but MV2_COMM_WORLD_SIZE is not"),
+        ({"SLURM_STEP_NUM_TASKS": "2"}, "but SLURM_PROCID is not"),
+        ({"RANK": "one", "WORLD_SIZE": "2"}, "rank: RANK='one' must be a number, at least 0"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "rank: RANK='-1' must be"),
+        ({"RANK": "٣", "WORLD_SIZE": "4"}, "rank: RANK='٣' must be"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "world_size: WORLD_SIZE='0' must be a number, at least 1"),
+        ({"RANK": "", "WORLD_SIZE": "2"}, "rank: RANK='' must be"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "rank: RANK=2 must be below WORLD_SIZE=2"),
+        ({"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "7"}, "SLURM_PROCID=9 must be below"),
+    ],
+)
+def test_ranks_that_cannot_be(
+    variables: dict[str, str], complaint: str, dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = foreload.ImageLoader(dataset, image_size=16)
+    put(monkeypatch, variables)
+    with pytest.raises(foreload.ConfigError, match=f"^config: .*{complaint}"):
+        iter(loader)
+
+
+@pytest.mark.parametrize(
+    ("variables", "local"),
+    [
+        ({"SLURM_STEP_TASKS_PER_NODE": "4"}, 4),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_NODEID": "1"}, 4),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "2"}, 3),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1,8(x12)", "SLURM_NODEID": "12"}, 8),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_NODEID": "2"}, "SLURM_NODEID=2 is not a node of"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4(x)"}, "must be a list of numbers"),
+        ({"SLURM_STEP_TASKS_PER_NODE": ""}, "must be a list of numbers"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "0"}, "must be a list of numbers"),
+        ({"LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE='0' must be a number, at least 1"),
+        ({"MPI_LOCALNRANKS": "two"}, "MPI_LOCALNRANKS='two' must be"),
+    ],
+)
+def test_ranks_of_a_node(
+    variables: dict[str, str], local: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(monkeypatch, variables)
+    if isinstance(local, int):
+        assert _ranks.local_world_size(None) == local
+    else:
+        with pytest.raises(foreload.ConfigError, match=f"^config: local_world_size: {local}|{local}"):
+            _ranks.local_world_size(None)
+
+
+RANK_OF_MPI = """
+import json, sys
+import foreload, numpy
+from foreload import _ranks
+loader = foreload.ImageLoader(sys.argv[1], batch_size=10, image_size=16, seed=4, progress=False)
+ids = [numpy.from_dlpack(batch.sample_ids).tolist() for batch in loader]
+with open(f"{sys.argv[2]}/{_ranks.resolve(None, None)[0]}.json", "w") as out:
+    json.dump([_ranks.local_world_size(None), ids], out)
+"""
+
+
+def test_under_a_real_mpirun(dataset: Path, tmp_path: Path) -> None:
+    python = frameworks.interpreter()
+    command = [python.with_name("mpiexec"), "-n", "3", python, "-c", RANK_OF_MPI, dataset, tmp_path]
+    subprocess.run(list(map(str, command)), check=True, env=frameworks.environment(), timeout=100)
+    parts = []
+    for rank in range(3):
+        local, ids = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert local == 3
+        parts.append(ids)
+    whole = foreload.ImageLoader(dataset, batch_size=30, image_size=16, seed=4)
+    together = [[sample for part in step for sample in part] for step in zip(*parts, strict=True)]
+    assert together == [np.from_dlpack(batch.sample_ids).tolist() for batch in whole]
