@@ -3,6 +3,7 @@
 mod device;
 mod pfs;
 mod pools;
+mod selection;
 mod units;
 
 pub use device::{
@@ -10,16 +11,18 @@ pub use device::{
     choose_of as choose_device_of, look_for_libraries_in,
 };
 pub use pfs::parse_pfs;
+pub use selection::Weights;
 pub use units::{parse_bytes, parse_duration};
 
 use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
 use crate::batch::Pools;
-use crate::dataset::DatasetIndex;
+use crate::dataset::{DatasetIndex, Select};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
-use crate::schedule::LastBatch;
+use crate::schedule::{LastBatch, Selection};
 use crate::tier::{CacheOptions, FillChoice};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
 const LARGEST_SIDE: u32 = 16_384;
@@ -112,6 +115,14 @@ pub struct LoaderOptions {
     pub shuffle: Option<bool>,
     /// The samples left over at the end; `None`: drop in training, partial in evaluation.
     pub last_batch: Option<LastBatch>,
+    /// The samples to draw from; by default all.
+    pub select: Select,
+    /// How often each is drawn beside the others; `None`: all alike.
+    pub weights: Option<Weights>,
+    /// Share of each dataset where several are mixed; `None`: by their samples.
+    pub ratios: Option<Vec<f64>>,
+    /// Samples an epoch draws; `None`: as many as there are to draw from.
+    pub epoch_size: Option<u64>,
     /// Images (true), or the files' bytes for a decoder of the consumer's (false): then the settings of images mean
     /// nothing.
     pub decoded: bool,
@@ -179,6 +190,10 @@ impl Default for LoaderOptions {
             train: true,
             shuffle: None,
             last_batch: None,
+            select: Select::default(),
+            weights: None,
+            ratios: None,
+            epoch_size: None,
             decoded: true,
             keep: 1,
             device: "auto".into(),
@@ -223,6 +238,8 @@ pub struct LoaderConfig {
     pub shuffle: bool,
     /// The samples left over at the end.
     pub last_batch: LastBatch,
+    /// What an epoch draws from.
+    pub selection: Arc<Selection>,
     /// Images, or the files' bytes.
     pub decoded: bool,
     /// Where batches end.
@@ -360,6 +377,7 @@ impl LoaderOptions {
             } else {
                 LastBatch::Partial
             }),
+            selection: Arc::new(selection::select(self, index)?),
             decoded: self.decoded,
             device: chosen.device,
             device_reason: chosen.why,
@@ -379,9 +397,7 @@ impl LoaderOptions {
             output,
         })
     }
-}
 
-impl LoaderOptions {
     /// The tier on NVMe, if there is to be one.
     fn cache(&self, queue_depth: usize) -> Result<Option<CacheOptions>> {
         match (&self.cache_dir, self.cache_size) {

@@ -22,6 +22,10 @@ pub enum Use {
     Refill = 2,
     /// Size of a sample of a dataset that is only simulated.
     Size = 3,
+    /// Where in its slice each draw of a weighted epoch falls.
+    Slice = 4,
+    /// Which samples of a stratum a weighted epoch draws once more.
+    Round = 5,
 }
 
 /// Key of all streams of one (dataset, seed, epoch, use).
@@ -51,6 +55,14 @@ impl Key {
     /// The stream of sample (or position) `index`.
     pub fn stream(&self, index: u64) -> Stream {
         Stream { key: *self, index, block: 0, buffer: [0; 4], used: 4 }
+    }
+
+    /// The stream of the `occurrence`-th time that sample `index` comes up; [`Key::stream`] is that of time 0.
+    pub fn stream_of(&self, index: u64, occurrence: u32) -> Stream {
+        let mut key = *self;
+        // The word of the counter that nothing else varies.
+        key.domain[1] ^= occurrence;
+        key.stream(index)
     }
 
     /// Four random words at (index, block), the raw generator.

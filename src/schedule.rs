@@ -1,14 +1,13 @@
 //! The order of an epoch: an invertible permutation and the batches cut from it. Pure; knows the whole future.
 
-use crate::dataset::Fingerprint;
-use crate::error::{Error, Result};
-use permutation::{Feistel, Shuffle};
-use std::sync::Arc;
-
+mod order;
 mod permutation;
+mod selection;
 
-/// Up to this many samples the permutation is kept as a table (8 bytes a sample); above, it is computed.
-pub const TABLE_LIMIT: u64 = 65_536;
+pub use order::{Order, TABLE_LIMIT};
+pub use selection::{Draw, Selection};
+
+use crate::error::{Error, Result};
 
 /// What happens to the samples that do not fill the last global batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,83 +23,13 @@ pub enum LastBatch {
     Partial,
 }
 
-/// The order of one epoch: position ↔ sample, both ways in O(1). Cheap to clone and to share.
-#[derive(Debug, Clone)]
-pub struct Order {
-    len: u64,
-    permutation: Permutation,
-}
-
-#[derive(Debug, Clone)]
-enum Permutation {
-    Identity,
-    Table(Arc<Shuffle>),
-    Computed(Arc<Feistel>),
-}
-
-impl Order {
-    /// The shuffled order of `len` samples for (fingerprint, seed, epoch), and for nothing else.
-    ///
-    /// Up to [`TABLE_LIMIT`] samples a Fisher–Yates shuffle, above it a Feistel network that needs no memory.
-    pub fn shuffled(fingerprint: &Fingerprint, seed: u64, epoch: u64, len: u64) -> Self {
-        let key = crate::rng::Key::new(&fingerprint.0, seed, epoch, crate::rng::Use::Order);
-        let permutation = if len <= TABLE_LIMIT {
-            Permutation::Table(Arc::new(Shuffle::new(&key, len as u32)))
-        } else {
-            Permutation::Computed(Arc::new(Feistel::new(&key, len)))
-        };
-        Self { len, permutation }
-    }
-
-    /// Sample at position = position.
-    pub fn sequential(len: u64) -> Self {
-        Self { len, permutation: Permutation::Identity }
-    }
-
-    /// Number of samples.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether there are no samples.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The sample at `position`.
-    ///
-    /// # Panics
-    /// When `position` is not below [`Order::len`].
-    pub fn sample(&self, position: u64) -> u64 {
-        assert!(position < self.len, "position {position} of an order of {}", self.len);
-        match &self.permutation {
-            Permutation::Identity => position,
-            Permutation::Table(shuffle) => shuffle.sample(position),
-            Permutation::Computed(feistel) => feistel.forward(position),
-        }
-    }
-
-    /// The position of `sample`: the inverse of [`Order::sample`].
-    ///
-    /// # Panics
-    /// When `sample` is not below [`Order::len`].
-    pub fn position(&self, sample: u64) -> u64 {
-        assert!(sample < self.len, "sample {sample} of an order of {}", self.len);
-        match &self.permutation {
-            Permutation::Identity => sample,
-            Permutation::Table(shuffle) => shuffle.position(sample),
-            Permutation::Computed(feistel) => feistel.backward(sample),
-        }
-    }
-}
-
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Position in the epoch's order (for padding: the position it repeats).
     pub position: u64,
-    /// The sample.
-    pub sample: u64,
+    /// The sample, and how often it was drawn before.
+    pub draw: Draw,
     /// False for padding.
     pub valid: bool,
 }
@@ -139,7 +68,7 @@ impl Schedule {
         let global = u64::from(batch_size) * u64::from(world_size);
         if last == LastBatch::Drop && order.len() < global {
             let message = format!(
-                "{batch_size} on each of {world_size} ranks is {global}, but the dataset has {} samples and \
+                "{batch_size} on each of {world_size} ranks is {global}, but an epoch has {} samples and \
                  last_batch is drop, so there would be no batch: lower it, or set last_batch to pad or partial",
                 order.len()
             );
@@ -179,7 +108,7 @@ impl Schedule {
         let left = len - start;
         let valid = within < left;
         let position = if valid { start + within } else { (within - left) % len };
-        Place { position, sample: self.order.sample(position), valid }
+        Place { position, draw: self.order.draw(position), valid }
     }
 
     /// The order underneath.

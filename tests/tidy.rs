@@ -33,7 +33,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "simd", "slot", "state", "tier", "trace",
         ],
     ),
-    ("python", &["batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "pipeline", "state", "tier"]),
+    (
+        "python",
+        &[
+            "batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "pipeline", "schedule", "state",
+            "tier",
+        ],
+    ),
     (
         "cli",
         &[
@@ -70,7 +76,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustix", &["cli", "dataset", "io", "slot", "tier"]),
     ("serde", &["cli", "dataset", "gpu", "io", "simulate", "state", "tier", "trace"]),
     ("serde_json", &["cli", "dataset", "simulate", "state", "tier", "trace"]),
-    ("sha2", &["cli", "dataset", "rng", "tier"]),
+    ("sha2", &["cli", "dataset", "rng", "schedule", "tier"]),
     ("thiserror", &["error"]),
 ];
 

@@ -1,7 +1,7 @@
 """Foreload's core, in Rust. Use the names that `foreload` exports."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict, final
 
 __version__: str
@@ -101,16 +101,16 @@ class Batch:
         """[n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), RGB, in the loader's dtype.
 
         Raises:
-            AttributeError: The loader has `decoded=False`.
+            AttributeError: The batch has `files`.
         """
     @property
-    def encoded(self) -> list[Tensor]:
-        """The samples' JPEG or PNG files, uint8 [bytes] each, where they were read to; `decoded=False` only.
+    def files(self) -> list[Tensor]:
+        """The samples' bytes, uint8 [bytes] each, where they were read to: of a `FileLoader`, or with `decoded=False`.
 
         Of a failed sample (`on_error="zero"`) no bytes.
 
         Raises:
-            AttributeError: The loader has `decoded=True`.
+            AttributeError: The batch has `images`.
         """
     @property
     def labels(self) -> Tensor:
@@ -187,16 +187,86 @@ class Batches(Iterator[Batch]):
         `held_samples`, `held_bytes` and `quota` as they are now; `last_error`, a text, or None.
         """
 
+class Loader:
+    """What `ImageLoader` and `FileLoader` have in common. Make one of these.
+
+    Iterating runs one epoch, the one chosen by `set_epoch` (0 at first). The order depends on (dataset, selection,
+    seed, epoch) alone. A loader runs one epoch at a time: a new iteration ends the former one.
+    """
+
+    def __iter__(self) -> Batches:
+        """One epoch.
+
+        Raises (also while iterating):
+            SampleError: A sample failed and `on_error` is `raise`.
+            TooManyErrorsError: More samples failed than `max_errors`.
+            ConfigError: Every batch the `memory` setting allows is kept by the consumer.
+            IoError: There is no memory, or the reader failed.
+            GpuError: The GPU's driver or a library on it failed.
+        """
+    def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
+        """One epoch (None: the chosen one) from `first_step` on, for who goes on in the middle of an epoch.
+
+        A `first_step` at or past the end gives no batch. Raises as iterating does.
+        """
+    def __len__(self) -> int:
+        """Batches of this rank in one epoch."""
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration; a loaded state of that epoch still says where it begins."""
+    def state_dict(self, *, at_step: int | None = None) -> LoaderState:
+        """Where the latest iteration stands: `position` samples of the order of `epoch`, those of all ranks together.
+
+        What was yielded counts, not what was read ahead. A state with all samples of its epoch yielded is of that
+        epoch still.
+
+        Args:
+            at_step: The state as it was after so many steps of the epoch, for frameworks that take batches from the
+                loader before they are used. None: after the last batch that was yielded.
+
+        Raises:
+            ConfigError: `at_step` is no step that this iteration yielded.
+        """
+    def load_state_dict(self, state: LoaderState) -> None:
+        """Go on where `state` was saved: `epoch` is its epoch, whose next iteration begins after the samples it had.
+
+        Reads nothing of what was yielded before, and takes as long at any position. The number of ranks may be another,
+        if all together take as many samples in a step; in the middle of an epoch iterating refuses what does not fit.
+        Of an epoch that is through the next iteration has no batch; the one after it has them all.
+
+        Raises:
+            ConfigError: The state is of another dataset, seed, order or version; the message names what differs.
+        """
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration runs."""
+    @property
+    def samples(self) -> int:
+        """Samples in the dataset."""
+    @property
+    def classes(self) -> list[str]:
+        """Class names by number; empty when the dataset has only numbers."""
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
+    @property
+    def io(self) -> str:
+        """How bytes are read, in words; empty before the first iteration."""
+    @property
+    def errors(self) -> list[SampleFailure]:
+        """Failures of the latest iteration that were skipped or replaced by zeros (the first 1000)."""
+    def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
+        """File of a sample (for shards, the shard), where its bytes begin, and their number."""
+
 @final
-class ImageLoader:
+class ImageLoader(Loader):
     """Shuffled, augmented, normalised batches from a directory of images or of tar shards.
 
-    Iterating runs one epoch, the one chosen by `set_epoch` (0 at first). The order and every crop depend on (dataset,
-    seed, epoch) alone. A loader runs one epoch at a time: a new iteration ends the former one.
+    The order and every crop depend on (dataset, selection, seed, epoch) alone.
 
     Args:
         path: `path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of
-            WebDataset-style `.tar` shards, or one such shard.
+            WebDataset-style `.tar` shards, or one such shard. Several of them, in a list, are one dataset: their
+            samples follow one another, and classes of one name are one class.
         batch_size: Samples per step and rank.
         image_size: Side of the square output in pixels, or (height, width).
         seed: Seed of order and augmentation.
@@ -204,7 +274,19 @@ class ImageLoader:
         shuffle: Shuffled order; None: as `train`.
         last_batch: What happens to the samples that do not fill the last global batch: `drop` them, `pad` the batch
             from the epoch's beginning (`mask` says which), or a `partial` batch. None: drop in training, else partial.
-        decoded: False: batches hold the files' bytes (`encoded` instead of `images`) for a decoder of yours. Order,
+        indices: Numbers of the samples to draw from, each once. None: all. The order of a shuffled epoch does not
+            depend on how they are listed; a sequential epoch takes them as they stand.
+        classes: Names or numbers of the classes to draw from. None: all. Labels stay what they are.
+        files: A text file that lists what to draw from, one path a line, relative to the dataset: images (with or
+            without extension), or shards for all their samples. None: everything. Where several of `indices`, `classes`
+            and `files` are given, all must hold.
+        weights: How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a
+            dict of classes, others weigh 1; or one number for each sample of the dataset. In every epoch, samples of
+            equal weight are drawn equally often, or once more, and each weight's share of the draws is kept to within
+            two. A sample that comes up again in an epoch is augmented anew. None: every sample alike.
+        ratios: Share of each of several datasets in an epoch, in any unit. None: by their samples.
+        epoch_size: Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
+        decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of yours. Order,
             `labels`, `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals
             with is what cannot be read, and what is no JPEG or PNG by its first bytes.
         keep: How many batches you will keep at once, when that is more than the latest: sizes the pools for it.
@@ -263,7 +345,7 @@ class ImageLoader:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         batch_size: int = 64,
         image_size: int | tuple[int, int] = 224,
@@ -271,6 +353,12 @@ class ImageLoader:
         train: bool = True,
         shuffle: bool | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = None,
+        indices: Sequence[int] | None = None,
+        classes: Sequence[str | int] | None = None,
+        files: str | os.PathLike[str] | None = None,
+        weights: Literal["balanced"] | Mapping[str | int, float] | Sequence[float] | None = None,
+        ratios: Sequence[float] | None = None,
+        epoch_size: int | None = None,
         decoded: bool = True,
         keep: int = 1,
         device: str = "auto",
@@ -304,80 +392,65 @@ class ImageLoader:
         rebuild_index: bool = False,
         progress: bool = True,
     ) -> None: ...
-    def __iter__(self) -> Batches:
-        """One epoch.
-
-        Raises (also while iterating):
-            SampleError: A sample failed and `on_error` is `raise`.
-            TooManyErrorsError: More samples failed than `max_errors`.
-            ConfigError: Every batch the `memory` setting allows is kept by the consumer.
-            IoError: There is no memory, or the reader failed.
-            GpuError: The GPU's driver or a library on it failed.
-        """
-    def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
-        """One epoch (None: the chosen one) from `first_step` on, for who goes on in the middle of an epoch.
-
-        A `first_step` at or past the end gives no batch. Raises as iterating does.
-        """
-    def __len__(self) -> int:
-        """Batches of this rank in one epoch."""
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; a loaded state of that epoch still says where it begins."""
-    def state_dict(self, *, at_step: int | None = None) -> LoaderState:
-        """Where the latest iteration stands: `position` samples of the order of `epoch`, those of all ranks together.
-
-        What was yielded counts, not what was read ahead. A state with all samples of its epoch yielded is of that
-        epoch still.
-
-        Args:
-            at_step: The state as it was after so many steps of the epoch, for frameworks that take batches from the
-                loader before they are used. None: after the last batch that was yielded.
-
-        Raises:
-            ConfigError: `at_step` is no step that this iteration yielded.
-        """
-    def load_state_dict(self, state: LoaderState) -> None:
-        """Go on where `state` was saved: `epoch` is its epoch, whose next iteration begins after the samples it had.
-
-        Reads nothing of what was yielded before, and takes as long at any position. The number of ranks may be another,
-        if all together take as many samples in a step; in the middle of an epoch iterating refuses what does not fit.
-        Of an epoch that is through the next iteration has no batch; the one after it has them all.
-
-        Raises:
-            ConfigError: The state is of another dataset, seed, order or version; the message names what differs.
-        """
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next iteration runs."""
-    @property
-    def samples(self) -> int:
-        """Samples in the dataset."""
-    @property
-    def classes(self) -> list[str]:
-        """Class names by number; empty when the dataset has only numbers."""
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
     @property
     def device(self) -> str:
         """Where batches end: `cpu` or `cuda:N`."""
     @property
     def device_reason(self) -> str:
         """Why there: the GPU's name, or why none serves."""
-    @property
-    def io(self) -> str:
-        """How bytes are read, in words; empty before the first iteration."""
-    @property
-    def errors(self) -> list[SampleFailure]:
-        """Failures of the latest iteration that were skipped or replaced by zeros (the first 1000)."""
-    def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
-        """File of a sample (for shards, the shard), where its bytes begin, and their number."""
-    def view(self, sample_id: int, epoch: int | None = None) -> View:
-        """What an epoch (None: the chosen one) makes of a sample.
+    def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0) -> View:
+        """What an epoch (None: the chosen one) makes of a sample, the `occurrence`-th time it is drawn.
 
         Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output shows
         the window that begins at (left, top); flip mirrors it.
         """
+
+@final
+class FileLoader(Loader):
+    """Files of any kind, or the records of `.tfrecord` shards, as bytes: the reader and the cache, without images.
+
+    Args:
+        path: A directory, whose files are the samples, in whatever directories below it; or a directory of
+            `*.tfrecord*` shards, whose records are. Several of them, in a list, are one dataset.
+        batch_size: Samples per step and rank.
+        seed: Seed of the order.
+        shuffle: Shuffled order.
+        last_batch: As `ImageLoader`'s; so are all others, from `indices` on. `files` lists files.
+
+    Batches have `files`, `sample_ids`, `mask` and `labels` (the number of the sample's first directory, else 0).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        batch_size: int = 64,
+        seed: int = 0,
+        shuffle: bool = True,
+        last_batch: Literal["drop", "pad", "partial"] = "drop",
+        indices: Sequence[int] | None = None,
+        files: str | os.PathLike[str] | None = None,
+        weights: Literal["balanced"] | Mapping[str | int, float] | Sequence[float] | None = None,
+        ratios: Sequence[float] | None = None,
+        epoch_size: int | None = None,
+        keep: int = 1,
+        memory: int | str | None = None,
+        io: Literal["auto", "io_uring", "pread"] = "auto",
+        direct: Literal["auto", "on", "off"] = "auto",
+        queue_depth: int | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        cache_fill: Literal["auto", "use", "ahead"] = "auto",
+        stage_bandwidth: int | str | None = None,
+        local_world_size: int | None = None,
+        on_error: Literal["raise", "skip", "zero"] = "raise",
+        max_errors: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        index_dir: str | os.PathLike[str] | None = None,
+        rebuild_index: bool = False,
+        progress: bool = True,
+    ) -> None: ...
 
 def main(arguments: Sequence[str | os.PathLike[str]]) -> int:
     """Run the command line program with `arguments` (the program's name first) and return its exit code."""

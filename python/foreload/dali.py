@@ -128,7 +128,7 @@ class ImageSource:
             raise TypeError(f"{message}: use external_source(batch=True, batch_info=True)")
         with self._lock:
             batch = self._batch(info.epoch_idx, info.iteration)
-        images = batch.images if self._decoded else batch.encoded
+        images = batch.images if self._decoded else batch.files
         # As bytes: DALI takes the array interface's bool for int8.
         outputs = (images, batch.labels, batch._mask_bytes)[: self.num_outputs]
         return tuple(self._for_dali(output) for output in outputs)

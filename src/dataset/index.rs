@@ -4,7 +4,7 @@ use super::cancel::Cancel;
 use super::classes::Classes;
 use super::format::Map;
 use super::part::Part;
-use super::{Extent, FileId, Fingerprint, IndexOptions, Summary, open};
+use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, Summary, open};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -115,6 +115,11 @@ impl DatasetIndex {
     /// Whether all samples lie in shards, many a file.
     pub fn is_sharded(&self) -> bool {
         self.parts.iter().all(|placed| placed.part.layout().is_sharded())
+    }
+
+    /// What the samples are.
+    pub fn contents(&self) -> Contents {
+        self.parts[0].part.map.header().contents
     }
 
     /// Number of samples.

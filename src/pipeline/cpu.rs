@@ -5,6 +5,7 @@ use super::{Run, Shared};
 use crate::augment::View;
 use crate::decode::{Decoder, Planes};
 use crate::error::{Error, Result};
+use crate::schedule::Draw;
 use crate::trace::Stage;
 
 /// Decodes one sample after another; owns its scratch memory. One per thread.
@@ -18,19 +19,20 @@ impl CpuDecoder {
         Self { decoder: Decoder::new(shared.config.max_pixels), planes: Planes::default() }
     }
 
-    /// Decodes what `sample`'s view needs into `planes`.
+    /// Decodes what the view of a draw's sample needs into `planes`.
     pub(super) fn decode(
         &mut self,
         shared: &Shared,
         run: &Run,
-        sample: u64,
+        draw: Draw,
         bytes: &[u8],
         watch: &mut Watch,
     ) -> Result<View> {
         let config = &shared.config;
         let mut view = None;
         let choose = |width, height| {
-            let drawn = config.policy.draw(&mut run.augment.stream(sample), width, height, &config.output);
+            let mut stream = run.augment.stream_of(draw.sample, draw.occurrence);
+            let drawn = config.policy.draw(&mut stream, width, height, &config.output);
             view = Some(drawn);
             drawn.region(&config.output)
         };

@@ -225,7 +225,7 @@ impl Fetcher {
             }
             let (place_in_batch, _) = cursor.open.last().expect("not empty");
             let place = run.schedule.place(cursor.step - 1, *place_in_batch);
-            let extent = self.shared.index.extent(place.sample);
+            let extent = self.shared.index.extent(place.draw.sample);
             if extent.length as usize > self.slots.largest() {
                 let message = format!("leaves room for files of at most {} bytes", self.slots.largest());
                 let (_, ticket) = cursor.open.pop().expect("not empty");

@@ -22,12 +22,12 @@ pub use stats::{EpochStats, GpuStats, StageTimes};
 
 use crate::augment::View;
 use crate::config::LoaderConfig;
-use crate::dataset::DatasetIndex;
+use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::decode::Decoder;
 use crate::error::{Error, Result};
 use crate::io::Reader;
 use crate::rng::{Key, Use};
-use crate::schedule::{Order, Schedule};
+use crate::schedule::{Draw, Order, Schedule};
 use crate::slot::SlotPool;
 use crate::state::{Identity, State};
 use crate::tier::{Cache, OpenSource, TierStats};
@@ -109,10 +109,10 @@ impl Pipeline {
         let identity = Identity {
             fingerprint: index.fingerprint().to_string(),
             seed: config.seed,
-            samples: index.len(),
+            samples: config.selection.draws(),
             shuffle: config.shuffle,
             last_batch: config.last_batch,
-            selection: None,
+            selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
         };
         let shared = Shared {
             index,
@@ -246,12 +246,13 @@ impl Pipeline {
         Ok(Epoch::new(self.shared.clone(), run, batches, ended, progress))
     }
 
-    /// What `epoch` makes of `sample`: reads and parses the image to know its size.
+    /// What `epoch` makes of a draw's sample: reads and parses the image to know its size.
     ///
     /// # Errors
     /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample.
-    pub fn view(&self, sample: u64, epoch: u64) -> Result<View> {
+    pub fn view(&self, draw: Draw, epoch: u64) -> Result<View> {
         let (index, config) = (&self.shared.index, &self.shared.config);
+        let Draw { sample, occurrence } = draw;
         if sample >= index.len() {
             return Err(Error::config("sample_id", format!("is {sample}, the dataset has {}", index.len())));
         }
@@ -261,7 +262,12 @@ impl Pipeline {
         crate::io::read_blocking(index, index.extent(sample))
             .and_then(|bytes| {
                 let choose = |width, height| {
-                    let chosen = config.policy.draw(&mut key.stream(sample), width, height, &config.output);
+                    let chosen = config.policy.draw(
+                        &mut key.stream_of(sample, occurrence),
+                        width,
+                        height,
+                        &config.output,
+                    );
                     view = Some(chosen);
                     chosen.region(&config.output)
                 };
@@ -286,9 +292,9 @@ impl Shared {
     fn order(&self, epoch: u64) -> Order {
         let (index, config) = (&self.index, &self.config);
         if config.shuffle {
-            Order::shuffled(&index.fingerprint(), config.seed, epoch, index.len())
+            Order::drawn(config.selection.clone(), &index.fingerprint(), config.seed, epoch)
         } else {
-            Order::sequential(index.len())
+            Order::listed(config.selection.clone())
         }
     }
 

@@ -9,10 +9,11 @@ use super::{Run, Shared, refill};
 use crate::augment::Augmenter;
 use crate::batch::{Encoded, Ticket};
 use crate::config::OnError;
+use crate::dataset::Contents;
 use crate::decode::Format;
 use crate::error::{Error, Result};
 use crate::io::Filled;
-use crate::schedule::Place;
+use crate::schedule::{Draw, Place};
 use crate::simd::Level;
 use crate::trace::{Lane, Stage as Traced};
 use crossbeam_channel::Receiver;
@@ -79,7 +80,7 @@ impl Worker<'_> {
             Self::Host(worker) => worker.work(job, watch),
             Self::Cuda(preparer) => {
                 let Job { run, place, ticket, assembly, bytes, .. } = job;
-                let pixels = bytes.and_then(|bytes| preparer.prepare(&run, place.sample, bytes, watch));
+                let pixels = bytes.and_then(|bytes| preparer.prepare(&run, place.draw, bytes, watch));
                 if let Some(assembly) = assembly {
                     assembly.add(Item { place, ticket, pixels });
                 }
@@ -104,9 +105,9 @@ impl<'a> HostWorker<'a> {
     }
 
     fn work(&mut self, job: Job, watch: &mut Watch) {
-        let Job { run, place: Place { position, sample, valid }, mut ticket, bytes, .. } = job;
-        let outcome =
-            bytes.and_then(|bytes| self.fill(&run, sample, Encoded::Slot(bytes), &mut ticket, watch));
+        let Job { run, place: Place { position, draw, valid }, mut ticket, bytes, .. } = job;
+        let sample = draw.sample;
+        let outcome = bytes.and_then(|bytes| self.fill(&run, draw, Encoded::Slot(bytes), &mut ticket, watch));
         let Err(error) = outcome else {
             ticket.finish(sample, self.shared.index.label(sample), valid);
             return;
@@ -133,16 +134,18 @@ impl<'a> HostWorker<'a> {
     fn fill(
         &mut self,
         run: &Run,
-        sample: u64,
+        draw: Draw,
         bytes: Encoded,
         ticket: &mut Ticket,
         watch: &mut Watch,
     ) -> Result<()> {
         if self.shared.config.decoded {
-            return self.render(run, sample, &bytes, ticket.image(), watch);
+            return self.render(run, draw, &bytes, ticket.image(), watch);
         }
-        // Whoever decodes them sees all other damage; what is no image at all is not handed over as one.
-        Format::of(&bytes)?;
+        if self.shared.index.contents() == Contents::Images {
+            // Whoever decodes them sees all other damage; what is no image at all is not handed over as one.
+            Format::of(&bytes)?;
+        }
         ticket.keep(bytes);
         Ok(())
     }
@@ -155,19 +158,19 @@ impl<'a> HostWorker<'a> {
         watch: &mut Watch,
     ) -> Result<(u64, ())> {
         refill::substitute(self.shared, run, position, |sample, bytes| {
-            self.fill(run, sample, Encoded::Owned(bytes), ticket, watch)
+            self.fill(run, Draw::first(sample), Encoded::Owned(bytes), ticket, watch)
         })
     }
 
     fn render(
         &mut self,
         run: &Run,
-        sample: u64,
+        draw: Draw,
         bytes: &[u8],
         image: &mut [u8],
         watch: &mut Watch,
     ) -> Result<()> {
-        let view = self.cpu.decode(self.shared, run, sample, bytes, watch)?;
+        let view = self.cpu.decode(self.shared, run, draw, bytes, watch)?;
         self.augmenter.render(&self.cpu.planes, &view, image);
         watch.lap_as(&run.clock.augment, Traced::Augment, bytes.len());
         Ok(())

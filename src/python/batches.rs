@@ -123,17 +123,18 @@ impl Batch {
     #[getter]
     fn images(&self) -> PyResult<Tensor> {
         if self.0.is_encoded() {
-            let message = "a batch of a loader with decoded=False has no images, it has `encoded`";
+            let message = "a batch of files has no images, it has `files`";
             return Err(PyAttributeError::new_err(message));
         }
         Ok(self.0.images().into())
     }
 
-    /// The samples' files, uint8 [bytes] each.
+    /// The samples' bytes, uint8 [bytes] each.
     #[getter]
-    fn encoded(&self) -> PyResult<Vec<Tensor>> {
+    fn files(&self) -> PyResult<Vec<Tensor>> {
         if !self.0.is_encoded() {
-            let message = "a batch has `encoded` only with decoded=False; this one has `images`";
+            let message =
+                "a batch has `files` only of a FileLoader, or with decoded=False; this one has `images`";
             return Err(PyAttributeError::new_err(message));
         }
         Ok(self.0.encoded().into_iter().map(Tensor::from).collect())
@@ -176,7 +177,7 @@ impl Batch {
     fn __repr__(&self) -> String {
         let step = self.0.step();
         if self.0.is_encoded() {
-            return format!("foreload.Batch(step={step}, encoded: {} files)", self.0.len());
+            return format!("foreload.Batch(step={step}, {} files)", self.0.len());
         }
         let images = self.0.images();
         format!("foreload.Batch(step={step}, images={:?} {})", images.shape(), images.element().name())

@@ -18,7 +18,7 @@ mod _core {
         SampleError, TooManyErrorsError, UnavailableError,
     };
     #[pymodule_export]
-    use super::loader::ImageLoader;
+    use super::loader::{FileLoader, ImageLoader, Loader};
     #[pymodule_export]
     use super::main;
     #[pymodule_export]

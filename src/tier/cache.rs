@@ -2,7 +2,7 @@
 
 use super::fill::{self, Fill, FillChoice, Job};
 use super::measure;
-use super::plan::{Admission, Future, Plan, Rule, Slice};
+use super::plan::{Admission, Future, Moment, Plan, Rule, Slice};
 use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
@@ -79,6 +79,22 @@ struct Planned {
     future: Future,
     order: Order,
     epoch: u64,
+    /// The latest position that the pipeline asked for: it asks in the epoch's order.
+    reached: u64,
+}
+
+impl Planned {
+    /// The pipeline asks for `sample`.
+    fn asked(&mut self, sample: u64) {
+        let next = self.order.positions(sample).filter(|position| *position >= self.reached).min();
+        self.reached = next.unwrap_or(self.reached);
+    }
+
+    /// When the pipeline uses `sample`, for which it asked not long ago.
+    fn now(&self, sample: u64) -> Moment {
+        let latest = self.order.positions(sample).filter(|position| *position <= self.reached).max();
+        self.future.moment(self.epoch, latest.unwrap_or(self.reached))
+    }
 }
 
 /// The thread that stages ahead, where there is one, and what it is to stage for.
@@ -206,7 +222,7 @@ impl Cache {
         let left = store.quota_bytes.saturating_sub(store.held_bytes);
         // For a last corner it is not worth reading pieces of which nearly nothing can be kept.
         self.full.store(left < largest.max(store.quota_bytes / 100), Relaxed);
-        self.plan(epoch, schedule, order_of);
+        self.plan(epoch, schedule, first_step, order_of);
         let mut staging = self.staging();
         // A shard holds other nodes' samples too; where there are some, what is used soonest is kept, as it is read.
         staging.epoch = self.is_whole(schedule).then(|| (schedule.clone(), first_step));
@@ -268,7 +284,7 @@ impl Cache {
         }
     }
 
-    fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
+    fn plan(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
         let world = schedule.world_size();
         let local = self.options.local_world_size.unwrap_or(world).clamp(1, world);
         let first = schedule.rank() / local * local;
@@ -286,7 +302,8 @@ impl Cache {
         let order = schedule.order().clone();
         let former = self.planned().take().map(|planned| planned.plan);
         let plan = former.unwrap_or_else(|| self.new_plan(rule, local));
-        *self.planned() = Some(Planned { plan, future, order, epoch });
+        let reached = first_step * schedule.global_batch();
+        *self.planned() = Some(Planned { plan, future, order, epoch, reached });
     }
 
     /// A plan that knows what the store holds. Each process decides about what it reads itself, and has its part of the
@@ -337,8 +354,9 @@ impl Cache {
         let group = match &mut *planned {
             None if from == Tier::Nvme => return,
             None => 0,
-            Some(Planned { plan, future, order, epoch }) => {
-                let now = future.moment(*epoch, order.position(sample));
+            Some(planned) => {
+                let now = planned.now(sample);
+                let Planned { plan, future, .. } = planned;
                 let admission = plan.admit(bytes.len() as u64, future.next_use(sample, now), now);
                 for group in plan.take_evicted() {
                     self.store.evict_group(group);
@@ -409,8 +427,11 @@ impl Cache {
         self.taken[(sample / 64) as usize].fetch_or(1 << (sample % 64), Relaxed);
     }
 
-    /// The pipeline asked for one more sample.
-    pub(super) fn asked(&self) {
+    /// The pipeline asked for a sample.
+    pub(super) fn asked(&self, sample: u64) {
+        if let Some(planned) = &mut *self.planned() {
+            planned.asked(sample);
+        }
         if let Some(stager) = &self.staging().stager {
             stager.asked();
         }

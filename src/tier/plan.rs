@@ -60,14 +60,15 @@ impl Future {
     }
 
     /// When the node uses `sample` next after `moment`, or `None` where the known epochs do not say. Costs one inverse of
-    /// the order for each epoch looked at, which are `nodes` on average.
+    /// the order for each epoch looked at and each time it comes up there; with every sample once an epoch `nodes` on
+    /// average.
     pub fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
         (first..known.end).find_map(|epoch| {
-            let position = self.orders[(epoch - self.first_epoch) as usize].position(sample);
-            let next = self.moment(epoch, position);
-            (next > moment && self.slice.takes(position)).then_some(next)
+            let positions = self.orders[(epoch - self.first_epoch) as usize].positions(sample);
+            let uses = positions.filter(|&position| self.slice.takes(position));
+            uses.map(|position| self.moment(epoch, position)).filter(|&next| next > moment).min()
         })
     }
 }
@@ -302,8 +303,9 @@ mod tests {
         for sample in 0..300 {
             let uses: Vec<Moment> = (2..)
                 .zip(&orders)
-                .filter(|(_, order)| slice.takes(order.position(sample)))
-                .map(|(epoch, order)| epoch * 300 + order.position(sample))
+                .flat_map(|(epoch, order)| order.positions(sample).map(move |position| (epoch, position)))
+                .filter(|(_, position)| slice.takes(*position))
+                .map(|(epoch, position)| epoch * 300 + position)
                 .collect();
             for now in [0, 600, 750, 1_000, 1_799] {
                 let next = uses.iter().copied().find(|&moment| moment > now);

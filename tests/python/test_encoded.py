@@ -18,10 +18,10 @@ def test_files_are_handed_over_where_they_were_read_to(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, decoded=False, keep=8, **SETTINGS)
     kept = []
     for batch in loader:
-        assert len(batch.encoded) == len(batch)
+        assert len(batch.files) == len(batch)
         assert not hasattr(batch, "images")
-        assert "encoded" in repr(batch)
-        for tensor, sample in zip(batch.encoded, np.from_dlpack(batch.sample_ids), strict=True):
+        assert "files" in repr(batch)
+        for tensor, sample in zip(batch.files, np.from_dlpack(batch.sample_ids), strict=True):
             array = np.from_dlpack(tensor)
             assert array.dtype == np.uint8
             assert array.shape == tensor.shape == (len(files[sample]),)
@@ -37,7 +37,7 @@ def test_files_are_handed_over_where_they_were_read_to(dataset: Path) -> None:
 def test_images_are_no_files(dataset: Path) -> None:
     batch = next(iter(foreload.ImageLoader(dataset, **SETTINGS)))
     with pytest.raises(AttributeError, match="decoded=False"):
-        _ = batch.encoded
+        _ = batch.files
 
 
 def test_an_epoch_from_the_middle(dataset: Path) -> None:

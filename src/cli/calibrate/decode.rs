@@ -64,7 +64,7 @@ pub(super) fn measure(
     let (sizes, resident) = load(index, limit, |sample| {
         let (step, place) = (sample / u64::from(batch_size), (sample % u64::from(batch_size)) as u32);
         (step < schedule.steps() && place < schedule.batch_len(step))
-            .then(|| schedule.place(step, place).sample)
+            .then(|| schedule.place(step, place).draw.sample)
     })?;
     let _ = kept.set(resident);
     let steps = sizes.len() as u64 / u64::from(batch_size);

@@ -30,6 +30,36 @@ pub enum ClassRef {
     Number(u32),
 }
 
+impl ClassRef {
+    /// Its number in `index`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `setting` when the dataset has no such class.
+    pub fn number(&self, setting: &'static str, index: &DatasetIndex) -> Result<u32> {
+        let count = index.num_classes();
+        match self {
+            Self::Number(number) if *number < count => Ok(*number),
+            Self::Number(number) => {
+                let last = count.saturating_sub(1);
+                Err(Error::config(setting, format!("has {number}; the dataset's classes are 0 to {last}")))
+            }
+            Self::Name(name) => match index.classes().iter().position(|known| known == name) {
+                Some(number) => Ok(number as u32),
+                None => Err(Error::config(setting, unknown_class(name, index))),
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for ClassRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "{name:?}"),
+            Self::Number(number) => write!(f, "{number}"),
+        }
+    }
+}
+
 /// Names shown where one is not known.
 const SHOWN: usize = 5;
 
@@ -112,18 +142,7 @@ fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
 
 /// The classes' numbers, ascending.
 fn class_numbers(classes: &[ClassRef], index: &DatasetIndex) -> Result<Vec<u32>> {
-    let count = index.num_classes();
-    let number = |class: &ClassRef| match class {
-        ClassRef::Number(number) if *number < count => Ok(*number),
-        ClassRef::Number(number) => {
-            let message = format!("has {number}; the dataset's classes are 0 to {}", count.saturating_sub(1));
-            Err(Error::config("classes", message))
-        }
-        ClassRef::Name(name) => match index.classes().iter().position(|known| known == name) {
-            Some(number) => Ok(number as u32),
-            None => Err(Error::config("classes", unknown_class(name, index))),
-        },
-    };
+    let number = |class: &ClassRef| class.number("classes", index);
     let mut numbers = classes.iter().map(number).collect::<Result<Vec<u32>>>()?;
     numbers.sort_unstable();
     numbers.dedup();

@@ -104,7 +104,8 @@ impl<'a> Lane<'a> {
             self.chunk(run, seal.as_ref().ok_or_else(unsealed)?, &mut todo, &mut finished)?;
         }
         for work in finished {
-            work.ticket.finish(work.sample, self.shared.index.label(work.sample), work.valid);
+            let sample = work.draw.sample;
+            work.ticket.finish(sample, self.shared.index.label(sample), work.valid);
         }
         // What is left over when the run was stopped spoils the batch.
         if last && todo.is_empty() {

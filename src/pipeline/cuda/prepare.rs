@@ -10,6 +10,7 @@ use crate::io::Filled;
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::watch::Watch;
 use crate::pipeline::{Run, Shared};
+use crate::schedule::Draw;
 use crate::trace;
 
 /// Prepares one sample after another. One per worker.
@@ -24,8 +25,8 @@ impl<'a> Preparer<'a> {
         Self { shared, stage, cpu: CpuDecoder::new(shared) }
     }
 
-    /// Decides who decodes `bytes`, the file of `sample`; decodes it when that is the CPU.
-    pub fn prepare(&mut self, run: &Run, sample: u64, bytes: Filled, watch: &mut Watch) -> Result<Pixels> {
+    /// Decides who decodes `bytes`, the file of a draw's sample; decodes it when that is the CPU.
+    pub fn prepare(&mut self, run: &Run, draw: Draw, bytes: Filled, watch: &mut Watch) -> Result<Pixels> {
         let config = &self.shared.config;
         // What the GPU cannot decode, or not for sure, the CPU decodes or explains.
         let header = parse_header(&bytes).ok().filter(|header| self.gpu_serves(header, &bytes));
@@ -40,12 +41,13 @@ impl<'a> Preparer<'a> {
             if u64::from(width) * u64::from(height) > config.max_pixels {
                 return Err(DecodeError::TooLarge { width, height, limit: config.max_pixels }.into());
             }
-            let view = config.policy.draw(&mut run.augment.stream(sample), width, height, &config.output);
+            let mut stream = run.augment.stream_of(draw.sample, draw.occurrence);
+            let view = config.policy.draw(&mut stream, width, height, &config.output);
             watch.lap_as(&run.clock.decode, trace::Stage::Decode, bytes.len());
             return Ok(Pixels::Encoded { bytes, header, view });
         }
         let start = watch.now();
-        let view = self.cpu.decode(self.shared, run, sample, &bytes, watch)?;
+        let view = self.cpu.decode(self.shared, run, draw, &bytes, watch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
             return Ok(Pixels::Waiting(bytes));

@@ -14,6 +14,7 @@ use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::watch::Watch;
 use crate::pipeline::{Run, Shared, refill};
+use crate::schedule::Draw;
 use crate::slot::{PAGE, Slot, SlotPool};
 use crate::trace::Lane;
 use std::collections::VecDeque;
@@ -22,8 +23,8 @@ use std::collections::VecDeque;
 pub struct Work {
     pub ticket: Ticket,
     position: u64,
-    /// Which sample it is of: another one when it is a substitute.
-    pub sample: u64,
+    /// Which sample it is of, drawn how often: another one when it is a substitute.
+    pub draw: Draw,
     /// Whether it counts.
     pub valid: bool,
     pub image: Image,
@@ -78,7 +79,7 @@ impl<'a> Intake<'a> {
         let mut work = Work {
             ticket,
             position: place.position,
-            sample: place.sample,
+            draw: place.draw,
             valid: place.valid,
             image: Image::Nothing,
         };
@@ -135,7 +136,7 @@ impl<'a> Intake<'a> {
     pub fn settle_cpu(&mut self, run: &Run, work: &mut Work, flight: &mut Flight) -> Result<()> {
         let Image::ForCpu(bytes) = &work.image else { return Ok(()) };
         let bytes = bytes.clone();
-        match self.decode(run, work.sample, &bytes) {
+        match self.decode(run, work.draw, &bytes) {
             Ok(view) => work.image = self.staged(view, flight)?,
             Err(error) => self.settle(run, work, error),
         }
@@ -185,7 +186,8 @@ impl<'a> Intake<'a> {
 
     /// What becomes of a sample that failed: see [`OnError`].
     fn settle(&mut self, run: &Run, work: &mut Work, error: Error) {
-        work.ticket.fail(work.sample, self.shared.sample_error(work.sample, error), false);
+        let sample = work.draw.sample;
+        work.ticket.fail(sample, self.shared.sample_error(sample, error), false);
         work.image = match self.shared.config.on_error {
             OnError::Raise => Image::Nothing,
             OnError::Zero => {
@@ -194,11 +196,11 @@ impl<'a> Intake<'a> {
             }
             OnError::Skip => match self.substitute(run, work.position) {
                 Ok((sample, image)) => {
-                    work.sample = sample;
+                    work.draw = Draw::first(sample);
                     image
                 }
                 Err(error) => {
-                    work.ticket.fail(work.sample, error, true);
+                    work.ticket.fail(sample, error, true);
                     Image::Nothing
                 }
             },
@@ -208,7 +210,7 @@ impl<'a> Intake<'a> {
     fn substitute(&mut self, run: &Run, position: u64) -> Result<(u64, Image)> {
         let shared = self.shared;
         refill::substitute(shared, run, position, |sample, bytes| {
-            let view = self.decode(run, sample, &bytes)?;
+            let view = self.decode(run, Draw::first(sample), &bytes)?;
             let layout = PlanesLayout::staged(&self.cpu.planes);
             // Another one is tried here: each draw for this position begins with the same samples.
             if arena_bytes(&layout) > self.stage.arena_bytes as u64 {
@@ -218,8 +220,8 @@ impl<'a> Intake<'a> {
         })
     }
 
-    fn decode(&mut self, run: &Run, sample: u64, bytes: &[u8]) -> Result<View> {
-        self.cpu.decode(self.shared, run, sample, bytes, &mut Watch::new(Lane::off()))
+    fn decode(&mut self, run: &Run, draw: Draw, bytes: &[u8]) -> Result<View> {
+        self.cpu.decode(self.shared, run, draw, bytes, &mut Watch::new(Lane::off()))
     }
 
     /// The planes just decoded, in page-locked memory.

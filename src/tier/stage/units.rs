@@ -26,28 +26,34 @@ pub fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) ->
     }
     let order = schedule.order();
     let cursor = (step * schedule.global_batch()).min(order.len());
-    let mut shards: Vec<(u64, FileId)> =
-        index.files().map(|file| (next_use(order, index.samples_of(file), cursor), file)).collect();
+    let next_use = |file| Some((next_use(order, index.samples_of(file), cursor)?, file));
+    let mut shards: Vec<(u64, FileId)> = index.files().filter_map(next_use).collect();
     shards.sort_unstable();
     shards.into_iter().map(|(_, file)| Unit::Shard(file)).collect()
 }
 
-/// The first position from `cursor` on that a sample has; those behind it come in the next epoch.
-fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> u64 {
-    let positions = samples.map(|sample| {
-        let position = order.position(sample);
-        if position < cursor { position + order.len() } else { position }
-    });
-    positions.min().unwrap_or(u64::MAX)
+/// The first position from `cursor` on that one of `samples` has; those behind it come in the next epoch. `None` where the
+/// epoch draws none of them.
+fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> Option<u64> {
+    let positions = samples.flat_map(|sample| order.positions(sample));
+    let uses = positions.map(|position| if position < cursor { position + order.len() } else { position });
+    uses.min()
 }
 
-/// The samples of a unit, by their places in the source.
+/// The samples of a unit that epochs draw, by their places in the source.
 pub fn samples(unit: &Unit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
     match unit {
-        Unit::Shard(file) => index.samples_of(*file).collect(),
+        Unit::Shard(file) => {
+            let selection = schedule.order().selection();
+            index.samples_of(*file).filter(|sample| selection.contains(*sample)).collect()
+        }
         Unit::Step(step) => {
             let places = 0..schedule.batch_len(*step);
-            places.map(|place| schedule.place(*step, place)).filter(|p| p.valid).map(|p| p.sample).collect()
+            places
+                .map(|place| schedule.place(*step, place))
+                .filter(|p| p.valid)
+                .map(|p| p.draw.sample)
+                .collect()
         }
     }
 }

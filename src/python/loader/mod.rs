@@ -1,14 +1,21 @@
-//! `foreload.ImageLoader`.
+//! `foreload.Loader`: what every loader can do. Which datasets it reads and what it makes of them is its kind's matter.
+
+mod arguments;
+mod files;
+mod images;
+
+pub(super) use files::FileLoader;
+pub(super) use images::ImageLoader;
 
 use super::batches::Batches;
 use super::error::raise;
-use crate::config::{Choice, LoaderOptions, parse_bytes};
+use crate::config::LoaderOptions;
 use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::pipeline::{Epoch, FailureLog, Pipeline, Progress, SampleFailure};
 use crate::state::State;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,32 +23,9 @@ use std::time::Duration;
 /// How often a waiting call looks for Ctrl-C.
 pub(super) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// A height and width, from one number or two.
-#[derive(FromPyObject)]
-enum Size {
-    Square(u32),
-    Sides((u32, u32)),
-}
-
-/// Bytes, from a number or a text such as "300MB".
-#[derive(FromPyObject)]
-enum Bytes {
-    Number(u64),
-    Text(String),
-}
-
-impl Bytes {
-    fn number(self, setting: &'static str) -> crate::Result<u64> {
-        match self {
-            Self::Number(bytes) => Ok(bytes),
-            Self::Text(text) => parse_bytes(setting, &text),
-        }
-    }
-}
-
-/// See `_core.pyi` for the documentation of every setting.
-#[pyclass(frozen, module = "foreload")]
-pub(super) struct ImageLoader {
+/// See `_core.pyi` for the documentation.
+#[pyclass(frozen, subclass, module = "foreload")]
+pub(super) struct Loader {
     pipeline: Shared,
     rank: Option<u32>,
     world_size: Option<u32>,
@@ -99,117 +83,7 @@ impl Drop for Shared {
 }
 
 #[pymethods]
-impl ImageLoader {
-    #[new]
-    #[pyo3(signature = (
-        path, *, batch_size=64, image_size=Size::Square(224), seed=0, train=true, shuffle=None, last_batch=None,
-        decoded=true, keep=1, device="auto", cpu_decode="fallback", device_memory=None, dtype="float32", memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5,
-        resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
-        cache_dir=None, cache_size=None, cache_fill="auto", stage_bandwidth=None, local_world_size=None,
-        on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
-        rebuild_index=false, progress=true,
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "they are keyword arguments")]
-    fn new(
-        py: Python<'_>,
-        path: PathBuf,
-        batch_size: u32,
-        image_size: Size,
-        seed: u64,
-        train: bool,
-        shuffle: Option<bool>,
-        last_batch: Option<&str>,
-        decoded: bool,
-        keep: u32,
-        device: &str,
-        cpu_decode: &str,
-        device_memory: Option<Bytes>,
-        dtype: &str,
-        memory_format: &str,
-        mean: Option<[f32; 3]>,
-        std: Option<[f32; 3]>,
-        scale: Option<(f64, f64)>,
-        ratio: Option<(f64, f64)>,
-        flip: f64,
-        resize: Option<u32>,
-        decode: &str,
-        threads: Option<u32>,
-        memory: Option<Bytes>,
-        io: &str,
-        direct: &str,
-        queue_depth: Option<u32>,
-        cache_dir: Option<PathBuf>,
-        cache_size: Option<Bytes>,
-        cache_fill: &str,
-        stage_bandwidth: Option<Bytes>,
-        local_world_size: Option<u32>,
-        on_error: &str,
-        max_errors: Option<u64>,
-        max_pixels: Option<u64>,
-        rank: Option<u32>,
-        world_size: Option<u32>,
-        index_dir: Option<PathBuf>,
-        rebuild_index: bool,
-        progress: bool,
-    ) -> PyResult<Self> {
-        let usual = LoaderOptions::default();
-        let local_world_size: Option<u32> = match &cache_dir {
-            None => local_world_size,
-            Some(_) => {
-                let ranks = py.import("foreload._ranks")?;
-                ranks.call_method1("local_world_size", (local_world_size,))?.extract()?
-            }
-        };
-        let asked = || -> crate::Result<LoaderOptions> {
-            Ok(LoaderOptions {
-                batch_size,
-                image_size: match image_size {
-                    Size::Square(side) => (side, side),
-                    Size::Sides(sides) => sides,
-                },
-                seed,
-                train,
-                shuffle,
-                last_batch: last_batch.map(|name| Choice::parse("last_batch", name)).transpose()?,
-                decoded,
-                keep,
-                device: device.into(),
-                cpu_decode: Choice::parse("cpu_decode", cpu_decode)?,
-                device_memory: device_memory.map(|bytes| bytes.number("device_memory")).transpose()?,
-                dtype: Choice::parse("dtype", dtype)?,
-                memory_format: Choice::parse("memory_format", memory_format)?,
-                mean: mean.unwrap_or(usual.mean),
-                std: std.unwrap_or(usual.std),
-                scale: scale.unwrap_or(usual.scale),
-                ratio: ratio.unwrap_or(usual.ratio),
-                flip,
-                resize,
-                decode: Choice::parse("decode", decode)?,
-                threads,
-                memory: memory.map(|bytes| bytes.number("memory")).transpose()?,
-                io: Choice::parse("io", io)?,
-                direct: Choice::parse("direct", direct)?,
-                queue_depth,
-                cache_dir,
-                cache_size: cache_size.map(|bytes| bytes.number("cache_size")).transpose()?,
-                cache_fill: Choice::parse("cache_fill", cache_fill)?,
-                stage_bandwidth: stage_bandwidth.map(|bytes| bytes.number("stage_bandwidth")).transpose()?,
-                local_world_size,
-                on_error: Choice::parse("on_error", on_error)?,
-                max_errors: max_errors.unwrap_or(usual.max_errors),
-                max_pixels: max_pixels.unwrap_or(usual.max_pixels),
-            })
-        };
-        let options = raise(py, asked().and_then(|options| options.validate().map(|()| options)))?;
-        let index_options =
-            IndexOptions { directory: index_dir, rebuild: rebuild_index, progress, threads: 0 };
-        let index = open_index(py, &path, index_options)?;
-        let config = raise(py, options.check(&index))?;
-        let pipeline = Pipeline::new(Arc::new(index), config);
-        let pipeline = Shared(Some(Arc::new(pipeline)));
-        Ok(Self { pipeline, rank, world_size, place: Mutex::default() })
-    }
-
+impl Loader {
     /// Chooses the epoch that the next iteration runs.
     fn set_epoch(&self, epoch: u64) {
         let mut place = lock(&self.place);
@@ -306,18 +180,6 @@ impl ImageLoader {
         self.pipeline.index().fingerprint().0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Where batches end: `cpu` or `cuda:N`.
-    #[getter]
-    fn device(&self) -> String {
-        self.pipeline.config().device.to_string()
-    }
-
-    /// Why there: the GPU's name, or why none serves.
-    #[getter]
-    fn device_reason(&self) -> String {
-        self.pipeline.config().device_reason.clone()
-    }
-
     /// How bytes are read, in words; empty before the first iteration.
     #[getter]
     fn io(&self) -> String {
@@ -353,39 +215,42 @@ impl ImageLoader {
         Ok((index.path(extent.file), extent.offset, extent.length))
     }
 
-    /// What an epoch makes of a sample: dict of x, y, width, height (source pixels that are resized), resized_width,
-    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip.
-    #[pyo3(signature = (sample_id, epoch=None))]
-    fn view<'py>(&self, py: Python<'py>, sample_id: u64, epoch: Option<u64>) -> PyResult<Bound<'py, PyDict>> {
-        let epoch = epoch.unwrap_or_else(|| self.epoch());
-        let view = py.detach(|| self.pipeline.view(sample_id, epoch));
-        let view = raise(py, view)?;
-        let dict = PyDict::new(py);
-        dict.set_item("x", view.x.start)?;
-        dict.set_item("y", view.y.start)?;
-        dict.set_item("width", view.x.length)?;
-        dict.set_item("height", view.y.length)?;
-        dict.set_item("resized_width", view.x.full)?;
-        dict.set_item("resized_height", view.y.full)?;
-        dict.set_item("left", view.x.window)?;
-        dict.set_item("top", view.y.window)?;
-        dict.set_item("flip", view.flip)?;
-        Ok(dict)
-    }
-
-    fn __repr__(&self) -> String {
-        let (index, config) = (self.pipeline.index(), self.pipeline.config());
-        format!(
-            "foreload.ImageLoader({:?}: {} samples, batch_size={}, threads={})",
-            index.root(),
-            index.len(),
+    fn __repr__(this: &Bound<'_, Self>) -> PyResult<String> {
+        let kind = this.get_type().name()?;
+        let (index, config) = (this.get().pipeline.index(), this.get().pipeline.config());
+        let roots: Vec<_> = index.parts().map(|(root, _)| root.display().to_string()).collect();
+        Ok(format!(
+            "foreload.{kind}({:?}: {} samples, batch_size={}, threads={})",
+            roots.join(", "),
+            config.selection.members(),
             config.batch_size,
             config.threads
-        )
+        ))
     }
 }
 
-impl ImageLoader {
+impl Loader {
+    /// A loader of the datasets at `roots`.
+    fn open(
+        py: Python<'_>,
+        roots: Vec<PathBuf>,
+        mut options: LoaderOptions,
+        index_options: IndexOptions,
+        (rank, world_size): (Option<u32>, Option<u32>),
+    ) -> PyResult<Self> {
+        if options.cache_dir.is_some() {
+            let ranks = py.import("foreload._ranks")?;
+            let local = ranks.call_method1("local_world_size", (options.local_world_size,))?;
+            options.local_world_size = local.extract()?;
+        }
+        raise(py, options.validate())?;
+        let index = open_index(py, roots, index_options)?;
+        let config = raise(py, py.detach(|| options.check(&index)))?;
+        let pipeline = Pipeline::new(Arc::new(index), config);
+        let pipeline = Shared(Some(Arc::new(pipeline)));
+        Ok(Self { pipeline, rank, world_size, place: Mutex::default() })
+    }
+
     fn iterate(&self, py: Python<'_>, epoch: Epoch) -> PyResult<Py<Batches>> {
         let mut place = lock(&self.place);
         place.reached = Reached::Run(epoch.progress().clone());
@@ -402,11 +267,11 @@ impl ImageLoader {
 }
 
 /// Opens or builds the index on a thread of its own, so that this one can look for Ctrl-C.
-fn open_index(py: Python<'_>, path: &Path, options: IndexOptions) -> PyResult<DatasetIndex> {
+fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyResult<DatasetIndex> {
     let cancel = Arc::new(AtomicBool::new(false));
     let work = {
-        let (path, cancel) = (path.to_owned(), cancel.clone());
-        std::thread::spawn(move || DatasetIndex::open_cancellable(&path, &options, &cancel))
+        let cancel = cancel.clone();
+        std::thread::spawn(move || DatasetIndex::open_all(&roots, &options, &cancel))
     };
     // A loaded index is there at once; only a long build is worth longer naps.
     let mut nap = Duration::from_micros(50);

@@ -1,0 +1,197 @@
+//! What an epoch draws from: the samples that were selected, by weight, by dataset.
+
+use super::LoaderOptions;
+use crate::dataset::{ClassRef, DatasetIndex};
+use crate::error::{Error, Result};
+use crate::schedule::Selection;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// How often samples are drawn beside one another. Only the ratios count.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Weights {
+    /// Every class as often as every other.
+    Balanced,
+    /// That of each sample of a class; 1 for classes that are not named.
+    Classes(Vec<(ClassRef, f64)>),
+    /// That of each sample of the dataset, by number.
+    Samples(Vec<f64>),
+}
+
+/// An epoch of more draws would be no epoch: their numbers would no longer be exact in the arithmetic of shares.
+const MOST_DRAWS: u64 = 1 << 48;
+
+/// What the options mean for a dataset.
+///
+/// # Errors
+/// [`Error::Config`] naming the setting.
+pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Selection> {
+    let mut chosen = options.select.resolve(index)?;
+    let shuffled = options.shuffle.unwrap_or(options.train);
+    if options.weights.is_some() || options.ratios.is_some() {
+        let setting = if options.weights.is_some() { "weights" } else { "ratios" };
+        if !shuffled {
+            return Err(Error::config(setting, "needs shuffle=True: samples are drawn by their weights"));
+        }
+        let weigh = Weigh::new(options, index)?;
+        let strata = weigh.strata(index, chosen, setting)?;
+        return sized(Selection::of_strata(index.len(), strata), options);
+    }
+    if shuffled {
+        // A selection is a set: the same samples in another order are the same training.
+        chosen.iter_mut().for_each(|members| members.sort_unstable());
+    }
+    let selection = match chosen {
+        None => Selection::all(index.len()),
+        Some(members) => Selection::listed(index.len(), members),
+    };
+    sized(selection, options)
+}
+
+fn sized(selection: Selection, options: &LoaderOptions) -> Result<Selection> {
+    match options.epoch_size {
+        None => Ok(selection),
+        Some(draws) if (1..=MOST_DRAWS).contains(&draws) => Ok(selection.with_draws(draws)),
+        Some(draws) => {
+            Err(Error::config("epoch_size", format!("is {draws}, must be between 1 and {MOST_DRAWS}")))
+        }
+    }
+}
+
+/// The weights of a dataset's samples.
+struct Weigh<'a> {
+    by: By<'a>,
+    /// Each dataset's samples and its share, where datasets are mixed by ratios; else all samples.
+    parts: Vec<(Range<u64>, f64)>,
+}
+
+enum By<'a> {
+    Nothing,
+    Class,
+    Classes(Vec<f64>),
+    Samples(&'a [f64]),
+}
+
+/// Samples of one weight in one part.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    part: usize,
+    /// The class where they are balanced, else the bits of the weight.
+    weight: u64,
+}
+
+impl<'a> Weigh<'a> {
+    fn new(options: &'a LoaderOptions, index: &DatasetIndex) -> Result<Self> {
+        let by = match &options.weights {
+            None => By::Nothing,
+            Some(Weights::Balanced) => By::Class,
+            Some(Weights::Classes(given)) => By::Classes(class_weights(given, index)?),
+            Some(Weights::Samples(weights)) if weights.len() as u64 != index.len() => {
+                let (given, samples) = (weights.len(), index.len());
+                let message = format!("are {given}, must be one for each of the dataset's {samples} samples");
+                return Err(Error::config("weights", message));
+            }
+            Some(Weights::Samples(weights)) => {
+                weights
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(sample, weight)| usable(*weight, || format!("sample {sample}")))?;
+                By::Samples(weights)
+            }
+        };
+        let parts = match &options.ratios {
+            None => vec![(0..index.len(), 1.0)],
+            Some(ratios) => {
+                let parts: Vec<_> = index.parts().map(|(_, samples)| samples).collect();
+                if ratios.len() != parts.len() {
+                    let message =
+                        format!("are {}, must be one for each of the {} datasets", ratios.len(), parts.len());
+                    return Err(Error::config("ratios", message));
+                }
+                if !ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0) {
+                    return Err(Error::config("ratios", format!("are {ratios:?}, must be numbers above 0")));
+                }
+                parts.into_iter().zip(ratios.iter().copied()).collect()
+            }
+        };
+        Ok(Self { by, parts })
+    }
+
+    /// The samples by weight, each stratum with its share of the draws.
+    fn strata(
+        &self,
+        index: &DatasetIndex,
+        chosen: Option<Vec<u32>>,
+        setting: &'static str,
+    ) -> Result<Vec<(f64, Vec<u32>)>> {
+        if index.len() > 1 << 32 {
+            let message = format!("are for datasets of up to 2^32 samples, this one has {}", index.len());
+            return Err(Error::config(setting, message));
+        }
+        let mut strata: BTreeMap<Key, Vec<u32>> = BTreeMap::new();
+        let mut sort = |sample: u32| {
+            let key = self.key(index, sample);
+            if key.weight != 0.0f64.to_bits() || matches!(self.by, By::Class) {
+                strata.entry(key).or_default().push(sample);
+            }
+        };
+        match chosen {
+            None => (0..index.len()).for_each(|sample| sort(sample as u32)),
+            Some(mut members) => {
+                members.sort_unstable();
+                members.into_iter().for_each(sort);
+            }
+        }
+        let mut totals = vec![0.0; self.parts.len()];
+        for (key, members) in &strata {
+            totals[key.part] += self.mass(key, members);
+        }
+        if let Some(empty) = totals.iter().position(|total| *total <= 0.0) {
+            let root =
+                index.parts().nth(empty).map(|(root, _)| root.display().to_string()).unwrap_or_default();
+            let message = format!("leave nothing to draw from {root}");
+            return Err(Error::config(setting, message));
+        }
+        let share =
+            |key: &Key, members: &[u32]| self.parts[key.part].1 * self.mass(key, members) / totals[key.part];
+        Ok(strata.into_iter().map(|(key, members)| (share(&key, &members), members)).collect())
+    }
+
+    fn key(&self, index: &DatasetIndex, sample: u32) -> Key {
+        let number = u64::from(sample);
+        let part = self.parts.partition_point(|(samples, _)| samples.end <= number);
+        let weight = match &self.by {
+            By::Nothing => 1.0f64.to_bits(),
+            By::Class => u64::from(index.label(number)),
+            By::Classes(weights) => weights[index.label(number) as usize].to_bits(),
+            By::Samples(weights) => weights[sample as usize].to_bits(),
+        };
+        Key { part, weight }
+    }
+
+    /// What a stratum counts in its part.
+    fn mass(&self, key: &Key, members: &[u32]) -> f64 {
+        match self.by {
+            By::Class => 1.0,
+            _ => f64::from_bits(key.weight) * members.len() as f64,
+        }
+    }
+}
+
+/// One weight for each class.
+fn class_weights(given: &[(ClassRef, f64)], index: &DatasetIndex) -> Result<Vec<f64>> {
+    let mut weights = vec![1.0; index.num_classes() as usize];
+    for (class, weight) in given {
+        let number = class.number("weights", index)?;
+        usable(*weight, || format!("class {class}"))?;
+        weights[number as usize] = *weight;
+    }
+    Ok(weights)
+}
+
+fn usable(weight: f64, whose: impl Fn() -> String) -> Result<()> {
+    if weight.is_finite() && weight >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::config("weights", format!("{} has {weight}, must be a number, at least 0", whose())))
+}

@@ -1,0 +1,110 @@
+//! The order of one epoch: position ↔ sample.
+
+use super::permutation::{Feistel, Shuffle};
+use super::selection::{Dice, Draw, Selection};
+use crate::dataset::Fingerprint;
+use crate::rng::{Key, Use};
+use std::sync::Arc;
+
+/// Up to this many draws the permutation is kept as a table (8 bytes a draw); above, it is computed.
+pub const TABLE_LIMIT: u64 = 65_536;
+
+/// The order of one epoch: a permutation of its draws, each of which gives a sample. Position ↔ draw is O(1), draw ↔ sample
+/// too where every sample is drawn once. Cheap to clone and to share.
+#[derive(Debug, Clone)]
+pub struct Order {
+    selection: Arc<Selection>,
+    permutation: Permutation,
+    dice: Option<Dice>,
+}
+
+#[derive(Debug, Clone)]
+enum Permutation {
+    Identity,
+    Table(Arc<Shuffle>),
+    Computed(Arc<Feistel>),
+}
+
+impl Order {
+    /// The shuffled order of all `len` samples for (fingerprint, seed, epoch), and for nothing else.
+    ///
+    /// Up to [`TABLE_LIMIT`] samples a Fisher–Yates shuffle, above it a Feistel network that needs no memory.
+    pub fn shuffled(fingerprint: &Fingerprint, seed: u64, epoch: u64, len: u64) -> Self {
+        Self::drawn(Arc::new(Selection::all(len)), fingerprint, seed, epoch)
+    }
+
+    /// The shuffled draws of `selection` for (fingerprint, seed, epoch).
+    pub fn drawn(selection: Arc<Selection>, fingerprint: &Fingerprint, seed: u64, epoch: u64) -> Self {
+        let mut dataset = fingerprint.0.to_vec();
+        dataset.extend(selection.digest().into_iter().flatten());
+        let key = |usage| Key::new(&dataset, seed, epoch, usage);
+        let len = selection.draws();
+        let permutation = if len <= TABLE_LIMIT {
+            Permutation::Table(Arc::new(Shuffle::new(&key(Use::Order), len as u32)))
+        } else {
+            Permutation::Computed(Arc::new(Feistel::new(&mut key(Use::Order).stream(0), len)))
+        };
+        let dice = Some(Dice { slices: key(Use::Slice), rounds: key(Use::Round) });
+        Self { selection, permutation, dice }
+    }
+
+    /// Sample at position = position.
+    pub fn sequential(len: u64) -> Self {
+        Self::listed(Arc::new(Selection::all(len)))
+    }
+
+    /// The members of `selection` as it lists them, from the first again where an epoch draws more.
+    ///
+    /// # Panics
+    /// When it is weighted.
+    pub fn listed(selection: Arc<Selection>) -> Self {
+        assert!(!selection.is_weighted(), "weights need a shuffled order");
+        Self { selection, permutation: Permutation::Identity, dice: None }
+    }
+
+    /// Number of positions: of draws.
+    pub fn len(&self) -> u64 {
+        self.selection.draws()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What it draws from.
+    pub fn selection(&self) -> &Arc<Selection> {
+        &self.selection
+    }
+
+    /// The sample at `position`.
+    ///
+    /// # Panics
+    /// When `position` is not below [`Order::len`].
+    pub fn sample(&self, position: u64) -> u64 {
+        self.draw(position).sample
+    }
+
+    /// The sample at `position`, and how often it was drawn before in this epoch's count, which is not that of positions.
+    ///
+    /// # Panics
+    /// When `position` is not below [`Order::len`].
+    pub fn draw(&self, position: u64) -> Draw {
+        assert!(position < self.len(), "position {position} of an order of {}", self.len());
+        let number = match &self.permutation {
+            Permutation::Identity => position,
+            Permutation::Table(shuffle) => shuffle.sample(position),
+            Permutation::Computed(feistel) => feistel.forward(position),
+        };
+        self.selection.draw(number, self.dice.as_ref())
+    }
+
+    /// The positions of `sample`: the inverse of [`Order::sample`]. In no order, and none of a sample that is not drawn.
+    pub fn positions(&self, sample: u64) -> impl Iterator<Item = u64> {
+        self.selection.draws_of(sample, self.dice.as_ref()).map(|number| match &self.permutation {
+            Permutation::Identity => number,
+            Permutation::Table(shuffle) => shuffle.position(number),
+            Permutation::Computed(feistel) => feistel.backward(number),
+        })
+    }
+}

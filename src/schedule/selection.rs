@@ -1,0 +1,274 @@
+//! Which samples an epoch draws, and how often each. Pure.
+//!
+//! Samples of equal weight form a *stratum*. An epoch's draws are cut into equal slices, one number is drawn in each, and
+//! it falls into the share of one stratum: stratified sampling (Cochran, "Sampling Techniques", 1977, chapter 5), unbiased,
+//! and closer to the weights than independent draws: a stratum's draws are fewer than two off its share of them. Within a
+//! stratum every sample is drawn as often as every other, or once more. With one stratum and as many draws as samples
+//! every sample is drawn once. Nothing is kept per draw: draw → sample takes a search among the strata.
+
+use super::permutation::Feistel;
+use crate::rng::Key;
+use sha2::{Digest, Sha256};
+use std::sync::OnceLock;
+
+/// The samples that an epoch draws from, with their shares of the draws. Cheap to ask, whatever the epoch's length.
+#[derive(Debug)]
+pub struct Selection {
+    samples: u64,
+    draws: u64,
+    /// Of one stratum after another; `None`: all samples of the dataset, in one.
+    members: Option<Vec<u32>>,
+    strata: Vec<Stratum>,
+    digest: Option<[u8; 32]>,
+    /// Where each sample stands among the members; made when it is first asked.
+    places: OnceLock<Vec<u32>>,
+}
+
+/// Where one stratum ends: among the members, and in the shares of all, of which the last is 1.
+#[derive(Debug, Clone, Copy)]
+struct Stratum {
+    members: u64,
+    share: f64,
+}
+
+/// One draw's sample, and how often the epoch had drawn it before: a repeated sample is augmented anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Draw {
+    /// The sample.
+    pub sample: u64,
+    /// 0 for the first.
+    pub occurrence: u32,
+}
+
+impl Draw {
+    /// A sample drawn for the first time.
+    pub fn first(sample: u64) -> Self {
+        Self { sample, occurrence: 0 }
+    }
+}
+
+/// What makes an epoch's draws this epoch's.
+#[derive(Debug, Clone)]
+pub(super) struct Dice {
+    /// Where in its slice each draw falls.
+    pub slices: Key,
+    /// Which samples of a stratum are drawn once more.
+    pub rounds: Key,
+}
+
+/// The draws of one stratum in an epoch.
+struct Drawn {
+    /// The first.
+    first: u64,
+    /// How many.
+    draws: u64,
+    /// Its members begin here.
+    begin: u64,
+    /// How many.
+    members: u64,
+}
+
+/// In place of a sample's place among the members.
+const ABSENT: u32 = u32::MAX;
+
+impl Selection {
+    /// Every sample of a dataset, once an epoch.
+    pub fn all(samples: u64) -> Self {
+        let strata = vec![Stratum { members: samples, share: 1.0 }];
+        Self { samples, draws: samples, members: None, strata, digest: None, places: OnceLock::new() }
+    }
+
+    /// These of a dataset's `samples`, each once an epoch. A sequential order takes them as they stand here.
+    ///
+    /// # Panics
+    /// When one is not among the dataset's, or there are none.
+    pub fn listed(samples: u64, members: Vec<u32>) -> Self {
+        Self::of_strata(samples, vec![(1.0, members)])
+    }
+
+    /// Strata of samples, each with its weight: all draws are shared out by these, and within a stratum evenly. An epoch
+    /// draws as many as there are members.
+    ///
+    /// # Panics
+    /// When a weight is not above 0, a stratum is empty, or a sample is not among the dataset's `samples`.
+    pub fn of_strata(samples: u64, strata: Vec<(f64, Vec<u32>)>) -> Self {
+        assert!(
+            !strata.is_empty() && strata.iter().all(|(weight, members)| *weight > 0.0 && !members.is_empty())
+        );
+        let total: f64 = strata.iter().map(|(weight, _)| weight).sum();
+        let (mut members, mut ends, mut share) = (Vec::new(), Vec::with_capacity(strata.len()), 0.0);
+        for (weight, of_stratum) in strata {
+            assert!(of_stratum.iter().all(|sample| u64::from(*sample) < samples));
+            members.extend(of_stratum);
+            share += weight;
+            ends.push(Stratum { members: members.len() as u64, share: share / total });
+        }
+        if let Some(last) = ends.last_mut() {
+            last.share = 1.0;
+        }
+        let draws = members.len() as u64;
+        let mut selection = Self {
+            samples,
+            draws,
+            members: Some(members),
+            strata: ends,
+            digest: None,
+            places: OnceLock::new(),
+        };
+        selection.digest = selection.hash();
+        selection
+    }
+
+    /// The same with so many draws an epoch.
+    ///
+    /// # Panics
+    /// When there are none.
+    pub fn with_draws(mut self, draws: u64) -> Self {
+        assert!(draws > 0);
+        self.draws = draws;
+        self.digest = self.hash();
+        self
+    }
+
+    /// Draws of an epoch.
+    pub fn draws(&self) -> u64 {
+        self.draws
+    }
+
+    /// Samples that are drawn at all.
+    pub fn members(&self) -> u64 {
+        self.members.as_ref().map_or(self.samples, |members| members.len() as u64)
+    }
+
+    /// The `index`-th of them.
+    ///
+    /// # Panics
+    /// When `index` is not below [`Selection::members`].
+    pub fn member(&self, index: u64) -> u64 {
+        self.members.as_ref().map_or(index, |members| u64::from(members[index as usize]))
+    }
+
+    /// Whether `sample` is one of them.
+    pub fn contains(&self, sample: u64) -> bool {
+        self.place_of(sample).is_some()
+    }
+
+    /// Whether some are drawn more often than others.
+    pub fn is_weighted(&self) -> bool {
+        self.strata.len() > 1
+    }
+
+    /// Hash of all that makes it differ from [`Selection::all`]; `None` when it does not.
+    pub fn digest(&self) -> Option<&[u8; 32]> {
+        self.digest.as_ref()
+    }
+
+    fn hash(&self) -> Option<[u8; 32]> {
+        if self.members.is_none() && self.draws == self.samples {
+            return None;
+        }
+        let mut hash = Sha256::new();
+        hash.update(b"foreload selection");
+        hash.update(self.draws.to_le_bytes());
+        for Stratum { members, share } in &self.strata {
+            hash.update(members.to_le_bytes());
+            hash.update(share.to_le_bytes());
+        }
+        for sample in self.members.iter().flatten() {
+            hash.update(sample.to_le_bytes());
+        }
+        Some(hash.finalize().into())
+    }
+
+    /// Draw `number` of an epoch; without `dice` those of one stratum, in order.
+    pub(super) fn draw(&self, number: u64, dice: Option<&Dice>) -> Draw {
+        if self.digest.is_none() {
+            return Draw::first(number);
+        }
+        let stratum = self.stratum_of(number, dice);
+        let drawn = self.drawn(stratum, dice);
+        let (round, mut index) =
+            ((number - drawn.first) / drawn.members, (number - drawn.first) % drawn.members);
+        if round == drawn.draws / drawn.members
+            && let Some(chosen) = drawn.chosen(stratum, dice)
+        {
+            index = chosen.forward(index);
+        }
+        Draw { sample: self.member(drawn.begin + index), occurrence: round as u32 }
+    }
+
+    /// The draws of an epoch that give `sample`, in no order.
+    pub(super) fn draws_of(&self, sample: u64, dice: Option<&Dice>) -> impl Iterator<Item = u64> + use<> {
+        let (first, stride, rounds, last) = match self.place_of(sample) {
+            None => (0, 0, 0, None),
+            Some(_) if self.digest.is_none() => (sample, 0, 1, None),
+            Some(place) => {
+                let stratum = self.strata.partition_point(|stratum| stratum.members <= place);
+                let drawn = self.drawn(stratum, dice);
+                let index = place - drawn.begin;
+                let (rounds, rest) = (drawn.draws / drawn.members, drawn.draws % drawn.members);
+                let chosen = drawn.chosen(stratum, dice).map_or(index, |chosen| chosen.backward(index));
+                let last = (chosen < rest).then_some(drawn.first + rounds * drawn.members + chosen);
+                (drawn.first + index, drawn.members, rounds, last)
+            }
+        };
+        (0..rounds).map(move |round| first + round * stride).chain(last)
+    }
+
+    /// The stratum that a draw falls into.
+    fn stratum_of(&self, number: u64, dice: Option<&Dice>) -> usize {
+        let Some(dice) = dice.filter(|_| self.is_weighted()) else { return 0 };
+        let at = self.throw(number, dice);
+        self.strata.partition_point(|stratum| stratum.share <= at).min(self.strata.len() - 1)
+    }
+
+    /// Where between 0 and 1 a draw falls: somewhere in its slice.
+    fn throw(&self, number: u64, dice: &Dice) -> f64 {
+        (number as f64 + dice.slices.stream(number).unit()) / self.draws as f64
+    }
+
+    fn drawn(&self, stratum: usize, dice: Option<&Dice>) -> Drawn {
+        let begin = stratum.checked_sub(1).map_or(0, |before| self.strata[before].members);
+        let first = self.first(stratum, dice);
+        let draws = self.first(stratum + 1, dice) - first;
+        Drawn { first, draws, begin, members: self.strata[stratum].members - begin }
+    }
+
+    /// The first draw that falls into a stratum or one behind it.
+    fn first(&self, stratum: usize, dice: Option<&Dice>) -> u64 {
+        let Some(before) = stratum.checked_sub(1) else { return 0 };
+        if stratum == self.strata.len() {
+            return self.draws;
+        }
+        let dice = dice.expect("a sequential order has one stratum");
+        let share = self.strata[before].share;
+        // The slice that the share ends in, or a neighbour by rounding.
+        let mut number = ((share * self.draws as f64) as u64).saturating_sub(1);
+        while number < self.draws && self.throw(number, dice) < share {
+            number += 1;
+        }
+        number
+    }
+
+    /// Where `sample` stands among the members, if it does.
+    fn place_of(&self, sample: u64) -> Option<u64> {
+        let Some(members) = &self.members else { return (sample < self.samples).then_some(sample) };
+        let places = self.places.get_or_init(|| {
+            let mut places = vec![ABSENT; self.samples as usize];
+            for (place, sample) in (0..).zip(members) {
+                places[*sample as usize] = place;
+            }
+            places
+        });
+        places.get(sample as usize).copied().filter(|place| *place != ABSENT).map(u64::from)
+    }
+}
+
+impl Drawn {
+    /// Which members the last, incomplete round draws: the first of this permutation. `None` where there is no such
+    /// round, or no choice.
+    fn chosen(&self, stratum: usize, dice: Option<&Dice>) -> Option<Feistel> {
+        let dice = dice.filter(|_| self.members > 1 && self.draws % self.members != 0)?;
+        Some(Feistel::new(&mut dice.rounds.stream(stratum as u64), self.members))
+    }
+}
