@@ -1,0 +1,138 @@
+"""docs/migrating.md: its commands and programs run, one after another, on a generated dataset.
+
+Blocks marked `theirs` are other loaders'; they run where those are installed. Each runs in the first environment that
+has what it imports: this one, or those below `.envs` that other tests and the benchmarks make.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "migrating.md"
+ENVIRONMENTS = ("frameworks", "torch", "ffcv", "streaming")
+TIMEOUT = 100
+
+# What stands for the reader's own.
+PRELUDE = """
+EPOCHS, MEAN, STD = 2, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+steps = 0
+def step(images, labels):
+    global steps
+    steps += 1
+    assert tuple(images.shape) == (len(labels), 3, 224, 224), images.shape
+    assert 0.1 < float(images.float().std()) < 10
+"""
+STEPPED = "\nassert steps > 0, 'no step was made'\n"
+
+
+def blocks() -> list[tuple[str, str, str]]:
+    """(language and mark, heading and number, text) of each block of code."""
+    found, heading = [], ""
+    for part in re.split(r"^(## [^\n]*|```[^`]*?^```)$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL):
+        if part.startswith("## "):
+            heading = part[3:]
+        elif part.startswith("```"):
+            kind, text = part.removesuffix("```")[3:].split("\n", 1)
+            found.append((kind, f"{len(found)}: {heading or 'datasets'}, {kind}", text))
+    return found
+
+
+BLOCKS = blocks()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for all blocks, and the program on the path of its `bin`."""
+    folder = tmp_path_factory.mktemp("migrating")
+    program = folder / "bin" / "foreload"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m foreload "$@"\n')
+    program.chmod(0o755)
+    return folder
+
+
+def imports(program: str) -> tuple[str, ...]:
+    """The modules a program imports."""
+    names = []
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module)
+    return tuple(sorted(set(names) - {"foreload.torch", "foreload.dali"}))
+
+
+@functools.cache
+def interpreter(modules: tuple[str, ...]) -> str | None:
+    """The first Python that can import all of these, and NumPy."""
+    for python in (sys.executable, *(ROOT / ".envs" / name / "bin" / "python" for name in ENVIRONMENTS)):
+        command = [str(python), "-c", f"import numpy, {', '.join(modules)}"]
+        if Path(python).exists() and subprocess.run(command, capture_output=True).returncode == 0:
+            return str(python)
+    return None
+
+
+def environment(place: Path) -> dict[str, str]:
+    """Foreload is found, and nothing says that this is one rank of several."""
+    ranks = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    inherited = {name: text for name, text in os.environ.items() if name not in ranks}
+    path = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return inherited | {"PATH": path, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, text) for kind, _, text in BLOCKS], ids=[at for _, at, _ in BLOCKS]
+)
+def test_block(place: Path, kind: str, text: str) -> None:
+    if kind == "sh":
+        command = ["sh", "-ec", text]
+    else:
+        modules = imports(text)
+        python = interpreter(modules)
+        if python is None:
+            missing = f"no environment has all of {', '.join(modules)}"
+            if kind == "python" and os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
+                pytest.fail(missing)
+            pytest.skip(f"{missing}: make test-frameworks has torchvision and DALI")
+        command = [python, "-c", PRELUDE + text + (STEPPED if "step(" in text else "")]
+    done = subprocess.run(
+        command,
+        cwd=place,
+        env=environment(place),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}"
+
+
+def test_the_page_is_understood() -> None:
+    kinds = [kind for kind, _, _ in BLOCKS]
+    assert set(kinds) == {"sh", "python", "python theirs"}
+    assert kinds.count("python") >= 8
+    assert PAGE.read_text().count("```") == 2 * len(BLOCKS)
+
+
+def test_links_lead_somewhere() -> None:
+    page = PAGE.read_text()
+    headings = {
+        re.sub(r"[^\w -]", "", line[3:].lower()).replace(" ", "-")
+        for line in page.splitlines()
+        if line.startswith("## ")
+    }
+    for target in re.findall(r"\]\(([^)]+)\)", page):
+        if target.startswith("#"):
+            assert target[1:] in headings, target
+        else:
+            assert (PAGE.parent / target).exists(), target
