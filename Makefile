@@ -11,7 +11,7 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python test-dali test-frameworks stand-in check bindings kernels bench fuzz bench-tiers compare limits fidelity gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-rust test-python test-dali test-frameworks stand-in check bindings kernels bench fuzz bench-tiers compare limits fidelity accuracy gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,11 +56,12 @@ test-dali: setup ## the tests with a real DALI
 	FORELOAD_REQUIRE_DALI=1 $(BIN)/python -m pytest tests/python/test_dali.py tests/python/test_dali_source.py
 
 # 3 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
-FRAMEWORKS := tests/python/test_ranks.py
+FRAMEWORKS := tests/python/test_ranks.py tests/python/test_migrating.py tests/python/test_accuracy.py
 
 test-frameworks: setup ## the tests with real frameworks: examples/, torchrun, mpirun
 	$(BIN)/python tests/environment/provide_frameworks.py
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest $(FRAMEWORKS)
+	PYTHONPATH=python FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest tests/python/test_torchvision.py
 
 check: $(VENV)/.tools ## formatting, lints and house rules
 	cargo fmt --all --check
@@ -101,6 +102,10 @@ limits: setup ## the reader against fio, decoding against libjpeg-turbo
 
 fidelity: setup $(DATA)/folder ## how near each loader's pixels come to PIL's
 	$(BIN)/python benches/fidelity/run.py --data $(DATA)/folder
+
+accuracy: setup ## what a network learns from Foreload's batches and from torchvision's: CIFAR-10 as JPEG files, an hour
+	$(BIN)/python benches/accuracy/fetch.py $(DATA)/cifar10
+	$(BIN)/python benches/accuracy/run.py --data $(DATA)/cifar10 --output benches/results/accuracy
 
 gpu-kit: setup ## pack the wheel, nvJPEG, tests, benchmarks and images for a GPU machine without network: gpu-kit/run.sh
 	$(BIN)/python benches/gpu/pack.py gpu-kit

@@ -2,13 +2,14 @@
 
 Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of
 them torch's CUDA packages) into an environment below `.envs` that the tests run the examples in, so that this one stays
-small. DALI is the one of `make test-dali`, found there through a `.pth` line.
+small. DALI is the one of `make test-dali`, found there through a `.pth` line, and so is this environment's pytest.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
@@ -25,8 +26,10 @@ def main() -> int:
     except environments.Unavailable as reason:
         print(f"no frameworks: {reason}", file=sys.stderr)
         return 1
-    pth = environments.site_packages("frameworks") / "foreload-test-dali.pth"
-    pth.write_text(f"{environments.site_packages('dali')}\n")
+    # What the environment holds itself comes first.
+    others = environments.site_packages("dali"), sysconfig.get_paths()["purelib"]
+    pth = environments.site_packages("frameworks") / "foreload-test.pth"
+    pth.write_text("".join(f"{folder}\n" for folder in others))
     proof = subprocess.run([python, "-c", PROOF], capture_output=True, text=True)
     if proof.returncode != 0:
         print(f"no frameworks: {environments.last_lines(proof.stderr)}", file=sys.stderr)
