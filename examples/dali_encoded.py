@@ -1,8 +1,6 @@
-"""DALI decodes and augments; Foreload reads.
+"""Foreload reads, DALI decodes and augments; killed at any moment, it goes on where it was.
 
-    python examples/dali_encoded.py data/train checkpoint.pt
-
-Killed at any moment and started again, it goes on where it was: DALI's checkpoint has its random numbers too.
+python examples/dali_encoded.py data/train checkpoint.pt
 """
 
 import os
@@ -14,7 +12,6 @@ from nvidia.dali import fn, pipeline_def
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from torch import nn
 
-EPOCHS, SAVE_EVERY = 3, 5
 data, checkpoint = sys.argv[1:]
 torch.manual_seed(0)
 source = ImageSource(data, decoded=False, batch_size=8, seed=0)
@@ -25,25 +22,24 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 @pipeline_def(batch_size=8, num_threads=2, device_id=None, seed=0, enable_checkpointing=True)
 def train():
     files, labels = source.data_nodes()
-    images = fn.decoders.image_random_crop(files, device="cpu")  # "mixed" with device_id=0
-    images = fn.resize(images, size=[32, 32])
+    images = fn.resize(fn.decoders.image_random_crop(files), size=[32, 32])  # device="mixed" with a GPU
     return fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), std=[255]), labels
 
 
-begin, reader = 0, None
+first_epoch, dali = 0, None
 if os.path.exists(checkpoint):
-    begin, reader, *states = torch.load(checkpoint)
+    first_epoch, dali, *states = torch.load(checkpoint)
     model.load_state_dict(states[0])
     optimizer.load_state_dict(states[1])
-batches = DALIGenericIterator(train(checkpoint=reader), ["images", "labels"], auto_reset=True)
-for epoch in range(begin, EPOCHS):
-    for step, (batch,) in enumerate(batches):
+batches = DALIGenericIterator(train(checkpoint=dali), ["images", "labels"], auto_reset=True)
+for epoch in range(first_epoch, 3):
+    for step, (batch,) in enumerate(batches, 1):
         loss = nn.functional.cross_entropy(model(batch["images"]), batch["labels"])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         print(f"epoch {epoch} loss {loss.item():.8f}", flush=True)
-        if (step + 1) % SAVE_EVERY == 0:
+        if step % 5 == 0:
             states = model.state_dict(), optimizer.state_dict()
-            torch.save((epoch, batches.checkpoints()[0], *states), f"{checkpoint}.new")
+            torch.save([epoch, batches.checkpoints()[0], *states], f"{checkpoint}.new")
             os.replace(f"{checkpoint}.new", checkpoint)  # never half a checkpoint

@@ -19,12 +19,15 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from foreload import _ranks
 from foreload._core import Batch, Batches, ConfigError, ImageLoader, Tensor, UnavailableError
+
+if TYPE_CHECKING:
+    from foreload._core import LoaderState
 
 _ONE_PROCESS = (
     "ImageSource works in the pipeline's own process, with threads of its own, not in DALI's worker processes: "
@@ -35,8 +38,10 @@ _ONE_PROCESS = (
 class ImageSource:
     """A callable for `fn.external_source`: DALI's `BatchInfo` in, a tuple (images, labels) out.
 
-    What it gives is a function of (`epoch_idx`, `iteration`) alone, so a pipeline restored from a checkpoint goes on
-    where it was, in the middle of an epoch too. Steps that follow one another come from one pass over the dataset.
+    What it gives is a function of (`epoch_idx`, `iteration`) alone, so a pipeline restored from a checkpoint of DALI's
+    goes on where it was, in the middle of an epoch too. Without those, `state_dict` and `load_state_dict` do that, for
+    another number of ranks as well; use one or the other. Steps that follow one another come from one pass over the
+    dataset.
 
     Hand it to DALI with `data_nodes()`, or by hand with all of `fn.external_source(source=source, num_outputs=2,
     batch=True, batch_info=True, no_copy=True, device=...)`.
@@ -96,6 +101,9 @@ class ImageSource:
         self._keep = prefetch_queue_depth + 2
         self._pass: Batches | None = None
         self._next = (-1, 0)
+        # What DALI's first step is, the step after the last that DALI was given, and the state it goes on from.
+        self._begin = self._end = (0, 0)
+        self._goes_on = False
         self._process = os.getpid()
         self._lock = threading.Lock()
         self.loader = ImageLoader(
@@ -112,8 +120,67 @@ class ImageSource:
         """Batches of this rank in one epoch."""
         return len(self.loader)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that DALI's first is: 0, or that of the state that was loaded."""
+        return self._begin[0]
+
+    def first_step(self, epoch: int) -> int:
+        """The step that DALI's first batch of `epoch` is: 0, or in a loaded state's epoch the step after its last."""
+        return self._begin[1] if epoch == self._begin[0] else 0
+
+    def state_dict(self, *, epoch: int, at_step: int) -> LoaderState:
+        """What a checkpoint keeps: JSON-able, the same on every rank but for `errors`.
+
+        DALI reads ahead, and begins the next epoch ahead too; so the training loop must say where it is:
+
+            for epoch in range(source.epoch, epochs):
+                for step, (batch,) in enumerate(batches, source.first_step(epoch)):
+                    ...
+                    state = source.state_dict(epoch=epoch, at_step=step + 1)
+
+        Args:
+            epoch: Its epoch.
+            at_step: How many steps of that epoch are done, those of former runs too.
+
+        Raises:
+            ConfigError: DALI was not given the steps up to there.
+        """
+        steps = len(self.loader)
+        # As numbers, for the end of an epoch is the beginning of the next.
+        begin, here, end = (e * steps + step for e, step in (self._begin, (epoch, at_step), self._end))
+        if not (0 <= at_step <= steps and begin <= here <= end):
+            given = "from step {1} of epoch {0}".format(*self._begin) + " to step {1} of epoch {0}".format(
+                *self._end
+            )
+            raise ConfigError(
+                f"config: at_step: is {at_step} of epoch {epoch}, but DALI was given those {given}"
+            )
+        state = self.loader.state_dict()
+        position = min(at_step * state["global_batch"], state["samples"])
+        return {**state, "epoch": epoch, "position": position}
+
+    def load_state_dict(self, state: LoaderState) -> None:
+        """Go on where `state` was saved, in a pipeline that is yet to be built: DALI's first batch is the one after it.
+
+        A state at the end of an epoch is the beginning of the next.
+
+        Raises:
+            ConfigError: As `ImageLoader.load_state_dict`.
+        """
+        with self._lock:
+            self.loader.load_state_dict(state)
+            left = state["samples"] - state["position"]
+            through = left < (state["global_batch"] if state["last_batch"] == "drop" else 1)
+            step = state["position"] // state["global_batch"]
+            self._begin = self._end = (state["epoch"] + 1, 0) if through else (state["epoch"], step)
+            self._goes_on = not through
+            self._pass = None
+
     def __call__(self, info: Any) -> tuple[Any, ...]:
         """The batch of step `info.iteration` in epoch `info.epoch_idx`, `info` being DALI's `BatchInfo`.
+
+        After `load_state_dict` both count from where the state was saved.
 
         Raises:
             StopIteration: The epoch has no such step; however often it is asked.
@@ -127,7 +194,8 @@ class ImageSource:
             message = f"ImageSource takes a BatchInfo, not {info!r}"
             raise TypeError(f"{message}: use external_source(batch=True, batch_info=True)")
         with self._lock:
-            batch = self._batch(info.epoch_idx, info.iteration)
+            epoch = self._begin[0] + info.epoch_idx
+            batch = self._batch(epoch, self.first_step(epoch) + info.iteration)
         images = batch.images if self._decoded else batch.files
         # As bytes: DALI takes the array interface's bool for int8.
         outputs = (images, batch.labels, batch._mask_bytes)[: self.num_outputs]
@@ -166,9 +234,8 @@ class ImageSource:
             return self._kept[epoch, step]
         if self._pass is None or self._next != (epoch, step):
             self._check_last_batch()
-            if step >= len(self.loader):
-                raise StopIteration
-            self._pass = self.loader.batches(epoch, step)
+            self._pass = self._from(epoch, step)
+            self._goes_on = False
             self._next = epoch, step
         # Before the next is waited for: it may need the memory of the oldest.
         while len(self._kept) >= self._keep:
@@ -183,7 +250,17 @@ class ImageSource:
             raise
         self._kept[epoch, step] = batch
         self._next = epoch, step + 1
+        self._end = max(self._end, self._next)
         return batch
+
+    def _from(self, epoch: int, step: int) -> Batches:
+        """A new pass."""
+        if self._goes_on and (epoch, step) == self._begin:
+            # The loader knows more of a state than its step: whether the ranks fit it, and the errors spent.
+            return iter(self.loader)
+        if step >= len(self.loader):
+            raise StopIteration
+        return self.loader.batches(epoch, step)
 
     def _for_dali(self, output: Tensor | list[Tensor]) -> Any:
         """What DALI takes without a copy, and keeps alive: NumPy arrays, or objects with the CUDA array interface."""

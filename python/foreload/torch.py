@@ -72,6 +72,8 @@ class ImageDataset(IterableDataset):
         if memory_format not in (torch.contiguous_format, torch.channels_last):
             message = f"config: memory_format: is {memory_format}, must be contiguous_format or channels_last"
             raise ConfigError(message)
+        if isinstance(device, torch.device) and device.type == "cpu":
+            device = "cpu"  # Frameworks number it.
         shown = {**settings, "dtype": dtype, "memory_format": memory_format, "device": device}
         self._shown = ", ".join([repr(os.fspath(path)), *(f"{name}={_repr(shown[name])}" for name in shown)])
         self._channels_last = memory_format is torch.channels_last
@@ -141,7 +143,9 @@ class ImageDataset(IterableDataset):
         """One epoch: (images, labels), with the mask and the ids behind them where they were asked for."""
         if get_worker_info() is not None:
             raise UnavailableError(_ONE_PROCESS)
-        return map(self._tensors, self.loader)
+        # A generator, so that nothing begins before the first batch is asked for: frameworks make an iterator, and then
+        # choose the epoch, load a state or make another.
+        yield from map(self._tensors, self.loader)
 
     def _tensors(self, batch: Batch) -> tuple[torch.Tensor, ...]:
         images = torch.from_dlpack(batch.images)

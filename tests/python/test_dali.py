@@ -192,6 +192,30 @@ def test_checkpoints(dataset: Path, make: Callable, decoded: bool, step: int) ->
     assert restored == expected
 
 
+@pytest.mark.parametrize("step", [0, 1, 3, 4])
+@pytest.mark.parametrize(("make", "decoded"), PIPELINES)
+def test_states(dataset: Path, make: Callable, decoded: bool, step: int) -> None:
+    """Without DALI's checkpoints, which DALI's own random numbers would need: so only what came from the source."""
+    given = slice(0, 2) if decoded else slice(1, 3)
+    source = ImageSource(dataset, decoded=decoded, **SETTINGS)
+    first = make(source)
+    list(epoch(first))
+    for _ in range(step):
+        first.run()
+    state = source.state_dict(epoch=1, at_step=step)
+    expected = [digest(outputs[given]) for outputs in epoch(first)]
+    expected += [digest(outputs[given]) for outputs in epoch(first)]
+
+    source = ImageSource(dataset, decoded=decoded, **SETTINGS)
+    source.load_state_dict(state)
+    assert source.epoch == (2 if step == 4 else 1)
+    second = make(source)
+    restored = [digest(outputs[given]) for outputs in epoch(second)]
+    if step < 4:
+        restored += [digest(outputs[given]) for outputs in epoch(second)]
+    assert restored == expected
+
+
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 @pytest.mark.parametrize(("make", "decoded"), PIPELINES)
 def test_any_depth_of_the_queue(dataset: Path, make: Callable, decoded: bool, depth: int) -> None:

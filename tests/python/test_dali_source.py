@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import multiprocessing
 import pickle
 from pathlib import Path
@@ -231,3 +232,96 @@ def test_settings_that_cannot_work(dataset: Path, given: dict[str, Any], named: 
 def test_who_forgets_batch_info_is_told(dataset: Path, given: Any) -> None:
     with pytest.raises(TypeError, match="batch=True, batch_info=True"):
         ImageSource(dataset, **SETTINGS)(given)
+
+
+def after(source: ImageSource, epochs: int) -> list[list[str]]:
+    """What DALI gets of a source that is new to it: the digests of so many epochs' steps."""
+    given: list[list[str]] = []
+    for epoch in range(epochs):
+        given.append([])
+        while len(given[-1]) <= STEPS:
+            try:
+                given[-1].append(digest(source(info(epoch, len(given[-1])))))
+            except StopIteration:
+                break
+    return given
+
+
+@pytest.mark.parametrize("decoded", [True, False])
+@pytest.mark.parametrize("last_batch", ["partial", "drop"])
+def test_a_state_of_every_step(dataset: Path, decoded: bool, last_batch: str) -> None:
+    settings = {**SETTINGS, "decoded": decoded, "last_batch": last_batch}
+    whole = after(ImageSource(dataset, **settings), 3)
+    steps = len(whole[0])
+    assert steps == (STEPS if last_batch == "partial" else STEPS - 1)
+    first = ImageSource(dataset, **settings)
+    after(first, 2)
+    for epoch in range(2):
+        for step in range(steps + 1):
+            # DALI was given all of both epochs by then.
+            state = json.loads(json.dumps(first.state_dict(epoch=epoch, at_step=step)))
+            second = ImageSource(dataset, **settings)
+            second.load_state_dict(state)
+            through = step == steps
+            assert second.epoch == epoch + through
+            assert second.first_step(second.epoch) == (0 if through else step)
+            assert second.first_step(second.epoch + 1) == 0
+            rest = whole[epoch + 1 :] if through else [whole[epoch][step:], *whole[epoch + 1 :]]
+            assert after(second, len(rest)) == rest
+            # And once more from there.
+            if not through:
+                third = ImageSource(dataset, **settings)
+                third.load_state_dict(second.state_dict(epoch=epoch, at_step=steps - 1))
+                assert after(third, 1) == [whole[epoch][steps - 1 :]]
+
+
+def test_a_step_that_was_not_given_has_no_state(dataset: Path) -> None:
+    source = ImageSource(dataset, **SETTINGS)
+    for step in range(3):
+        source(info(0, step))
+    for epoch, step in ((0, 4), (1, 0), (0, -1)):
+        with pytest.raises(foreload.ConfigError, match=f"at_step: is {step} of epoch {epoch}"):
+            source.state_dict(epoch=epoch, at_step=step)
+    again = ImageSource(dataset, **SETTINGS)
+    again.load_state_dict(source.state_dict(epoch=0, at_step=3))
+    again(info(0, 0))
+    # A loop that counts from nought again says a step that it cannot mean.
+    with pytest.raises(foreload.ConfigError, match="from step 3 of epoch 0 to step 4 of epoch 0"):
+        again.state_dict(epoch=0, at_step=1)
+    after(again, 2)
+    with pytest.raises(foreload.ConfigError, match=f"at_step: is {STEPS + 1} of epoch 0"):
+        again.state_dict(epoch=0, at_step=STEPS + 1)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_a_state_for_other_ranks(dataset: Path, world_size: int) -> None:
+    settings = {**SETTINGS, "decoded": False, "with_mask": True, "last_batch": "drop"}
+    first = ImageSource(dataset, **settings)
+    after(first, 1)
+    state = first.state_dict(epoch=0, at_step=3)
+    files = {hashlib.sha256(path.read_bytes()).digest(): i for i, path in enumerate(paths(dataset))}
+    expected = [
+        np.from_dlpack(b.sample_ids).tolist()
+        for b in foreload.ImageLoader(dataset, **{**SETTINGS, "last_batch": "drop"})
+    ]
+    parts = []
+    for rank in range(world_size):
+        ranks = {"rank": rank, "world_size": world_size, "batch_size": 8 // world_size}
+        source = ImageSource(dataset, **{**settings, **ranks})
+        source.load_state_dict(state)
+        steps = [source(info(0, step))[0] for step in range(STEPS - 1 - 3)]
+        parts.append([[files[hashlib.sha256(f.tobytes()).digest()] for f in step] for step in steps])
+    together = [[i for part in step for i in part] for step in zip(*parts, strict=True)]
+    assert together == expected[3:]
+    wrong = ImageSource(dataset, **{**settings, "rank": 0, "world_size": 3})
+    wrong.load_state_dict(state)
+    with pytest.raises(foreload.ConfigError, match="world_size"):
+        wrong(info(0, 0))
+
+
+def test_a_state_of_another_order_is_refused(dataset: Path) -> None:
+    source = ImageSource(dataset, **SETTINGS)
+    source(info(0, 0))
+    state = source.state_dict(epoch=0, at_step=1)
+    with pytest.raises(foreload.ConfigError, match="seed"):
+        ImageSource(dataset, **{**SETTINGS, "seed": 4}).load_state_dict(state)

@@ -81,6 +81,24 @@ def test_the_mask_tells_padding(dataset: Path) -> None:
     assert [int(mask.sum()) for mask in masks] == [16, 16, 16, 12]
 
 
+def test_a_device_as_torch_has_it(dataset: Path) -> None:
+    for device in (torch.device("cpu"), torch.device("cpu:0")):
+        assert ImageDataset(dataset, device=device).loader.device == "cpu"
+
+
+def test_an_iterator_begins_nothing(dataset: Path) -> None:
+    """Frameworks make one before they choose the epoch or load a state."""
+    settings = {"batch_size": 12, "image_size": 32, "with_ids": True}
+    batches = ImageDataset(dataset, **settings)
+    early = iter(batches)
+    assert batches.state_dict()["position"] == 0
+    batches.load_state_dict({**batches.state_dict(), "epoch": 3, "position": 36})
+    iter(batches)
+    expected = [ids.tolist() for _, _, ids in early]
+    batches.set_epoch(3)
+    assert expected == [ids.tolist() for _, _, ids in batches][3:]
+
+
 def test_an_unknown_memory_format_is_refused(dataset: Path) -> None:
     with pytest.raises(foreload.ConfigError, match="memory_format"):
         ImageDataset(dataset, memory_format=torch.preserve_format)

@@ -1,0 +1,119 @@
+"""Each example, with the real frameworks: run whole, and killed and started again, which must come to the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import frameworks
+import pytest
+
+STEPS = 7
+"""Of an epoch: 60 samples, 8 a step, the last 4 dropped."""
+EPOCHS = 3
+KILLED_AT = 17
+"""The batch that is the last one to be got. States were saved after the 5th, the 12th and no later step by then."""
+
+
+class Run(NamedTuple):
+    """What one run of an example showed."""
+
+    code: int
+    losses: list[str]
+    """As printed."""
+    batches: list[list[dict]]
+    """What Foreload gave, by rank."""
+    said: str
+
+
+class Example:
+    """An example on its way in a process."""
+
+    def __init__(
+        self, name: str, data: Path, folder: Path, checkpoint: str, ranks: int = 0, death: str = "-"
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self._notes = folder / "notes"
+        self._notes.mkdir()
+        python = str(frameworks.interpreter())
+        launcher = (
+            ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+        )
+        watched = [str(Path(__file__).with_name("watched.py")), str(self._notes), death]
+        program = [str(frameworks.EXAMPLES / f"{name}.py"), str(data), checkpoint]
+        self._process = subprocess.Popen(
+            [python, *launcher, *watched, *program],
+            cwd=folder,
+            env=frameworks.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def end(self) -> Run:
+        """Wait for it."""
+        said, _ = self._process.communicate(timeout=100)
+        files = sorted(self._notes.iterdir(), key=lambda path: int(path.name))
+        notes = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+        # At the end of an epoch DALI reads ahead into the next, even if there is none.
+        batches = [[note for note in rank if note["epoch"] < EPOCHS] for rank in notes]
+        losses = re.findall(r"epoch \d+ loss \d+\.\d+", said)
+        return Run(self._process.returncode, losses, batches, said)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "saved"),
+    [
+        ("numpy_dlpack", 0, 12),
+        ("jax_dlpack", 0, 12),
+        ("ddp", 2, 12),
+        ("stateful_dataloader", 0, 12),
+        ("lightning_trainer", 0, 15),
+        ("accelerate_trainer", 2, 12),
+        ("dali_decoded", 0, 12),
+        ("dali_encoded", 0, 12),
+    ],
+)
+def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Path, tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    # The last rank dies, the others with it.
+    death = f"{max(ranks, 1) - 1}:{KILLED_AT}"
+    both = (
+        Example(name, dataset, tmp_path / "whole", str(tmp_path / "unused"), ranks),
+        Example(name, dataset, tmp_path / "first", checkpoint, ranks, death),
+    )
+    whole, first = (example.end() for example in both)
+    assert whole.code == 0, whole.said
+    assert first.code != 0, first.said
+    assert (tmp_path / "checkpoint").exists(), first.said
+    second = Example(name, dataset, tmp_path / "second", checkpoint, ranks).end()
+    assert second.code == 0, second.said
+
+    # Every sample of an epoch at most once, all but those that fill no batch.
+    assert len(whole.batches) == max(ranks, 1)
+    for epoch in range(EPOCHS):
+        ids = [i for rank in whole.batches for note in rank if note["epoch"] == epoch for i in note["ids"]]
+        assert len(ids) == len(set(ids)) == 8 * STEPS
+    for rank, batches in enumerate(whole.batches):
+        assert [(note["epoch"], note["step"]) for note in batches] == [
+            (epoch, step) for epoch in range(EPOCHS) for step in range(STEPS)
+        ]
+        # To the byte: the first got a beginning of it, the second what comes after the last state that was saved.
+        assert first.batches[rank] == batches[: len(first.batches[rank])]
+        assert second.batches[rank] == batches[saved:]
+    assert len(first.batches[-1]) == KILLED_AT
+
+    # And so did the training itself: model, optimiser and data together are where they were.
+    assert len(whole.losses) == EPOCHS * STEPS, whole.said
+    assert first.losses == whole.losses[: len(first.losses)]
+    assert second.losses == whole.losses[saved:]
+
+
+def test_they_are_short() -> None:
+    examples = list(frameworks.EXAMPLES.glob("*.py"))
+    assert len(examples) == 8
+    for path in examples:
+        assert sum(bool(line.strip()) for line in path.read_text().splitlines()) < 40, path

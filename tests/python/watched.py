@@ -1,0 +1,84 @@
+"""Runs a program and notes each batch that Foreload gives it, until the moment at which it shall die.
+
+    python watched.py NOTES RANK:COUNT PROGRAM ARGUMENTS...
+
+NOTES is a folder, for one file a rank: a line of JSON a batch. That rank dies by SIGKILL when it has got COUNT batches;
+`-` lets all live.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+from foreload import _ranks
+
+NOTES, DEATH, PROGRAM = sys.argv[1:4]
+
+
+class Watched:
+    """An `ImageLoader` that is watched."""
+
+    got = 0
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._loader = foreload._core.ImageLoader(*arguments, **settings)
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the loader's."""
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        """Batches of this rank in one epoch."""
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[foreload.Batch]:
+        """One epoch."""
+        return self._watch(self._loader.epoch, iter(self._loader))
+
+    def batches(self, epoch: int, first_step: int) -> Iterator[foreload.Batch]:
+        """As the loader's."""
+        return self._watch(epoch, self._loader.batches(epoch, first_step))
+
+    def _watch(self, epoch: int, batches: foreload._core.Batches) -> Iterator[foreload.Batch]:
+        rank, _ = _ranks.resolve(None, None)
+        with (Path(NOTES) / f"{rank}").open("a") as notes:
+            for batch in batches:
+                note = {"epoch": epoch, "step": batch.step, "ids": np.from_dlpack(batch.sample_ids).tolist()}
+                print(json.dumps(note | {"sha": digest(batch)}), file=notes, flush=True)
+                Watched.got += 1
+                if f"{rank}:{Watched.got}" == DEATH:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield batch
+
+
+def digest(batch: foreload.Batch) -> str:
+    """SHA-256 of images and labels."""
+    try:
+        images = [batch.images]
+    except AttributeError:
+        images = batch.files
+    sha = hashlib.sha256()
+    for tensor in (*images, batch.labels):
+        sha.update(np.ascontiguousarray(np.from_dlpack(tensor)).tobytes())
+    return sha.hexdigest()
+
+
+foreload.ImageLoader = Watched
+for name in ("foreload.torch", "foreload.dali"):
+    try:
+        __import__(name)
+    except ImportError:
+        continue
+    sys.modules[name].ImageLoader = Watched
+sys.argv = sys.argv[3:]
+runpy.run_path(PROGRAM, run_name="__main__")
