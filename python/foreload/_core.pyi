@@ -241,7 +241,10 @@ class Loader:
         """The epoch that the next iteration runs."""
     @property
     def samples(self) -> int:
-        """Samples in the dataset."""
+        """Samples in the dataset, whether they are drawn or not."""
+    @property
+    def epoch_size(self) -> int:
+        """Samples an epoch draws, of all ranks together."""
     @property
     def classes(self) -> list[str]:
         """Class names by number; empty when the dataset has only numbers."""

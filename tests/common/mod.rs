@@ -90,6 +90,7 @@ impl Dataset {
     }
 
     /// File of a sample, or its shard.
+    #[allow(dead_code, reason = "not every test program looks at files")]
     pub fn path(&self, sample: usize) -> PathBuf {
         self.paths[sample].clone()
     }

@@ -168,6 +168,12 @@ impl Loader {
         self.pipeline.index().len()
     }
 
+    /// Samples an epoch draws, of all ranks together.
+    #[getter]
+    fn epoch_size(&self) -> u64 {
+        self.pipeline.config().selection.draws()
+    }
+
     /// Class names by number; empty when the dataset has only numbers.
     #[getter]
     fn classes(&self) -> Vec<String> {
