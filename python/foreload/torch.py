@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,9 +34,13 @@ _ONE_PROCESS = (
 
 
 def _repr(value: Any) -> str:
-    """As `repr`, but long lists, of indices for instance, are cut short."""
+    """As `repr`, but paths are texts, and long lists, of indices for instance, are cut short."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif isinstance(value, list):
+        value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value[:10]]
     short = reprlib.Repr()
-    short.maxstring = short.maxother = 200
+    short.maxstring = short.maxother = 1000
     return short.repr(value)
 
 
@@ -44,7 +48,7 @@ class ImageDataset(IterableDataset):
     """Batches of (images, labels) as torch tensors that share Foreload's memory.
 
     Args:
-        path: The dataset: a directory of class directories, or of tar shards.
+        path: The dataset: a directory of class directories, or of tar shards; or a list of several.
         memory_format: `torch.contiguous_format` or `torch.channels_last`, as torch means it: images are
             [n, 3, height, width] in both cases.
         dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`.
@@ -59,7 +63,7 @@ class ImageDataset(IterableDataset):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         memory_format: torch.memory_format = torch.contiguous_format,
         dtype: torch.dtype = torch.float32,
@@ -75,7 +79,7 @@ class ImageDataset(IterableDataset):
         if isinstance(device, torch.device) and device.type == "cpu":
             device = "cpu"  # Frameworks number it.
         shown = {**settings, "dtype": dtype, "memory_format": memory_format, "device": device}
-        self._shown = ", ".join([repr(os.fspath(path)), *(f"{name}={_repr(shown[name])}" for name in shown)])
+        self._shown = ", ".join([_repr(path), *(f"{name}={_repr(shown[name])}" for name in shown)])
         self._channels_last = memory_format is torch.channels_last
         self._with_mask = with_mask
         self._with_ids = with_ids

@@ -24,6 +24,7 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
 import torch
 import torchvision
 from foreload.torch import ImageDataset
+from torch.utils.data import Subset
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms import transforms as v1
@@ -304,3 +305,20 @@ def test_imagenet_has_words_for_its_directories(own_dataset: Path, tmp_path: Pat
 def test_foreload_does_not_import_torchvision() -> None:
     program = "import foreload.torch, foreload._torchvision, sys; sys.exit('torchvision' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.mark.parametrize("indices", [[0, 7, 29], [29, 0, 7]])
+def test_a_subset_of_a_subset(dataset: Path, indices: list[int]) -> None:
+    part = Subset(Subset(ImageFolder(str(dataset), EVALUATION), range(10, 40)), indices)
+    ours = ImageDataset.from_torchvision(part, batch_size=2, with_ids=True)
+    batches = list(ours)
+    assert [number for *_, numbers in batches for number in numbers.tolist()] == [10 + at for at in indices]
+    assert [label for _, labels, _ in batches for label in labels.tolist()] == [label for _, label in part]
+    again = eval(repr(ours), {"ImageDataset": ImageDataset, "torch": torch})
+    assert len(again) == 2
+
+
+def test_a_subset_that_repeats_samples_is_refused(dataset: Path) -> None:
+    part = Subset(ImageFolder(str(dataset), EVALUATION), [3, 5, 3])
+    with pytest.raises(ConfigError, match="indices: has sample 3 at places 0 and 2"):
+        ImageDataset.from_torchvision(part, batch_size=2)
