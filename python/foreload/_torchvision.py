@@ -93,6 +93,7 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
                 f"{ours.get(name)} in Foreload, which numbers the directories in the order of their names: make the "
                 "ImageFolder without a find_classes() of your own"
             )
+    anew = "make the ImageFolder anew, and say rebuild_index=True"
     step = max(1, len(dataset.samples) // _COMPARED_PATHS)
     for number in range(0, len(dataset.samples), step):
         theirs = str(dataset.samples[number][0])
@@ -100,8 +101,13 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
         if number >= loader.samples or not str(loader.locate(number)[0]).endswith(os.sep + within):
             raise ConfigError(
                 f"config: dataset: {theirs} is sample {number} of the ImageFolder and not of the directory as "
-                "Foreload indexed it: make the ImageFolder anew, and say rebuild_index=True"
+                f"Foreload indexed it: {anew}"
             )
+    if len(dataset.samples) != loader.samples:
+        raise ConfigError(
+            f"config: dataset: the ImageFolder has {len(dataset.samples)} samples, the directory as Foreload indexed "
+            f"it {loader.samples}: {anew}"
+        )
 
 
 def _folder(dataset: Any) -> str:

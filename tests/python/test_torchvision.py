@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -268,6 +269,15 @@ def test_samples_must_agree(own_dataset: Path) -> None:
     theirs = ImageFolder(str(own_dataset), EVALUATION)
     (own_dataset / "class_1" / "020.jpg").rename(own_dataset / "class_1" / "zzz.jpg")
     with pytest.raises(ConfigError, match=r"class_1/020\.jpg is sample 20 of the ImageFolder and not"):
+        ImageDataset.from_torchvision(theirs, batch_size=4)
+
+
+def test_no_sample_may_have_come(own_dataset: Path) -> None:
+    theirs = ImageFolder(str(own_dataset), EVALUATION)
+    shutil.copy(own_dataset / "class_2" / "040.jpg", own_dataset / "class_2" / "zzz.jpg")
+    with pytest.raises(
+        ConfigError, match="the ImageFolder has 60 samples, the directory as Foreload indexed it 61"
+    ):
         ImageDataset.from_torchvision(theirs, batch_size=4)
 
 
