@@ -56,7 +56,7 @@ test-dali: setup ## the tests with a real DALI
 	FORELOAD_REQUIRE_DALI=1 $(BIN)/python -m pytest tests/python/test_dali.py tests/python/test_dali_source.py
 
 # 3 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
-FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_ranks.py test_migrating.py test_accuracy.py)
+FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_migrating.py test_accuracy.py)
 
 test-frameworks: setup ## the tests with real frameworks: examples/, torchrun, mpirun
 	$(BIN)/python tests/environment/provide_frameworks.py

@@ -1,0 +1,86 @@
+"""Workers of a torchrun that die by SIGKILL, over and over: every sample of every epoch is trained on exactly once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import foreload
+import frameworks
+import numpy as np
+import pytest
+
+KILLS = int(os.environ.get("FORELOAD_KILLS", "3"))
+WORLD_SIZES = (2, 1, 4, 2, 2)
+"""Of one life after the other, and over again."""
+MOST_STEPS = 12
+"""Before the step in which a rank dies."""
+GLOBAL_BATCH = 4
+STEPS = 15
+
+Note = tuple[int, int]
+"""Epoch and step."""
+
+
+def live(
+    world_size: int, data: Path, folder: Path, epochs: int, death: list[str]
+) -> tuple[int, dict[Note, list[int]]]:
+    """One life of the training: how it ended, and the samples of each of its steps that was begun, rank after rank."""
+    notes = folder / "notes"
+    notes.mkdir(exist_ok=True)
+    for old in notes.iterdir():
+        old.unlink()
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world_size)]
+    program = [Path(__file__).with_name("killed_training.py"), data, folder / "checkpoint", notes, epochs]
+    done = subprocess.run(
+        list(map(str, [frameworks.interpreter(), *torchrun, *program, *death])),
+        cwd=folder,
+        env=frameworks.environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    if death:
+        # torchrun says which signal it was; anything else is a failure of its own.
+        assert f"Signal {signal.SIGKILL.value}" in done.stderr, done.stderr
+    steps: dict[Note, list[int]] = {}
+    for file in sorted(notes.iterdir()):
+        # The last line may be half a line.
+        for line in file.read_text().split("\n")[:-1]:
+            note = json.loads(line)
+            steps.setdefault((note["epoch"], note["step"]), []).extend(note["ids"])
+    return done.returncode, steps
+
+
+@pytest.mark.timeout(60 + 30 * KILLS)
+def test_every_sample_once(dataset: Path, tmp_path: Path) -> None:
+    seed = int(os.environ.get("FORELOAD_KILL_SEED", random.SystemRandom().randrange(10**9)))
+    print(f"FORELOAD_KILL_SEED={seed}")
+    rng = random.Random(seed)
+    epochs = 2 + MOST_STEPS * KILLS // STEPS
+    trained: dict[Note, list[int]] = {}
+    world_sizes = itertools.cycle(WORLD_SIZES)
+    for life in range(KILLS + 1):
+        world_size = next(world_sizes)
+        victim = [rng.randrange(world_size), rng.randint(1, MOST_STEPS), rng.uniform(0, 0.02)]
+        death = list(map(str, victim)) if life < KILLS else []
+        code, steps = live(world_size, dataset, tmp_path, epochs, death)
+        assert (code == 0) == (not death), f"life {life}"
+        # What the former lives did after the state that this one began with is not in its model either.
+        begin = min(steps, default=(epochs, 0))
+        for note in [note for note in trained if note >= begin]:
+            del trained[note]
+        trained |= steps
+
+    loader = foreload.ImageLoader(dataset, batch_size=GLOBAL_BATCH, image_size=16, seed=7)
+    for epoch in range(epochs):
+        steps = {step: ids for (of, step), ids in trained.items() if of == epoch}
+        assert sorted(i for ids in steps.values() for i in ids) == list(range(60))
+        # Not only once, but as one process takes them that is never killed.
+        expected = [np.from_dlpack(batch.sample_ids).tolist() for batch in loader.batches(epoch)]
+        assert [steps[step] for step in range(STEPS)] == expected
