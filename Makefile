@@ -61,7 +61,7 @@ FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks
 test-frameworks: setup ## the tests with real frameworks: examples/, torchrun, mpirun
 	$(BIN)/python tests/environment/provide_frameworks.py
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest $(FRAMEWORKS)
-	PYTHONPATH=python FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest tests/python/test_torchvision.py
+	PYTHONPATH=python FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest tests/python/test_torchvision.py tests/python/test_frameworks.py
 
 check: $(VENV)/.tools ## formatting, lints and house rules
 	cargo fmt --all --check

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -83,6 +84,7 @@ class ImageDataset(IterableDataset):
         self._channels_last = memory_format is torch.channels_last
         self._with_mask = with_mask
         self._with_ids = with_ids
+        self._batch_size = settings.get("batch_size", 64)
         self.loader = ImageLoader(
             path,
             device="cpu" if device == "auto" and not torch.cuda.is_available() else str(device),
@@ -126,6 +128,11 @@ class ImageDataset(IterableDataset):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration; a loaded state of that epoch still says where it begins."""
         self.loader.set_epoch(epoch)
+
+    @property
+    def batch_sampler(self) -> SimpleNamespace:
+        """For Lightning: it tells the sampler in there, which is this, what epoch comes, wherever it goes on."""
+        return SimpleNamespace(sampler=self, batch_size=self._batch_size)
 
     def state_dict(self, *, at_step: int | None = None) -> LoaderState:
         """Where the latest iteration stands; see `foreload.ImageLoader.state_dict`.
