@@ -134,7 +134,7 @@ fn ask_all(index: &DatasetIndex) {
         // The files are there or not; that there is an answer is what counts.
         let _ = index.check_directory(FileId(extent.file.0));
     }
-    let _ = (summary(&index), index.verify());
+    let _ = (summary(index), index.verify());
 }
 
 #[test]
