@@ -1,11 +1,12 @@
-//! Hostile bytes for the tar reader and for the index loader: an error or an answer within bounds, never a panic.
+//! Hostile bytes for the readers of tar and TFRecord and for the index loader: an error or an answer within bounds, never a panic.
 //!
 //! About two seconds by default; `FORELOAD_FUZZ_SECONDS` lengthens it, `FORELOAD_FUZZ_SEED` repeats a run.
 
 use foreload::dataset::archive::Members;
-use foreload::dataset::{DatasetIndex, FileId, shards};
+use foreload::dataset::records::records;
+use foreload::dataset::{ClassRef, DatasetIndex, FileId, Select, shards};
 use foreload::rng::{Key, Stream, Use};
-use scene::{Scene, summary};
+use scene::{Scene, masked, summary, tfrecord};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -122,6 +123,44 @@ fn any_bytes_are_a_shard_or_an_error() {
     });
 }
 
+/// Makes the checksums of the lengths right again, as far as one record follows another.
+fn mend_lengths(bytes: &mut [u8]) {
+    let mut at = 0;
+    while let Some(header) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<12>()) {
+        let length = u64::from_le_bytes(*header.first_chunk().expect("eight bytes"));
+        let crc = masked(&header[..8]);
+        header[8..].copy_from_slice(&crc);
+        let Some(next) =
+            usize::try_from(length).ok().and_then(|length| at.checked_add(length)?.checked_add(16))
+        else {
+            return;
+        };
+        at = next;
+    }
+}
+
+#[test]
+fn any_bytes_are_records_or_an_error() {
+    let seed = tfrecord(&[b"one", b"", &[7; 300], &[0; 5000], b"five"]);
+    assert_eq!(records(&seed[..]).expect("the seed is sound").len(), 5);
+    let mut found = 0;
+    fuzz("records", |random| {
+        let mut bytes = seed.clone();
+        mutate(&mut bytes, random);
+        if random.below(2) == 0 {
+            mend_lengths(&mut bytes);
+        }
+        let mut end = 0;
+        for record in records(&bytes[..]).unwrap_or_default() {
+            assert_eq!(record.offset, end + 12, "records lie side by side");
+            end = record.offset + u64::from(record.length) + 4;
+            found += 1;
+        }
+        assert!(end <= bytes.len() as u64);
+    });
+    assert!(found > 0, "some mutations are harmless or mended");
+}
+
 /// Calls everything for every sample and file the index claims to have.
 fn ask_all(index: &DatasetIndex) {
     for sample in (0..index.len()).take(1000) {
@@ -135,6 +174,12 @@ fn ask_all(index: &DatasetIndex) {
         let _ = index.check_directory(FileId(extent.file.0));
     }
     let _ = (summary(index), index.verify());
+    let of_class = |class| Select { classes: Some(vec![ClassRef::Number(class)]), ..Select::default() };
+    for class in 0..index.num_classes().min(10) {
+        if let Ok(Some(samples)) = of_class(class).resolve(index) {
+            assert!(samples.iter().all(|&sample| u64::from(sample) < index.len()));
+        }
+    }
 }
 
 #[test]

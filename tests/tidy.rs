@@ -54,7 +54,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 /// Which modules may name a foreign crate. What serves one purpose has one home; the last group is vocabulary.
 const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
-    ("crc-fast", &["tier"]),
+    ("crc-fast", &["dataset", "tier"]),
     ("cudarc", &["gpu"]),
     ("half", &["augment"]),
     ("io-uring", &["io"]),

@@ -1,17 +1,21 @@
 //! `foreload index`: build, check and show the persistent index of a dataset.
 
 use super::output;
-use crate::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin, Stamp, Summary};
+use crate::dataset::{Contents, DatasetIndex, FileId, IndexOptions, Layout, Origin, Stamp, Summary};
 use crate::{Error, Result};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What `foreload index` is asked for.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The dataset: a directory of class directories or of tar shards, or one tar file
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    /// The dataset: a directory of class directories or of tar shards, or one tar file; several are read as one
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
+    /// Take files of any kind, or the records of .tfrecord shards, instead of images
+    #[arg(long)]
+    files: bool,
     /// Build it anew even when there is one
     #[arg(long)]
     rebuild: bool,
@@ -39,6 +43,15 @@ struct Report {
     verified: bool,
 }
 
+/// Several datasets that are read as one.
+#[derive(Serialize)]
+struct Together {
+    samples: u64,
+    classes: u32,
+    fingerprint: String,
+    datasets: Vec<Report>,
+}
+
 /// Opens or builds the index and prints what it holds.
 pub fn run(args: &Args) -> Result<()> {
     let options = IndexOptions {
@@ -46,17 +59,32 @@ pub fn run(args: &Args) -> Result<()> {
         rebuild: args.rebuild,
         progress: true,
         threads: args.threads.map_or(0, usize::from),
-        ..IndexOptions::default()
+        contents: if args.files { Contents::Files } else { Contents::Images },
     };
-    let index = DatasetIndex::open(&args.directory, &options)?;
+    let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     if args.verify {
         index.verify()?;
         compare(&index)?;
     }
-    index.summaries().try_for_each(|summary| {
-        let report = Report { version: super::version(), summary, verified: args.verify };
-        if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
-    })
+    let mut reports: Vec<_> = index.summaries().map(|summary| Report::of(summary, args.verify)).collect();
+    if reports.len() == 1 {
+        let report = reports.remove(0);
+        return if args.json { output::print_json(&report) } else { output::print(&describe(&report)) };
+    }
+    let (samples, classes, fingerprint) = (index.len(), index.num_classes(), index.fingerprint().to_string());
+    if args.json {
+        output::print_json(&Together { samples, classes, fingerprint, datasets: reports })
+    } else {
+        let mut lines: Vec<_> = reports.iter().map(describe).collect();
+        lines.push(format!("together: {samples} samples of {classes} classes\n  fingerprint  {fingerprint}"));
+        output::print(&lines.join("\n"))
+    }
+}
+
+impl Report {
+    fn of(summary: Summary, verified: bool) -> Self {
+        Self { version: super::version(), summary, verified }
+    }
 }
 
 /// Compares every directory or shard with what it was when it was indexed.

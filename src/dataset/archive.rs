@@ -5,72 +5,13 @@
 //! archive goes wrong. Formats: POSIX.1-1988 ustar, POSIX.1-2001 pax, GNU (`L` long names, base-256 numbers, `S`
 //! sparse files), as described in GNU tar's manual, "Basic Tar Format".
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use super::source::{Malformed, ReadAt, WINDOW, Window};
 
 const BLOCK: usize = 512;
-/// One read covers the small members (labels) and headers between two images.
-const WINDOW: usize = 4096;
 /// Longest name an archive may give a member, in bytes; Linux refuses paths longer than 4096.
 const MAX_NAME: u64 = 1 << 16;
 /// Longest pax header, in bytes: extended attributes may be large, but not this large.
 const MAX_PAX: u64 = 1 << 20;
-
-/// Bytes that can be read at any place.
-pub trait ReadAt {
-    /// Number of bytes.
-    fn size(&self) -> u64;
-    /// Fills `buffer` from `offset`; returns how many bytes there were.
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-}
-
-impl ReadAt for [u8] {
-    fn size(&self) -> u64 {
-        self.len() as u64
-    }
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let rest = usize::try_from(offset).ok().and_then(|at| self.get(at..)).unwrap_or_default();
-        let n = rest.len().min(buffer.len());
-        buffer[..n].copy_from_slice(&rest[..n]);
-        Ok(n)
-    }
-}
-
-/// A file whose size was taken when it was opened.
-pub struct SizedFile {
-    /// The file.
-    pub file: File,
-    /// Its size in bytes.
-    pub size: u64,
-}
-
-impl ReadAt for SizedFile {
-    fn size(&self) -> u64 {
-        self.size
-    }
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
-    }
-}
-
-/// Why an archive cannot be read, and where.
-#[derive(Debug)]
-pub struct Malformed {
-    /// The byte of the archive where it was noticed.
-    pub offset: u64,
-    /// What is wrong.
-    pub message: String,
-}
 
 /// One member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,16 +28,14 @@ pub struct Member {
 
 /// Walks the members of an archive in order.
 pub struct Members<'a, S: ReadAt + ?Sized> {
-    source: &'a S,
+    source: Window<'a, S>,
     at: u64,
-    window: Vec<u8>,
-    window_at: u64,
 }
 
 impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
     /// Starts at the archive's first byte.
     pub fn new(source: &'a S) -> Self {
-        Self { source, at: 0, window: Vec::new(), window_at: 0 }
+        Self { source: Window::new(source), at: 0 }
     }
 
     /// The next member, or `None` after the end-of-archive mark, behind which nothing but zeros may lie.
@@ -159,7 +98,7 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
         let mut chunk = vec![0; WINDOW];
         let mut at = start;
         while at < self.source.size() {
-            let got = self.fill(&mut chunk, at)?;
+            let got = self.source.fill(&mut chunk, at)?;
             if let Some(place) = chunk[..got].iter().position(|&byte| byte != 0) {
                 let message = format!(
                     "data follow the end-of-archive mark at byte {start}, as in archives put together by `cat`: \
@@ -180,45 +119,14 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
     /// # Errors
     /// [`Malformed`] where the archive has fewer bytes or cannot be read. Bound `size` before: it is allocated.
     pub fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
-        let end = offset.checked_add(size).filter(|&end| end <= self.source.size());
-        let Some(end) = end else { return Err(self.truncated(offset, size)) };
-        if offset < self.window_at || end > self.window_at + self.window.len() as u64 {
-            if size > WINDOW as u64 {
-                let mut buffer = vec![0; size as usize];
-                let got = self.fill(&mut buffer, offset)?;
-                return if got as u64 == size { Ok(buffer) } else { Err(self.truncated(offset, size)) };
-            }
-            let mut window = std::mem::take(&mut self.window);
-            window.resize(WINDOW, 0);
-            let got = self.fill(&mut window, offset)?;
-            window.truncate(got);
-            (self.window, self.window_at) = (window, offset);
-        }
-        let from = (offset - self.window_at) as usize;
-        // Shorter than asked for only when the file shrank while it was read.
-        let bytes = self.window.get(from..from + size as usize).map(<[u8]>::to_vec);
-        bytes.ok_or_else(|| self.truncated(offset, size))
-    }
-
-    fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
-        self.source
-            .read_at(buffer, offset)
-            .map_err(|error| Malformed { offset, message: format!("reading failed: {error}") })
-    }
-
-    fn truncated(&self, offset: u64, size: u64) -> Malformed {
-        let message = format!(
-            "{size} bytes should follow, but the shard ends at byte {}: it is truncated",
-            self.source.size()
-        );
-        Malformed { offset, message }
+        self.source.read(offset, size)
     }
 
     /// Where the header after `size` bytes of data at `data` stands.
     fn after(&self, start: u64, data: u64, size: u64) -> Result<u64, Malformed> {
         match data.checked_add(size) {
             Some(end) if end <= self.source.size() => Ok(end.next_multiple_of(BLOCK as u64)),
-            _ => Err(Malformed { offset: start, ..self.truncated(data, size) }),
+            _ => Err(Malformed { offset: start, ..self.source.truncated(data, size) }),
         }
     }
 

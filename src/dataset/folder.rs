@@ -1,5 +1,7 @@
-//! Class directories of loose images, in torchvision's order: `sorted(os.walk(class, followlinks=True))`, then sorted
-//! names, both by code points (which for UTF-8 is the order of bytes).
+//! Loose files: class directories of images, or files of any kind.
+//!
+//! They are in torchvision's order: `sorted(os.walk(class, followlinks=True))`, then sorted names, both by code points
+//! (which for UTF-8 is the order of bytes).
 //!
 //! Where torchvision would fail later or never end, this differs and says so in the notes: broken links and pipes named
 //! like images are left out, links to a directory above are not followed, and a class without images keeps its number
@@ -8,7 +10,7 @@
 use super::build::{Builder, Group, Loose, Rows};
 use super::cancel::Cancel;
 use super::open::{Progress, collect};
-use super::{Notes, Stamp};
+use super::{Contents, Notes, Stamp, survey};
 use crate::error::{Error, Result};
 use rustix::fs::{AtFlags, FileType, RawDir};
 use rustix::io::Errno;
@@ -28,18 +30,23 @@ const NO_FILE: u32 = u32::MAX;
 /// Images torchvision would take and no decoder here knows.
 const OTHER_IMAGES: [&str; 6] = [".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
 
-/// Indexes the directories `classes` (sorted names) below `root`.
+/// Indexes the directories `classes` (sorted names) below `root`; without any, all that is below it, as class 0.
 pub(super) fn index(
     root: &Path,
     classes: &[Vec<u8>],
+    contents: Contents,
     builder: &mut Builder,
     threads: usize,
     progress: &Progress,
     cancel: &Cancel,
 ) -> Result<Notes> {
     let mut notes = Notes::default();
-    let mut filled = vec![false; classes.len()];
-    let walk = Walk { root, cancel, queue: Queue::new() };
+    let mut filled = vec![false; classes.len().max(1)];
+    let walk = Walk { root, contents, cancel, queue: Queue::new() };
+    progress.expect(0, if contents == Contents::Images { "images" } else { "files" });
+    if classes.is_empty() {
+        walk.queue.push(Job::List(Place { class: 0, path: Vec::new(), above: None }));
+    }
     for (class, name) in classes.iter().enumerate().rev() {
         walk.queue.push(Job::List(Place { class: class as u32, path: name.clone(), above: None }));
     }
@@ -72,7 +79,7 @@ pub(super) fn index(
 /// A directory to list.
 struct Place {
     class: u32,
-    /// Below the root.
+    /// Below the root; empty for itself.
     path: Vec<u8>,
     above: Option<Arc<Above>>,
 }
@@ -109,6 +116,7 @@ enum Job {
 
 struct Walk<'a> {
     root: &'a Path,
+    contents: Contents,
     cancel: &'a Cancel,
     queue: Queue,
 }
@@ -184,15 +192,23 @@ impl Walk<'_> {
             let name = name.to_bytes();
             match kind {
                 FileType::Directory if name == b"." || name == b".." => {}
+                _ if self.contents == Contents::Files && survey::is_hidden(name) => {
+                    listing.notes.skip("hidden files", || display(&listing.path, name));
+                }
                 FileType::Directory => {
-                    let path = [&listing.path, &b"/"[..], name].concat();
+                    let path = below(&listing.path, name);
                     self.queue.push(Job::List(Place {
                         class: listing.class,
                         path,
                         above: Some(above.clone()),
                     }));
                 }
-                _ if is_image(name) => {
+                _ if self.contents == Contents::Files && survey::is_tfrecord(name) => {
+                    let message = "is a TFRecord shard among other files or in a directory of them: open each directory \
+                                   of shards as a dataset; several may be read as one";
+                    return Err(Error::dataset(path.join(OsStr::from_bytes(name)), message));
+                }
+                _ if self.contents == Contents::Files || is_image(name) => {
                     let at = u32::try_from(listing.names.len()).map_err(|_| {
                         Error::dataset(&path, "holds more than 4 GiB of file names: split the directory")
                     })?;
@@ -230,7 +246,7 @@ impl Walk<'_> {
                 continue;
             }
             let size = u32::try_from(stat.st_size).ok().filter(|&size| size != NO_FILE);
-            let message = || format!("has {} bytes: images of 4 GiB or more cannot be loaded", stat.st_size);
+            let message = || format!("has {} bytes: files of 4 GiB or more cannot be loaded", stat.st_size);
             file.size.store(size.ok_or_else(|| Error::dataset(path(), message()))?, Ordering::Relaxed);
         }
         Ok(())
@@ -269,7 +285,12 @@ impl Listing {
 }
 
 fn display(directory: &[u8], name: &[u8]) -> String {
-    format!("{}/{}", String::from_utf8_lossy(directory), String::from_utf8_lossy(name))
+    String::from_utf8_lossy(&below(directory, name)).into_owned()
+}
+
+/// The path of `name` in `directory`, which may be the root.
+fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
 fn is_image(name: &[u8]) -> bool {

@@ -1,9 +1,11 @@
 //! What is there: sample id → (file, offset, length, label), in a persistent index.
 //!
-//! Two layouts are known: class directories of loose images, as torchvision's `ImageFolder` reads them
-//! ([`Layout::Folder`]), and tar shards as WebDataset writes them ([`Layout::Tar`]). Either is listed once, by several
-//! threads, into a file that later starts map into memory; nothing of the dataset is then listed again. What was changed
-//! since is found when it is read: see [`DatasetIndex::check_directory`] and [`DatasetIndex::shard_stamp`].
+//! Images lie in class directories, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]), or in tar shards as
+//! WebDataset writes them ([`Layout::Tar`]). [`Contents::Files`] takes files of any kind below a directory, or the records
+//! of TFRecord shards ([`Layout::TfRecord`]). All are listed once, by several threads, into a file that later starts map
+//! into memory; nothing of the dataset is then listed again. What was changed since is found when it is read: see
+//! [`DatasetIndex::check_directory`] and [`DatasetIndex::shard_stamp`]. Several datasets can be opened as one
+//! ([`DatasetIndex::open_all`]), and a part of the samples selected ([`Select`]).
 
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
@@ -19,9 +21,12 @@ mod format;
 mod index;
 mod open;
 mod part;
+pub mod records;
 mod select;
 pub mod shards;
+pub mod source;
 mod summary;
+mod survey;
 
 pub use index::DatasetIndex;
 pub use select::{ClassRef, Select};
@@ -56,7 +61,7 @@ pub struct Extent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// `root/class/…/image.jpg`: every sample is a file of its own.
+    /// Every sample is a file of its own: `root/class/…/image.jpg`, or any file below the root.
     Folder,
     /// WebDataset-style tar shards: many samples a file.
     Tar,
@@ -71,13 +76,14 @@ impl Layout {
     }
 }
 
-/// What the samples are.
+/// What the samples are. Each has an index of its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Contents {
     /// JPEG and PNG images: loose, by class directory, or in tar shards.
     #[default]
     Images,
-    /// Files of any kind below a directory, or the records of `.tfrecord` shards.
+    /// Files of any kind below a directory, hidden ones left out, or the records of the `.tfrecord` shards in it. Where all
+    /// files lie in subdirectories, these are the classes; else all are of class 0, as records are.
     Files,
 }
 

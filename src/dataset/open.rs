@@ -4,7 +4,8 @@ use super::build::{self, Builder, Whole};
 use super::cancel::Cancel;
 use super::format::{Map, Section};
 use super::part::Part;
-use super::{Contents, IndexOptions, Layout, Notes, Origin, Stamp, folder, shards};
+use super::survey::{self, Survey};
+use super::{Contents, IndexOptions, Origin, Stamp, folder, shards};
 use crate::error::{Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::FlockOperation;
@@ -146,49 +147,6 @@ fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     }
 }
 
-/// What is in the root of a dataset.
-#[derive(Default)]
-struct Root {
-    directories: Vec<Vec<u8>>,
-    shards: Vec<Vec<u8>>,
-    compressed: Vec<PathBuf>,
-    notes: Notes,
-}
-
-fn look(root: &Path, cancel: &Cancel) -> Result<Root> {
-    let fail = |error| Error::io("list dataset", root, error);
-    let mut found = Root::default();
-    for entry in std::fs::read_dir(root).map_err(fail)? {
-        cancel.check(root)?;
-        let entry = entry.map_err(fail)?;
-        let name = entry.file_name();
-        let mut kind = entry.file_type().map_err(fail)?;
-        if kind.is_symlink() {
-            match std::fs::metadata(entry.path()) {
-                Ok(metadata) => kind = metadata.file_type(),
-                Err(_) => {
-                    found
-                        .notes
-                        .skip("broken links and special files", || name.to_string_lossy().into_owned());
-                    continue;
-                }
-            }
-        }
-        if kind.is_dir() {
-            found.directories.push(name.into_encoded_bytes());
-        } else if name.as_bytes().ends_with(b".tar") {
-            found.shards.push(name.into_encoded_bytes());
-        } else if shards::is_compressed_name(&name) {
-            found.compressed.push(entry.path());
-        } else {
-            found.notes.skip("files in the root", || name.to_string_lossy().into_owned());
-        }
-    }
-    found.directories.sort_unstable();
-    found.shards.sort_unstable();
-    Ok(found)
-}
-
 fn build_index(
     root: &Path,
     canonical: &Path,
@@ -203,68 +161,19 @@ fn build_index(
         threads => threads,
     };
     let progress = Progress::new(options.progress);
-    let single = !canonical.is_dir();
-    let mut found = if single {
-        let name = canonical.file_name().unwrap_or_default();
-        if !name.as_bytes().ends_with(b".tar") && !shards::is_compressed_name(name) {
-            let message = "is neither a directory nor a .tar shard; name a directory of class directories, a directory \
-                           of .tar shards, or one shard";
-            return Err(Error::dataset(root, message));
-        }
-        Root { shards: vec![Vec::new()], ..Root::default() }
+    let Survey { layout, classes, shards, mut notes, nothing } =
+        survey::survey(root, canonical, options.contents, cancel)?;
+    let mut builder = Builder::new(file, layout, options.contents)?.cancelled_by(cancel);
+    let more = if layout.is_sharded() {
+        shards::index(root, &shards, layout, &mut builder, threads, &progress, cancel)?
     } else {
-        look(root, cancel)?
+        folder::index(root, &classes, options.contents, &mut builder, threads, &progress, cancel)?
     };
-    let mut whole =
-        Whole { root: canonical.to_path_buf(), root_stamp: stamp, notes: found.notes, ..Whole::default() };
-    let builder = if found.directories.is_empty() && !found.shards.is_empty() {
-        if let Some(path) = found.compressed.into_iter().min() {
-            let message =
-                "is a compressed tar beside plain ones: samples can only be read from plain tar; unpack it";
-            return Err(Error::dataset(path, message));
-        }
-        let mut builder = Builder::new(file, Layout::Tar, options.contents)?.cancelled_by(cancel);
-        let more = shards::index(root, &found.shards, &mut builder, threads, &progress, cancel)?;
-        whole.notes.absorb(more);
-        if builder.samples() == 0 {
-            return Err(Error::dataset(
-                root,
-                no_samples(&whole.notes, "the shards hold no .jpg, .jpeg or .png image"),
-            ));
-        }
-        builder
-    } else if !found.directories.is_empty() {
-        let mut builder = Builder::new(file, Layout::Folder, options.contents)?.cancelled_by(cancel);
-        for name in found.shards.drain(..) {
-            let name = String::from_utf8_lossy(&name).into_owned();
-            whole.notes.skip("shards beside class directories", || name);
-        }
-        progress.expect(0, "images");
-        let more = folder::index(root, &found.directories, &mut builder, threads, &progress, cancel)?;
-        whole.notes.absorb(more);
-        if builder.samples() == 0 {
-            let what = "its directories hold no .jpg, .jpeg or .png image";
-            return Err(Error::dataset(root, no_samples(&whole.notes, what)));
-        }
-        whole.classes = found.directories;
-        builder
-    } else if let Some(path) = found.compressed.into_iter().min() {
-        let message = "is a compressed tar: samples can only be read from plain tar; unpack it";
-        return Err(Error::dataset(path, message));
-    } else {
-        let what = "holds neither class directories (root/class/image.jpg) nor .tar shards";
-        return Err(Error::dataset(root, no_samples(&whole.notes, what)));
-    };
-    builder.finish(&whole)
-}
-
-fn no_samples(notes: &Notes, what: &str) -> String {
-    let found: Vec<String> = notes
-        .skipped
-        .iter()
-        .map(|(reason, skipped)| format!("{} {reason}, e.g. {}", skipped.count, skipped.example))
-        .collect();
-    if found.is_empty() { what.to_owned() } else { format!("{what}; found: {}", found.join("; ")) }
+    notes.absorb(more);
+    if builder.samples() == 0 {
+        return Err(Error::dataset(root, notes.explain(nothing)));
+    }
+    builder.finish(&Whole { root: canonical.to_path_buf(), root_stamp: stamp, classes, notes })
 }
 
 /// Runs `work` on `threads` threads; what they send goes, one at a time, to `take` on this one. The first error ends it.

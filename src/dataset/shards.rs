@@ -1,10 +1,12 @@
 //! Tar shards as WebDataset writes them: a sample is the adjacent members that share a stem.
 
-use super::archive::{Malformed, Member, Members, ReadAt, SizedFile};
+use super::archive::{Member, Members};
 use super::build::{Builder, Group, Packed, Rows};
 use super::cancel::Cancel;
 use super::open::{Progress, collect};
-use super::{Notes, Stamp};
+use super::records::records;
+use super::source::{Malformed, ReadAt, SizedFile};
+use super::{Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -49,11 +51,7 @@ struct Part {
 /// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two images, a label that is no
 /// class number, and an image of 4 GiB or more.
 pub fn contents<S: ReadAt + ?Sized>(source: &S) -> Result<Contents, Malformed> {
-    if let Some(compression) = compression(source)? {
-        let message =
-            format!("is compressed with {compression}: samples can only be read from plain tar; unpack it");
-        return Err(Malformed { offset: 0, message });
-    }
+    refuse_compressed(source, "plain tar")?;
     let mut contents = Contents::default();
     let mut members = Members::new(source);
     let mut current: Option<Sample> = None;
@@ -173,7 +171,8 @@ fn read_json(Part { member, data }: &Part) -> Result<Option<u32>, Malformed> {
     number.map(Some).ok_or_else(|| fail(message()))
 }
 
-fn compression<S: ReadAt + ?Sized>(source: &S) -> Result<Option<&'static str>, Malformed> {
+/// Samples can only be read from what is not compressed.
+pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) -> Result<(), Malformed> {
     let mut magic = [0; 6];
     let got = source
         .read_at(&mut magic, 0)
@@ -185,7 +184,11 @@ fn compression<S: ReadAt + ?Sized>(source: &S) -> Result<Option<&'static str>, M
         (b"\xfd7zXZ\0", "xz"),
         (b"\x04\x22\x4d\x18", "lz4"),
     ];
-    Ok(known.iter().find(|(start, _)| magic[..got].starts_with(start)).map(|&(_, name)| name))
+    let Some((_, name)) = known.iter().find(|(start, _)| magic[..got].starts_with(start)) else {
+        return Ok(());
+    };
+    let message = format!("is compressed with {name}: samples can only be read from {readable}; unpack it");
+    Err(Malformed { offset: 0, message })
 }
 
 /// Whether a file name promises a compressed tar.
@@ -199,6 +202,7 @@ pub(super) fn is_compressed_name(name: &OsStr) -> bool {
 pub(super) fn index(
     root: &Path,
     shards: &[Vec<u8>],
+    layout: Layout,
     builder: &mut Builder,
     threads: usize,
     progress: &Progress,
@@ -213,7 +217,7 @@ pub(super) fn index(
         threads.min(shards.len()),
         |send| {
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if !send(read(root, shard, cancel)) {
+                if !send(read(root, shard, layout, cancel)) {
                     return;
                 }
             }
@@ -274,7 +278,7 @@ impl ReadAt for Cancellable<'_> {
     }
 }
 
-fn read(root: &Path, shard: &[u8], cancel: &Cancel) -> Result<(Group, Contents)> {
+fn read(root: &Path, shard: &[u8], layout: Layout, cancel: &Cancel) -> Result<(Group, Contents)> {
     cancel.check(root)?;
     let path = join(root, shard);
     let file = std::fs::File::open(&path).map_err(|error| Error::io("open", &path, error))?;
@@ -285,7 +289,11 @@ fn read(root: &Path, shard: &[u8], cancel: &Cancel) -> Result<(Group, Contents)>
     // Headers are far apart: reading ahead would read the images. A hint; refusing it costs only speed.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     let source = Cancellable { file: SizedFile { file, size: metadata.len() }, cancel };
-    let mut contents = contents(&source)
+    let contents = match layout {
+        Layout::TfRecord => records(&source).map(|samples| Contents { samples, ..Contents::default() }),
+        _ => contents(&source),
+    };
+    let mut contents = contents
         .map_err(|error| Error::dataset(&path, format!("at byte {}: {}", error.offset, error.message)))?;
     let rows = Rows::Shard(std::mem::take(&mut contents.samples));
     Ok((Group { path: shard.to_vec(), stamp: Stamp::of(&metadata), rows }, contents))

@@ -43,6 +43,15 @@ impl Notes {
         skipped.count += 1;
     }
 
+    /// That something is missing, and what was found instead.
+    pub(super) fn explain(&self, missing: &str) -> String {
+        let found = |(reason, skipped): (&String, &Skipped)| {
+            format!("{} {reason}, e.g. {}", skipped.count, skipped.example)
+        };
+        let found: Vec<String> = self.skipped.iter().map(found).collect();
+        if found.is_empty() { missing.to_owned() } else { format!("{missing}; found: {}", found.join("; ")) }
+    }
+
     /// Adds what another thread noticed. Which example stays does not depend on who came first.
     pub(super) fn absorb(&mut self, other: Self) {
         for (reason, more) in other.skipped {

@@ -77,6 +77,7 @@ impl Dataset {
     }
 
     /// A pipeline with these options.
+    #[allow(dead_code, reason = "not every test program takes a dataset alone")]
     pub fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
         let index = self.index();
         let config = options.check(&index).unwrap();

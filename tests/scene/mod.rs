@@ -78,6 +78,28 @@ pub fn samples_are_found_by_extent(index: &DatasetIndex) {
     }
 }
 
+/// CRC-32C a bit at a time, as RFC 3720 has it.
+fn crc(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
+    })
+}
+
+/// The masked CRC-32C of TFRecord files.
+pub fn masked(bytes: &[u8]) -> [u8; 4] {
+    let crc = crc(bytes);
+    (crc >> 15 | crc << 17).wrapping_add(0xa282_ead8).to_le_bytes()
+}
+
+/// A TFRecord shard of these records.
+pub fn tfrecord(payloads: &[&[u8]]) -> Vec<u8> {
+    let record = |payload: &&[u8]| {
+        let length = (payload.len() as u64).to_le_bytes();
+        [&length[..], &masked(&length), payload, &masked(payload)].concat()
+    };
+    payloads.iter().flat_map(record).collect()
+}
+
 /// Python, where there is one.
 pub fn python() -> Option<Command> {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());

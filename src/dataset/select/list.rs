@@ -179,9 +179,9 @@ fn names_nothing(found: &[Option<Found>], index: &DatasetIndex) -> String {
     let first = index.path(index.extent(0).file);
     let root = std::path::absolute(index.root()).unwrap_or_default();
     let first = first.strip_prefix(root).unwrap_or(&first);
-    let others = match found.iter().filter(|found| found.is_none()).count() {
+    let such = match found.iter().filter(|found| found.is_none()).count() {
         0 | 1 => String::new(),
-        count => format!(", nor do {} other lines", count - 1),
+        count => format!(" (one of {count} such lines)"),
     };
-    format!("names no file of the dataset{others}; its files are written like {first:?}")
+    format!("names no file of the dataset{such}; its files are written like {first:?}")
 }

@@ -1,0 +1,122 @@
+//! A shard as a parser sees it: bytes at any place, read a small window at a time.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// One read covers the small things between two samples: headers, labels, small records.
+pub(super) const WINDOW: usize = 4096;
+
+/// Bytes that can be read at any place.
+pub trait ReadAt {
+    /// Number of bytes.
+    fn size(&self) -> u64;
+    /// Fills `buffer` from `offset`; returns how many bytes there were.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+impl ReadAt for [u8] {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|at| self.get(at..)).unwrap_or_default();
+        let n = rest.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+}
+
+/// A file whose size was taken when it was opened.
+pub struct SizedFile {
+    /// The file.
+    pub file: File,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+impl ReadAt for SizedFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Why an archive cannot be read, and where.
+#[derive(Debug)]
+pub struct Malformed {
+    /// The byte of the archive where it was noticed.
+    pub offset: u64,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Reads a source here and there; what lies close together is read at once.
+pub(super) struct Window<'a, S: ReadAt + ?Sized> {
+    source: &'a S,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
+    pub(super) fn new(source: &'a S) -> Self {
+        Self { source, window: Vec::new(), window_at: 0 }
+    }
+
+    /// Bytes of the source.
+    pub(super) fn size(&self) -> u64 {
+        self.source.size()
+    }
+
+    /// `size` bytes at `offset`, all of them.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the archive has fewer bytes or cannot be read. Bound `size` before: it is allocated.
+    pub(super) fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
+        let end = offset.checked_add(size).filter(|&end| end <= self.source.size());
+        let Some(end) = end else { return Err(self.truncated(offset, size)) };
+        if offset < self.window_at || end > self.window_at + self.window.len() as u64 {
+            if size > WINDOW as u64 {
+                let mut buffer = vec![0; size as usize];
+                let got = self.fill(&mut buffer, offset)?;
+                return if got as u64 == size { Ok(buffer) } else { Err(self.truncated(offset, size)) };
+            }
+            let mut window = std::mem::take(&mut self.window);
+            window.resize(WINDOW, 0);
+            let got = self.fill(&mut window, offset)?;
+            window.truncate(got);
+            (self.window, self.window_at) = (window, offset);
+        }
+        let from = (offset - self.window_at) as usize;
+        // Shorter than asked for only when the file shrank while it was read.
+        let bytes = self.window.get(from..from + size as usize).map(<[u8]>::to_vec);
+        bytes.ok_or_else(|| self.truncated(offset, size))
+    }
+
+    /// Reads what there is of a buffer at `offset`.
+    pub(super) fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
+        self.source
+            .read_at(buffer, offset)
+            .map_err(|error| Malformed { offset, message: format!("reading failed: {error}") })
+    }
+
+    /// What to say where the shard has fewer than `size` bytes at `offset`.
+    pub(super) fn truncated(&self, offset: u64, size: u64) -> Malformed {
+        let message = format!(
+            "{size} bytes should follow, but the shard ends at byte {}: it is truncated",
+            self.source.size()
+        );
+        Malformed { offset, message }
+    }
+}

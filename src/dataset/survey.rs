@@ -1,0 +1,185 @@
+//! What kind of dataset lies at a root, by the names in it.
+
+use super::cancel::Cancel;
+use super::{Contents, Layout, Notes, shards};
+use crate::error::{Error, Result};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// What is to be indexed.
+pub(super) struct Survey {
+    pub(super) layout: Layout,
+    /// Directories that are classes; without any, all loose files below the root are of class 0.
+    pub(super) classes: Vec<Vec<u8>>,
+    /// Names of the shards; one empty name where the root is the shard.
+    pub(super) shards: Vec<Vec<u8>>,
+    pub(super) notes: Notes,
+    /// What to say when no sample is found.
+    pub(super) nothing: &'static str,
+}
+
+/// What is in the root of a dataset.
+#[derive(Default)]
+struct Root {
+    directories: Vec<Vec<u8>>,
+    shards: Vec<Vec<u8>>,
+    compressed: Vec<Vec<u8>>,
+    /// Files that may lie beside TFRecord shards and be none.
+    descriptions: Vec<Vec<u8>>,
+    /// The first other file.
+    other: Option<Vec<u8>>,
+    notes: Notes,
+}
+
+/// How names end of files that describe the TFRecord shards beside them.
+const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
+
+/// Looks at `root`, which is `canonical`.
+pub(super) fn survey(root: &Path, canonical: &Path, contents: Contents, cancel: &Cancel) -> Result<Survey> {
+    if !canonical.is_dir() {
+        return single(root, canonical.file_name().unwrap_or_default(), contents);
+    }
+    match contents {
+        Contents::Images => images(root, look(root, contents, cancel)?),
+        Contents::Files => files(root, look(root, contents, cancel)?),
+    }
+}
+
+fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
+    let is_tar = name.as_bytes().ends_with(b".tar") || shards::is_compressed_name(name);
+    let (layout, nothing) = match contents {
+        Contents::Images if is_tar => (Layout::Tar, NO_IMAGES),
+        Contents::Files if is_tfrecord(name.as_bytes()) => (Layout::TfRecord, NO_RECORDS),
+        Contents::Images => {
+            let message = "is neither a directory nor a .tar shard; name a directory of class directories, a directory \
+                           of .tar shards, or one shard";
+            return Err(Error::dataset(root, message));
+        }
+        Contents::Files => {
+            let message = "is neither a directory nor a .tfrecord shard; name a directory of files or of shards, or \
+                           one shard";
+            return Err(Error::dataset(root, message));
+        }
+    };
+    Ok(Survey { layout, classes: Vec::new(), shards: vec![Vec::new()], notes: Notes::default(), nothing })
+}
+
+const NO_IMAGES: &str = "the shards hold no .jpg, .jpeg or .png image";
+const NO_RECORDS: &str = "the shards hold no record";
+
+fn images(root: &Path, mut found: Root) -> Result<Survey> {
+    if !found.directories.is_empty() {
+        found
+            .shards
+            .iter()
+            .for_each(|name| found.notes.skip("shards beside class directories", || text(name)));
+        return Ok(Survey {
+            layout: Layout::Folder,
+            classes: found.directories,
+            shards: Vec::new(),
+            notes: found.notes,
+            nothing: "its directories hold no .jpg, .jpeg or .png image",
+        });
+    }
+    if let Some(name) = found.compressed.first() {
+        let beside = if found.shards.is_empty() { "" } else { " beside plain ones" };
+        let message =
+            format!("is a compressed tar{beside}: samples can only be read from plain tar; unpack it");
+        return Err(Error::dataset(root.join(OsStr::from_bytes(name)), message));
+    }
+    if found.shards.is_empty() {
+        let what = "holds neither class directories (root/class/image.jpg) nor .tar shards";
+        return Err(Error::dataset(root, found.notes.explain(what)));
+    }
+    let Root { shards, notes, .. } = found;
+    Ok(Survey { layout: Layout::Tar, classes: Vec::new(), shards, notes, nothing: NO_IMAGES })
+}
+
+fn files(root: &Path, found: Root) -> Result<Survey> {
+    let Root { directories, shards, descriptions, other, mut notes, .. } = found;
+    if !shards.is_empty() && directories.is_empty() {
+        if let Some(other) = other {
+            let message = format!(
+                "is no .tfrecord shard, as {} beside it: keep the shards in a directory of their own (names that end \
+                 in {} are passed over)",
+                text(&shards[0]),
+                DESCRIPTIONS.join(", ")
+            );
+            return Err(Error::dataset(root.join(OsStr::from_bytes(&other)), message));
+        }
+        descriptions.iter().for_each(|name| notes.skip("files beside TFRecord shards", || text(name)));
+        let (layout, classes) = (Layout::TfRecord, Vec::new());
+        return Ok(Survey { layout, classes, shards, notes, nothing: NO_RECORDS });
+    }
+    // A file in the root is in no class, so that nothing is; the root is then walked, and its names noted, as any other.
+    let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
+    let (classes, mut notes) = if has_files { (Vec::new(), Notes::default()) } else { (directories, notes) };
+    notes.unlabeled = has_files;
+    let nothing = "holds no file";
+    Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing })
+}
+
+fn look(root: &Path, contents: Contents, cancel: &Cancel) -> Result<Root> {
+    let fail = |error| Error::io("list dataset", root, error);
+    let mut found = Root::default();
+    for entry in std::fs::read_dir(root).map_err(fail)? {
+        cancel.check(root)?;
+        let entry = entry.map_err(fail)?;
+        let mut kind = entry.file_type().map_err(fail)?;
+        let name = entry.file_name().into_encoded_bytes();
+        if kind.is_symlink() {
+            match std::fs::metadata(entry.path()) {
+                Ok(metadata) => kind = metadata.file_type(),
+                Err(_) => {
+                    found.notes.skip("broken links and special files", || text(&name));
+                    continue;
+                }
+            }
+        }
+        found.add(name, kind.is_dir(), contents);
+    }
+    for names in [&mut found.directories, &mut found.shards, &mut found.compressed] {
+        names.sort_unstable();
+    }
+    Ok(found)
+}
+
+impl Root {
+    fn add(&mut self, name: Vec<u8>, is_directory: bool, contents: Contents) {
+        match contents {
+            Contents::Files if is_hidden(&name) => self.notes.skip("hidden files", || text(&name)),
+            _ if is_directory => self.directories.push(name),
+            Contents::Images if name.ends_with(b".tar") => self.shards.push(name),
+            Contents::Images if shards::is_compressed_name(OsStr::from_bytes(&name)) => {
+                self.compressed.push(name)
+            }
+            Contents::Images => self.notes.skip("files in the root", || text(&name)),
+            Contents::Files if is_tfrecord(&name) => self.shards.push(name),
+            Contents::Files if describes(&name) => self.descriptions.push(name),
+            Contents::Files => {
+                if self.other.as_ref().is_none_or(|first| name < *first) {
+                    self.other = Some(name);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a file of this name is left out where files of any kind are taken.
+pub(super) fn is_hidden(name: &[u8]) -> bool {
+    name.starts_with(b".")
+}
+
+/// Whether a file's name says that it is a TFRecord shard: `x.tfrecord`, `x.tfrecord-00000-of-00010`, `x.tfrecords`.
+pub(super) fn is_tfrecord(name: &[u8]) -> bool {
+    name.windows(9).any(|part| part == b".tfrecord") && !describes(name)
+}
+
+fn describes(name: &[u8]) -> bool {
+    DESCRIPTIONS.iter().any(|ending| name.ends_with(ending.as_bytes()))
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
