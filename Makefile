@@ -11,7 +11,7 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python test-dali test-frameworks stand-in check bindings kernels bench fuzz bench-tiers compare limits fidelity accuracy gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-rust test-python test-dali test-frameworks test-dlio stand-in check bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,11 @@ test-frameworks: setup ## the tests with real frameworks: examples/, torchrun, m
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest $(FRAMEWORKS)
 	PYTHONPATH=python FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest tests/python/test_torchvision.py tests/python/test_frameworks.py
 
+# PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
+test-dlio: setup ## the tests with the real DLIO, through MPI
+	$(BIN)/python benches/compare/environments.py dlio
+	FORELOAD_REQUIRE_DLIO=1 $(BIN)/python -m pytest tests/python/test_dlio.py
+
 check: $(VENV)/.tools ## formatting, lints and house rules
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -93,6 +98,10 @@ fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECO
 
 bench-tiers: setup ## the cache on NVMe beside an emulated slow storage: bytes, stalls, overhead, predictions
 	$(BIN)/python benches/tiers/run.py --data $(DATA)/tiers --output benches/results/tiers
+
+bench-dlio: setup ## DLIO's accelerator utilisation with its own loader and with Foreload, from slow storage and the drive
+	cargo build --locked --release -p slow-fs
+	$(BIN)/python benches/dlio/run.py --data $(DATA)/dlio --output benches/results/dlio
 
 compare: setup ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
 	$(BIN)/python benches/compare/run.py --data $(DATA)/folder $(DATA)/optimized

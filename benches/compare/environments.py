@@ -98,6 +98,28 @@ RECIPES: dict[str, Recipe] = {
         check="import spdl.io, spdl.pipeline",
     ),
     "tensorflow": Recipe(("tensorflow-cpu==2.21.0",), check="import tensorflow"),
+    # Without its TensorFlow and DALI, which PyTorch's workloads do not need.
+    "dlio": Recipe(
+        (
+            "dlio-benchmark==2.0.0",
+            "pydftracer==1.0.2",
+            "mpi4py==4.1.2",
+            "mpich==5.0.2",
+            "hydra-core==1.3.8",
+            "omegaconf==2.3.0",
+            "antlr4-python3-runtime==4.9.3",
+            "h5py==3.16.0",
+            "pandas==3.1.1",
+            "python-dateutil==2.9.0.post0",
+            "six==1.17.0",
+            "psutil==7.2.2",
+            "packaging==26.3",
+            "PyYAML==6.0.3",
+        ),
+        extends="torch",
+        check="import dlio_benchmark.data_loader.base_data_loader, dlio_benchmark.framework.torch_framework",
+        no_dependencies=True,
+    ),
     "reference": Recipe(("simplejpeg==1.9.0", *IMAGES), check="import PIL, simplejpeg"),
 }
 

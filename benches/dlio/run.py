@@ -1,0 +1,195 @@
+"""DLIO's accelerator utilisation by epoch: its own PyTorch loader and Foreload, from slow storage and from the drive.
+
+The slow storage is a view of the data through FUSE (`tests/slow-fs`), past the page cache. On the drive the pages of
+the data, and of the cache in any case, are dropped all the time, so that no epoch is served from memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+import environments
+import harness
+import report
+from environments import ROOT, Unavailable
+
+WORKLOADS = ("resnet50_small", "unet3d_small")
+PACKAGES = ("dlio-benchmark", "torch", "numpy", "mpi4py", "mpich")
+TARGET = 90.0
+MARGIN = 10.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A line of the table."""
+
+    name: str
+    loader: str
+    slow: bool
+    cached: bool = False
+
+
+CASES = (
+    Case("DLIO's PyTorch loader, slow storage", "stock", slow=True),
+    Case("Foreload, slow storage", "foreload", slow=True),
+    Case("**Foreload, slow storage, cache on the drive**", "foreload", slow=True, cached=True),
+    Case("DLIO's PyTorch loader, drive", "stock", slow=False),
+    Case("Foreload, drive", "foreload", slow=False),
+)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--ranks", type=int, default=1, help="processes, each an accelerator")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--rates", default="open=2ms,read=1ms,bandwidth=150MB", help="of the slow storage")
+    parser.add_argument("--cache-size", default="8GB")
+    parser.add_argument("--data", type=Path, default=ROOT / "data" / "dlio", help="made where it is missing")
+    parser.add_argument("--slow-fs", type=Path, default=ROOT / "target" / "release" / "slow-fs")
+    parser.add_argument("--require-targets", action="store_true", help="exit code 1 when a target is missed")
+    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
+    return parser.parse_args()
+
+
+def make_data(workload: str, data: Path) -> Path:
+    """The workload's files, by DLIO's own generator."""
+    folder = data / workload
+    if folder.exists():
+        return folder
+    partial = data / f"{workload}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    settings = {
+        "dataset.data_folder": partial,
+        "workflow.generate_data": True,
+        "workflow.train": False,
+    }
+    report.log(f"making {folder.name}")
+    with tempfile.TemporaryDirectory() as output:
+        harness.run(harness.command(workload, Path(output), 1, settings))
+    partial.rename(folder)
+    return folder
+
+
+def run_case(case: Case, workload: str, folder: Path, chosen: argparse.Namespace, scratch: Path) -> dict:
+    """A line's figures."""
+    cache = scratch / "cache"
+    settings: dict[str, object] = {"train.epochs": chosen.epochs}
+    if case.cached:
+        settings |= {"foreload.cache_dir": cache, "foreload.cache_size": chosen.cache_size}
+    if case.slow:
+        mounted = harness.slow_view(chosen.slow_fs, folder, scratch / "slow", chosen.rates)
+    else:
+        mounted = nullcontext({})
+    with mounted as counters, harness.out_of_page_cache(folder, cache):
+        settings["dataset.data_folder"] = scratch / "slow" if case.slow else folder
+        found = harness.measure(workload, case.loader, scratch / "output", chosen.ranks, settings)
+    return found | {"slow_storage": counters}
+
+
+def run_workload(workload: str, chosen: argparse.Namespace) -> dict:
+    """All lines of a workload; one that fails says why."""
+    folder = make_data(workload, chosen.data)
+    files = [path for path in (folder / "train").iterdir() if path.is_file()]
+    cases = {}
+    for case in CASES:
+        with tempfile.TemporaryDirectory(prefix="scratch-", dir=chosen.data) as scratch:
+            try:
+                cases[case.name] = run_case(case, workload, folder, chosen, Path(scratch))
+            except (Unavailable, OSError, KeyError, ValueError) as reason:
+                report.log(f"failed: {reason!r}")
+                cases[case.name] = {"failure": f"{type(reason).__name__}: {reason}".replace(f"{ROOT}/", "")}
+    return {
+        "settings": harness.settings_of(workload),
+        "files": len(files),
+        "bytes": sum(path.stat().st_size for path in files),
+        "cases": cases,
+    }
+
+
+def check(result: dict) -> list[dict]:
+    """The target: Foreload with a cache from the second epoch on, where the stock loader is well below."""
+    found = result["workloads"].get("resnet50_small")
+    if found is None:
+        return []
+    stock, cached = (found["cases"][CASES[place].name].get("au", [0.0, 0.0])[1:] for place in (0, 2))
+    text = f"{min(cached):.1f} % at least from the second epoch on, from slow storage with a cache"
+    beside = f"DLIO's own loader {max(stock):.1f} % at most, must be {MARGIN:.0f} points below"
+    return [
+        {"met": min(cached) >= TARGET, "says": f"resnet50_small: {text}, must be {TARGET:.0f} %"},
+        {"met": max(stock) <= min(cached) - MARGIN, "says": f"resnet50_small: {beside}"},
+    ]
+
+
+def versions() -> dict[str, str]:
+    """Of what ran, in its environment."""
+    answer = harness.ask(f"import importlib.metadata as m; print(*map(m.version, {PACKAGES!r}))")
+    return dict(zip(PACKAGES, answer.split(), strict=True))
+
+
+def share(case: dict, whole: int, epochs: int) -> str:
+    """Bytes that left the slow storage in an average epoch, of the dataset's."""
+    moved = case["slow_storage"].get("bytes")
+    return f"{moved / whole / epochs:.2f}" if moved is not None else "-"
+
+
+def as_text(result: dict) -> str:
+    """The report in Markdown."""
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    lines = ["# DLIO", "", report.machine_line(result["machine"]), ""]
+    lines += [f"{versions}; {result['ranks']} process(es); slow storage: {result['rates']}", ""]
+    for name, found in result["workloads"].items():
+        settings = found["settings"]
+        lines += [f"## {name}", ""]
+        lines += [
+            f"{found['files']} {settings['dataset']['format']} files, {found['bytes'] / 1e6:.0f} MB; batch "
+            f"{settings['reader']['batch_size']}, {settings['train']['computation_time']} s of compute a step; "
+            f"{settings['reader']['read_threads']} worker processes of DLIO's own loader.",
+            "",
+        ]
+        epochs = range(1, result["epochs"] + 1)
+        head = ["accelerator utilisation, %", *(f"epoch {epoch}" for epoch in epochs)]
+        head += ["samples/s, last epoch", "read from slow storage, datasets an epoch"]
+        rows = []
+        for line, case in found["cases"].items():
+            if "failure" in case:
+                rows.append([line, *("-" for _ in epochs), "-", case["failure"].replace("|", "/")])
+                continue
+            row = [line, *(f"{value:.1f}" for value in case["au"]), f"{case['samples_per_second'][-1]:.0f}"]
+            rows.append([*row, share(case, found["bytes"], len(epochs))])
+        lines += [report.table(head, rows), ""]
+    lines += [f"- {'met' if one['met'] else '**missed**'}: {one['says']}" for one in result["checks"]]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measures, reports."""
+    chosen = parse_arguments()
+    environments.ensure("dlio")
+    chosen.data.mkdir(parents=True, exist_ok=True)
+    result = {
+        "machine": report.machine(),
+        "versions": versions(),
+        "ranks": chosen.ranks,
+        "epochs": chosen.epochs,
+        "rates": chosen.rates,
+        "workloads": {name: run_workload(name, chosen) for name in chosen.workloads},
+    }
+    result["checks"] = check(result)
+    report.deliver(result, as_text(result), chosen.json, chosen.output)
+    return int(chosen.require_targets and not all(one["met"] for one in result["checks"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""foreload.dlio in the real DLIO, through MPI: every sample once in each epoch, byte for byte; bad settings are named.
+
+DLIO comes by `make test-dlio`; without it these tests are skipped, or fail with FORELOAD_REQUIRE_DLIO=1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
+sys.path.append(str(Path(__file__).parents[2] / "benches" / "dlio"))
+import environments
+import harness
+
+HERE = Path(__file__).parent / "dlio"
+REQUIRED = "FORELOAD_REQUIRE_DLIO" in os.environ
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        not REQUIRED and not environments.python_of("dlio").exists(), reason="needs DLIO: make test-dlio"
+    ),
+]
+
+
+def dlio(output: Path, ranks: int = 1, **settings: object) -> str:
+    """Runs the tiny workload."""
+    named = {name.replace("__", "."): value for name, value in settings.items()}
+    return harness.run(harness.command("tiny", output, ranks, named, HERE), [HERE])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workload's files, by DLIO's own generator."""
+    folder = tmp_path_factory.mktemp("dlio")
+    generate = {"workflow__generate_data": True, "workflow__train": False, "dataset__data_folder": folder}
+    dlio(folder / "output", **generate)
+    return folder
+
+
+def batches(output: Path, kind: str) -> dict[int, list[list[dict]]]:
+    """By epoch and rank, what was handed to DLIO."""
+    found: dict[int, list[list[dict]]] = {}
+    for rank, path in enumerate(sorted(output.glob("*_batches.jsonl"))):
+        for line in map(json.loads, path.read_text().splitlines()):
+            if line["set"] == kind:
+                ranks = found.setdefault(line["epoch"], [])
+                ranks += [[] for _ in range(rank + 1 - len(ranks))]
+                ranks[rank].append(line)
+    return found
+
+
+def hashes(folder: Path) -> list[str]:
+    """Of the files, by name."""
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*.*"))]
+
+
+def samples(ranks: list[list[dict]]) -> dict[int, str]:
+    """SHA-256 by sample id of all ranks' batches; fails where one came twice."""
+    found: dict[int, str] = {}
+    for line in (line for lines in ranks for line in lines):
+        for sample, sha in zip(line["ids"], line["sha256"], strict=True):
+            assert sample not in found
+            found[sample] = sha
+    return found
+
+
+def order(epoch: list[list[dict]]) -> list[int]:
+    """Sample ids of the first rank in the order they came."""
+    return [sample for line in epoch[0] for sample in line["ids"]]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_every_sample_once_in_each_epoch(data: Path, tmp_path: Path, ranks: int) -> None:
+    cache = {"foreload__cache_dir": tmp_path / "cache", "foreload__cache_size": "9MB"}
+    dlio(tmp_path, ranks, dataset__data_folder=data, **cache)
+    expected = hashes(data / "train")
+    epochs = batches(tmp_path, "train")
+    assert sorted(epochs) == [1, 2, 3]
+    for epoch in epochs.values():
+        # 50 samples in global batches of 4 or 8: the last 2 wait for another epoch.
+        assert [len(lines) for lines in epoch] == [48 // 4 // ranks] * ranks
+        found = samples(epoch)
+        assert len(found) == 48
+        assert all(expected[sample] == sha for sample, sha in found.items())
+    assert len({tuple(order(epoch)) for epoch in epochs.values()}) == 3
+    held_out = batches(tmp_path, "valid")
+    assert [samples(epoch) for epoch in held_out.values()] == [dict(enumerate(hashes(data / "valid")))] * 3
+    for counters in (json.loads((tmp_path / f"{rank}_foreload.json").read_text()) for rank in range(ranks)):
+        assert [epoch["epoch"] for epoch in counters] == [1, 2, 3]
+        reads = [(epoch["cache"]["source_reads"], epoch["cache"]["nvme_hits"]) for epoch in counters]
+        assert [sum(pair) for pair in reads] == [48 // ranks] * 3
+        assert reads[0][1] == 0
+        assert reads[2][1] > reads[2][0]
+
+
+def test_the_order_obeys_the_settings(data: Path, tmp_path: Path) -> None:
+    def orders(name: str, **settings: object) -> list[list[int]]:
+        dlio(tmp_path / name, dataset__data_folder=data, workflow__evaluation=False, **settings)
+        return [order(epoch) for epoch in batches(tmp_path / name, "train").values()]
+
+    once, again = orders("once"), orders("again")
+    assert once == again
+    fixed = orders("fixed", train__seed=8, train__seed_change_epoch=False)
+    assert fixed[0] == fixed[1] == fixed[2] != list(range(48))
+    assert fixed[0] not in once
+    assert orders("unshuffled", reader__sample_shuffle="'off'") == [list(range(48))] * 3
+
+
+def test_some_of_the_files(data: Path, tmp_path: Path) -> None:
+    dlio(tmp_path, dataset__data_folder=data, dataset__num_files_train=20, dataset__num_files_eval=3)
+    expected = dict(enumerate(hashes(data / "train")[:20]))
+    assert [samples(epoch) for epoch in batches(tmp_path, "train").values()] == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"foreload__seed": 3}, "config: foreload.seed: is no setting of this section"),
+        ({"foreload__cache_dir": "cache"}, "cache_size"),
+        ({"reader__preprocess_time": 0.1}, "config: reader.preprocess_time: is 0.1, must be 0"),
+        ({"dataset__num_samples_per_file": 2}, "config: dataset.num_samples_per_file: is 2, must be 1"),
+    ],
+)
+def test_bad_settings_are_named(data: Path, tmp_path: Path, settings: dict, complaint: str) -> None:
+    with pytest.raises(environments.Unavailable) as failure:
+        dlio(tmp_path, dataset__data_folder=data, **settings)
+    assert complaint in str(failure.value)
