@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import frameworks
 import pytest
+
+# Each begins several processes, and a torch is slow to load where it was not read lately.
+pytestmark = pytest.mark.timeout(400)
 
 STEPS = 7
 """Of an epoch: 60 samples, 8 a step, the last 4 dropped."""
@@ -55,7 +59,7 @@ class Example:
 
     def end(self) -> Run:
         """Wait for it."""
-        said, _ = self._process.communicate(timeout=100)
+        said, _ = self._process.communicate(timeout=180)
         files = sorted(self._notes.iterdir(), key=lambda path: int(path.name))
         notes = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
         # At the end of an epoch DALI reads ahead into the next, even if there is none.
@@ -89,6 +93,7 @@ def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Pa
     assert whole.code == 0, whole.said
     assert first.code != 0, first.said
     assert (tmp_path / "checkpoint").exists(), first.said
+    alone = alone_from(name, dataset, tmp_path) if ranks else None
     second = Example(name, dataset, tmp_path / "second", checkpoint, ranks).end()
     assert second.code == 0, second.said
 
@@ -110,6 +115,20 @@ def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Pa
     assert len(whole.losses) == EPOCHS * STEPS, whole.said
     assert first.losses == whole.losses[: len(first.losses)]
     assert second.losses == whole.losses[saved:]
+
+    if alone:
+        # One process takes what both had, step for step.
+        third = alone.end()
+        assert third.code == 0, third.said
+        both_ids = [[i for note in notes for i in note["ids"]] for notes in zip(*whole.batches, strict=True)]
+        assert [note["ids"] for note in third.batches[0]] == both_ids[saved:]
+
+
+def alone_from(name: str, dataset: Path, folder: Path) -> Example:
+    """The example in one process, from a copy of the checkpoint."""
+    checkpoint, copy = folder / "checkpoint", folder / "copy"
+    (shutil.copytree if checkpoint.is_dir() else shutil.copy)(checkpoint, copy)
+    return Example(name, dataset, folder / "alone", str(copy), ranks=1)
 
 
 def test_they_are_short() -> None:

@@ -43,7 +43,7 @@ def live(
         env=frameworks.environment(),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=180,
     )
     if death:
         # torchrun says which signal it was; anything else is a failure of its own.
@@ -57,7 +57,7 @@ def live(
     return done.returncode, steps
 
 
-@pytest.mark.timeout(60 + 30 * KILLS)
+@pytest.mark.timeout(200 + 60 * KILLS)
 def test_every_sample_once(dataset: Path, tmp_path: Path) -> None:
     seed = int(os.environ.get("FORELOAD_KILL_SEED", random.SystemRandom().randrange(10**9)))
     print(f"FORELOAD_KILL_SEED={seed}")

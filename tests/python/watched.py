@@ -23,6 +23,7 @@ import numpy as np
 from foreload import _ranks
 
 NOTES, DEATH, PROGRAM = sys.argv[1:4]
+ImageLoader = foreload.ImageLoader
 
 
 class Watched:
@@ -31,7 +32,7 @@ class Watched:
     got = 0
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self._loader = foreload._core.ImageLoader(*arguments, **settings)
+        self._loader = ImageLoader(*arguments, **settings)
 
     def __getattr__(self, name: str) -> Any:
         """All else is the loader's."""
@@ -73,12 +74,7 @@ def digest(batch: foreload.Batch) -> str:
     return sha.hexdigest()
 
 
-foreload.ImageLoader = Watched
-for name in ("foreload.torch", "foreload.dali"):
-    try:
-        __import__(name)
-    except ImportError:
-        continue
-    sys.modules[name].ImageLoader = Watched
+# Before foreload.torch or foreload.dali take it from there.
+foreload.ImageLoader = foreload._core.ImageLoader = Watched
 sys.argv = sys.argv[3:]
 runpy.run_path(PROGRAM, run_name="__main__")
