@@ -325,3 +325,12 @@ def test_a_state_of_another_order_is_refused(dataset: Path) -> None:
     state = source.state_dict(epoch=0, at_step=1)
     with pytest.raises(foreload.ConfigError, match="seed"):
         ImageSource(dataset, **{**SETTINGS, "seed": 4}).load_state_dict(state)
+
+
+@pytest.mark.parametrize("given", [{"indices": range(49)}, {"epoch_size": 33, "weights": "balanced"}])
+def test_no_rank_is_left_an_empty_batch(dataset: Path, given: dict[str, Any]) -> None:
+    """The samples that count are an epoch's, not the dataset's."""
+    settings = {**SETTINGS, **given, "batch_size": 4, "world_size": 4}
+    assert ImageSource(dataset, **settings, rank=0)(info(0, 0))
+    with pytest.raises(foreload.ConfigError, match="leaves rank 1 an empty batch"):
+        ImageSource(dataset, **settings, rank=1)(info(0, 0))
