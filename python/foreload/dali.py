@@ -308,7 +308,7 @@ class ImageSource:
     def _check_last_batch(self) -> None:
         """DALI takes no empty batch, which the last one is for some ranks when it has fewer samples than ranks."""
         rank, world_size = _ranks.resolve(*self._ranks)
-        left = self.loader.state_dict()["samples"] % (self._batch_size * world_size)
+        left = self.loader.epoch_size % (self._batch_size * world_size)
         if self._partial and 0 < left <= rank:
             message = f"is partial, which leaves rank {rank} an empty batch at the end, and DALI takes none"
             raise ConfigError(f'config: last_batch: {message}: use "pad" (and with_mask=True) or "drop"')
