@@ -1,0 +1,86 @@
+"""FileLoader: any files, and TFRecord records, as bytes."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import foreload
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Thirty files of different lengths, some below directories."""
+    root = tmp_path / "files"
+    for number in range(30):
+        path = root / ("a", "b", "b/c")[number % 3] / f"{number:02}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([number]) * (100 * number + 1))
+    return root
+
+
+def contents(loader: foreload.FileLoader) -> list[bytes]:
+    return [np.from_dlpack(file).tobytes() for batch in loader for file in batch.files]
+
+
+def test_files_of_any_kind(folder: Path) -> None:
+    loader = foreload.FileLoader(folder, batch_size=7, last_batch="partial", seed=1)
+    assert (loader.samples, len(loader)) == (30, 5)
+    assert sorted(contents(loader)) == sorted(path.read_bytes() for path in folder.rglob("*.npz"))
+    for batch in loader:
+        for sample, file in zip(np.from_dlpack(batch.sample_ids), batch.files, strict=True):
+            assert np.from_dlpack(file).tobytes() == Path(loader.locate(int(sample))[0]).read_bytes()
+    with pytest.raises(AttributeError, match="files"):
+        _ = batch.images
+
+
+def test_a_cache_gives_the_same(folder: Path, tmp_path: Path) -> None:
+    plain = foreload.FileLoader(folder, batch_size=5)
+    cached = foreload.FileLoader(folder, batch_size=5, cache_dir=tmp_path / "cache", cache_size="64MB")
+    assert contents(cached) == contents(plain)
+    batches = iter(cached)
+    assert [np.from_dlpack(file).tobytes() for batch in batches for file in batch.files] == contents(plain)
+    assert batches.stats()["cache"]["nvme_hits"] == 30
+
+
+def test_it_resumes(folder: Path) -> None:
+    loader = foreload.FileLoader(folder, batch_size=5)
+    whole = contents(loader)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    resumed = foreload.FileLoader(folder, batch_size=5)
+    resumed.load_state_dict(state)
+    assert contents(resumed) == whole[5:]
+
+
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def _masked(data: bytes) -> bytes:
+    """TFRecord's masked checksum (tensorflow/core/lib/hash/crc32c.h)."""
+    crc = _crc32c(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def test_records_of_tfrecord_shards(tmp_path: Path) -> None:
+    root, records = tmp_path / "records", []
+    root.mkdir()
+    for shard in range(3):
+        with (root / f"img_{shard}_of_3.tfrecord").open("wb") as file:
+            for number in range(5):
+                record = bytes([shard, number]) * (number + 1)
+                records.append(record)
+                length = struct.pack("<Q", len(record))
+                file.write(length + _masked(length) + record + _masked(record))
+    loader = foreload.FileLoader(root, batch_size=5, shuffle=False)
+    assert contents(loader) == records
+    assert sorted(contents(foreload.FileLoader(root, batch_size=5))) == sorted(records)
