@@ -138,10 +138,13 @@ def versions() -> dict[str, str]:
     return dict(zip(PACKAGES, answer.split(), strict=True))
 
 
-def share(case: dict, whole: int, epochs: int) -> str:
-    """Bytes that left the slow storage in an average epoch, of the dataset's."""
-    moved = case["slow_storage"].get("bytes")
-    return f"{moved / whole / epochs:.2f}" if moved is not None else "-"
+def slow_storage(case: dict, found: dict, epochs: int) -> list[str]:
+    """Bytes that left the slow storage in an average epoch, of the dataset's; requests for a sample likewise."""
+    counters = case["slow_storage"]
+    if not counters:
+        return ["-", "-"]
+    share = counters["bytes"] / found["bytes"] / epochs
+    return [f"{share:.2f}", f"{(counters['opens'] + counters['reads']) / found['files'] / epochs:.1f}"]
 
 
 def as_text(result: dict) -> str:
@@ -160,14 +163,14 @@ def as_text(result: dict) -> str:
         ]
         epochs = range(1, result["epochs"] + 1)
         head = ["accelerator utilisation, %", *(f"epoch {epoch}" for epoch in epochs)]
-        head += ["samples/s, last epoch", "read from slow storage, datasets an epoch"]
+        head += ["samples/s, last epoch", "slow storage: datasets an epoch", "requests a sample and epoch"]
         rows = []
         for line, case in found["cases"].items():
             if "failure" in case:
-                rows.append([line, *("-" for _ in epochs), "-", case["failure"].replace("|", "/")])
+                rows.append([line, *("-" for _ in epochs), "-", "-", case["failure"].replace("|", "/")])
                 continue
             row = [line, *(f"{value:.1f}" for value in case["au"]), f"{case['samples_per_second'][-1]:.0f}"]
-            rows.append([*row, share(case, found["bytes"], len(epochs))])
+            rows.append([*row, *slow_storage(case, found, len(epochs))])
         lines += [report.table(head, rows), ""]
     lines += [f"- {'met' if one['met'] else '**missed**'}: {one['says']}" for one in result["checks"]]
     return "\n".join(lines)
