@@ -2,8 +2,9 @@
 
     torchrun --nproc-per-node 2 killed_training.py DATA CHECKPOINT NOTES EPOCHS [RANK STEPS SECONDS]
 
-NOTES is a folder, for one file a rank: a line of JSON for each step that was begun. RANK dies by SIGKILL in its STEPSth
-step or soon after it, so many SECONDS after that step began.
+NOTES is a folder, for one file a rank: a line of JSON for each step that was begun. At the end `trained` is written
+there: how often the model was trained on each sample in each epoch, by all the runs that its checkpoints led through.
+RANK dies by SIGKILL in its STEPSth step or soon after it, so many SECONDS after that step began.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ dataset = ImageDataset(
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Flatten(), nn.Linear(768, 3)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 parts = model, optimizer, dataset
+trained = torch.zeros(int(epochs), dataset.loader.samples, dtype=torch.int64)
 if os.path.exists(checkpoint):
-    for part, state in zip(parts, torch.load(checkpoint), strict=True):
+    *states, trained = torch.load(checkpoint)
+    for part, state in zip(parts, states, strict=True):
         part.load_state_dict(state)
 
 with (Path(folder) / str(rank)).open("w") as notes:
@@ -62,9 +65,14 @@ with (Path(folder) / str(rank)).open("w") as notes:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            counts = torch.bincount(ids, minlength=dataset.loader.samples)
+            dist.all_reduce(counts)
+            trained[epoch] += counts
             if (step + 1) % SAVE_EVERY == 0 and rank == 0:
-                torch.save([part.state_dict() for part in parts], f"{checkpoint}.new")
+                torch.save([*(part.state_dict() for part in parts), trained], f"{checkpoint}.new")
                 os.replace(f"{checkpoint}.new", checkpoint)
 if rank == victim:
     death.join()
+if rank == 0:
+    (Path(folder) / "trained").write_text(json.dumps(trained.tolist()))
 dist.destroy_process_group()
