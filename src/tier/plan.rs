@@ -1,7 +1,7 @@
 //! What the fast tier keeps: pure decisions, taken alike by the pipeline and by the simulator.
 
 use crate::schedule::Order;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A place in the future of a training: `epoch · samples + position`.
@@ -191,35 +191,33 @@ impl Plan {
     }
 }
 
-/// Samples that a node uses, each held or not: what a consumer of a [`Plan`] remembers of a tier without files.
-///
-/// The pipeline's memory is the store; the simulator's is this.
-#[derive(Debug, Default)]
-pub struct Contents {
-    groups: BTreeMap<Group, HashSet<u64>>,
-}
-
-impl Contents {
-    /// Whether `sample` is there.
-    pub fn holds(&self, sample: u64) -> bool {
-        self.groups.values().any(|samples| samples.contains(&sample))
-    }
-
-    /// Does what the plan decided about `sample`.
-    pub fn apply(&mut self, sample: u64, admission: Admission, evicted: &[Group]) {
-        for group in evicted {
-            self.groups.remove(group);
-        }
-        if let Admission::Admit { group } = admission {
-            self.groups.entry(group).or_default().insert(sample);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dataset::Fingerprint;
+    use std::collections::HashSet;
+
+    /// A tier without files: which samples it holds.
+    #[derive(Default)]
+    struct Contents {
+        groups: BTreeMap<Group, HashSet<u64>>,
+    }
+
+    impl Contents {
+        fn holds(&self, sample: u64) -> bool {
+            self.groups.values().any(|samples| samples.contains(&sample))
+        }
+
+        /// Does what the plan decided about `sample`.
+        fn apply(&mut self, sample: u64, admission: Admission, evicted: &[Group]) {
+            for group in evicted {
+                self.groups.remove(group);
+            }
+            if let Admission::Admit { group } = admission {
+                self.groups.entry(group).or_default().insert(sample);
+            }
+        }
+    }
 
     fn orders(epochs: u64, samples: u64) -> Vec<Order> {
         (0..epochs).map(|epoch| Order::shuffled(&Fingerprint([7; 32]), 3, epoch, samples)).collect()

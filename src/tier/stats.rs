@@ -46,31 +46,46 @@ pub struct TierStats {
     pub quota: u64,
 }
 
+/// What becomes of a number when a stretch of time begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It counts anew.
+    Counter,
+    /// It is as it is.
+    Gauge,
+}
+
 impl TierStats {
-    /// All numbers by their names.
-    pub fn by_name(&self) -> [(&'static str, u64); 20] {
+    /// All numbers, by their names and kinds: the one list of them.
+    fn fields(&mut self) -> [(&'static str, Kind, &mut u64); 20] {
+        use Kind::{Counter, Gauge};
         [
-            ("nvme_hits", self.nvme_hits),
-            ("nvme_bytes", self.nvme_bytes),
-            ("source_reads", self.source_reads),
-            ("source_bytes", self.source_bytes),
-            ("fallbacks", self.fallbacks),
-            ("staged_bytes", self.staged_bytes),
-            ("staged_samples", self.staged_samples),
-            ("staged_units", self.staged_units),
-            ("units", self.units),
-            ("admitted_samples", self.admitted_samples),
-            ("admitted_bytes", self.admitted_bytes),
-            ("dropped_busy", self.dropped_busy),
-            ("dropped_full", self.dropped_full),
-            ("dropped_off", self.dropped_off),
-            ("write_errors", self.write_errors),
-            ("damaged", self.damaged),
-            ("evicted_bytes", self.evicted_bytes),
-            ("held_samples", self.held_samples),
-            ("held_bytes", self.held_bytes),
-            ("quota", self.quota),
+            ("nvme_hits", Counter, &mut self.nvme_hits),
+            ("nvme_bytes", Counter, &mut self.nvme_bytes),
+            ("source_reads", Counter, &mut self.source_reads),
+            ("source_bytes", Counter, &mut self.source_bytes),
+            ("fallbacks", Counter, &mut self.fallbacks),
+            ("staged_bytes", Counter, &mut self.staged_bytes),
+            ("staged_samples", Counter, &mut self.staged_samples),
+            ("staged_units", Gauge, &mut self.staged_units),
+            ("units", Gauge, &mut self.units),
+            ("admitted_samples", Counter, &mut self.admitted_samples),
+            ("admitted_bytes", Counter, &mut self.admitted_bytes),
+            ("dropped_busy", Counter, &mut self.dropped_busy),
+            ("dropped_full", Counter, &mut self.dropped_full),
+            ("dropped_off", Counter, &mut self.dropped_off),
+            ("write_errors", Counter, &mut self.write_errors),
+            ("damaged", Counter, &mut self.damaged),
+            ("evicted_bytes", Counter, &mut self.evicted_bytes),
+            ("held_samples", Gauge, &mut self.held_samples),
+            ("held_bytes", Gauge, &mut self.held_bytes),
+            ("quota", Gauge, &mut self.quota),
         ]
+    }
+
+    /// All numbers by their names.
+    pub fn by_name(mut self) -> [(&'static str, u64); 20] {
+        self.fields().map(|(name, _, number)| (name, *number))
     }
 
     /// How full the fast tier is, by its quota: 0 to 1.
@@ -80,47 +95,39 @@ impl TierStats {
 
     /// What happened since `before`; gauges stay as they are.
     pub fn since(&self, before: &Self) -> Self {
-        Self {
-            nvme_hits: self.nvme_hits - before.nvme_hits,
-            nvme_bytes: self.nvme_bytes - before.nvme_bytes,
-            source_reads: self.source_reads - before.source_reads,
-            source_bytes: self.source_bytes - before.source_bytes,
-            fallbacks: self.fallbacks - before.fallbacks,
-            staged_bytes: self.staged_bytes - before.staged_bytes,
-            staged_samples: self.staged_samples - before.staged_samples,
-            admitted_samples: self.admitted_samples - before.admitted_samples,
-            admitted_bytes: self.admitted_bytes - before.admitted_bytes,
-            dropped_busy: self.dropped_busy - before.dropped_busy,
-            dropped_full: self.dropped_full - before.dropped_full,
-            dropped_off: self.dropped_off - before.dropped_off,
-            write_errors: self.write_errors - before.write_errors,
-            damaged: self.damaged - before.damaged,
-            evicted_bytes: self.evicted_bytes - before.evicted_bytes,
-            ..*self
+        let (mut now, mut before) = (*self, *before);
+        for ((_, kind, number), (_, _, then)) in now.fields().into_iter().zip(before.fields()) {
+            if kind == Kind::Counter {
+                *number -= *then;
+            }
         }
+        now
     }
 }
 
 impl std::ops::AddAssign for TierStats {
     /// Adds what happened; gauges are the latter's.
-    fn add_assign(&mut self, more: Self) {
-        *self = Self {
-            nvme_hits: self.nvme_hits + more.nvme_hits,
-            nvme_bytes: self.nvme_bytes + more.nvme_bytes,
-            source_reads: self.source_reads + more.source_reads,
-            source_bytes: self.source_bytes + more.source_bytes,
-            fallbacks: self.fallbacks + more.fallbacks,
-            staged_bytes: self.staged_bytes + more.staged_bytes,
-            staged_samples: self.staged_samples + more.staged_samples,
-            admitted_samples: self.admitted_samples + more.admitted_samples,
-            admitted_bytes: self.admitted_bytes + more.admitted_bytes,
-            dropped_busy: self.dropped_busy + more.dropped_busy,
-            dropped_full: self.dropped_full + more.dropped_full,
-            dropped_off: self.dropped_off + more.dropped_off,
-            write_errors: self.write_errors + more.write_errors,
-            damaged: self.damaged + more.damaged,
-            evicted_bytes: self.evicted_bytes + more.evicted_bytes,
-            ..more
-        };
+    fn add_assign(&mut self, mut more: Self) {
+        for ((_, kind, number), (_, _, added)) in self.fields().into_iter().zip(more.fields()) {
+            *number = if kind == Kind::Counter { *number + *added } else { *added };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_add_and_gauges_are_the_last() {
+        let first = TierStats { nvme_hits: 3, evicted_bytes: 5, held_samples: 7, ..TierStats::default() };
+        let second = TierStats { nvme_hits: 4, held_samples: 3, quota: 9, ..TierStats::default() };
+        let mut both = first;
+        both += second;
+        let expected =
+            TierStats { nvme_hits: 7, evicted_bytes: 5, held_samples: 3, quota: 9, ..TierStats::default() };
+        assert_eq!(both, expected);
+        assert_eq!(both.since(&first), TierStats { nvme_hits: 4, evicted_bytes: 0, ..both });
+        assert!(both.by_name().contains(&("nvme_hits", 7)));
     }
 }

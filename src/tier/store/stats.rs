@@ -1,12 +1,9 @@
 //! What the store did and what it holds, for telemetry.
 
-use std::ops::AddAssign;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counters since the store was opened, and gauges of now.
-///
-/// Adding two adds the counters; of the gauges the one added last counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StoreStats {
     /// Samples that were offered and written into segments that are published.
@@ -37,51 +34,6 @@ pub struct StoreStats {
     pub used_bytes: u64,
     /// Gauge: the quota in bytes.
     pub quota_bytes: u64,
-}
-
-impl AddAssign for StoreStats {
-    fn add_assign(&mut self, more: Self) {
-        let counters = |stats: Self| {
-            [
-                stats.admitted_samples,
-                stats.admitted_bytes,
-                stats.dropped_busy,
-                stats.dropped_full,
-                stats.dropped_off,
-                stats.write_errors,
-                stats.damaged_segments,
-                stats.vanished_segments,
-                stats.evicted_segments,
-                stats.evicted_bytes,
-            ]
-        };
-        let (mine, theirs) = (counters(*self), counters(more));
-        let [
-            admitted_samples,
-            admitted_bytes,
-            dropped_busy,
-            dropped_full,
-            dropped_off,
-            write_errors,
-            damaged_segments,
-            vanished_segments,
-            evicted_segments,
-            evicted_bytes,
-        ] = std::array::from_fn(|i| mine[i] + theirs[i]);
-        *self = Self {
-            admitted_samples,
-            admitted_bytes,
-            dropped_busy,
-            dropped_full,
-            dropped_off,
-            write_errors,
-            damaged_segments,
-            vanished_segments,
-            evicted_segments,
-            evicted_bytes,
-            ..more
-        };
-    }
 }
 
 /// The counters as they are counted, by several threads.
@@ -145,25 +97,5 @@ impl Counters {
 
     pub fn last_error(&self) -> Option<String> {
         self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_add_and_gauges_are_the_last() {
-        let mut all =
-            StoreStats { admitted_samples: 1, evicted_bytes: 5, held_samples: 7, ..StoreStats::default() };
-        all += StoreStats { admitted_samples: 2, held_samples: 3, quota_bytes: 9, ..StoreStats::default() };
-        let expected = StoreStats {
-            admitted_samples: 3,
-            evicted_bytes: 5,
-            held_samples: 3,
-            quota_bytes: 9,
-            ..StoreStats::default()
-        };
-        assert_eq!(all, expected);
     }
 }
