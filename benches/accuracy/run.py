@@ -202,7 +202,7 @@ def as_text(result: dict) -> str:
             ),
             "Paired differences to torchvision, seed by seed, in percentage points:",
             report.table(
-                ["training pipeline", "mean", "95 % interval", "includes 0", f"within ±{TOLERANCE}"],
+                ["training pipeline", "mean", "95 % interval", "includes 0", f"interval within ±{TOLERANCE}"],
                 [difference_row(name, entry) for name, entry in summary["differences"].items()],
             ),
             report.table(
