@@ -322,6 +322,28 @@ fn index_shows_what_is_there_and_notices_changes() {
 }
 
 #[test]
+fn index_shows_several_datasets_and_files_that_are_no_images() {
+    let directory = tempfile::tempdir().unwrap();
+    for path in ["one/a/1.npz", "one/b/2.npz", "two/b/3.txt"] {
+        let path = directory.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, b"any").unwrap();
+    }
+    let paths = ["one", "two", "index"].map(|name| directory.path().join(name));
+    let [one, two, kept] = paths.each_ref().map(|path| path.to_str().unwrap());
+    let index = |more: &[&str]| foreload(&[&["index", "--files", "--index-dir", kept], more].concat());
+    assert_eq!(json(&index(&[one, "--json"]))["samples"], 2);
+    let both = json(&index(&[one, two, "--json", "--verify"]));
+    assert_eq!((&both["samples"], &both["classes"]), (&3.into(), &2.into()));
+    assert_eq!(both["datasets"][0]["origin"], "loaded");
+    assert_eq!(both["datasets"][1]["samples"], 1);
+    let shown = String::from_utf8(index(&[one, two]).stdout).unwrap();
+    assert!(shown.contains("together: 3 samples of 2 classes"), "{shown}");
+    assert!(stderr(&index(&[one, one])).contains("given twice"));
+    assert!(stderr(&foreload(&["index", one, "--index-dir", kept])).contains("no .jpg"));
+}
+
+#[test]
 fn a_slow_file_system_is_emulated_without_changing_a_byte() {
     let workshop = Workshop::new();
     for layout in ["folder", "tar"] {

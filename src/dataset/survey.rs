@@ -112,10 +112,13 @@ fn files(root: &Path, found: Root) -> Result<Survey> {
         let (layout, classes) = (Layout::TfRecord, Vec::new());
         return Ok(Survey { layout, classes, shards, notes, nothing: NO_RECORDS });
     }
-    // A file in the root is in no class, so that nothing is; the root is then walked, and its names noted, as any other.
+    // A file in the root is in no class, so that nothing is.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
-    let (classes, mut notes) = if has_files { (Vec::new(), Notes::default()) } else { (directories, notes) };
-    notes.unlabeled = has_files;
+    let classes = if has_files { Vec::new() } else { directories };
+    if classes.is_empty() {
+        // The root is walked as any directory, and its names are noted then.
+        notes = Notes { unlabeled: true, ..Notes::default() };
+    }
     let nothing = "holds no file";
     Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing })
 }

@@ -162,7 +162,8 @@ fn files_of_4_gib_are_refused() {
 #[test]
 fn what_is_neither_files_nor_shards_is_refused() {
     let scene = scene();
-    assert!(scene.error().contains("holds no file"), "{}", scene.error());
+    scene.write(".hidden", b"1");
+    assert!(scene.error().contains("holds no file; found: 1 hidden files"), "{}", scene.error());
     scene.write("x.tfrecord", b"");
     assert!(scene.error().contains("hold no record"), "{}", scene.error());
     let record = tfrecord(&[b"one"]);
