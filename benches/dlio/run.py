@@ -152,6 +152,10 @@ def as_text(result: dict) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     lines = ["# DLIO", "", report.machine_line(result["machine"]), ""]
     lines += [f"{versions}; {result['ranks']} process(es); slow storage: {result['rates']}", ""]
+    lines += [
+        "DLIO runs as `benches/dlio/launch.py` says. Foreload hands over the files' bytes, DLIO's loader parses them.",
+        "",
+    ]
     for name, found in result["workloads"].items():
         settings = found["settings"]
         lines += [f"## {name}", ""]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
 sys.path.append(str(Path(__file__).parents[2] / "benches" / "dlio"))
 import environments
 import harness
+from test_files import _masked as masked
 
 HERE = Path(__file__).parent / "dlio"
 REQUIRED = "FORELOAD_REQUIRE_DLIO" in os.environ
@@ -110,6 +112,31 @@ def test_the_order_obeys_the_settings(data: Path, tmp_path: Path) -> None:
     assert fixed[0] == fixed[1] == fixed[2] != list(range(48))
     assert fixed[0] not in once
     assert orders("unshuffled", reader__sample_shuffle="'off'") == [list(range(48))] * 3
+
+
+def test_records(tmp_path: Path) -> None:
+    """As MLPerf Storage's resnet50 has them; the data loader named is one that DLIO does not check TFRecord for."""
+    folder = tmp_path / "data" / "train"
+    folder.mkdir(parents=True)
+    (folder.parent / "valid").mkdir()
+    payloads = [bytes([number]) * (100 + number) for number in range(30)]
+    for shard in range(3):
+        lengths = [struct.pack("<Q", len(payload)) for payload in payloads[10 * shard : 10 * shard + 10]]
+        records = zip(lengths, payloads[10 * shard :], strict=False)
+        parts = [(length, masked(length), payload, masked(payload)) for length, payload in records]
+        (folder / f"img_{shard}_of_3.tfrecord").write_bytes(b"".join(map(b"".join, parts)))
+    settings = {"dataset__format": "tfrecord", "reader__data_loader": "native_dali"}
+    counts = {
+        "dataset__num_files_train": 3,
+        "dataset__num_samples_per_file": 10,
+        "dataset__num_files_eval": 0,
+    }
+    dlio(tmp_path, dataset__data_folder=folder.parent, workflow__evaluation=False, **settings, **counts)
+    expected = [hashlib.sha256(payload).hexdigest() for payload in payloads]
+    for epoch in batches(tmp_path, "train").values():
+        found = samples(epoch)
+        assert len(found) == 28
+        assert all(expected[sample] == sha for sample, sha in found.items())
 
 
 def test_some_of_the_files(data: Path, tmp_path: Path) -> None:
