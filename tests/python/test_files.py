@@ -37,12 +37,17 @@ def test_files_of_any_kind(folder: Path) -> None:
 
 
 def test_a_cache_gives_the_same(folder: Path, tmp_path: Path) -> None:
-    plain = foreload.FileLoader(folder, batch_size=5)
-    cached = foreload.FileLoader(folder, batch_size=5, cache_dir=tmp_path / "cache", cache_size="64MB")
-    assert contents(cached) == contents(plain)
-    batches = iter(cached)
-    assert [np.from_dlpack(file).tobytes() for batch in batches for file in batch.files] == contents(plain)
-    assert batches.stats()["cache"]["nvme_hits"] == 30
+    expected = contents(foreload.FileLoader(folder, batch_size=5))
+
+    def hits() -> int:
+        """Of an epoch of a loader of its own, whose end publishes what it kept, if the drive takes it soon."""
+        cached = foreload.FileLoader(folder, batch_size=5, cache_dir=tmp_path / "cache", cache_size="64MB")
+        batches = iter(cached)
+        assert [np.from_dlpack(file).tobytes() for batch in batches for file in batch.files] == expected
+        return batches.stats()["cache"]["nvme_hits"]
+
+    assert hits() == 0
+    assert any(hits() == 30 for _ in range(20))
 
 
 def test_it_resumes(folder: Path) -> None:
