@@ -143,7 +143,7 @@ def test_ranks_of_a_node(
     if isinstance(local, int):
         assert _ranks.local_world_size(None) == local
     else:
-        with pytest.raises(foreload.ConfigError, match=f"^config: local_world_size: {local}|{local}"):
+        with pytest.raises(foreload.ConfigError, match=f"^config: local_world_size: .*{local}"):
             _ranks.local_world_size(None)
 
 
