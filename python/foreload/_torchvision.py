@@ -80,6 +80,9 @@ def merged(taken: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 def check_same_samples(dataset: Any, loader: Any) -> None:
     """Stop unless samples and class numbers of `loader`, of all of the dataset, are those of the ImageFolder.
 
+    Classes and the number of samples are compared always, paths of some 1000 samples, evenly spread: a file that took
+    the place of another between two of these is not noticed.
+
     Raises:
         ConfigError: They differ; names the class or the path.
     """
@@ -276,9 +279,14 @@ class _Reader:
         interpolation = getattr(step, "interpolation", "bilinear")
         if getattr(interpolation, "value", interpolation) != "bilinear":
             raise self._refusal("must have InterpolationMode.BILINEAR, the interpolation that Foreload has")
-        # Of PIL images it says nothing: those are always antialiased.
-        if self.dtype is not None and not getattr(step, "antialias", True):
-            raise self._refusal("must have antialias=True, as Foreload has")
+        # Of PIL images it says nothing: those are always antialiased. Tensors are if it is True: None is False to
+        # torchvision, and so is "warn", the default before 0.17.
+        antialias = getattr(step, "antialias", True)
+        if self.dtype is not None and antialias is not True:
+            raise self._refusal(
+                f"has antialias={antialias!r}, by which torchvision does not antialias tensors, must have "
+                "antialias=True, as Foreload has"
+            )
 
     def _check_image(self, what_to_do: str) -> None:
         if self.dtype is not None:

@@ -181,7 +181,18 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "a function": ([CROP, TENSOR, abs], "step 3 of 3, <built-in function abs>, .*apply it to the batches"),
     "bicubic": ([v1.RandomResizedCrop(32, interpolation=InterpolationMode.BICUBIC), TENSOR], "BILINEAR"),
     "bicubic v2": ([v2.Resize(70, interpolation=InterpolationMode.BICUBIC), CENTER, TENSOR], "BILINEAR"),
-    "not antialiased": ([v2.ToImage(), v2.RandomResizedCrop(32, antialias=False), FLOAT], "antialias=True"),
+    "not antialiased": (
+        [v2.ToImage(), v2.RandomResizedCrop(32, antialias=False), FLOAT],
+        "antialias=False, .*must",
+    ),
+    "antialias=None": (
+        [v2.ToImage(), v2.Resize(70, antialias=None), CENTER, FLOAT],
+        "antialias=None, .*must",
+    ),
+    "torchvision 0.16": (
+        [v2.ToImage(), v2.Resize(70, antialias="warn"), CENTER, FLOAT],
+        "antialias='warn', .*must",
+    ),
     "both sides": ([v1.Resize((70, 80)), CENTER, TENSOR], r"step 1 of 3, Resize.*one number"),
     "max_size": ([v1.Resize(70, max_size=90), CENTER, TENSOR], "must not have max_size"),
     "crop before resize": ([CENTER, RESIZE, TENSOR], "step 1 of 3, CenterCrop.*must come after Resize"),
