@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -47,7 +48,7 @@ class ImageSource:
     batch=True, batch_info=True, no_copy=True, device=...)`.
 
     Args:
-        path: The dataset: a directory of class directories, or of tar shards.
+        path: The dataset: a directory of class directories, or of tar shards; or a list of several.
         decoded: True: images, [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), on the GPU where the
             loader decodes there. False: the n JPEG or PNG files, uint8 [bytes] each, in the memory they were read
             into, for `fn.decoders`; the settings of images mean nothing.
@@ -68,7 +69,7 @@ class ImageSource:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         decoded: bool = True,
         with_mask: bool = False,

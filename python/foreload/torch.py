@@ -95,7 +95,12 @@ class ImageDataset(IterableDataset):
 
     @classmethod
     def from_torchvision(cls, dataset: Any, *, batch_size: int, **settings: Any) -> ImageDataset:
-        """The same training or evaluation as `DataLoader(dataset, batch_size, ...)`; `repr` shows what was taken over.
+        """The images and labels of a torchvision dataset, by Foreload; `repr` shows what was taken over.
+
+        Order and last batch are Foreload's, not the defaults of a `DataLoader`: training shuffles and drops the samples
+        that fill no batch, as `DataLoader(dataset, batch_size, shuffle=True, drop_last=True)` does; evaluation keeps
+        the order and ends in a smaller batch. `shuffle` and `last_batch` say otherwise. Crops and flips are drawn from
+        the same distributions, by `seed` and epoch.
 
         Args:
             dataset: A `torchvision.datasets.ImageFolder` or `ImageNet`, or a `torch.utils.data.Subset` of one, with
