@@ -287,7 +287,6 @@ impl DatasetIndex {
     }
 
     /// The dataset that has `sample`, and its number among the others.
-    #[inline]
     fn part_with(&self, sample: u64) -> (usize, &Placed) {
         match &self.parts[..] {
             // The rule; without a search, and it knows what it has not.

@@ -51,7 +51,6 @@ impl Part {
         if self.layout().is_sharded() { self.checked.len() as u32 } else { self.len() as u32 }
     }
 
-    #[inline]
     pub(super) fn label(&self, sample: u64) -> u32 {
         // Clamped, as in `extent`: damage may make an answer wrong, not one that breaks its caller.
         self.column(Section::Labels, sample).min(self.num_classes().saturating_sub(1))
@@ -64,7 +63,6 @@ impl Part {
         (!self.layout().is_sharded()).then(|| first(label)..first(label + 1))
     }
 
-    #[inline]
     pub(super) fn extent(&self, sample: u64) -> Extent {
         let length = self.column(Section::Lengths, sample).min(self.map.header().largest);
         if self.layout().is_sharded() {
@@ -216,7 +214,6 @@ impl Part {
         }
     }
 
-    #[inline]
     fn column(&self, section: Section, sample: u64) -> u32 {
         assert!(sample < self.len(), "sample {sample} of a dataset of {}", self.len());
         u32_at(self.map.section(section), 4 * sample as usize)

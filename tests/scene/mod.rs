@@ -88,7 +88,7 @@ fn crc(bytes: &[u8]) -> u32 {
 /// The masked CRC-32C of TFRecord files.
 pub fn masked(bytes: &[u8]) -> [u8; 4] {
     let crc = crc(bytes);
-    (crc >> 15 | crc << 17).wrapping_add(0xa282_ead8).to_le_bytes()
+    crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
 /// A TFRecord shard of these records.
