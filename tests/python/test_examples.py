@@ -135,4 +135,4 @@ def test_they_are_short() -> None:
     examples = list(frameworks.EXAMPLES.glob("*.py"))
     assert len(examples) == 8
     for path in examples:
-        assert sum(bool(line.strip()) for line in path.read_text().splitlines()) < 40, path
+        assert len(path.read_text().splitlines()) < 40, path
