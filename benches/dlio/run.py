@@ -7,11 +7,13 @@ the data, and of the cache in any case, are dropped all the time, so that no epo
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
@@ -22,8 +24,14 @@ from environments import ROOT, Unavailable
 
 WORKLOADS = ("resnet50_small", "unet3d_small")
 PACKAGES = ("dlio-benchmark", "torch", "numpy", "mpi4py", "mpich")
+TARGETED = "resnet50_small"
 TARGET = 90.0
 MARGIN = 10.0
+PATCHED = (
+    "In favour of its own loader DLIO is patched (`benches/dlio/launch.py`): `get_global_map_index` makes, for each "
+    "sample, a text of the whole list of files for a log that is not written; here it does not."
+)
+AS_IT_IS = "DLIO is not patched in favour of its own loader (`FORELOAD_DLIO_AS_IT_IS`)."
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--require-targets", action="store_true", help="exit code 1 when a target is missed")
     parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if chosen.epochs < 2:
+        parser.error(f"--epochs: is {chosen.epochs}, must be at least 2: the first fills the cache")
+    if chosen.require_targets and TARGETED not in chosen.workloads:
+        parser.error(f"--require-targets: is of {TARGETED}, which --workloads leaves out")
+    return chosen
 
 
 def make_data(workload: str, data: Path) -> Path:
@@ -120,15 +133,17 @@ def run_workload(workload: str, chosen: argparse.Namespace) -> dict:
 
 def check(result: dict) -> list[dict]:
     """The target: Foreload with a cache from the second epoch on, where the stock loader is well below."""
-    found = result["workloads"].get("resnet50_small")
+    found = result["workloads"].get(TARGETED)
     if found is None:
         return []
-    stock, cached = (found["cases"][CASES[place].name].get("au", [0.0, 0.0])[1:] for place in (0, 2))
-    text = f"{min(cached):.1f} % at least from the second epoch on, from slow storage with a cache"
-    beside = f"DLIO's own loader {max(stock):.1f} % at most, must be {MARGIN:.0f} points below"
+    stock, cached = (found["cases"][CASES[place].name].get("au", [])[1:] for place in (0, 2))
+    # A run that failed has no figure, and nan meets no target.
+    most, least = max(stock, default=nan), min(cached, default=nan)
+    text = f"{least:.1f} % at least from the second epoch on, from slow storage with a cache"
+    beside = f"DLIO's own loader {most:.1f} % at most, must be {MARGIN:.0f} points below"
     return [
-        {"met": min(cached) >= TARGET, "says": f"resnet50_small: {text}, must be {TARGET:.0f} %"},
-        {"met": max(stock) <= min(cached) - MARGIN, "says": f"resnet50_small: {beside}"},
+        {"met": least >= TARGET, "says": f"{TARGETED}: {text}, must be {TARGET:.0f} %"},
+        {"met": most <= least - MARGIN, "says": f"{TARGETED}: {beside}"},
     ]
 
 
@@ -153,7 +168,9 @@ def as_text(result: dict) -> str:
     lines = ["# DLIO", "", report.machine_line(result["machine"]), ""]
     lines += [f"{versions}; {result['ranks']} process(es); slow storage: {result['rates']}", ""]
     lines += [
-        "DLIO runs as `benches/dlio/launch.py` says. Foreload hands over the files' bytes, DLIO's loader parses them.",
+        PATCHED if result["patched"] else AS_IT_IS,
+        "",
+        "Foreload hands over the files' bytes, DLIO's loader parses them.",
         "",
     ]
     for name, found in result["workloads"].items():
@@ -188,6 +205,7 @@ def main() -> int:
     result = {
         "machine": report.machine(),
         "versions": versions(),
+        "patched": "FORELOAD_DLIO_AS_IT_IS" not in os.environ,
         "ranks": chosen.ranks,
         "epochs": chosen.epochs,
         "rates": chosen.rates,

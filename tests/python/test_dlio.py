@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import runpy
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -158,3 +160,35 @@ def test_bad_settings_are_named(data: Path, tmp_path: Path, settings: dict, comp
     with pytest.raises(environments.Unavailable) as failure:
         dlio(tmp_path, dataset__data_folder=data, **settings)
     assert complaint in str(failure.value)
+
+
+BENCHMARK = Path(__file__).parents[2] / "benches" / "dlio" / "run.py"
+
+
+def test_the_benchmark_misses_a_target_without_a_figure() -> None:
+    benchmark = runpy.run_path(str(BENCHMARK))
+    stock, _, cached, *_ = (case.name for case in benchmark["CASES"])
+
+    def met(**cases: dict) -> list[bool]:
+        found = {stock: cases["stock"], cached: cases["cached"]}
+        result = {"workloads": {"resnet50_small": {"cases": found}}}
+        return [one["met"] for one in benchmark["check"](result)]
+
+    slow, fast, failed = {"au": [20.0, 30.0]}, {"au": [20.0, 95.0]}, {"failure": "OSError: gone"}
+    assert met(stock=slow, cached=fast) == [True, True]
+    assert met(stock={"au": [20.0, 86.0]}, cached=fast) == [True, False]
+    assert met(stock=failed, cached=fast) == [True, False]
+    assert met(stock=slow, cached=failed) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--epochs", "1"], "--epochs: is 1, must be at least 2"),
+        (["--require-targets", "--workloads", "unet3d_small"], "--require-targets: is of resnet50_small"),
+    ],
+)
+def test_the_benchmark_refuses_what_cannot_be_judged(arguments: list[str], complaint: str) -> None:
+    done = subprocess.run([sys.executable, BENCHMARK, *arguments], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert complaint in done.stderr
