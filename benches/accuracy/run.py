@@ -7,8 +7,8 @@ evaluation pipeline, so that only what they were trained on differs.
     python benches/accuracy/fetch.py data/cifar10
     python benches/accuracy/run.py --data data/cifar10 --output benches/results/accuracy
 
-A run that was interrupted goes on where OUTPUT.json ends. `--smoke FOLDER` makes a small dataset there and shows that
-all works, nothing more.
+A run that was interrupted goes on where OUTPUT.partial.json ends, if it is of the same data, commit and processor.
+`--smoke FOLDER` makes a small dataset there and shows that all works, nothing more.
 """
 
 from __future__ import annotations
@@ -134,16 +134,29 @@ def train_all(settings: dict, todo: list[tuple[str, int]], jobs: int, python: Pa
                 worker.close()
 
 
-def earlier_runs(output: Path | None, settings: dict) -> list[dict]:
-    """What OUTPUT.json holds already; ends the program when that was run otherwise."""
-    if output is None or not output.with_suffix(".json").exists():
-        return []
-    known = json.loads(output.with_suffix(".json").read_text())
-    if known["settings"] != settings:
-        sys.exit(
-            f"{output}.json: was run as {known['settings']}, not as {settings}: remove it, or choose another"
-        )
-    return known["runs"]
+def images(data: Path) -> dict[str, int]:
+    """Files of each split."""
+    return {split: sum(1 for _ in (data / split).glob("*/*")) for split in ("train", "val")}
+
+
+def origin(result: dict) -> dict:
+    """What runs must have in common to be averaged."""
+    same = {name: result[name] for name in ("settings", "dataset", "images")}
+    return same | {name: result["machine"][name] for name in ("processor", "commit")}
+
+
+def interrupted(result: dict, partial: Path) -> dict:
+    """The result with the runs of `partial`, if there is one; ends the program when those were run otherwise."""
+    if not partial.exists():
+        return result
+    known = json.loads(partial.read_text())
+    now = origin(result)
+    for name, was in origin(known).items():
+        if was != now[name]:
+            sys.exit(
+                f"{partial}: {name}: was {was}, is {now[name]}: remove the file, or choose another --output"
+            )
+    return known
 
 
 def measure(chosen: argparse.Namespace) -> dict:
@@ -157,7 +170,9 @@ def measure(chosen: argparse.Namespace) -> dict:
         "width": chosen.width,
     }
     result = {"benchmark": "accuracy", "machine": report.machine(), "settings": settings}
-    result |= {"dataset": chosen.data.name, "runs": earlier_runs(chosen.output, settings)}
+    result |= {"dataset": chosen.data.name, "images": images(chosen.data), "runs": []}
+    if chosen.output:
+        result = interrupted(result, partial_of(chosen.output))
     done = {(run["pipeline"], run["seed"]) for run in result["runs"]}
     # Seed by seed, so that what is there after an interruption can be compared.
     pairs = ((pipeline, seed) for seed in range(chosen.seeds) for pipeline in PIPELINES)
@@ -167,19 +182,24 @@ def measure(chosen: argparse.Namespace) -> dict:
         result["runs"].append(run)
         report.log(f"{run['pipeline']}, seed {run['seed']}: {run['accuracy']:.2f} %")
         if chosen.output:
-            write(result, chosen.output)
+            write(result, partial_of(chosen.output))
 
     python = chosen.python or environments.ensure("torch", chosen.envs)
     train_all({**settings, "data": str(chosen.data)}, todo, chosen.jobs, python, keep)
     return result
 
 
-def write(result: dict, output: Path) -> None:
+def partial_of(output: Path) -> Path:
+    """Where the runs are kept until all are there."""
+    return output.with_suffix(".partial.json")
+
+
+def write(result: dict, path: Path) -> None:
     """The result so far, never half of it."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_suffix(".partial")
-    partial.write_text(json.dumps(result, indent=1) + "\n")
-    partial.replace(output.with_suffix(".json"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(result, indent=1) + "\n")
+    new.replace(path)
 
 
 def as_text(result: dict) -> str:
@@ -238,6 +258,8 @@ def main() -> int:
     result = measure(chosen)
     result["summary"] = summarise(result["runs"])
     report.deliver(result, as_text(result), chosen.json, chosen.output)
+    if chosen.output:
+        partial_of(chosen.output).unlink(missing_ok=True)
     return 0
 
 

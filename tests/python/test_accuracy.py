@@ -81,20 +81,34 @@ def test_a_small_run_is_interrupted_and_goes_on(tmp_path: Path) -> None:
     assert np.mean([entry["accuracy"] for entry in runs.values()]) > 40
     assert output.with_suffix(".md").read_text().strip() == done.stdout.strip()
 
+    # As if it had been interrupted before the last.
+    partial = tmp_path / "accuracy.partial.json"
+    assert not partial.exists()
     kept = [entry for entry in result["runs"] if (entry["pipeline"], entry["seed"]) != ("exact", 1)]
-    output.with_suffix(".json").write_text(json.dumps({**result, "runs": kept}))
+    begun = {**result["machine"], "date": "yesterday"}
+    rest = {"machine": begun, "runs": kept}
+    partial.write_text(json.dumps({**result, **rest}))
     done = run(output, "--python", python)
     assert done.returncode == 0, done.stderr
     assert [line.split(":")[0] for line in done.stderr.splitlines() if "%" in line] == ["exact, seed 1"]
-    again = json.loads(output.with_suffix(".json").read_text())["runs"]
+    again = json.loads(output.with_suffix(".json").read_text())
     # The seed decides all.
-    assert again[-1] == runs["exact", 1]
+    assert again["runs"][-1] == runs["exact", 1]
+    assert again["machine"] == begun
+    assert not partial.exists()
 
     # With nothing left to do, no interpreter is needed.
+    partial.write_text(json.dumps(result))
     assert run(output, "--python", tmp_path / "none").returncode == 0
-    others = json.loads(output.with_suffix(".json").read_text())
-    others["settings"]["epochs"] = 3
-    output.with_suffix(".json").write_text(json.dumps(others))
-    done = run(output, "--python", python)
-    assert done.returncode != 0
-    assert "remove it, or choose another" in done.stderr
+    for name, other in [
+        ("settings", {**result["settings"], "epochs": 3}),
+        ("dataset", "others"),
+        ("images", {"train": 255, "val": 64}),
+        ("processor", {**begun, "processor": "another"}),
+        ("commit", {**begun, "commit": "0123456789ab"}),
+    ]:
+        changed = {"machine" if name in begun else name: other}
+        partial.write_text(json.dumps({**result, **changed}))
+        done = run(output, "--python", tmp_path / "none")
+        assert done.returncode != 0
+        assert f"accuracy.partial.json: {name}: was " in done.stderr
