@@ -79,21 +79,12 @@ struct Planned {
     future: Future,
     order: Order,
     epoch: u64,
-    /// The latest position that the pipeline asked for: it asks in the epoch's order.
-    reached: u64,
 }
 
 impl Planned {
-    /// The pipeline asks for `sample`.
-    fn asked(&mut self, sample: u64) {
-        let next = self.order.positions(sample).filter(|position| *position >= self.reached).min();
-        self.reached = next.unwrap_or(self.reached);
-    }
-
-    /// When the pipeline uses `sample`, for which it asked not long ago.
+    /// When the epoch uses `sample`, which it draws once.
     fn now(&self, sample: u64) -> Moment {
-        let latest = self.order.positions(sample).filter(|position| *position <= self.reached).max();
-        self.future.moment(self.epoch, latest.unwrap_or(self.reached))
+        self.future.moment(self.epoch, self.order.positions(sample).next().unwrap_or_default())
     }
 }
 
@@ -192,9 +183,12 @@ impl Cache {
 
     fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
+            let (all, bytes) = (self.index.len(), self.index.total_bytes());
+            let drawn = |(schedule, _): &(Schedule, u64)| schedule.order().selection().members();
+            let samples = self.staging().epoch.as_ref().map_or(all, drawn);
             let job = Job {
-                samples: self.index.len(),
-                bytes: self.index.total_bytes(),
+                samples,
+                bytes: (u128::from(bytes) * u128::from(samples) / u128::from(all.max(1))) as u64,
                 shards: self.index.is_sharded(),
                 depth: self.options.queue_depth,
             };
@@ -222,7 +216,7 @@ impl Cache {
         let left = store.quota_bytes.saturating_sub(store.held_bytes);
         // For a last corner it is not worth reading pieces of which nearly nothing can be kept.
         self.full.store(left < largest.max(store.quota_bytes / 100), Relaxed);
-        self.plan(epoch, schedule, first_step, order_of);
+        self.plan(epoch, schedule, order_of);
         let mut staging = self.staging();
         // A shard holds other nodes' samples too; where there are some, what is used soonest is kept, as it is read.
         staging.epoch = self.is_whole(schedule).then(|| (schedule.clone(), first_step));
@@ -284,13 +278,13 @@ impl Cache {
         }
     }
 
-    fn plan(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
+    fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
         let world = schedule.world_size();
         let local = self.options.local_world_size.unwrap_or(world).clamp(1, world);
         let first = schedule.rank() / local * local;
         let ranks = first..(first + local).min(world);
         let slice = Slice::of(ranks, schedule.batch_size(), world);
-        let rule = Rule::best(slice, self.index.len());
+        let rule = Rule::best(slice, schedule.order());
         if rule == Rule::Keep {
             *self.planned() = None;
             return;
@@ -302,8 +296,7 @@ impl Cache {
         let order = schedule.order().clone();
         let former = self.planned().take().map(|planned| planned.plan);
         let plan = former.unwrap_or_else(|| self.new_plan(rule, local));
-        let reached = first_step * schedule.global_batch();
-        *self.planned() = Some(Planned { plan, future, order, epoch, reached });
+        *self.planned() = Some(Planned { plan, future, order, epoch });
     }
 
     /// A plan that knows what the store holds. Each process decides about what it reads itself, and has its part of the
@@ -427,11 +420,8 @@ impl Cache {
         self.taken[(sample / 64) as usize].fetch_or(1 << (sample % 64), Relaxed);
     }
 
-    /// The pipeline asked for a sample.
-    pub(super) fn asked(&self, sample: u64) {
-        if let Some(planned) = &mut *self.planned() {
-            planned.asked(sample);
-        }
+    /// The pipeline asked for one more sample.
+    pub(super) fn asked(&self) {
         if let Some(stager) = &self.staging().stager {
             stager.asked();
         }

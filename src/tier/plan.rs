@@ -87,11 +87,15 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The best rule for a node that takes `slice` of a dataset of `samples`.
-    pub fn best(slice: Slice, samples: u64) -> Self {
+    /// The best rule for a node that takes `slice` of epochs such as `order`.
+    pub fn best(slice: Slice, order: &Order) -> Self {
+        // What comes up again and again in an epoch is used soon at any time: it came first, and is kept for that.
+        if slice.is_whole() || order.selection().repeats() {
+            return Self::Keep;
+        }
         // An eighth of an epoch: fine enough that little of the tier is held by groups half used up, coarse enough that
         // few groups fill side by side.
-        if slice.is_whole() { Self::Keep } else { Self::NextUse { moments: (samples / 8).max(1) } }
+        Self::NextUse { moments: (order.len() / 8).max(1) }
     }
 }
 
@@ -224,12 +228,12 @@ mod tests {
     }
 
     /// Share of hits of node 0 of `nodes`, from the second epoch on.
-    fn hits(nodes: u32, capacity: u64, rule: impl Fn(Slice) -> Rule) -> f64 {
+    fn hits(nodes: u32, capacity: u64, rule: impl Fn(Slice, &Order) -> Rule) -> f64 {
         let (epochs, samples) = (8 + 6 * u64::from(nodes), 20_000);
         let slice = Slice::of(0..1, 10, nodes);
         let orders = orders(epochs, samples);
         let future = Future::new(0, orders.clone(), slice);
-        let (mut plan, mut contents) = (Plan::new(rule(slice), capacity), Contents::default());
+        let (mut plan, mut contents) = (Plan::new(rule(slice, &orders[0]), capacity), Contents::default());
         let (mut hits, mut uses) = (0, 0);
         for (epoch, order) in (0..).zip(&orders) {
             for position in (0..samples).filter(|&position| slice.takes(position)) {
@@ -251,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_lone_node_keeps_what_came_first_and_hits_as_often_as_can_be() {
-        let whole = hits(1, 5_000, |slice| Rule::best(slice, 20_000));
+        let whole = hits(1, 5_000, Rule::best);
         assert!((whole - 0.25).abs() < 1e-9, "{whole}");
     }
 
@@ -259,8 +263,8 @@ mod tests {
     fn one_of_several_nodes_keeps_what_it_uses_soonest() {
         // Belady's optimum for 4 and 16 nodes is .563 and .584 (simulated with single samples); groups cost a little.
         for (nodes, optimum, kept) in [(4, 0.563, 0.248), (16, 0.584, 0.251)] {
-            let soonest = hits(nodes, 5_000, |slice| Rule::best(slice, 20_000));
-            let first = hits(nodes, 5_000, |_| Rule::Keep);
+            let soonest = hits(nodes, 5_000, Rule::best);
+            let first = hits(nodes, 5_000, |_, _| Rule::Keep);
             println!("{nodes} nodes: {soonest:.3} and {first:.3}");
             assert!(soonest > 0.9 * optimum && soonest <= optimum + 0.02, "{nodes} nodes: {soonest}");
             assert!((first - kept).abs() < 0.05, "{nodes} nodes: {first}");

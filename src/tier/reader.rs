@@ -113,7 +113,7 @@ impl Reader for TieredReader {
             Some(extent) => self.nvme.submit(ReadRequest { token, extent, slot }),
             None => self.source.submit(ReadRequest { token, extent, slot }),
         }
-        self.cache.asked(sample);
+        self.cache.asked();
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
