@@ -28,7 +28,7 @@ pub enum LastBatch {
 pub struct Place {
     /// Position in the epoch's order (for padding: the position it repeats).
     pub position: u64,
-    /// The sample, and how often it was drawn before.
+    /// The sample, and which of its draws this is.
     pub draw: Draw,
     /// False for padding.
     pub valid: bool,
@@ -55,6 +55,15 @@ impl Schedule {
     /// [`crate::Error::Config`] for a batch size of 0, a rank outside the world, or (with `Drop`) fewer samples than
     /// one global batch.
     pub fn new(order: Order, batch_size: u32, rank: u32, world_size: u32, last: LastBatch) -> Result<Self> {
+        let steps = Self::count(order.len(), batch_size, rank, world_size, last)?;
+        Ok(Self { order, batch_size, rank, world_size, last, steps })
+    }
+
+    /// Steps of an epoch of so many `draws`, without its order.
+    ///
+    /// # Errors
+    /// As [`Schedule::new`].
+    pub fn count(draws: u64, batch_size: u32, rank: u32, world_size: u32, last: LastBatch) -> Result<u64> {
         if batch_size == 0 {
             return Err(Error::config("batch_size", "is 0, must be at least 1"));
         }
@@ -66,19 +75,19 @@ impl Schedule {
             return Err(Error::config("rank", message));
         }
         let global = u64::from(batch_size) * u64::from(world_size);
-        if last == LastBatch::Drop && order.len() < global {
+        if last == LastBatch::Drop && draws < global {
             let message = format!(
                 "{batch_size} on each of {world_size} ranks is {global}, but an epoch has {} samples and \
                  last_batch is drop, so there would be no batch: lower it, or set last_batch to pad or partial",
-                order.len()
+                draws
             );
             return Err(Error::config("batch_size", message));
         }
         let steps = match last {
-            LastBatch::Drop => order.len() / global,
-            LastBatch::Pad | LastBatch::Partial => order.len().div_ceil(global),
+            LastBatch::Drop => draws / global,
+            LastBatch::Pad | LastBatch::Partial => draws.div_ceil(global),
         };
-        Ok(Self { order, batch_size, rank, world_size, last, steps })
+        Ok(steps)
     }
 
     /// Steps of the epoch: the same on every rank.

@@ -5,9 +5,9 @@ use crate::dataset::{ClassRef, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::schedule::Selection;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
-/// How often samples are drawn beside one another. Only the ratios count.
+/// How often samples are drawn beside one another. Only the ratios count. A weight is 0, or from 1e-50 to 1e50.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Weights {
     /// Every class as often as every other.
@@ -17,6 +17,9 @@ pub enum Weights {
     /// That of each sample of the dataset, by number.
     Samples(Vec<f64>),
 }
+
+/// Weights and ratios other than 0: their products and sums are numbers, and never vanish.
+const SCALE: RangeInclusive<f64> = 1e-50..=1e50;
 
 /// An epoch of more draws would be no epoch: their numbers would no longer be exact in the arithmetic of shares.
 const MOST_DRAWS: u64 = 1 << 48;
@@ -108,8 +111,9 @@ impl<'a> Weigh<'a> {
                         format!("are {}, must be one for each of the {} datasets", ratios.len(), parts.len());
                     return Err(Error::config("ratios", message));
                 }
-                if !ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0) {
-                    return Err(Error::config("ratios", format!("are {ratios:?}, must be numbers above 0")));
+                if !ratios.iter().all(|ratio| SCALE.contains(ratio)) {
+                    let message = format!("are {ratios:?}, must be numbers from 1e-50 to 1e50");
+                    return Err(Error::config("ratios", message));
                 }
                 parts.into_iter().zip(ratios.iter().copied()).collect()
             }
@@ -131,7 +135,7 @@ impl<'a> Weigh<'a> {
         let mut strata: BTreeMap<Key, Vec<u32>> = BTreeMap::new();
         let mut sort = |sample: u32| {
             let key = self.key(index, sample);
-            if key.weight != 0.0f64.to_bits() || matches!(self.by, By::Class) {
+            if f64::from_bits(key.weight) != 0.0 || matches!(self.by, By::Class) {
                 strata.entry(key).or_default().push(sample);
             }
         };
@@ -181,17 +185,24 @@ impl<'a> Weigh<'a> {
 /// One weight for each class.
 fn class_weights(given: &[(ClassRef, f64)], index: &DatasetIndex) -> Result<Vec<f64>> {
     let mut weights = vec![1.0; index.num_classes() as usize];
+    let mut named = vec![false; weights.len()];
     for (class, weight) in given {
         let number = class.number("weights", index)?;
         usable(*weight, || format!("class {class}"))?;
+        if std::mem::replace(&mut named[number as usize], true) {
+            return Err(Error::config(
+                "weights",
+                format!("names class {class} twice, by name and by number"),
+            ));
+        }
         weights[number as usize] = *weight;
     }
     Ok(weights)
 }
 
 fn usable(weight: f64, whose: impl Fn() -> String) -> Result<()> {
-    if weight.is_finite() && weight >= 0.0 {
+    if weight == 0.0 || SCALE.contains(&weight) {
         return Ok(());
     }
-    Err(Error::config("weights", format!("{} has {weight}, must be a number, at least 0", whose())))
+    Err(Error::config("weights", format!("{} has {weight:?}, must be 0, or from 1e-50 to 1e50", whose())))
 }

@@ -7,7 +7,7 @@ use crate::io::ReadStats;
 /// Substitutes tried for one place before the failure is final: with half of all samples broken, one place in 2^32 fails.
 const ATTEMPTS: u32 = 32;
 
-/// Another sample that the epoch draws from, for the place at `position`, and what `make` makes of its id and bytes. Drawn from
+/// Another sample of the epoch, by the same weights, for the place at `position`, and what `make` makes of its id and bytes. Drawn from
 /// (dataset, seed, epoch, position): the same on every rank, run and machine. Read here, so that nothing flows back to
 /// the reading thread; it is rare.
 ///
@@ -19,14 +19,14 @@ pub(super) fn substitute<T>(
     position: u64,
     mut make: impl FnMut(u64, Vec<u8>) -> Result<T>,
 ) -> Result<(u64, T)> {
-    let (index, selection) = (&shared.index, run.schedule.order().selection());
+    let (index, order) = (&shared.index, run.schedule.order());
     let mut stream = run.refill.stream(position);
     let mut last = None;
     for _ in 0..ATTEMPTS {
         if run.stopped() {
             break;
         }
-        let sample = selection.member(stream.below(selection.members()));
+        let sample = order.numbered(stream.below(order.len())).sample;
         let outcome = crate::io::read_blocking(index, index.extent(sample)).and_then(|bytes| {
             run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
             make(sample, bytes)

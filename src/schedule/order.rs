@@ -85,7 +85,7 @@ impl Order {
         self.draw(position).sample
     }
 
-    /// The sample at `position`, and how often it was drawn before in this epoch's count, which is not that of positions.
+    /// The sample at `position`, and which of its draws that is.
     ///
     /// # Panics
     /// When `position` is not below [`Order::len`].
@@ -96,6 +96,15 @@ impl Order {
             Permutation::Table(shuffle) => shuffle.sample(position),
             Permutation::Computed(feistel) => feistel.forward(position),
         };
+        self.numbered(number)
+    }
+
+    /// One of the epoch's draws by its number, whatever its position.
+    ///
+    /// # Panics
+    /// When `number` is not below [`Order::len`].
+    pub fn numbered(&self, number: u64) -> Draw {
+        assert!(number < self.len(), "draw {number} of an order of {}", self.len());
         self.selection.draw(number, self.dice.as_ref())
     }
 

@@ -31,17 +31,17 @@ struct Stratum {
     share: f64,
 }
 
-/// One draw's sample, and how often the epoch had drawn it before: a repeated sample is augmented anew.
+/// One draw's sample, and which of the sample's draws it is: a repeated sample is augmented anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Draw {
     /// The sample.
     pub sample: u64,
-    /// 0 for the first.
+    /// From 0, in no order of positions.
     pub occurrence: u32,
 }
 
 impl Draw {
-    /// A sample drawn for the first time.
+    /// Of a sample's draws number 0.
     pub fn first(sample: u64) -> Self {
         Self { sample, occurrence: 0 }
     }
@@ -158,6 +158,11 @@ impl Selection {
         self.strata.len() > 1
     }
 
+    /// Whether an epoch may draw a sample more than once.
+    pub fn repeats(&self) -> bool {
+        self.is_weighted() || self.draws > self.members()
+    }
+
     /// Hash of all that makes it differ from [`Selection::all`]; `None` when it does not.
     pub fn digest(&self) -> Option<&[u8; 32]> {
         self.digest.as_ref()
@@ -268,7 +273,7 @@ impl Drawn {
     /// Which members the last, incomplete round draws: the first of this permutation. `None` where there is no such
     /// round, or no choice.
     fn chosen(&self, stratum: usize, dice: Option<&Dice>) -> Option<Feistel> {
-        let dice = dice.filter(|_| self.members > 1 && self.draws % self.members != 0)?;
+        let dice = dice.filter(|_| self.members > 1 && !self.draws.is_multiple_of(self.members))?;
         Some(Feistel::new(&mut dice.rounds.stream(stratum as u64), self.members))
     }
 }

@@ -3,9 +3,9 @@
 use crate::config::{Weights, parse_bytes};
 use crate::dataset::{ClassRef, Select};
 use crate::error::{Error, Result};
+use crate::python::error::ConfigError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
-use std::collections::HashMap;
+use pyo3::types::{PyBool, PyMapping, PyString};
 use std::path::PathBuf;
 
 /// A height and width, from one number or two.
@@ -57,40 +57,65 @@ impl Roots {
 }
 
 /// Numbers, from a sequence or from an array, whose own way to a list is many times as fast.
-pub struct List<T>(pub Vec<T>);
+fn numbers<'py, T: FromPyObjectOwned<'py>>(
+    setting: &'static str,
+    given: Borrowed<'_, 'py, PyAny>,
+) -> PyResult<Vec<T>> {
+    let list = match given.getattr_opt("tolist")? {
+        Some(tolist) => tolist.call0()?,
+        None => given.to_owned(),
+    };
+    let number = |item: Bound<'py, PyAny>| {
+        // Python's truth values are numbers too, but a mask is no list of numbers.
+        let taken = if item.is_instance_of::<PyBool>() { None } else { item.extract().ok() };
+        taken.ok_or_else(|| wrong(setting, &format!("has {}, must be numbers", shown(&item))))
+    };
+    let items = list.try_iter().map_err(|_| wrong(setting, "must be a list or an array of numbers"))?;
+    items.map(|item| number(item?)).collect()
+}
 
-impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for List<T> {
+fn wrong(setting: &'static str, message: &str) -> PyErr {
+    ConfigError::new_err(format!("config: {setting}: {message}"))
+}
+
+fn shown(given: &Bound<'_, PyAny>) -> String {
+    given.repr().map_or_else(|_| "something".into(), |repr| repr.to_string())
+}
+
+/// Numbers of samples.
+pub struct Indices(Vec<u64>);
+
+impl<'py> FromPyObject<'_, 'py> for Indices {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let list = match given.getattr_opt("tolist")? {
-            Some(tolist) => tolist.call0()?,
-            None => given.to_owned(),
-        };
-        Ok(Self(list.extract()?))
+        Ok(Self(numbers("indices", given)?))
     }
 }
 
 /// A class, by number or name.
-#[derive(FromPyObject, PartialEq, Eq, Hash)]
-pub enum Class {
-    Number(u32),
-    Name(String),
-}
+pub struct Class(ClassRef);
 
-impl From<Class> for ClassRef {
-    fn from(class: Class) -> Self {
-        match class {
-            Class::Number(number) => Self::Number(number),
-            Class::Name(name) => Self::Name(name),
+impl<'py> FromPyObject<'_, 'py> for Class {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(name) = given.extract() {
+            return Ok(Self(ClassRef::Name(name)));
         }
+        if !given.is_instance_of::<PyBool>()
+            && let Ok(number) = given.extract()
+        {
+            return Ok(Self(ClassRef::Number(number)));
+        }
+        Err(wrong("classes", &format!("has {}, must be names or numbers of classes", shown(&given))))
     }
 }
 
 /// Weights: a word, one for each of some classes, or one for each sample.
 pub enum WeightsGiven {
     Word(String),
-    Classes(HashMap<Class, f64>),
+    Classes(Vec<(ClassRef, f64)>),
     Samples(Vec<f64>),
 }
 
@@ -101,10 +126,16 @@ impl<'py> FromPyObject<'_, 'py> for WeightsGiven {
         if given.is_instance_of::<PyString>() {
             return Ok(Self::Word(given.extract()?));
         }
-        if let Ok(classes) = given.extract() {
-            return Ok(Self::Classes(classes));
-        }
-        Ok(Self::Samples(given.extract::<List<f64>>()?.0))
+        let Ok(classes) = given.cast::<PyMapping>() else {
+            return Ok(Self::Samples(numbers("weights", given)?));
+        };
+        let weight = |item: Bound<'py, PyAny>| {
+            let taken = item.extract::<(Class, f64)>();
+            taken.map(|(class, weight)| (class.0, weight)).map_err(|_| {
+                wrong("weights", &format!("has {}, must be classes and their numbers", shown(&item)))
+            })
+        };
+        classes.items()?.iter().map(weight).collect::<PyResult<_>>().map(Self::Classes)
     }
 }
 
@@ -118,19 +149,17 @@ impl WeightsGiven {
                     "is {word:?}, must be \"balanced\", a dict of classes, or one number for each sample"
                 ),
             )),
-            Self::Classes(classes) => Ok(Weights::Classes(
-                classes.into_iter().map(|(class, weight)| (class.into(), weight)).collect(),
-            )),
+            Self::Classes(classes) => Ok(Weights::Classes(classes)),
             Self::Samples(weights) => Ok(Weights::Samples(weights)),
         }
     }
 }
 
 /// The part of a dataset that is asked for.
-pub fn selected(indices: Option<List<u64>>, classes: Option<Vec<Class>>, files: Option<PathBuf>) -> Select {
+pub fn selected(indices: Option<Indices>, classes: Option<Vec<Class>>, files: Option<PathBuf>) -> Select {
     Select {
         indices: indices.map(|indices| indices.0),
-        classes: classes.map(|classes| classes.into_iter().map(ClassRef::from).collect()),
+        classes: classes.map(|classes| classes.into_iter().map(|class| class.0).collect()),
         files,
     }
 }
