@@ -137,7 +137,7 @@ class LoaderState(TypedDict):
     epoch: int
     position: int
     global_batch: int
-    samples: int
+    epoch_size: int
     shuffle: bool
     last_batch: str
     selection: str | None
@@ -172,6 +172,8 @@ class Batches(Iterator[Batch]):
     def __iter__(self) -> Batches: ...
     def __next__(self) -> Batch: ...
     def __len__(self) -> int: ...
+    def state_dict(self, *, at_step: int | None = None) -> LoaderState:
+        """As `Loader.state_dict`, of this iteration, also when the loader has begun another."""
     def stats(self) -> dict[str, Any]:
         """Seconds of each stage, summed over its threads, and counters, of this epoch so far.
 
@@ -207,7 +209,8 @@ class Loader:
     def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
         """One epoch (None: the chosen one) from `first_step` on, for who goes on in the middle of an epoch.
 
-        A `first_step` at or past the end gives no batch. Raises as iterating does.
+        A `first_step` at or past the end gives no batch. It has a state of its own; the loader's is that of `for` loops
+        over it. Raises as iterating does.
         """
     def __len__(self) -> int:
         """Batches of this rank in one epoch."""
@@ -231,7 +234,9 @@ class Loader:
 
         Reads nothing of what was yielded before, and takes as long at any position. The number of ranks may be another,
         if all together take as many samples in a step; in the middle of an epoch iterating refuses what does not fit.
-        Of an epoch that is through the next iteration has no batch; the one after it has them all.
+        Of an epoch that is through the next iteration has no batch; the one after it has them all. But where
+        `set_epoch` has chosen a later epoch already, a state of an epoch that is through leaves that as it is. Settings
+        of the images may be others than they were; what is drawn is the same.
 
         Raises:
             ConfigError: The state is of another dataset, seed, order or version; the message names what differs.
@@ -284,9 +289,10 @@ class ImageLoader(Loader):
             without extension), or shards for all their samples. None: everything. Where several of `indices`, `classes`
             and `files` are given, all must hold.
         weights: How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a
-            dict of classes, others weigh 1; or one number for each sample of the dataset. In every epoch, samples of
-            equal weight are drawn equally often, or once more, and each weight's share of the draws is kept to within
-            two. A sample that comes up again in an epoch is augmented anew. None: every sample alike.
+            dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50
+            to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each weight's
+            share of the draws is kept to within two. A sample that comes up again in an epoch is augmented anew. None:
+            every sample alike.
         ratios: Share of each of several datasets in an epoch, in any unit. None: by their samples.
         epoch_size: Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
         decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of yours. Order,
@@ -331,7 +337,8 @@ class ImageLoader(Loader):
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place, so batches stay full and equal on every rank; `zero`: a zero image, mask
             False.
-        max_errors: Failures an epoch survives with `skip` and `zero`. None: 100.
+        max_errors: Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too
+            (from a state of another rank, that one's). None: 100.
         max_pixels: Images of more pixels are refused (decompression bombs). None: 2**27.
         rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
             mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.

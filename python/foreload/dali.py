@@ -105,6 +105,8 @@ class ImageSource:
         # What DALI's first step is, the step after the last that DALI was given, and the state it goes on from.
         self._begin = self._end = (0, 0)
         self._goes_on = False
+        # The latest pass of each epoch that a state may still be asked of.
+        self._passes: dict[int, Batches] = {}
         self._process = os.getpid()
         self._lock = threading.Lock()
         self.loader = ImageLoader(
@@ -149,17 +151,21 @@ class ImageSource:
         """
         steps = len(self.loader)
         # As numbers, for the end of an epoch is the beginning of the next.
-        begin, here, end = (e * steps + step for e, step in (self._begin, (epoch, at_step), self._end))
+        first = max(self._begin, (self._end[0] - self._keep + 1, 0))
+        begin, here, end = (e * steps + step for e, step in (first, (epoch, at_step), self._end))
         if not (0 <= at_step <= steps and begin <= here <= end):
-            given = "from step {1} of epoch {0}".format(*self._begin) + " to step {1} of epoch {0}".format(
+            given = "from step {1} of epoch {0}".format(*first) + " to step {1} of epoch {0}".format(
                 *self._end
             )
             raise ConfigError(
                 f"config: at_step: is {at_step} of epoch {epoch}, but DALI was given those {given}"
             )
+        if at_step > 0 and epoch in self._passes:
+            return self._passes[epoch].state_dict(at_step=at_step)
         state = self.loader.state_dict()
-        position = min(at_step * state["global_batch"], state["samples"])
-        return {**state, "epoch": epoch, "position": position}
+        if self._goes_on:
+            return state
+        return {**state, "epoch": epoch, "position": 0, "errors": 0}
 
     def load_state_dict(self, state: LoaderState) -> None:
         """Go on where `state` was saved, in a pipeline that is yet to be built: DALI's first batch is the one after it.
@@ -171,12 +177,13 @@ class ImageSource:
         """
         with self._lock:
             self.loader.load_state_dict(state)
-            left = state["samples"] - state["position"]
+            left = state["epoch_size"] - state["position"]
             through = left < (state["global_batch"] if state["last_batch"] == "drop" else 1)
             step = state["position"] // state["global_batch"]
             self._begin = self._end = (state["epoch"] + 1, 0) if through else (state["epoch"], step)
             self._goes_on = not through
             self._pass = None
+            self._passes = {}
 
     def __call__(self, info: Any) -> tuple[Any, ...]:
         """The batch of step `info.iteration` in epoch `info.epoch_idx`, `info` being DALI's `BatchInfo`.
@@ -236,6 +243,9 @@ class ImageSource:
         if self._pass is None or self._next != (epoch, step):
             self._check_last_batch()
             self._pass = self._from(epoch, step)
+            # DALI is no more epochs ahead than batches.
+            known = {e: batches for e, batches in self._passes.items() if abs(epoch - e) < self._keep}
+            self._passes = known | {epoch: self._pass}
             self._goes_on = False
             self._next = epoch, step
         # Before the next is waited for: it may need the memory of the oldest.

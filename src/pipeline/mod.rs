@@ -6,6 +6,7 @@
 
 mod cpu;
 mod cuda;
+mod cursor;
 mod epoch;
 mod fetch;
 mod inbox;
@@ -16,6 +17,7 @@ mod threads;
 mod watch;
 mod work;
 
+pub use cursor::Cursor;
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use progress::Progress;
 pub use stats::{EpochStats, GpuStats, StageTimes};
@@ -109,7 +111,7 @@ impl Pipeline {
         let identity = Identity {
             fingerprint: index.fingerprint().to_string(),
             seed: config.seed,
-            samples: config.selection.draws(),
+            epoch_size: config.selection.draws(),
             shuffle: config.shuffle,
             last_batch: config.last_batch,
             selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
@@ -168,6 +170,16 @@ impl Pipeline {
         let config = &self.shared.config;
         let order = self.shared.order(epoch);
         Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)
+    }
+
+    /// Steps of an epoch: the same on every rank.
+    ///
+    /// # Errors
+    /// As [`Pipeline::schedule`].
+    pub fn steps(&self, rank: u32, world_size: u32) -> Result<u64> {
+        let config = &self.shared.config;
+        let draws = config.selection.draws();
+        Schedule::count(draws, config.batch_size, rank, world_size, config.last_batch)
     }
 
     /// Whether `state` is one of this pipeline's orders.

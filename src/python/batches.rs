@@ -1,7 +1,7 @@
 //! What an `ImageLoader` yields: the batches of an epoch.
 
 use super::error::raise;
-use super::loader::{SIGNAL_CHECK, Shared, lock};
+use super::loader::{SIGNAL_CHECK, Shared, as_dict, lock};
 use super::tensor::Tensor;
 use crate::batch;
 use crate::config::Device;
@@ -40,6 +40,13 @@ impl Batches {
     /// Batches of the whole epoch.
     fn __len__(&self, py: Python<'_>) -> usize {
         py.detach(|| lock(&self.epoch).steps() as usize)
+    }
+
+    /// What a checkpoint keeps of this iteration: a dict of numbers and texts.
+    #[pyo3(signature = (*, at_step=None))]
+    fn state_dict<'py>(&self, py: Python<'py>, at_step: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+        let progress = py.detach(|| lock(&self.epoch).progress().clone());
+        as_dict(py, &raise(py, progress.state(at_step))?)
     }
 
     /// What the stages did so far: a dict of seconds and counters.

@@ -334,3 +334,24 @@ def test_no_rank_is_left_an_empty_batch(dataset: Path, given: dict[str, Any]) ->
     assert ImageSource(dataset, **settings, rank=0)(info(0, 0))
     with pytest.raises(foreload.ConfigError, match="leaves rank 1 an empty batch"):
         ImageSource(dataset, **settings, rank=1)(info(0, 0))
+
+
+def test_a_state_has_the_errors_of_its_step(own_dataset: Path) -> None:
+    for path in paths(own_dataset)[::6]:
+        path.write_bytes(b"no JPEG".ljust(path.stat().st_size))
+    settings = dict(batch_size=6, image_size=16, seed=3, on_error="skip")
+    loader = foreload.ImageLoader(own_dataset, **settings)
+    expected = []
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        states = [loader.state_dict()]
+        states.extend(loader.state_dict() for _ in loader)
+        expected.append(states)
+    assert expected[0][-1]["errors"] == expected[1][-1]["errors"] == 10
+    source = ImageSource(own_dataset, **settings)
+    for epoch in range(2):
+        for step in range(10):
+            source(info(epoch, step))
+    for epoch in range(2):
+        for step, state in enumerate(expected[epoch]):
+            assert source.state_dict(epoch=epoch, at_step=step) == state

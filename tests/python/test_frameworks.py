@@ -85,6 +85,19 @@ def test_a_stateful_dataloader_after_its_epoch(dataset: Path, whole: list[list[i
     assert [ids.tolist() for _, _, ids in second] == whole[STEPS : 2 * STEPS]
 
 
+def test_a_stateful_dataloader_that_begins_with_the_next_epoch(dataset: Path, whole: list[list[int]]) -> None:
+    """Saved as (epoch + 1, state) behind the loop over the epoch; the loader loads it only when it iterates."""
+    first = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
+    assert len(list(first)) == STEPS
+    second = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
+    second.load_state_dict(first.state_dict())
+    seen = []
+    for epoch in range(1, EPOCHS):
+        second.dataset.set_epoch(epoch)
+        seen += [ids.tolist() for _, _, ids in second]
+    assert seen == whole[STEPS:]
+
+
 class Crash(Exception):
     """What ends a training."""
 

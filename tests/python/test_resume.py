@@ -60,7 +60,7 @@ def test_a_state_is_small_and_says_what_it_is_of(dataset: Path) -> None:
         "epoch": 0,
         "position": 12,
         "global_batch": 12,
-        "samples": 60,
+        "epoch_size": 60,
         "shuffle": True,
         "last_batch": "drop",
         "selection": None,

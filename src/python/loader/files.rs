@@ -1,7 +1,7 @@
 //! `foreload.FileLoader`.
 
 use super::Loader;
-use super::arguments::{Bytes, List, Roots, WeightsGiven, selected};
+use super::arguments::{Bytes, Indices, Roots, WeightsGiven, selected};
 use crate::config::{Choice, LoaderOptions};
 use crate::dataset::{Contents, IndexOptions};
 use crate::python::error::raise;
@@ -30,7 +30,7 @@ impl FileLoader {
         seed: u64,
         shuffle: bool,
         last_batch: &str,
-        indices: Option<List<u64>>,
+        indices: Option<Indices>,
         files: Option<PathBuf>,
         weights: Option<WeightsGiven>,
         ratios: Option<Vec<f64>>,

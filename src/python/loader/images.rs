@@ -1,7 +1,7 @@
 //! `foreload.ImageLoader`.
 
 use super::Loader;
-use super::arguments::{Bytes, Class, List, Roots, Size, WeightsGiven, selected};
+use super::arguments::{Bytes, Class, Indices, Roots, Size, WeightsGiven, selected};
 use crate::config::{Choice, LoaderOptions};
 use crate::dataset::IndexOptions;
 use crate::python::error::raise;
@@ -36,7 +36,7 @@ impl ImageLoader {
         train: bool,
         shuffle: Option<bool>,
         last_batch: Option<&str>,
-        indices: Option<List<u64>>,
+        indices: Option<Indices>,
         classes: Option<Vec<Class>>,
         files: Option<PathBuf>,
         weights: Option<WeightsGiven>,

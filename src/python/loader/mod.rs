@@ -11,7 +11,7 @@ use super::batches::Batches;
 use super::error::raise;
 use crate::config::LoaderOptions;
 use crate::dataset::{DatasetIndex, IndexOptions};
-use crate::pipeline::{Epoch, FailureLog, Pipeline, Progress, SampleFailure};
+use crate::pipeline::{Cursor, Epoch, FailureLog, Pipeline, SampleFailure};
 use crate::state::State;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -29,38 +29,9 @@ pub(super) struct Loader {
     pipeline: Shared,
     rank: Option<u32>,
     world_size: Option<u32>,
-    place: Mutex<Place>,
-}
-
-/// Where the loader stands. Of the latest iteration it holds what outlives it, for an iteration ends when its user drops
-/// it.
-#[derive(Default)]
-struct Place {
-    /// The epoch that comes next, or runs.
-    epoch: u64,
-    reached: Reached,
-    failures: FailureLog,
-}
-
-/// How far the epoch has come.
-#[derive(Default)]
-enum Reached {
-    #[default]
-    Nothing,
-    /// Where it was saved: there its next iteration begins.
-    Saved(State),
-    /// Where its latest iteration is.
-    Run(Arc<Progress>),
-}
-
-impl Reached {
-    fn is_of(&self, epoch: u64) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Saved(state) => state.epoch == epoch,
-            Self::Run(progress) => progress.epoch() == epoch,
-        }
-    }
+    cursor: Mutex<Cursor>,
+    /// Of the latest iteration.
+    failures: Mutex<FailureLog>,
 }
 
 /// A pipeline of a loader and its iterations. The last to let go waits for the threads, without the GIL.
@@ -86,31 +57,28 @@ impl Drop for Shared {
 impl Loader {
     /// Chooses the epoch that the next iteration runs.
     fn set_epoch(&self, epoch: u64) {
-        let mut place = lock(&self.place);
-        place.epoch = epoch;
-        if !place.reached.is_of(epoch) {
-            place.reached = Reached::Nothing;
-        }
+        lock(&self.cursor).choose(epoch);
     }
 
     /// The epoch that the next iteration runs.
     #[getter]
     fn epoch(&self) -> u64 {
-        lock(&self.place).epoch
+        lock(&self.cursor).epoch()
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Py<Batches>> {
         let (rank, world_size) = self.place_in_world(py)?;
         let (number, saved) = {
-            let place = lock(&self.place);
-            let saved = if let Reached::Saved(state) = &place.reached { Some(state.clone()) } else { None };
-            (place.epoch, saved)
+            let cursor = lock(&self.cursor);
+            (cursor.epoch(), cursor.saved().cloned())
         };
         let epoch = py.detach(|| match &saved {
             Some(state) => self.pipeline.resume(state, rank, world_size),
             None => self.pipeline.epoch(number, rank, world_size, 0),
         });
-        self.iterate(py, raise(py, epoch)?)
+        let epoch = raise(py, epoch)?;
+        lock(&self.cursor).begin(epoch.progress().clone());
+        self.iterate(py, epoch)
     }
 
     /// One epoch (None: the chosen one) from `first_step` on.
@@ -126,13 +94,8 @@ impl Loader {
     #[pyo3(signature = (*, at_step=None))]
     fn state_dict<'py>(&self, py: Python<'py>, at_step: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let (epoch, reached) = {
-            let place = lock(&self.place);
-            let reached = match &place.reached {
-                Reached::Run(progress) => Some(progress.state(at_step)),
-                Reached::Saved(state) => Some(state.clone().at_step(at_step)),
-                Reached::Nothing => None,
-            };
-            (place.epoch, reached)
+            let cursor = lock(&self.cursor);
+            (cursor.epoch(), cursor.state(at_step))
         };
         let state = match reached {
             Some(state) => state,
@@ -141,25 +104,21 @@ impl Loader {
                 self.pipeline.state(epoch, rank, world_size).and_then(|state| state.at_step(at_step))
             }
         };
-        let state = raise(py, state)?;
-        py.import("json")?.call_method1("loads", (state.to_json(),))
+        as_dict(py, &raise(py, state)?)
     }
 
-    /// Goes on where a state was saved: `epoch` is its epoch, whose next iteration begins there.
+    /// Goes on where a state was saved.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let text: String = py.import("json")?.call_method1("dumps", (state,))?.extract()?;
         let state = State::from_json(&text).and_then(|state| self.pipeline.check(&state).map(|()| state));
-        let state = raise(py, state)?;
-        let mut place = lock(&self.place);
-        place.epoch = state.epoch;
-        place.reached = Reached::Saved(state);
+        lock(&self.cursor).load(raise(py, state)?);
         Ok(())
     }
 
     /// Batches of this rank in one epoch.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let (rank, world_size) = self.place_in_world(py)?;
-        Ok(raise(py, self.pipeline.schedule(self.epoch(), rank, world_size))?.steps() as usize)
+        Ok(raise(py, self.pipeline.steps(rank, world_size))? as usize)
     }
 
     /// Samples in the dataset.
@@ -183,7 +142,7 @@ impl Loader {
     /// SHA-256 of the dataset's layout, names, extents and labels, in hex.
     #[getter]
     fn fingerprint(&self) -> String {
-        self.pipeline.index().fingerprint().0.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.pipeline.index().fingerprint().to_string()
     }
 
     /// How bytes are read, in words; empty before the first iteration.
@@ -196,9 +155,8 @@ impl Loader {
     /// sample_id, path, offset, message.
     #[getter]
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let log = lock(&self.place).failures.clone();
-        let failures = lock(&log).clone();
-        let as_dict = |failure: &SampleFailure| {
+        let failures = lock(&lock(&self.failures)).clone();
+        let of_failure = |failure: &SampleFailure| {
             let dict = PyDict::new(py);
             dict.set_item("step", failure.step)?;
             dict.set_item("sample_id", failure.sample)?;
@@ -207,7 +165,7 @@ impl Loader {
             dict.set_item("message", &failure.message)?;
             Ok(dict)
         };
-        failures.iter().map(as_dict).collect()
+        failures.iter().map(of_failure).collect()
     }
 
     /// File of a sample: a path as text (for shards, the shard), where its bytes begin, and their number.
@@ -254,14 +212,11 @@ impl Loader {
         let config = raise(py, py.detach(|| options.check(&index)))?;
         let pipeline = Pipeline::new(Arc::new(index), config);
         let pipeline = Shared(Some(Arc::new(pipeline)));
-        Ok(Self { pipeline, rank, world_size, place: Mutex::default() })
+        Ok(Self { pipeline, rank, world_size, cursor: Mutex::default(), failures: Mutex::default() })
     }
 
     fn iterate(&self, py: Python<'_>, epoch: Epoch) -> PyResult<Py<Batches>> {
-        let mut place = lock(&self.place);
-        place.reached = Reached::Run(epoch.progress().clone());
-        place.failures = epoch.failures().clone();
-        drop(place);
+        *lock(&self.failures) = epoch.failures().clone();
         Py::new(py, Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone() })
     }
 
@@ -293,6 +248,11 @@ fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyR
     }
     let opened = work.join().unwrap_or_else(|panic| Err(crate::Error::panicked("indexing", &*panic)));
     raise(py, opened)
+}
+
+/// A state as Python's own numbers and texts.
+pub(super) fn as_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyAny>> {
+    py.import("json")?.call_method1("loads", (state.to_json(),))
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
