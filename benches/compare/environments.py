@@ -80,6 +80,7 @@ RECIPES: dict[str, Recipe] = {
         libraries=("pkg-config", "libopencv-dev", "libturbojpeg0-dev"),
         check="import ffcv.loader",
     ),
+    "streaming": Recipe(("mosaicml-streaming==0.13.0",), extends="torch", check="import streaming"),
     "frameworks": Recipe(
         (
             "torchdata==0.11.0",
