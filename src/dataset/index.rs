@@ -7,6 +7,7 @@ use super::part::Part;
 use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, Summary, open};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -160,19 +161,19 @@ impl DatasetIndex {
         placed.part.sample_of(Extent { file, ..extent }).map(|sample| placed.sample + sample)
     }
 
-    /// Tells `take` the samples of class `label`, in ascending order. Of loose files they are found without looking at
-    /// the others.
-    pub(super) fn each_of_class(&self, label: u32, mut take: impl FnMut(Range<u64>)) {
+    /// Tells `take` the samples of these classes, in no order. Of loose files they are found without looking at the others,
+    /// of shards in one pass.
+    pub(super) fn each_of_classes(&self, labels: &[u32], mut take: impl FnMut(Range<u64>)) {
         for (number, placed) in self.parts.iter().enumerate() {
-            for own in self.classes.in_part(number, label) {
-                match placed.part.samples_of_class(own) {
-                    Some(Range { start, end }) => take(placed.sample + start..placed.sample + end),
-                    None => {
-                        let samples = 0..placed.part.len();
-                        let found = samples.filter(|&sample| placed.part.label(sample) == own);
-                        found.for_each(|sample| take(placed.sample + sample..placed.sample + sample + 1));
-                    }
-                }
+            let (part, first) = (&placed.part, placed.sample);
+            let own: HashSet<u32> =
+                labels.iter().flat_map(|&label| self.classes.in_part(number, label)).collect();
+            if part.layout().is_sharded() {
+                let found = (0..part.len()).filter(|&sample| own.contains(&part.label(sample)));
+                found.for_each(|sample| take(first + sample..first + sample + 1));
+            } else {
+                let ranges = own.into_iter().map(|label| part.samples_of_class(label));
+                ranges.for_each(|Range { start, end }| take(first + start..first + end));
             }
         }
     }
@@ -327,8 +328,17 @@ fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
     let mut known: Vec<(PathBuf, &Path)> = Vec::new();
     for root in roots.iter().map(AsRef::as_ref) {
         let canonical = root.canonicalize().map_err(|error| Error::io("open dataset", root, error))?;
-        if let Some((_, first)) = known.iter().find(|(path, _)| *path == canonical) {
-            let message = format!("is given twice, first as {}: give each dataset once", first.display());
+        if let Some((path, other)) =
+            known.iter().find(|(path, _)| path.starts_with(&canonical) || canonical.starts_with(path))
+        {
+            let other = other.display();
+            let message = if *path == canonical {
+                format!("is given twice, first as {other}: give each dataset once")
+            } else {
+                format!(
+                    "and {other} lie one within the other, so that samples would come twice: give one of them"
+                )
+            };
             return Err(Error::dataset(root, message));
         }
         known.push((canonical, root));

@@ -56,11 +56,11 @@ impl Part {
         self.column(Section::Labels, sample).min(self.num_classes().saturating_sub(1))
     }
 
-    /// The samples of class `label`, where they lie side by side: loose files are sorted by class.
-    pub(super) fn samples_of_class(&self, label: u32) -> Option<Range<u64>> {
+    /// The samples of class `label`, of loose files: they are sorted by class.
+    pub(super) fn samples_of_class(&self, label: u32) -> Range<u64> {
         let first = |above: u64| search(0, self.len(), |sample| u64::from(self.label(sample)) < above);
         let label = u64::from(label);
-        (!self.layout().is_sharded()).then(|| first(label)..first(label + 1))
+        first(label)..first(label + 1)
     }
 
     pub(super) fn extent(&self, sample: u64) -> Extent {

@@ -165,6 +165,10 @@ fn a_root_given_twice_or_none_is_refused() {
     let open = |roots: &[PathBuf]| DatasetIndex::open_all(roots, &scene.options, &Arc::default());
     let error = open(&[scene.root.clone(), link.clone()]).err().unwrap().to_string();
     assert!(error.contains("given twice") && error.contains(link.to_str().unwrap()), "{error}");
+    for roots in [[scene.root.clone(), scene.root.join("a")], [scene.root.join("a"), scene.root.clone()]] {
+        let error = open(&roots).err().unwrap().to_string();
+        assert!(error.contains("lie one within the other"), "{error}");
+    }
     assert!(matches!(open(&[]), Err(Error::Config { setting: "path", .. })));
     let missing = scene.root.join("missing");
     assert!(open(&[scene.root.clone(), missing]).err().unwrap().to_string().contains("missing"));

@@ -43,10 +43,20 @@ impl ClassRef {
                 let last = count.saturating_sub(1);
                 Err(Error::config(setting, format!("has {number}; the dataset's classes are 0 to {last}")))
             }
-            Self::Name(name) => match index.classes().iter().position(|known| known == name) {
-                Some(number) => Ok(number as u32),
-                None => Err(Error::config(setting, unknown_class(name, index))),
-            },
+            Self::Name(name) => {
+                let mut known = (0..).zip(index.classes()).filter(|(_, known)| *known == name);
+                match (known.next(), known.next()) {
+                    (Some((number, _)), None) => Ok(number),
+                    (None, _) => Err(Error::config(setting, unknown_class(name, index))),
+                    // What is no UTF-8 in names looks alike.
+                    (Some((one, _)), Some((other, _))) => {
+                        let message = format!(
+                            "has {name:?}, which classes {one} and {other} are called: say the number"
+                        );
+                        Err(Error::config(setting, message))
+                    }
+                }
+            }
         }
     }
 }
@@ -170,13 +180,8 @@ fn unknown_class(name: &str, index: &DatasetIndex) -> String {
 /// All samples of some classes, ascending.
 fn of_classes(classes: &[u32], index: &DatasetIndex) -> Vec<u32> {
     let mut samples = Vec::new();
-    for &class in classes {
-        index.each_of_class(class, |range| samples.extend(range.map(|sample| sample as u32)));
-    }
-    // Classes lie one behind the other in a directory, not in shards and not in several datasets.
-    if !samples.is_sorted() {
-        samples.sort_unstable();
-    }
+    index.each_of_classes(classes, |range| samples.extend(range.map(|sample| sample as u32)));
+    samples.sort_unstable();
     samples
 }
 
