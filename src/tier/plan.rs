@@ -199,7 +199,9 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::dataset::Fingerprint;
+    use crate::schedule::Selection;
     use std::collections::HashSet;
+    use std::sync::Arc;
 
     /// A tier without files: which samples it holds.
     #[derive(Default)]
@@ -269,6 +271,19 @@ mod tests {
             assert!(soonest > 0.9 * optimum && soonest <= optimum + 0.02, "{nodes} nodes: {soonest}");
             assert!((first - kept).abs() < 0.05, "{nodes} nodes: {first}");
         }
+    }
+
+    #[test]
+    fn a_rule_goes_by_what_epochs_draw() {
+        let slice = Slice::of(0..1, 10, 2);
+        let best = |selection: Selection| {
+            Rule::best(slice, &Order::drawn(Arc::new(selection), &Fingerprint([7; 32]), 3, 0))
+        };
+        let part = || Selection::listed(20_000, (0..800).collect());
+        assert_eq!(best(part()), Rule::NextUse { moments: 100 });
+        assert_eq!(best(part().with_draws(400)), Rule::NextUse { moments: 50 });
+        assert_eq!(best(part().with_draws(801)), Rule::Keep);
+        assert_eq!(best(Selection::of_strata(9, vec![(1.0, vec![1, 2]), (2.0, vec![3])])), Rule::Keep);
     }
 
     #[test]
