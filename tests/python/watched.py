@@ -14,7 +14,6 @@ import os
 import runpy
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,24 +41,41 @@ class Watched:
         """Batches of this rank in one epoch."""
         return len(self._loader)
 
-    def __iter__(self) -> Iterator[foreload.Batch]:
+    def __iter__(self) -> WatchedBatches:
         """One epoch."""
-        return self._watch(self._loader.epoch, iter(self._loader))
+        return WatchedBatches(self._loader.epoch, iter(self._loader))
 
-    def batches(self, epoch: int, first_step: int) -> Iterator[foreload.Batch]:
+    def batches(self, epoch: int, first_step: int) -> WatchedBatches:
         """As the loader's."""
-        return self._watch(epoch, self._loader.batches(epoch, first_step))
+        return WatchedBatches(epoch, self._loader.batches(epoch, first_step))
 
-    def _watch(self, epoch: int, batches: foreload._core.Batches) -> Iterator[foreload.Batch]:
-        rank, _ = _ranks.resolve(None, None)
-        with (Path(NOTES) / f"{rank}").open("a") as notes:
-            for batch in batches:
-                note = {"epoch": epoch, "step": batch.step, "ids": np.from_dlpack(batch.sample_ids).tolist()}
-                print(json.dumps(note | {"sha": digest(batch)}), file=notes, flush=True)
-                Watched.got += 1
-                if f"{rank}:{Watched.got}" == DEATH:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                yield batch
+
+class WatchedBatches:
+    """Its batches of an epoch."""
+
+    def __init__(self, epoch: int, batches: foreload._core.Batches) -> None:
+        self._epoch, self._batches = epoch, batches
+        self._rank, _ = _ranks.resolve(None, None)
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the batches' own."""
+        return getattr(self._batches, name)
+
+    def __iter__(self) -> WatchedBatches:
+        """Itself."""
+        return self
+
+    def __next__(self) -> foreload.Batch:
+        """The next batch, which is noted, or the last that this process gets."""
+        batch = next(self._batches)
+        ids = np.from_dlpack(batch.sample_ids).tolist()
+        note = {"epoch": self._epoch, "step": batch.step, "ids": ids, "sha": digest(batch)}
+        with (Path(NOTES) / f"{self._rank}").open("a") as notes:
+            print(json.dumps(note), file=notes)
+        Watched.got += 1
+        if f"{self._rank}:{Watched.got}" == DEATH:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
 
 
 def digest(batch: foreload.Batch) -> str:
