@@ -180,6 +180,8 @@ def test_pieces_are_joined_as_they_come(tmp_path: Path) -> None:
     wheel.parent.mkdir()
     about = "tiny-1.0.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
+        # A package of its own, so that a real DALI that is installed here does not come first.
+        archive.writestr("nvidia/__init__.py", "")
         archive.writestr("nvidia/dali/__init__.py", '__version__ = "1.0"\n')
         archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
         archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")

@@ -80,9 +80,12 @@ def imports(program: str) -> tuple[str, ...]:
 
 @functools.cache
 def interpreter(modules: tuple[str, ...]) -> str | None:
-    """The first Python that can import all of these, and NumPy."""
+    """The first Python that can import all of these, and NumPy, with a torch that DALI's iterators can use."""
+    proof = f"import numpy, {', '.join(modules)}"
+    if "nvidia.dali.plugin.pytorch" in modules:
+        proof += "; import torch; assert int(torch.__version__.split('.')[0]) >= 2"
     for python in (sys.executable, *map(environments.python_of, ENVIRONMENTS)):
-        command = [str(python), "-c", f"import numpy, {', '.join(modules)}"]
+        command = [str(python), "-c", proof]
         if Path(python).exists() and subprocess.run(command, capture_output=True).returncode == 0:
             return str(python)
     return None
