@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import DataLoader
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
+
+if TYPE_CHECKING:
+    from foreload.torch import ImageDataset
 
 # ImageNet's, as is usual.
 MEAN = (0.485, 0.456, 0.406)
@@ -62,20 +66,8 @@ def torchvision_training(settings: Settings, seed: int, _: str) -> Callable[[int
 
 def foreload_training(settings: Settings, seed: int, decode: str) -> Callable[[int], Batches]:
     """Foreload, with one decoding thread."""
-    from foreload.torch import ImageDataset
-
-    dataset = ImageDataset(
-        settings.data / "train",
-        batch_size=settings.batch_size,
-        image_size=settings.image_size,
-        seed=seed,
-        scale=settings.scale,
-        mean=MEAN,
-        std=STD,
-        decode=decode,
-        device="cpu",
-        threads=1,
-        progress=False,
+    dataset = foreload_dataset(
+        settings, "train", decode, batch_size=settings.batch_size, seed=seed, scale=settings.scale
     )
 
     def epoch(number: int) -> Batches:
@@ -99,18 +91,23 @@ def torchvision_validation(settings: Settings) -> Batches:
 
 def foreload_validation(settings: Settings, decode: str) -> Batches:
     """The same images by Foreload, for a network that was trained by it."""
+    return foreload_dataset(
+        settings, "val", decode, batch_size=VALIDATION_BATCH, train=False, resize=settings.resize
+    )
+
+
+def foreload_dataset(settings: Settings, folder: str, decode: str, **more: object) -> ImageDataset:
+    """What training and validation by Foreload have in common."""
     from foreload.torch import ImageDataset
 
     return ImageDataset(
-        settings.data / "val",
-        batch_size=VALIDATION_BATCH,
+        settings.data / folder,
         image_size=settings.image_size,
-        train=False,
-        resize=settings.resize,
         mean=MEAN,
         std=STD,
         decode=decode,
         device="cpu",
         threads=1,
         progress=False,
+        **more,
     )
