@@ -41,7 +41,7 @@ fn interrupt_everywhere(scene: &Scene, samples: u64) {
                 }
                 cancel.store(true, Ordering::SeqCst);
             });
-            let result = DatasetIndex::open_cancellable(&scene.root, &scene.options, &cancel);
+            let result = DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel);
             done.store(true, Ordering::SeqCst);
             result
         });
@@ -57,7 +57,7 @@ fn interrupt_everywhere(scene: &Scene, samples: u64) {
     assert!(interrupted > 0);
     // An index that is there needs no building.
     let cancel = Arc::new(AtomicBool::new(true));
-    assert!(DatasetIndex::open_cancellable(&scene.root, &scene.options, &cancel).is_ok());
+    assert!(DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel).is_ok());
 }
 
 #[test]
@@ -91,14 +91,14 @@ fn waiting_for_another_builder_can_be_interrupted() {
     let scene = Scene::new();
     scene.write("class/1.jpg", b"x");
     let cancel = Arc::new(AtomicBool::new(true));
-    assert_interrupted(DatasetIndex::open_cancellable(&scene.root, &scene.options, &cancel), &scene.root);
+    assert_interrupted(DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel), &scene.root);
     let entries = fs::read_dir(scene.options.directory.as_ref().unwrap()).unwrap();
     let lock = fs::File::open(entries.last().unwrap().unwrap().path()).unwrap();
     lock.try_lock().expect("released");
-    assert_interrupted(DatasetIndex::open_cancellable(&scene.root, &scene.options, &cancel), &scene.root);
+    assert_interrupted(DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel), &scene.root);
     cancel.store(false, Ordering::SeqCst);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| DatasetIndex::open_cancellable(&scene.root, &scene.options, &cancel));
+        let waiting = scope.spawn(|| DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel));
         std::thread::sleep(Duration::from_millis(30));
         cancel.store(true, Ordering::SeqCst);
         assert_interrupted(waiting.join().unwrap(), &scene.root);

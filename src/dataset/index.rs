@@ -70,14 +70,6 @@ impl DatasetIndex {
         )
     }
 
-    /// As [`DatasetIndex::open_all`] for one root.
-    ///
-    /// # Errors
-    /// Those of `open_all`.
-    pub fn open_cancellable(root: &Path, options: &IndexOptions, cancel: &Arc<AtomicBool>) -> Result<Self> {
-        Self::open_all(&[root], options, cancel)
-    }
-
     /// Loads the index file at `file` as that of `root`, without looking at `root`.
     ///
     /// # Errors

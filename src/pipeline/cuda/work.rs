@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 pub struct Work {
     pub ticket: Ticket,
     position: u64,
-    /// Which sample it is of, drawn how often: another one when it is a substitute.
+    /// Which sample it is of, and which of its draws: another one when it is a substitute.
     pub draw: Draw,
     /// Whether it counts.
     pub valid: bool,
