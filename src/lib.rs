@@ -14,6 +14,7 @@ pub mod dlpack;
 pub mod error;
 pub mod gpu;
 pub mod io;
+pub mod notices;
 pub mod pipeline;
 #[cfg(feature = "python")]
 mod python;

@@ -2,7 +2,7 @@
 
 use foreload::Error;
 use foreload::dataset::archive::{Member, Members};
-use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout};
+use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Stamp};
 use scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -266,10 +266,11 @@ fn a_replaced_shard_has_another_stamp() {
     let scene = Scene::new();
     let path = scene.write("s.tar", &shard(&[("1.jpg", b"image"), ("1.cls", b"0")]));
     let index = scene.open().unwrap();
-    let (size, mtime) = index.shard_stamp(FileId(0)).unwrap();
+    let stamp = index.shard_stamp(FileId(0)).unwrap();
     let metadata = fs::metadata(&path).unwrap();
     let modified = metadata.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
-    assert_eq!((size, mtime as u128), (metadata.len(), modified.as_nanos()));
+    assert_eq!((stamp.size, stamp.mtime as u128), (metadata.len(), modified.as_nanos()));
+    assert_eq!(stamp, Stamp::of(&metadata));
     index.check_directory(FileId(0)).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20));
     fs::remove_file(&path).unwrap();

@@ -10,15 +10,16 @@ use std::process::Command;
 /// Which modules of the crate a module may know, beside itself. Tests inside a file may know all.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("error", &[]),
+    ("notices", &[]),
     ("rng", &[]),
     ("simd", &[]),
-    ("dataset", &["error"]),
+    ("dataset", &["error", "notices"]),
     ("schedule", &["dataset", "error", "rng"]),
     ("state", &["config", "error", "schedule"]),
     ("slot", &["error"]),
     ("gpu", &["error", "slot"]),
     ("io", &["dataset", "error", "rng", "slot"]),
-    ("tier", &["dataset", "error", "io", "rng", "schedule", "slot", "trace"]),
+    ("tier", &["dataset", "error", "io", "notices", "rng", "schedule", "slot", "trace"]),
     ("simulate", &["config", "dataset", "error", "rng", "schedule", "tier"]),
     ("trace", &["error"]),
     ("decode", &["error", "gpu", "simd"]),
@@ -29,22 +30,22 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "pipeline",
         &[
-            "augment", "batch", "config", "dataset", "decode", "error", "gpu", "io", "rng", "schedule",
-            "simd", "slot", "state", "tier", "trace",
+            "augment", "batch", "config", "dataset", "decode", "error", "gpu", "io", "notices", "rng",
+            "schedule", "simd", "slot", "state", "tier", "trace",
         ],
     ),
     (
         "python",
         &[
-            "batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "pipeline", "schedule", "state",
-            "tier",
+            "batch", "cli", "config", "dataset", "dlpack", "error", "gpu", "notices", "pipeline", "schedule",
+            "state", "tier",
         ],
     ),
     (
         "cli",
         &[
-            "augment", "batch", "config", "dataset", "decode", "error", "gpu", "io", "pipeline", "rng",
-            "schedule", "simd", "simulate", "slot", "tier", "trace",
+            "augment", "batch", "config", "dataset", "decode", "error", "gpu", "io", "notices", "pipeline",
+            "rng", "schedule", "simd", "simulate", "slot", "tier", "trace",
         ],
     ),
     ("lib", &["error"]),

@@ -60,6 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
         progress: true,
         threads: args.threads.map_or(0, usize::from),
         contents: if args.files { Contents::Files } else { Contents::Images },
+        ..IndexOptions::default()
     };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     if args.verify {
@@ -107,17 +108,13 @@ fn compare(index: &DatasetIndex) -> Result<()> {
 }
 
 fn compare_shard(index: &DatasetIndex, file: FileId) -> Result<()> {
-    let Some((size, mtime)) = index.shard_stamp(file) else { return Ok(()) };
+    let Some(stamp) = index.shard_stamp(file) else { return Ok(()) };
     let path = index.path(file);
-    let metadata = std::fs::metadata(&path).map_err(|error| Error::io("stat", &path, error))?;
-    let message = if metadata.len() != size {
-        format!("is {} bytes, was {size} when indexed", metadata.len())
-    } else if Stamp::of(&metadata).mtime != mtime {
-        "was modified after it was indexed".to_owned()
-    } else {
-        return Ok(());
-    };
-    Err(Error::DatasetChanged { path, message })
+    let found = Stamp::at(&path).map_err(|error| Error::io("stat", &path, error))?;
+    match stamp.difference(found) {
+        Some(message) => Err(Error::DatasetChanged { path, message }),
+        None => Ok(()),
+    }
 }
 
 fn describe(report: &Report) -> String {

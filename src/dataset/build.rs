@@ -281,8 +281,7 @@ impl Builder {
                 Section::Paths => groups.iter().try_for_each(|group| out.put(&group.path))?,
                 Section::Stamps => {
                     for group in groups {
-                        out.put(&group.stamp.size.to_le_bytes())?;
-                        out.put(&group.stamp.mtime.to_le_bytes())?;
+                        out.put(&group.stamp.to_bytes())?;
                     }
                 }
                 Section::Labels if sharded => {
@@ -310,7 +309,7 @@ impl Builder {
         drop(out);
         self.header.groups = groups.len() as u64;
         self.header.classes = self.header.classes.max(whole.classes.len() as u32);
-        (self.header.root_size, self.header.root_mtime) = (whole.root_stamp.size, whole.root_stamp.mtime);
+        self.header.root = whole.root_stamp;
         self.header.fingerprint = fingerprint(&self.header, &table);
         file.write_all_at(&self.header.encode(&table), 0)?;
         // A power failure after the rename must not leave an index whose columns were never written.

@@ -4,7 +4,7 @@
 //! because hashing them would make the start as slow as the dataset is large. A damaged column can therefore give a
 //! wrong answer, never one out of bounds.
 
-use super::{Contents, Layout};
+use super::{Contents, Layout, Stamp};
 use crate::error::{Error, Result};
 use memmap2::Mmap;
 use sha2::{Digest, Sha256};
@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// Version of the file format; another one is built anew.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Bytes of the header, its digest included.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
-const SECTIONS_AT: usize = 96;
+const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;
 /// Bytes of a row of [`Section::Groups`]: ends (exclusive) of its samples, of its path and of its names (u64 each),
 /// lengths of the prefix and of the suffix that all its names share (u32 each), which stand behind its path.
 pub(super) const GROUP_ROW: usize = 32;
-/// Bytes of a row of [`Section::Stamps`]: size, mtime in nanoseconds.
-pub(super) const STAMP_ROW: usize = 16;
+/// Bytes of a row of [`Section::Stamps`]: a [`Stamp`].
+pub(super) const STAMP_ROW: usize = Stamp::BYTES;
 
 /// Parts of the file, in the order they stand in it. A *group* is what holds samples: a directory or a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +85,7 @@ pub(super) struct Header {
     pub(super) samples: u64,
     pub(super) groups: u64,
     pub(super) total_bytes: u64,
-    pub(super) root_size: u64,
-    pub(super) root_mtime: i64,
+    pub(super) root: Stamp,
     pub(super) largest: u32,
     pub(super) classes: u32,
     pub(super) fingerprint: [u8; 32],
@@ -109,8 +108,7 @@ impl Header {
             samples: 0,
             groups: 0,
             total_bytes: 0,
-            root_size: 0,
-            root_mtime: 0,
+            root: Stamp::default(),
             largest: 0,
             classes: 0,
             fingerprint: [0; 32],
@@ -122,9 +120,10 @@ impl Header {
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((self.layout as u32 | (self.contents as u32) << 8).to_le_bytes());
-        for value in [self.samples, self.groups, self.total_bytes, self.root_size, self.root_mtime as u64] {
+        for value in [self.samples, self.groups, self.total_bytes] {
             bytes.extend(value.to_le_bytes());
         }
+        bytes.extend(self.root.to_bytes());
         bytes.extend(self.largest.to_le_bytes());
         bytes.extend(self.classes.to_le_bytes());
         bytes.extend(self.fingerprint);
@@ -149,11 +148,10 @@ impl Header {
             samples: u64_at(bytes, 16),
             groups: u64_at(bytes, 24),
             total_bytes: u64_at(bytes, 32),
-            root_size: u64_at(bytes, 40),
-            root_mtime: u64_at(bytes, 48) as i64,
-            largest: u32_at(bytes, 56),
-            classes: u32_at(bytes, 60),
-            fingerprint: digest_at(bytes, 64),
+            root: stamp_at(bytes, 40),
+            largest: u32_at(bytes, 72),
+            classes: u32_at(bytes, 76),
+            fingerprint: digest_at(bytes, 80),
         })
     }
 }
@@ -166,6 +164,12 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// As [`u32_at`], of 64 bits.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// As [`u32_at`], a [`Stamp`].
+pub(super) fn stamp_at(bytes: &[u8], at: usize) -> Stamp {
+    let field = |number: usize| u64_at(bytes, at + 8 * number);
+    Stamp { size: field(0), mtime: field(1) as i64, ctime: field(2) as i64, inode: field(3) }
 }
 
 fn digest_at(bytes: &[u8], at: usize) -> [u8; 32] {

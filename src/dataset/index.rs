@@ -4,8 +4,9 @@ use super::cancel::Cancel;
 use super::classes::Classes;
 use super::format::Map;
 use super::part::Part;
-use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, Summary, open};
+use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, Stamp, Summary, Version, open};
 use crate::error::{Error, Result};
+use crate::notices::Notices;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -20,6 +21,7 @@ pub struct DatasetIndex {
     classes: Classes,
     samples: u64,
     files: u32,
+    notices: Notices,
 }
 
 /// A dataset among others.
@@ -43,7 +45,7 @@ impl DatasetIndex {
     /// [`Error::Dataset`] for a root without samples or of no known layout, shards that cannot be indexed, and an index
     /// directory inside the dataset; [`Error::Io`] when something cannot be read or written.
     pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
-        Self::concatenate(vec![open::open(root, options, &Cancel::default())?])
+        Self::concatenate(vec![open::open(root, options, &Cancel::default())?], options.notices.clone())
     }
 
     /// As [`DatasetIndex::open`], of several datasets that are read as one: their samples in the order of `roots`, with
@@ -67,6 +69,7 @@ impl DatasetIndex {
         let cancel = Cancel::by(cancel);
         Self::concatenate(
             roots.iter().map(|root| open::open(root.as_ref(), options, &cancel)).collect::<Result<_>>()?,
+            options.notices.clone(),
         )
     }
 
@@ -75,12 +78,13 @@ impl DatasetIndex {
     /// # Errors
     /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
     pub fn load(root: &Path, file: &Path) -> Result<Self> {
-        Self::concatenate(vec![Part::new(root, Map::load(file)?)?])
+        Self::concatenate(vec![Part::new(root, Map::load(file)?)?], Notices::default())
     }
 
-    fn concatenate(parts: Vec<Part>) -> Result<Self> {
+    fn concatenate(parts: Vec<Part>, notices: Notices) -> Result<Self> {
         let classes = Classes::of(&parts)?;
-        let mut index = Self { parts: Vec::with_capacity(parts.len()), classes, samples: 0, files: 0 };
+        let mut index =
+            Self { parts: Vec::with_capacity(parts.len()), classes, samples: 0, files: 0, notices };
         for part in parts {
             let (sample, file) = (index.samples, index.files);
             index.samples += part.len();
@@ -92,6 +96,11 @@ impl DatasetIndex {
             index.parts.push(Placed { part, sample, file });
         }
         Ok(index)
+    }
+
+    /// Where it is said what the user should hear of the dataset and of all that reads it.
+    pub fn notices(&self) -> &Notices {
+        &self.notices
     }
 
     /// The directories of the datasets as the user named them, and the samples that are theirs; in order.
@@ -247,10 +256,24 @@ impl DatasetIndex {
         self.parts.iter().map(|placed| placed.part.map.header().total_bytes).sum()
     }
 
-    /// Size in bytes and mtime in nanoseconds of a shard when it was indexed; `None` for loose files.
-    pub fn shard_stamp(&self, file: FileId) -> Option<(u64, i64)> {
+    /// What a shard was when it was indexed; `None` for loose files.
+    pub fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
         let (placed, file) = self.part_of(file);
         placed.part.shard_stamp(file)
+    }
+
+    /// The version a file is of: of a shard the one that was indexed, of a loose file the one that is there now, for which
+    /// the system is asked.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is no such loose file any more, or it cannot be looked at.
+    pub fn version(&self, file: FileId) -> Result<Version> {
+        if let Some(stamp) = self.shard_stamp(file) {
+            return Ok(stamp.version());
+        }
+        let path = self.path(file);
+        let stamp = Stamp::at(&path).map_err(|error| Error::io("look at", path, error))?;
+        Ok(stamp.version())
     }
 
     /// Compares the directory that holds a loose file with its mtime at indexing, once per directory; cheap after that.

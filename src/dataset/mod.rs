@@ -7,9 +7,8 @@
 //! [`DatasetIndex::check_directory`] and [`DatasetIndex::shard_stamp`]. Several datasets can be opened as one
 //! ([`DatasetIndex::open_all`]), and a part of the samples selected ([`Select`]).
 
+use crate::notices::Notices;
 use serde::{Deserialize, Serialize};
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 pub mod archive;
@@ -25,11 +24,13 @@ pub mod records;
 mod select;
 pub mod shards;
 pub mod source;
+mod stamp;
 mod summary;
 mod survey;
 
 pub use index::DatasetIndex;
 pub use select::{ClassRef, Select};
+pub use stamp::{Stamp, Version};
 pub use summary::{Notes, Origin, Skipped, Summary};
 
 /// Hash of what defines the dataset: layout, relative paths, extents, labels. Not of times: a copy has the same.
@@ -87,23 +88,6 @@ pub enum Contents {
     Files,
 }
 
-/// By what a changed file or directory is recognised.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stamp {
-    /// Bytes; 0 for directories, whose size says nothing.
-    pub size: u64,
-    /// Last modification, in nanoseconds since 1970.
-    pub mtime: i64,
-}
-
-impl Stamp {
-    /// The stamp of what `metadata` describes.
-    pub fn of(metadata: &Metadata) -> Self {
-        let mtime = metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
-        Self { size: if metadata.is_dir() { 0 } else { metadata.len() }, mtime }
-    }
-}
-
 /// How to find or build the index.
 #[derive(Debug, Clone, Default)]
 pub struct IndexOptions {
@@ -118,4 +102,6 @@ pub struct IndexOptions {
     pub threads: usize,
     /// What the samples are.
     pub contents: Contents,
+    /// Where it is said what the user should hear, of the index and of all that is made of it.
+    pub notices: Notices,
 }

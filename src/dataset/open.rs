@@ -76,8 +76,7 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
 
 /// Entries added to the root or removed are seen by its time: the one thing looked at in every start.
 fn check_root(index: &Part, root: &Path, now: Stamp) -> Result<()> {
-    let header = index.map.header();
-    if (header.root_size, header.root_mtime) == (now.size, now.mtime) {
+    if index.map.header().root.difference(now).is_none() {
         return Ok(());
     }
     let message = "entries of it were added, removed or replaced since it was indexed".to_owned();

@@ -1,6 +1,6 @@
 //! One dataset of those in an index: what lies below one root. Samples and files are numbered from 0 here.
 
-use super::format::{GROUP_ROW, Map, STAMP_ROW, Section, u32_at, u64_at};
+use super::format::{GROUP_ROW, Map, STAMP_ROW, Section, stamp_at, u32_at, u64_at};
 use super::summary;
 use super::{Extent, FileId, Fingerprint, Layout, Notes, Origin, Stamp, Summary};
 use crate::error::{Error, Result};
@@ -158,9 +158,8 @@ impl Part {
         self.map.digest(Section::Stamps)
     }
 
-    pub(super) fn shard_stamp(&self, file: FileId) -> Option<(u64, i64)> {
-        let stamp = self.layout().is_sharded().then(|| self.group_stamp(file.0 as usize));
-        stamp.map(|stamp| (stamp.size, stamp.mtime))
+    pub(super) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
+        self.layout().is_sharded().then(|| self.group_stamp(file.0 as usize))
     }
 
     pub(super) fn check_directory(&self, file: FileId) -> Result<()> {
@@ -257,9 +256,7 @@ impl Part {
     }
 
     fn group_stamp(&self, group: usize) -> Stamp {
-        let stamps = self.map.section(Section::Stamps);
-        let at = STAMP_ROW * group;
-        Stamp { size: u64_at(stamps, at), mtime: u64_at(stamps, at + 8) as i64 }
+        stamp_at(self.map.section(Section::Stamps), STAMP_ROW * group)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Opening files: what a reader knows of them, how they are opened, and the shards that stay open.
 
-use crate::dataset::{DatasetIndex, Extent, FileId};
+use crate::dataset::{DatasetIndex, Extent, FileId, Stamp};
 use crate::error::{Error, Result};
 use crate::slot::PAGE;
 use rustix::fs::{Advice, AtFlags, Mode as Permissions, OFlags, StatxFlags};
@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 pub trait Files: Send + Sync {
     /// Full path of a file.
     fn path(&self, file: FileId) -> PathBuf;
-    /// Size in bytes and mtime in nanoseconds a shard must have; `None` for a loose file, which is one sample.
-    fn stamp(&self, file: FileId) -> Option<(u64, i64)>;
+    /// What a shard must be; `None` for a loose file, which is one sample.
+    fn stamp(&self, file: FileId) -> Option<Stamp>;
     /// Whether the directory of a loose file is as it was indexed.
     fn check_directory(&self, file: FileId) -> Result<()>;
     /// Whether a shard is never asked for again: it need not stay open, which would keep its bytes on the drive.
@@ -29,7 +29,7 @@ impl Files for DatasetIndex {
     fn path(&self, file: FileId) -> PathBuf {
         DatasetIndex::path(self, file)
     }
-    fn stamp(&self, file: FileId) -> Option<(u64, i64)> {
+    fn stamp(&self, file: FileId) -> Option<Stamp> {
         self.shard_stamp(file)
     }
     fn check_directory(&self, file: FileId) -> Result<()> {
@@ -164,27 +164,17 @@ pub(super) struct OpenShard {
 
 impl OpenShard {
     /// Opens and checks the shard at `path`.
-    pub fn open(path: &Path, stamp: (u64, i64), mode: OpenMode) -> Result<Self, Failure> {
+    pub fn open(path: &Path, stamp: Stamp, mode: OpenMode) -> Result<Self, Failure> {
         Self::check(open_file(path, mode)?, mode, path, stamp)
     }
 
     /// Checks an opened shard against its `stamp`, and whether our alignment is enough for its O_DIRECT.
-    pub fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: (u64, i64)) -> Result<Self, Failure> {
-        let wanted = StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::DIOALIGN;
+    pub fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, Failure> {
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
             .map_err(|error| Error::io("stat", path, error.into()))?;
-        let (size, mtime) = stamp;
-        let changed =
-            |message: String| Failure::Other(Error::DatasetChanged { path: path.to_owned(), message });
-        if found.stx_size != size {
-            return Err(changed(format!("is {} bytes, was {size} when indexed", found.stx_size)));
-        }
-        let found_mtime = found.stx_mtime.tv_sec * 1_000_000_000 + i64::from(found.stx_mtime.tv_nsec);
-        if found_mtime != mtime {
-            let (now, then) = (seconds(found_mtime), seconds(mtime));
-            return Err(changed(format!(
-                "was modified at {now}, at {then} when indexed (seconds since 1970)"
-            )));
+        if let Some(message) = stamp.difference(Stamp::of_statx(&found)) {
+            return Err(Failure::Other(Error::DatasetChanged { path: path.to_owned(), message }));
         }
         if mode.direct && !dio_fits(found.stx_dio_mem_align, found.stx_dio_offset_align) {
             return Err(Failure::Open(Errno::INVAL));
@@ -200,10 +190,6 @@ impl OpenShard {
     pub fn serves(&self, mode: OpenMode) -> bool {
         mode.direct || !self.mode.direct
     }
-}
-
-fn seconds(nanoseconds: i64) -> String {
-    format!("{}.{:09}", nanoseconds.div_euclid(1_000_000_000), nanoseconds.rem_euclid(1_000_000_000))
 }
 
 /// Whether slots, aligned to [`PAGE`], satisfy what STATX_DIOALIGN says. Zeros mean that the kernel does not say.
@@ -293,7 +279,7 @@ mod tests {
         fn path(&self, file: FileId) -> PathBuf {
             file.0.to_string().into()
         }
-        fn stamp(&self, _: FileId) -> Option<(u64, i64)> {
+        fn stamp(&self, _: FileId) -> Option<Stamp> {
             None
         }
         fn check_directory(&self, _: FileId) -> Result<()> {

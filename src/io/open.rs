@@ -6,10 +6,9 @@ use super::read_blocking::read_from;
 use super::storage::{Storage, StorageKind, available_memory};
 use super::uring::{UringOptions, UringReader};
 use super::{Direct, IoChoice, ReadRequest, Reader};
-use crate::dataset::{DatasetIndex, Extent, FileId};
+use crate::dataset::{DatasetIndex, Extent, FileId, Stamp};
 use crate::error::{Error, Result};
 use crate::slot::SlotPool;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -141,7 +140,7 @@ fn compare(
 
 /// The running program as a shard of its own.
 struct Program {
-    stamp: (u64, i64),
+    stamp: Stamp,
 }
 
 impl Program {
@@ -149,7 +148,7 @@ impl Program {
 
     fn new() -> std::io::Result<Self> {
         let found = std::fs::metadata(Self::PATH)?;
-        Ok(Self { stamp: (found.size(), found.mtime() * 1_000_000_000 + found.mtime_nsec()) })
+        Ok(Self { stamp: Stamp::of(&found) })
     }
 }
 
@@ -157,7 +156,7 @@ impl Files for Program {
     fn path(&self, _file: FileId) -> PathBuf {
         PathBuf::from(Self::PATH)
     }
-    fn stamp(&self, _file: FileId) -> Option<(u64, i64)> {
+    fn stamp(&self, _file: FileId) -> Option<Stamp> {
         Some(self.stamp)
     }
     fn check_directory(&self, _file: FileId) -> Result<()> {

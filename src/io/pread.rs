@@ -3,6 +3,7 @@
 use super::files::{Failure, Files, OpenMode, OpenPolicy, OpenShard, ShardTable, open_file};
 use super::transfer::{Progress, ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
+use crate::dataset::Stamp;
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -235,7 +236,7 @@ impl Shared {
         &self,
         transfer: &mut Transfer,
         path: &Path,
-        stamp: (u64, i64),
+        stamp: Stamp,
         mode: OpenMode,
         short: Option<&mut ShortReads>,
     ) -> Result<OpenMode, Failure> {

@@ -90,7 +90,7 @@ pub fn source(index: &DatasetIndex, open: &Open<'_>, depth: usize, limit: Durati
     let shards = some_shards(index);
     let (opened, one) = gauge.shards(index, &shards, limit / 4)?;
     let full = gauge.read(&mut samples(0), depth, limit / 2)?;
-    let size = |shard| index.shard_stamp(shard).map_or(0, |(size, _)| size);
+    let size = |shard| index.shard_stamp(shard).map_or(0, |stamp| stamp.size);
     // The last first: samples were read from the first ones.
     let pieces: Vec<_> = shards.iter().rev().flat_map(|&shard| pieces(shard, size(shard))).collect();
     let large = gauge.read(&mut pieces.into_iter().cycle(), LARGE, limit / 4)?;

@@ -115,7 +115,7 @@ fn records_are_samples() {
     assert!(index.is_sharded());
     samples_are_found_by_extent(&index);
     let shard = index.extent(500).file;
-    assert_eq!(index.shard_stamp(shard).unwrap().0, fs::metadata(index.path(shard)).unwrap().len());
+    assert_eq!(index.shard_stamp(shard).unwrap().size, fs::metadata(index.path(shard)).unwrap().len());
     let one = DatasetIndex::open(&index.path(shard), &scene.options).unwrap();
     assert_eq!((one.len(), bytes_of(&one, 3)), (4, b"four".to_vec()));
     assert_eq!(summary(&scene.open().unwrap()).origin, Origin::Loaded);

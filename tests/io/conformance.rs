@@ -158,8 +158,8 @@ fn shards_that_changed_are_named() {
         // Another size, another time, and one that shrinks after it was opened.
         let resized = &world.files[shards[0] as usize];
         std::fs::write(&resized.path, &resized.bytes[..5_000_000]).unwrap();
-        let (size, mtime) = world.files[shards[1] as usize].stamp.unwrap();
-        world.files[shards[1] as usize].stamp = Some((size, mtime - 1_500_000_000));
+        let indexed = world.files[shards[1] as usize].stamp.as_mut().unwrap();
+        indexed.mtime -= 1_500_000_000;
         let world = Arc::new(world);
         let slots = pool();
         let mut reader = (variant.make)(&world, &slots, 16);

@@ -1,12 +1,11 @@
 //! A small dataset whose bytes are known, and a driver that reads extents of it.
 
-use foreload::dataset::{Extent, FileId};
+use foreload::dataset::{Extent, FileId, Stamp};
 use foreload::error::{Error, Result};
 use foreload::io::{Files, ReadRequest, Reader};
 use foreload::rng::{Key, Stream, Use};
 use foreload::slot::SlotPool;
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ pub struct World {
 
 pub struct File {
     pub path: PathBuf,
-    pub stamp: Option<(u64, i64)>,
+    pub stamp: Option<Stamp>,
     pub bytes: Vec<u8>,
 }
 
@@ -32,7 +31,7 @@ impl Files for World {
     fn path(&self, file: FileId) -> PathBuf {
         self.files[file.0 as usize].path.clone()
     }
-    fn stamp(&self, file: FileId) -> Option<(u64, i64)> {
+    fn stamp(&self, file: FileId) -> Option<Stamp> {
         self.files[file.0 as usize].stamp
     }
     fn check_directory(&self, file: FileId) -> Result<()> {
@@ -123,10 +122,9 @@ impl World {
     }
 }
 
-/// Size and mtime as an index keeps them.
-pub fn stamp(path: &Path) -> (u64, i64) {
-    let found = std::fs::metadata(path).unwrap();
-    (found.size(), found.mtime() * 1_000_000_000 + found.mtime_nsec())
+/// What an index keeps of a shard.
+pub fn stamp(path: &Path) -> Stamp {
+    Stamp::at(path).unwrap()
 }
 
 /// An arena with room for a few dozen samples.

@@ -1,10 +1,10 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
-use foreload::dataset::{DatasetIndex, IndexOptions};
+use foreload::dataset::{DatasetIndex, IndexOptions, Stamp};
 use foreload::rng::{Key, Stream, Use};
 use foreload::tier::store::{Offer, Store, StoreOptions, checksum};
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -101,9 +101,9 @@ impl World {
         let mut bytes = vec![0; location.extent.length as usize];
         file.read_exact_at(&mut bytes, location.extent.offset).expect("the located bytes");
         let metadata = file.metadata().expect("metadata");
-        let mtime = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
-        let stamp = store.files().stamp(location.extent.file);
-        assert_eq!(stamp, Some((metadata.len(), mtime)), "{what}: {}", path.display());
+        let stamp = store.files().stamp(location.extent.file).expect("segments are shards");
+        let difference = stamp.difference(Stamp::of(&metadata));
+        assert_eq!(difference, None, "{what}: {}", path.display());
         assert_eq!(checksum(&bytes), location.crc, "{what}: checksum of sample {sample}");
         assert!(bytes == self.bytes(sample), "{what}: wrong bytes of sample {sample}");
         Some(true)

@@ -1,7 +1,7 @@
 //! The cache's drive: a file is written, read back and gone.
 
 use super::{Nvme, absolute, goes_direct};
-use crate::dataset::{Extent, FileId};
+use crate::dataset::{Extent, FileId, Stamp};
 use crate::error::{Error, Result};
 use crate::io::storage::Storage;
 use crate::io::{Direct, Files, IoChoice, Source, open_source};
@@ -11,7 +11,6 @@ use crate::tier::measure;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,14 +29,14 @@ struct Scratch {
     fd: OwnedFd,
     direct: bool,
     size: u64,
-    stamp: (u64, i64),
+    stamp: Stamp,
 }
 
 impl Files for Scratch {
     fn path(&self, _: FileId) -> PathBuf {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd()).into()
     }
-    fn stamp(&self, _: FileId) -> Option<(u64, i64)> {
+    fn stamp(&self, _: FileId) -> Option<Stamp> {
         Some(self.stamp)
     }
     fn check_directory(&self, _: FileId) -> Result<()> {
@@ -120,7 +119,7 @@ impl Scratch {
             ),
             Err(error) => return Err(Error::io("make a file in", directory, error.into())),
         };
-        Ok(Self { fd, direct, size: 0, stamp: (0, 0) })
+        Ok(Self { fd, direct, size: 0, stamp: Stamp::default() })
     }
 
     /// Writes up to `room` bytes in about `limit`, until they are on the drive.
@@ -151,7 +150,8 @@ impl Scratch {
         let _ = rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed);
         let path = self.path(FileId(0));
         let found = std::fs::metadata(&path).map_err(|error| Error::io("look at", &path, error))?;
-        self.stamp = (found.size(), found.mtime() * 1_000_000_000 + found.mtime_nsec());
+        // It has no name and is opened by its descriptor.
+        self.stamp = Stamp::of(&found);
         Ok(())
     }
 }

@@ -181,9 +181,14 @@ impl Files for Shared {
         self.directory.segment_path(segment.map_or(0, |segment| segment.number))
     }
 
-    fn stamp(&self, file: FileId) -> Option<(u64, i64)> {
+    /// Linking a segment changed its change time: size and modification are what is known.
+    fn stamp(&self, file: FileId) -> Option<Stamp> {
         let segment = self.catalog().segment(file.0);
-        Some(segment.map_or((0, 0), |segment| (segment.bytes, segment.mtime)))
+        Some(segment.map_or_else(Stamp::default, |segment| Stamp {
+            size: segment.bytes,
+            mtime: segment.mtime,
+            ..Stamp::default()
+        }))
     }
 
     fn check_directory(&self, _: FileId) -> Result<()> {

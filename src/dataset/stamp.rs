@@ -1,0 +1,130 @@
+//! By what a changed file is recognised: its stamp. Not part of the fingerprint, for a copy has other times and inodes.
+//!
+//! A stamp is size, modification and change time, and inode. A write, however it was made, moves the change time, which
+//! no program can set back; a file that took another's place has another inode, unless its file system gives numbers
+//! out anew. Device numbers are left out: they differ from mount to mount and from node to node. What changes none of the
+//! four, as a write within the same tick of the file system's clock, cannot be seen by a stamp.
+
+use rustix::fs::{FileType, Statx};
+use sha2::{Digest, Sha256};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// What the system says of a file or directory. 0 in `ctime` or `inode` means: not known, and not compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// Bytes; 0 for directories, whose size says nothing.
+    pub size: u64,
+    /// Last modification, in nanoseconds since 1970.
+    pub mtime: i64,
+    /// Last change of the file or of what is known of it, in nanoseconds since 1970.
+    pub ctime: i64,
+    /// Its number in its file system.
+    pub inode: u64,
+}
+
+/// One version of a file: a digest of its stamp. What was copied from one version is right as long as the file is it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Version(pub u64);
+
+impl Stamp {
+    /// Bytes of [`Stamp::to_bytes`].
+    pub const BYTES: usize = 32;
+
+    /// The stamp of what `metadata` describes.
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            size: if metadata.is_dir() { 0 } else { metadata.len() },
+            mtime: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            ctime: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+            inode: metadata.ino(),
+        }
+    }
+
+    /// The stamp of what the system call of this name `found`, asked for basic facts.
+    pub fn of_statx(found: &Statx) -> Self {
+        let is_dir = FileType::from_raw_mode(found.stx_mode.into()).is_dir();
+        Self {
+            size: if is_dir { 0 } else { found.stx_size },
+            mtime: nanoseconds(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec.into()),
+            ctime: nanoseconds(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec.into()),
+            inode: found.stx_ino,
+        }
+    }
+
+    /// The stamp of what is at `path` now, links followed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn at(path: &Path) -> std::io::Result<Self> {
+        std::fs::metadata(path).map(|metadata| Self::of(&metadata))
+    }
+
+    /// Little-endian, in the order of the fields.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let fields = [self.size, self.mtime as u64, self.ctime as u64, self.inode];
+        bytes
+            .chunks_exact_mut(8)
+            .zip(fields)
+            .for_each(|(place, field)| place.copy_from_slice(&field.to_le_bytes()));
+        bytes
+    }
+
+    /// The version of the file that has this stamp.
+    pub fn version(self) -> Version {
+        let digest: [u8; 32] = Sha256::digest(self.to_bytes()).into();
+        Version(u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")))
+    }
+
+    /// How what was `found` differs from this, in words for "the file …"; `None` where it is the same.
+    pub fn difference(self, found: Self) -> Option<String> {
+        if found.size != self.size {
+            return Some(format!("is {} bytes, was {} when indexed", found.size, self.size));
+        }
+        if found.mtime != self.mtime {
+            let (now, then) = (seconds(found.mtime), seconds(self.mtime));
+            return Some(format!("was modified at {now}, at {then} when indexed (seconds since 1970)"));
+        }
+        if self.inode != 0 && found.inode != self.inode {
+            return Some("is another file of the same size and time than was indexed".to_owned());
+        }
+        if self.ctime != 0 && found.ctime != self.ctime {
+            let (now, then) = (seconds(found.ctime), seconds(self.ctime));
+            return Some(format!("was changed at {now}, at {then} when indexed (seconds since 1970)"));
+        }
+        None
+    }
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
+fn seconds(nanoseconds: i64) -> String {
+    format!("{}.{:09}", nanoseconds.div_euclid(1_000_000_000), nanoseconds.rem_euclid(1_000_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_that_is_known_is_compared() {
+        let stamp = Stamp { size: 1, mtime: 2, ctime: 3, inode: 4 };
+        assert_eq!(stamp.difference(stamp), None);
+        for other in [
+            Stamp { size: 9, ..stamp },
+            Stamp { mtime: 9, ..stamp },
+            Stamp { ctime: 9, ..stamp },
+            Stamp { inode: 9, ..stamp },
+        ] {
+            assert!(stamp.difference(other).is_some(), "{other:?}");
+            assert_ne!(stamp.version(), other.version());
+        }
+        let known = Stamp { ctime: 0, inode: 0, ..stamp };
+        assert_eq!(known.difference(stamp), None);
+        assert!(known.difference(Stamp { mtime: 9, ..stamp }).is_some());
+    }
+}
