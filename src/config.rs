@@ -20,7 +20,7 @@ use crate::dataset::{DatasetIndex, Select};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::{LastBatch, Selection};
-use crate::tier::{CacheOptions, FillChoice};
+use crate::tier::{CacheOptions, FillChoice, Verify};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -93,6 +93,11 @@ impl Choice for IoChoice {
 impl Choice for FillChoice {
     const NAMES: &'static [(&'static str, Self)] =
         &[("auto", Self::Auto), ("use", Self::Use), ("ahead", Self::Ahead)];
+}
+
+impl Choice for Verify {
+    /// Not at all is said by `immutable`.
+    const NAMES: &'static [(&'static str, Self)] = &[("stamp", Self::Stamp), ("checksum", Self::Checksum)];
 }
 
 impl Choice for Direct {
@@ -169,6 +174,10 @@ pub struct LoaderOptions {
     pub cache_size: Option<u64>,
     /// How it is filled.
     pub cache_fill: FillChoice,
+    /// How copies of earlier runs are known to be the dataset's: by their files' stamps or by its bytes.
+    pub verify: Verify,
+    /// The dataset never changes: copies are used without a look at it.
+    pub immutable: bool,
     /// Bytes per second that staging ahead may take of the source; `None`: what reads in demand leave.
     pub stage_bandwidth: Option<u64>,
     /// Ranks that share `cache_dir`: those of one node, numbered one after another; `None`: all.
@@ -217,6 +226,8 @@ impl Default for LoaderOptions {
             cache_dir: None,
             cache_size: None,
             cache_fill: FillChoice::Auto,
+            verify: Verify::Stamp,
+            immutable: false,
             stage_bandwidth: None,
             local_world_size: None,
             on_error: OnError::Raise,
@@ -400,6 +411,15 @@ impl LoaderOptions {
 
     /// The tier on NVMe, if there is to be one.
     fn cache(&self, queue_depth: usize) -> Result<Option<CacheOptions>> {
+        let verify = match (self.immutable, self.verify) {
+            (false, verify) => verify,
+            (true, Verify::Checksum) => {
+                let message =
+                    "is true, and verify is checksum: what never changes need not be compared; choose one";
+                return Err(Error::config("immutable", message));
+            }
+            (true, _) => Verify::Never,
+        };
         match (&self.cache_dir, self.cache_size) {
             (None, None) => Ok(None),
             (None, Some(_)) => {
@@ -413,6 +433,7 @@ impl LoaderOptions {
                 directory: directory.clone(),
                 size,
                 fill: self.cache_fill,
+                verify,
                 stage_bandwidth: self.stage_bandwidth,
                 local_world_size: self.local_world_size,
                 io: self.io,

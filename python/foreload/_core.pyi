@@ -330,6 +330,13 @@ class ImageLoader(Loader):
         cache_fill: `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads beside
             training, in the order of their next use (where all ranks share one cache). `auto`: by rates measured at the
             start.
+        verify: How a copy that an earlier run or another process made is known to be the dataset's, before this run uses
+            it for the first time: `stamp`, its file has the size, times and inode it had when it was copied; `checksum`,
+            its bytes, which are read from the dataset once a run and compared with the copy's CRC-32C. What has changed is
+            read from the dataset and copied anew. Only a change that leaves all of the stamp as it was (a write within
+            the same tick of the file system's clock) is seen by `checksum` alone. What changes after the check is seen by
+            the next run.
+        immutable: The dataset never changes, so copies are used without a look at its files.
         stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
             `cache_dir` together, or a text. None: what reads in demand leave.
         local_world_size: How many ranks share `cache_dir`, those of one node, numbered one after another. None:
@@ -391,6 +398,8 @@ class ImageLoader(Loader):
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
         cache_fill: Literal["auto", "use", "ahead"] = "auto",
+        verify: Literal["stamp", "checksum"] = "stamp",
+        immutable: bool = False,
         stage_bandwidth: int | str | None = None,
         local_world_size: int | None = None,
         on_error: Literal["raise", "skip", "zero"] = "raise",
@@ -451,6 +460,8 @@ class FileLoader(Loader):
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
         cache_fill: Literal["auto", "use", "ahead"] = "auto",
+        verify: Literal["stamp", "checksum"] = "stamp",
+        immutable: bool = False,
         stage_bandwidth: int | str | None = None,
         local_world_size: int | None = None,
         on_error: Literal["raise", "skip", "zero"] = "raise",

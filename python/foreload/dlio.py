@@ -43,6 +43,8 @@ SETTINGS = (
     "cache_dir",
     "cache_size",
     "cache_fill",
+    "verify",
+    "immutable",
     "stage_bandwidth",
     "local_world_size",
     "memory",

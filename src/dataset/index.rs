@@ -262,18 +262,18 @@ impl DatasetIndex {
         placed.part.shard_stamp(file)
     }
 
-    /// The version a file is of: of a shard the one that was indexed, of a loose file the one that is there now, for which
-    /// the system is asked.
+    /// What a file, shard or loose, is now: the system is asked.
     ///
     /// # Errors
-    /// [`Error::Io`] when there is no such loose file any more, or it cannot be looked at.
-    pub fn version(&self, file: FileId) -> Result<Version> {
-        if let Some(stamp) = self.shard_stamp(file) {
-            return Ok(stamp.version());
-        }
+    /// [`Error::Io`] when there is no such file any more, or it cannot be looked at.
+    pub fn look(&self, file: FileId) -> Result<Stamp> {
         let path = self.path(file);
-        let stamp = Stamp::at(&path).map_err(|error| Error::io("look at", path, error))?;
-        Ok(stamp.version())
+        Stamp::at(&path).map_err(|error| Error::io("look at", path, error))
+    }
+
+    /// The version of a shard that was indexed; `None` for loose files, of which only a look tells.
+    pub fn shard_version(&self, file: FileId) -> Option<Version> {
+        self.shard_stamp(file).map(Stamp::version)
     }
 
     /// Compares the directory that holds a loose file with its mtime at indexing, once per directory; cheap after that.

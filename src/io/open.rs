@@ -2,7 +2,7 @@
 
 use super::files::Files;
 use super::pread::{PreadOptions, PreadReader};
-use super::read_blocking::read_from;
+use super::read_blocking::read_blocking;
 use super::storage::{Storage, StorageKind, available_memory};
 use super::uring::{UringOptions, UringReader};
 use super::{Direct, IoChoice, ReadRequest, Reader};
@@ -111,7 +111,7 @@ pub(super) fn refusal(error: &std::io::Error) -> String {
 /// What the kernel claims to support and what a sandbox, a network file system or an old kernel does are not always
 /// the same; this is the real thing, once, into an arena of its own.
 fn self_test(source: &Source, options: &UringOptions) -> Result<(), String> {
-    match read_from(&*source.files, source.first) {
+    match read_blocking(&*source.files, source.first) {
         Ok(expected) => compare(source.files.clone(), source.first, &expected, options),
         // The sample is at fault, which its own error will say later: test on our own program.
         Err(_) => test_on_program(),
@@ -168,6 +168,6 @@ impl Files for Program {
 pub(super) fn test_on_program() -> Result<(), String> {
     let program = Program::new().map_err(|error| error.to_string())?;
     let extent = Extent { file: FileId(0), offset: 5, length: 5000 };
-    let expected = read_from(&program, extent).map_err(|error| error.to_string())?;
+    let expected = read_blocking(&program, extent).map_err(|error| error.to_string())?;
     compare(Arc::new(program), extent, &expected, &UringOptions::default())
 }

@@ -1,17 +1,15 @@
 //! Reading one sample with plain blocking calls.
 
 use super::files::{Failure, Files, OpenMode, OpenShard, open_file};
-use crate::dataset::{DatasetIndex, Extent};
+use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use std::os::fd::AsFd;
 
-/// Reads one sample's bytes with plain blocking calls: for the rare substitute of a failed sample.
-pub fn read_blocking(index: &DatasetIndex, extent: Extent) -> Result<Vec<u8>> {
-    read_from(index, extent)
-}
-
-/// As [`read_blocking`], for any [`Files`].
-pub(super) fn read_from(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
+/// Reads the bytes of `extent` with plain blocking calls: for the rare substitute of a failed sample.
+///
+/// # Errors
+/// As any reader: [`Error::Io`], [`Error::DatasetChanged`].
+pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     let path = files.path(extent.file);
     let stamp = files.stamp(extent.file);
     let mode = OpenMode { direct: false, noatime: false };

@@ -27,7 +27,7 @@ use crate::config::LoaderConfig;
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::decode::Decoder;
 use crate::error::{Error, Result};
-use crate::io::Reader;
+use crate::io::{Reader, Tier};
 use crate::rng::{Key, Use};
 use crate::schedule::{Draw, Order, Schedule};
 use crate::slot::SlotPool;
@@ -271,8 +271,9 @@ impl Pipeline {
         let key = Key::new(&[], config.seed, epoch, Use::Augment);
         let mut view = None;
         let mut planes = crate::decode::Planes::default();
-        crate::io::read_blocking(index, index.extent(sample))
-            .and_then(|bytes| {
+        self.shared
+            .read_blocking(sample)
+            .and_then(|(bytes, _)| {
                 let choose = |width, height| {
                     let chosen = config.policy.draw(
                         &mut key.stream_of(sample, occurrence),
@@ -327,6 +328,16 @@ impl Shared {
         };
         let open: Arc<OpenSource> = Arc::new(open);
         cache.reader(open, slots)
+    }
+
+    /// One sample's bytes, for a thread that reads by itself: through the tiers, where there are two.
+    fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, Tier)> {
+        match self.cache.get() {
+            Some(cache) => cache.read_blocking(sample),
+            None => {
+                crate::io::read_blocking(&*self.index, self.index.extent(sample)).map(|b| (b, Tier::Source))
+            }
+        }
     }
 
     /// `source` as the failure of `sample`.

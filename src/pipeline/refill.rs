@@ -2,7 +2,7 @@
 
 use super::{Run, Shared};
 use crate::error::{Error, Result};
-use crate::io::ReadStats;
+use crate::io::{ReadStats, Tier};
 
 /// Substitutes tried for one place before the failure is final: with half of all samples broken, one place in 2^32 fails.
 const ATTEMPTS: u32 = 32;
@@ -27,8 +27,10 @@ pub(super) fn substitute<T>(
             break;
         }
         let sample = order.numbered(stream.below(order.len())).sample;
-        let outcome = crate::io::read_blocking(index, index.extent(sample)).and_then(|bytes| {
-            run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+        let outcome = shared.read_blocking(sample).and_then(|(bytes, tier)| {
+            if tier == Tier::Source {
+                run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+            }
             make(sample, bytes)
         });
         match outcome {

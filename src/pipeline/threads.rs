@@ -33,8 +33,9 @@ impl Threads {
         let config = &shared.config;
         let slots = SlotPool::new(config.pools.slot_bytes)?;
         if let (Some(options), None) = (&config.cache, shared.cache.get()) {
-            let cache = Cache::open(&shared.index, options.clone(), shared.trace.clone())?;
-            shared.cache.get_or_init(|| cache);
+            if let Some(cache) = Cache::open(&shared.index, options.clone(), shared.trace.clone())? {
+                shared.cache.get_or_init(|| cache);
+            }
         }
         let stage = match (config.device, &config.device_pools) {
             (Device::Cuda { ordinal }, Some(pools)) => {

@@ -7,8 +7,8 @@ use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
 use super::stats::TierStats;
-use super::store::{Offer, Store, StoreOptions};
-use crate::dataset::{DatasetIndex, Extent, FileId};
+use super::store::{Location, Offer, Store, StoreOptions, Verify};
+use crate::dataset::{DatasetIndex, Extent, FileId, Version};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice, OwnThread, Reader, Tier};
 use crate::schedule::{Order, Schedule};
@@ -30,6 +30,8 @@ pub struct CacheOptions {
     pub fill: FillChoice,
     /// Bytes per second that staging may take of the source; `None`: what reads in demand leave.
     pub stage_bandwidth: Option<u64>,
+    /// How what it has is known to be the dataset's.
+    pub verify: Verify,
     /// Ranks that share the directory, one after another; `None`: all.
     pub local_world_size: Option<u32>,
     /// How the cache's files are read.
@@ -104,6 +106,8 @@ struct Counters {
     nvme_bytes: AtomicU64,
     source_reads: AtomicU64,
     source_bytes: AtomicU64,
+    looks: AtomicU64,
+    mismatched: AtomicU64,
     fallbacks: AtomicU64,
     staged_bytes: AtomicU64,
     staged_samples: AtomicU64,
@@ -112,21 +116,35 @@ struct Counters {
 }
 
 impl Cache {
-    /// Opens the cache for a dataset, with what is there already; what its threads do is logged in `trace`.
+    /// Opens the cache for a dataset, with what is there already; what its threads do is logged in `trace`. `None`, and a
+    /// notice that says why, where the directory cannot be used: training goes on without.
     ///
     /// # Errors
-    /// As [`Store::open`].
-    pub fn open(index: &Arc<DatasetIndex>, mut options: CacheOptions, trace: Trace) -> Result<Arc<Self>> {
+    /// As [`Store::check`].
+    pub fn open(
+        index: &Arc<DatasetIndex>,
+        mut options: CacheOptions,
+        trace: Trace,
+    ) -> Result<Option<Arc<Self>>> {
         // The working directory may change while the store is used.
         options.directory = std::path::absolute(&options.directory)
             .map_err(|error| Error::io("resolve", &options.directory, error))?;
         let store = StoreOptions {
             trace: trace.clone(),
+            verify: options.verify,
             ..StoreOptions::new(options.directory.clone(), options.size)
         };
-        let store = Store::open(&store, index)?;
+        Store::check(&store, index)?;
+        let store = match Store::open(&store, index) {
+            Ok(store) => store,
+            Err(error) => {
+                let why = || format!("no cache is used: {error}; every sample is read from the dataset");
+                index.notices().say("no cache", why);
+                return Ok(None);
+            }
+        };
         let taken = (0..index.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Arc::new(Self {
+        Ok(Some(Arc::new(Self {
             index: index.clone(),
             options,
             trace,
@@ -140,7 +158,7 @@ impl Cache {
             counted: Counters::default(),
             last_error: Mutex::default(),
             process: std::process::id(),
-        }))
+        })))
     }
 
     /// A reader over both tiers, to be made and driven by the calling thread; that of the source, which `open` makes, is
@@ -178,7 +196,7 @@ impl Cache {
             }
             staging.stager = Some(stager);
         }
-        Ok(Box::new(TieredReader::new(self.clone(), source, nvme)))
+        Ok(Box::new(TieredReader::new(self.clone(), source, nvme)?))
     }
 
     fn choose_fill(&self, open: &Arc<OpenSource>) {
@@ -207,10 +225,9 @@ impl Cache {
         Ok(measured.rates)
     }
 
-    /// An epoch begins: what other processes keep is looked for, and staging turns to it. `order_of` gives the order of
+    /// An epoch begins, and staging turns to it. `order_of` gives the order of
     /// any epoch.
     pub fn begin(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
-        self.store.refresh();
         self.taken.iter().for_each(|word| word.store(0, Relaxed));
         let (store, largest) = (self.store.stats(), u64::from(self.index.largest()));
         let left = store.quota_bytes.saturating_sub(store.held_bytes);
@@ -260,6 +277,9 @@ impl Cache {
             source_reads: number(&counted.source_reads),
             source_bytes: number(&counted.source_bytes),
             fallbacks: number(&counted.fallbacks),
+            looks: number(&counted.looks),
+            stale: store.stale,
+            mismatched: number(&counted.mismatched),
             staged_bytes: number(&counted.staged_bytes),
             staged_samples: number(&counted.staged_samples),
             staged_units: number(&counted.staged_units),
@@ -269,6 +289,7 @@ impl Cache {
             dropped_busy: store.dropped_busy,
             dropped_full: store.dropped_full,
             dropped_off: store.dropped_off,
+            dropped_changed: store.dropped_changed,
             write_errors: store.write_errors,
             damaged: store.damaged_segments,
             evicted_bytes: store.evicted_bytes,
@@ -335,14 +356,16 @@ impl Cache {
         &self.store
     }
 
-    /// A sample that was needed has come.
-    pub(super) fn arrived(&self, sample: u64, bytes: &[u8], from: Tier) {
+    /// A sample that was needed has come, of the `version` that its file had before it was read, where that is known: else it
+    /// is not kept.
+    pub(super) fn arrived(&self, sample: u64, bytes: &[u8], from: Tier, version: Option<Version>) {
         let (count, sum) = match from {
             Tier::Source => (&self.counted.source_reads, &self.counted.source_bytes),
             Tier::Nvme => (&self.counted.nvme_hits, &self.counted.nvme_bytes),
         };
         count.fetch_add(1, Relaxed);
         sum.fetch_add(bytes.len() as u64, Relaxed);
+        let Some(version) = version else { return };
         let mut planned = self.planned();
         let group = match &mut *planned {
             None if from == Tier::Nvme => return,
@@ -361,7 +384,7 @@ impl Cache {
             }
         };
         drop(planned);
-        match self.store.offer(group, sample, bytes) {
+        match self.store.offer(group, sample, version, bytes) {
             Offer::Taken => self.take(sample),
             Offer::Present => {}
             Offer::Full | Offer::Busy | Offer::Off => {
@@ -372,14 +395,38 @@ impl Cache {
         }
     }
 
+    pub(super) fn verify(&self) -> Verify {
+        self.options.verify
+    }
+
+    /// So many files were looked at.
+    pub(super) fn looked(&self, files: u64) {
+        self.counted.looks.fetch_add(files, Relaxed);
+    }
+
+    /// The source's bytes of a sample are not those of its copy at `location`, though its file has the same stamp.
+    pub(super) fn mismatched(&self, sample: u64, location: &Location) {
+        self.counted.mismatched.fetch_add(1, Relaxed);
+        self.index.notices().say("mismatched copies", || {
+            let extent = self.index.extent(sample);
+            let (path, Extent { offset, length, .. }) = (self.index.path(extent.file), extent);
+            format!(
+                "the cache's copy of sample {sample} ({}, bytes {offset}+{length}) is not what the dataset has, though \
+                 nothing shows that the file changed: it is cached anew (stats()[\"cache\"][\"mismatched\"] counts them)",
+                path.display()
+            )
+        });
+        self.store.outdate(sample, location);
+    }
+
     /// A sample could not be had from the fast tier.
     pub(super) fn fell_back(&self) {
         self.counted.fallbacks.fetch_add(1, Relaxed);
     }
 
     /// A staged sample is here.
-    pub(super) fn keep_staged(&self, sample: u64, bytes: &[u8]) -> Offer {
-        let offer = self.store.offer(0, sample, bytes);
+    pub(super) fn keep_staged(&self, sample: u64, version: Version, bytes: &[u8]) -> Offer {
+        let offer = self.store.offer(0, sample, version, bytes);
         match offer {
             Offer::Taken => {
                 self.take(sample);

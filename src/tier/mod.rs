@@ -5,9 +5,11 @@
 
 mod cache;
 pub mod fill;
+mod look;
 pub mod measure;
 pub mod plan;
 mod rates;
+mod read_blocking;
 mod reader;
 mod stage;
 mod stats;
@@ -18,3 +20,4 @@ pub use fill::{Fill, FillChoice};
 pub use rates::{Machine, TierRates};
 pub use reader::TieredReader;
 pub use stats::TierStats;
+pub use store::Verify;

@@ -1,10 +1,19 @@
 //! A reader over both tiers: whoever asks for an extent of the dataset gets its bytes from wherever they are.
+//!
+//! ```text
+//! copy, checked in this run   ──────────────────────► store
+//! copy of another run         ─► look at the file ─┬► store, where the copy is of the version that is there now
+//! no copy, loose file         ─► look at the file ─┴► source, offered to the store as of that version
+//! no copy, sample of a shard  ──────────────────────► source, offered as of the version that was looked at in the start
+//! ```
 
 use super::cache::Cache;
-use super::store::{Fault, Location, checksum};
-use crate::dataset::Extent;
+use super::look::{Looked, Looks};
+use super::store::{Fault, Location, Verify, checksum};
+use crate::dataset::{Extent, Version};
 use crate::error::{Error, Result};
 use crate::io::{Completion, OwnThread, ReadRequest, ReadStats, Reader, Tier, Waker};
+use crate::slot::Slot;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,34 +22,117 @@ pub struct TieredReader {
     cache: Arc<Cache>,
     source: OwnThread,
     nvme: Box<dyn Reader>,
-    /// Reads in flight by token.
+    looks: Looks,
+    /// Samples in flight by token.
     asked: HashMap<u64, Asked>,
     from_source: Vec<Completion>,
     from_nvme: Vec<Completion>,
+    looked: Vec<Looked>,
 }
 
-/// A read in flight.
+/// A sample in flight.
 struct Asked {
     /// The source's.
     extent: Extent,
     sample: u64,
-    /// Where in the store, if there.
-    location: Option<Location>,
+    way: Way,
+}
+
+/// How a sample comes.
+enum Way {
+    /// First its file is looked at; then into this slot.
+    Look { slot: Slot, copy: Option<Location> },
+    /// From the store.
+    Store(Location),
+    /// From the source: of this version, if it may be kept; to be compared with a copy, if there is one.
+    Source { version: Option<Version>, copy: Option<Location> },
 }
 
 impl TieredReader {
-    pub(super) fn new(cache: Arc<Cache>, source: OwnThread, nvme: Box<dyn Reader>) -> Self {
-        let (asked, from_source, from_nvme) = (HashMap::new(), Vec::new(), Vec::new());
-        Self { cache, source, nvme, asked, from_source, from_nvme }
+    pub(super) fn new(cache: Arc<Cache>, source: OwnThread, nvme: Box<dyn Reader>) -> Result<Self> {
+        let depth = source.room().min(nvme.room());
+        let rouse = {
+            let (source, nvme) = (source.waker(), nvme.waker());
+            Waker(Arc::new(move || {
+                (source.0)();
+                (nvme.0)();
+            }))
+        };
+        let looks = Looks::new(cache.index(), depth, rouse)?;
+        let (asked, looked) = (HashMap::new(), Vec::new());
+        let (from_source, from_nvme) = (Vec::new(), Vec::new());
+        Ok(Self { cache, source, nvme, looks, asked, from_source, from_nvme, looked })
+    }
+
+    fn read_source(
+        &mut self,
+        token: u64,
+        asked: (Extent, u64),
+        slot: Slot,
+        version: Option<Version>,
+        copy: Option<Location>,
+    ) {
+        let (extent, sample) = asked;
+        self.asked.insert(token, Asked { extent, sample, way: Way::Source { version, copy } });
+        self.source.submit(ReadRequest { token, extent, slot });
+    }
+
+    fn read_store(&mut self, token: u64, asked: (Extent, u64), slot: Slot, location: Location) {
+        let (extent, sample) = asked;
+        self.asked.insert(token, Asked { extent, sample, way: Way::Store(location) });
+        self.nvme.submit(ReadRequest { token, extent: location.extent, slot });
+    }
+
+    /// Goes on with the samples whose files have been looked at. Whether there were any.
+    fn go_on(&mut self) -> bool {
+        self.looks.take(&mut self.looked);
+        let mut looked = std::mem::take(&mut self.looked);
+        let any = !looked.is_empty();
+        for Looked { token, version } in looked.drain(..) {
+            let Some(Asked { extent, sample, way: Way::Look { slot, copy } }) = self.asked.remove(&token)
+            else {
+                continue;
+            };
+            let asked = (extent, sample);
+            self.decide(token, asked, slot, version, copy);
+        }
+        self.looked = looked;
+        any
+    }
+
+    /// Where a sample comes from, whose file is of `version` now.
+    fn decide(
+        &mut self,
+        token: u64,
+        asked: (Extent, u64),
+        slot: Slot,
+        version: Option<Version>,
+        copy: Option<Location>,
+    ) {
+        let Some(location) = copy else { return self.read_source(token, asked, slot, version, None) };
+        if version != Some(location.version) {
+            // A file that is gone says so when it is read.
+            self.cache.store().outdate(asked.1, &location);
+            return self.read_source(token, asked, slot, version, None);
+        }
+        if self.cache.verify() == Verify::Checksum {
+            return self.read_source(token, asked, slot, version, copy);
+        }
+        self.cache.store().confirm(asked.1, &location);
+        self.read_store(token, asked, slot, location);
     }
 
     /// Bytes from the source are right, as far as anybody knows, and may be kept.
     fn come_from_source(&mut self, out: &mut Vec<Completion>) {
         for completion in self.from_source.drain(..) {
-            if let Some(asked) = self.asked.remove(&completion.token)
+            if let Some(Asked { sample, way: Way::Source { version, copy }, .. }) =
+                self.asked.remove(&completion.token)
                 && let Ok(bytes) = &completion.result
             {
-                self.cache.arrived(asked.sample, bytes, Tier::Source);
+                if let Some(location) = copy {
+                    self.cache.compare(sample, &location, bytes);
+                }
+                self.cache.arrived(sample, bytes, Tier::Source, version);
             }
             out.push(completion);
         }
@@ -50,12 +142,12 @@ impl TieredReader {
     fn come_from_nvme(&mut self, out: &mut Vec<Completion>) {
         for completion in self.from_nvme.drain(..) {
             let token = completion.token;
-            let Some(asked) = self.asked.get_mut(&token) else { continue };
-            let Some(location) = asked.location.take() else { continue };
+            let Some(Asked { extent, sample, way: Way::Store(location) }) = self.asked.remove(&token) else {
+                continue;
+            };
             let (slot, fault) = match completion.result {
                 Ok(bytes) if checksum(&bytes) == location.crc => {
-                    self.cache.arrived(asked.sample, &bytes, Tier::Nvme);
-                    self.asked.remove(&token);
+                    self.cache.arrived(sample, &bytes, Tier::Nvme, Some(location.version));
                     out.push(Completion::arrived(token, bytes).of(Tier::Nvme));
                     continue;
                 }
@@ -63,25 +155,41 @@ impl TieredReader {
                 Err(error) => (completion.slot, fault(&error)),
             };
             self.cache.fell_back();
-            let (sample, extent) = (asked.sample, asked.extent);
             if let Some(fault) = fault {
                 self.cache.store().damaged(sample, location, fault);
             }
             match slot {
-                Some(slot) => self.source.submit(ReadRequest { token, extent, slot }),
+                Some(slot) => {
+                    // What the file was when the copy was checked it may be no more.
+                    let way =
+                        Way::Source { version: self.cache.index().shard_version(extent.file), copy: None };
+                    self.asked.insert(token, Asked { extent, sample, way });
+                    self.source.submit(ReadRequest { token, extent, slot });
+                }
                 // Lost with a thread that panicked: there is nothing to read into.
                 None => {
-                    self.asked.remove(&token);
                     let error = Error::Internal("a reader of the cache lost its slot".into());
                     out.push(Completion::failed(token, error, None));
                 }
             }
         }
     }
+
+    /// Waits for whatever comes first.
+    fn wait_once(&mut self) -> Result<()> {
+        if self.source.in_flight() + self.nvme.in_flight() == 0 {
+            self.looks.wait(&mut self.looked);
+            return Ok(());
+        }
+        if self.looks.in_flight() > 0 && !self.looks.listen() {
+            return Ok(());
+        }
+        self.source.wait_beside(&mut *self.nvme, &mut self.from_nvme, &mut self.from_source)
+    }
 }
 
 /// What a failed read says of the segment; nothing where it is the process that lacks something.
-fn fault(error: &Error) -> Option<Fault> {
+pub(super) fn fault(error: &Error) -> Option<Fault> {
     const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some(Fault::Gone),
@@ -92,12 +200,14 @@ fn fault(error: &Error) -> Option<Fault> {
 
 impl Reader for TieredReader {
     fn room(&self) -> usize {
-        // What falls back needs a place at the source.
-        self.nvme.room().min(self.source.room().saturating_sub(self.nvme.in_flight()))
+        // What falls back needs a place at the source, and what is looked at one at either.
+        let looks = self.looks.in_flight();
+        let source = self.source.room().saturating_sub(self.nvme.in_flight() + looks);
+        self.nvme.room().saturating_sub(looks).min(source)
     }
 
     fn in_flight(&self) -> usize {
-        self.source.in_flight() + self.nvme.in_flight()
+        self.source.in_flight() + self.nvme.in_flight() + self.looks.in_flight()
     }
 
     fn submit(&mut self, request: ReadRequest) {
@@ -106,39 +216,47 @@ impl Reader for TieredReader {
             // No sample's, so it is not in the store.
             return self.source.submit(ReadRequest { token, extent, slot });
         };
-        let location = self.cache.store().locate(sample);
-        let copy = location.as_ref().map(|location| location.extent);
-        self.asked.insert(token, Asked { extent, sample, location });
-        match copy {
-            Some(extent) => self.nvme.submit(ReadRequest { token, extent, slot }),
-            None => self.source.submit(ReadRequest { token, extent, slot }),
-        }
         self.cache.asked();
+        let (asked, shard) = ((extent, sample), self.cache.index().shard_version(extent.file));
+        match (self.cache.store().locate(sample), shard) {
+            (Some(location), _) if location.checked => self.read_store(token, asked, slot, location),
+            (copy, Some(version)) => self.decide(token, asked, slot, Some(version), copy),
+            // It would not be kept, so it does not matter of which version it is.
+            (None, None) if !self.cache.store().is_open() => self.read_source(token, asked, slot, None, None),
+            (copy, None) => {
+                self.asked.insert(token, Asked { extent, sample, way: Way::Look { slot, copy } });
+                self.looks.ask(token, extent.file);
+            }
+        }
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         let before = out.len();
+        self.go_on();
         // With room left there is nobody to wait for these reads.
         self.cache.note_demand(self.room() == 0 && self.source.in_flight() > 0);
         loop {
             let waited_for = self.in_flight();
-            self.source.wait_beside(&mut *self.nvme, &mut self.from_nvme, &mut self.from_source)?;
-            let nothing_came = self.from_nvme.is_empty() && self.from_source.is_empty();
+            self.wait_once()?;
+            let went_on = self.go_on();
+            let nothing_came = self.from_nvme.is_empty() && self.from_source.is_empty() && !went_on;
             self.come_from_source(out);
             self.come_from_nvme(out);
             // What falls back is no answer yet; an empty return otherwise means that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
                 self.cache.note_demand(false);
+                self.cache.looked(self.looks.take_count());
                 return Ok(());
             }
         }
     }
 
     fn waker(&self) -> Waker {
-        let (source, nvme) = (self.source.waker(), self.nvme.waker());
+        let (source, nvme, looks) = (self.source.waker(), self.nvme.waker(), self.looks.waker());
         Waker(Arc::new(move || {
             (source.0)();
             (nvme.0)();
+            (looks.0)();
         }))
     }
 

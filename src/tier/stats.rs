@@ -14,6 +14,12 @@ pub struct TierStats {
     /// Samples that the fast tier had and could not give: damaged, evicted meanwhile, not readable. They came from the
     /// source.
     pub fallbacks: u64,
+    /// Files looked at, to know which version of them there is.
+    pub looks: u64,
+    /// Copies that were not used because their file has changed since.
+    pub stale: u64,
+    /// Copies that differ from the source's bytes though nothing shows that it changed (with `verify="checksum"`).
+    pub mismatched: u64,
     /// Bytes read from the source ahead of their use.
     pub staged_bytes: u64,
     /// Samples kept of these.
@@ -32,6 +38,8 @@ pub struct TierStats {
     pub dropped_full: u64,
     /// Samples not kept because a write had failed.
     pub dropped_off: u64,
+    /// Samples not kept because their file changed while it was read.
+    pub dropped_changed: u64,
     /// Failed writes; each loses a segment, and none a sample.
     pub write_errors: u64,
     /// Segments or samples found damaged.
@@ -57,7 +65,7 @@ enum Kind {
 
 impl TierStats {
     /// All numbers, by their names and kinds: the one list of them.
-    fn fields(&mut self) -> [(&'static str, Kind, &mut u64); 20] {
+    fn fields(&mut self) -> [(&'static str, Kind, &mut u64); 24] {
         use Kind::{Counter, Gauge};
         [
             ("nvme_hits", Counter, &mut self.nvme_hits),
@@ -65,6 +73,9 @@ impl TierStats {
             ("source_reads", Counter, &mut self.source_reads),
             ("source_bytes", Counter, &mut self.source_bytes),
             ("fallbacks", Counter, &mut self.fallbacks),
+            ("looks", Counter, &mut self.looks),
+            ("stale", Counter, &mut self.stale),
+            ("mismatched", Counter, &mut self.mismatched),
             ("staged_bytes", Counter, &mut self.staged_bytes),
             ("staged_samples", Counter, &mut self.staged_samples),
             ("staged_units", Gauge, &mut self.staged_units),
@@ -74,6 +85,7 @@ impl TierStats {
             ("dropped_busy", Counter, &mut self.dropped_busy),
             ("dropped_full", Counter, &mut self.dropped_full),
             ("dropped_off", Counter, &mut self.dropped_off),
+            ("dropped_changed", Counter, &mut self.dropped_changed),
             ("write_errors", Counter, &mut self.write_errors),
             ("damaged", Counter, &mut self.damaged),
             ("evicted_bytes", Counter, &mut self.evicted_bytes),
@@ -84,7 +96,7 @@ impl TierStats {
     }
 
     /// All numbers by their names.
-    pub fn by_name(mut self) -> [(&'static str, u64); 20] {
+    pub fn by_name(mut self) -> [(&'static str, u64); 24] {
         self.fields().map(|(name, _, number)| (name, *number))
     }
 

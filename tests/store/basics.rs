@@ -42,11 +42,11 @@ fn a_store_that_is_dropped_publishes_what_it_took() {
 fn a_sample_is_taken_once() {
     let world = World::new(3, 4, 5000);
     let store = world.open(PLENTY);
-    assert_eq!(store.offer(0, 2, world.bytes(2)), Offer::Taken);
-    assert_eq!(store.offer(0, 2, world.bytes(2)), Offer::Present, "on its way");
+    assert_eq!(store.offer(0, 2, world.version(), world.bytes(2)), Offer::Taken);
+    assert_eq!(store.offer(0, 2, world.version(), world.bytes(2)), Offer::Present, "on its way");
     assert!(store.locate(2).is_none());
     store.flush();
-    assert_eq!(store.offer(0, 2, world.bytes(2)), Offer::Present);
+    assert_eq!(store.offer(0, 2, world.version(), world.bytes(2)), Offer::Present);
     assert!(store.locate(2).is_some());
 }
 
@@ -55,10 +55,10 @@ fn a_sample_moves_to_another_group_and_survives_its_first() {
     let world = World::new(3, 4, 5000);
     let store = world.open(PLENTY);
     for group in [0, 7] {
-        assert_eq!(store.offer(group, 2, world.bytes(2)), Offer::Taken, "group {group}");
+        assert_eq!(store.offer(group, 2, world.version(), world.bytes(2)), Offer::Taken, "group {group}");
         store.flush();
     }
-    assert_eq!(store.offer(7, 2, world.bytes(2)), Offer::Present);
+    assert_eq!(store.offer(7, 2, world.version(), world.bytes(2)), Offer::Present);
     store.evict_group(0);
     store.flush();
     assert!(store.locate(2).is_some());
@@ -83,7 +83,7 @@ fn the_quota_is_filled_and_no_more_is_taken() {
     assert_eq!(world.check(&store, "full"), stats.held_samples);
     // Everything that is not there is refused, in the end without being copied.
     world.offer_all(&store, 0..400);
-    let refused = (0..400).map(|sample| store.offer(0, sample, world.bytes(sample)));
+    let refused = (0..400).map(|sample| store.offer(0, sample, world.version(), world.bytes(sample)));
     assert!(refused.filter(|offer| *offer == Offer::Full).count() > 200);
 }
 
@@ -123,7 +123,7 @@ fn a_group_dies_whole() {
     let world = World::new(6, 200, 4000);
     let store = world.open(PLENTY);
     for sample in 0..200 {
-        while store.offer(sample % 3, sample, world.bytes(sample)) == Offer::Busy {
+        while store.offer(sample % 3, sample, world.version(), world.bytes(sample)) == Offer::Busy {
             std::thread::yield_now();
         }
     }
@@ -141,7 +141,7 @@ fn a_group_dies_whole() {
     store.evict_group(0);
     store.flush();
     assert!(store.locate(1).is_none() && store.locate(0).is_none() && store.locate(2).is_some());
-    assert_eq!(store.offer(1, 1, world.bytes(1)), Offer::Taken);
+    assert_eq!(store.offer(1, 1, world.version(), world.bytes(1)), Offer::Taken);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn a_failed_write_costs_its_segment_and_nothing_else() {
         let (mut off, mut rounds) = (0, 0);
         while store.stats().held_samples < 150 {
             for sample in shuffled(150, &mut random) {
-                match store.offer(0, sample, world.bytes(sample)) {
+                match store.offer(0, sample, world.version(), world.bytes(sample)) {
                     Offer::Off => off += 1,
                     Offer::Full => panic!("seed {seed}: nothing is full"),
                     Offer::Busy => std::thread::yield_now(),
@@ -78,7 +78,8 @@ fn a_drive_that_does_not_answer_costs_samples_and_no_time() {
     // The writer can reserve nothing while somebody else has the directory's lock.
     let lock = File::options().read(true).write(true).open(world.cache().join("lock")).unwrap();
     lock_byte_0(&lock);
-    let offers: Vec<Offer> = (0..200).map(|sample| store.offer(0, sample, world.bytes(sample))).collect();
+    let offers: Vec<Offer> =
+        (0..200).map(|sample| store.offer(0, sample, world.version(), world.bytes(sample))).collect();
     let [taken, busy] =
         [Offer::Taken, Offer::Busy].map(|kind| offers.iter().filter(|offer| **offer == kind).count() as u64);
     assert!(taken > 0 && busy > 0 && taken + busy == 200, "{taken} taken, {busy} not");

@@ -28,7 +28,7 @@ fn forks_on_purpose() {
     if process == 0 {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             assert_eq!(world.check(&store, "in the child"), 30);
-            assert_eq!(store.offer(0, 55, world.bytes(55)), Offer::Off);
+            assert_eq!(store.offer(0, 55, world.version(), world.bytes(55)), Offer::Off);
             assert!(store.claim_unit(4).is_none());
             store.refresh();
             store.seal();

@@ -39,7 +39,7 @@ fn fill_until_killed() {
     loop {
         step();
         for sample in shuffled(SAMPLES, &mut random) {
-            if store.offer(sample % 2, sample, world.bytes(sample)) != Offer::Present {
+            if store.offer(sample % 2, sample, world.version(), world.bytes(sample)) != Offer::Present {
                 step();
             }
             match random.below(60) {

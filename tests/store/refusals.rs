@@ -1,8 +1,9 @@
 //! What a cache cannot be made of is refused, in words that say what to do.
 
 use crate::world::{World, child, on_tmpfs, random, shuffled, small, told};
-use foreload::tier::store::{Store, StoreOptions};
+use foreload::tier::store::{Fault, Offer, Store, StoreOptions};
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
@@ -16,7 +17,7 @@ fn refused(world: &World, options: &StoreOptions) -> String {
 #[test]
 fn a_quota_below_the_smallest_that_works() {
     let world = World::new(1, 50, 9000);
-    // The largest sample, 20 bytes of table, 64 of trailer: three pages.
+    // The largest sample, 28 bytes of table, 64 of trailer: three pages.
     let expected = "config: cache_size: is 12287 bytes, must be at least 12288: a segment with the largest sample, \
         which has 9000";
     assert_eq!(refused(&world, &world.options(12_287)), expected);
@@ -47,13 +48,13 @@ fn somebody_elses_directory_or_another_format() {
     let lock = world.cache().join("lock");
     fs::write(&lock, "42\n").unwrap();
     let error = refused(&world, &world.options(1 << 20));
-    assert!(error.starts_with("config: cache_dir: ") && error.contains("is not Foreload's"), "{error}");
+    assert!(error.starts_with("cache_dir: ") && error.contains("is not Foreload's"), "{error}");
     assert_eq!(fs::read(&lock).unwrap(), b"42\n");
     fs::remove_file(&lock).unwrap();
     drop(world.open(1 << 20));
     File::options().write(true).open(&lock).unwrap().write_all_at(&[9], 8).unwrap();
     let error = refused(&world, &world.options(1 << 20));
-    assert!(error.contains("has format 9, this program's is 1"), "{error}");
+    assert!(error.contains("has format 9, this program's is 2"), "{error}");
 }
 
 #[test]
@@ -102,20 +103,64 @@ fn without_rights() {
     eprintln!("{}", refused(&world, &world.options(1 << 20)));
 }
 
+/// Makes the file system at `path` readable alone.
+fn make_read_only(path: &Path) {
+    let target = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let (flags, null) = (libc::MS_REMOUNT | libc::MS_RDONLY, std::ptr::null());
+    // SAFETY: the string lives as long as the call; source and type are not looked at for a remount.
+    while unsafe { libc::mount(null, target.as_ptr(), null, flags, null.cast()) } != 0 {
+        // A process that another test is starting has our descriptors for a moment.
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBUSY));
+        std::thread::yield_now();
+    }
+}
+
 #[test]
-fn a_read_only_file_system() {
+fn what_a_read_only_file_system_has_is_read() {
     on_tmpfs(8 << 20, |path| {
-        let world = World::new(7, 2, 100);
-        drop(world.open_with(&small(path.join("cache"), 1 << 20)));
-        let target = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        let (flags, null) = (libc::MS_REMOUNT | libc::MS_RDONLY, std::ptr::null());
-        // SAFETY: the string lives as long as the call; source and type are not looked at for a remount.
-        while unsafe { libc::mount(null, target.as_ptr(), null, flags, null.cast()) } != 0 {
-            // A process that another test is starting has our descriptors for a moment.
-            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBUSY));
-            std::thread::yield_now();
-        }
-        let error = refused(&world, &small(path.join("cache"), 1 << 20));
-        assert!(error.contains("/cache/lock: Read-only file system"), "{error}");
+        let world = World::new(7, 20, 100);
+        let options = small(path.join("cache"), 1 << 20);
+        let store = world.open_with(&options);
+        world.offer_all(&store, 0..12);
+        drop(store);
+        make_read_only(path);
+        let store = world.open_with(&options);
+        let said = world.index.notices().take();
+        assert!(
+            said[0].contains("can only be read") && said[0].contains("Read-only file system"),
+            "{said:?}"
+        );
+        assert_eq!(world.check(&store, "read only"), 12);
+        assert_eq!(store.offer(0, 15, world.version(), world.bytes(15)), Offer::Off);
+        store.flush();
+        store.damaged(3, store.locate(3).expect("it is there"), Fault::Checksum);
+        store.flush();
+        assert_eq!(store.locate(3), None, "whatever is wrong is not used");
+        assert_eq!(store.stats().write_errors, 0);
+        // Another dataset has nothing there.
+        let other = World::new(8, 20, 100);
+        assert!(refused(&other, &options).contains("Read-only file system"));
     });
+}
+
+#[test]
+fn what_is_there_is_read_while_another_holds_the_lock() {
+    let world = World::new(9, 20, 100);
+    let store = world.open(1 << 20);
+    world.offer_all(&store, 0..20);
+    drop(store);
+    let lock = File::options().write(true).open(world.cache().join("lock")).unwrap();
+    // SAFETY: a flock is numbers, of which zeros are valid; it lives as long as the call.
+    let held = unsafe {
+        let mut range: libc::flock = std::mem::zeroed();
+        (range.l_type, range.l_len) = (libc::F_WRLCK as _, 1);
+        libc::fcntl(lock.as_raw_fd(), libc::F_OFD_SETLK, &raw mut range)
+    };
+    assert_eq!(held, 0);
+    let store = world.open(1 << 20);
+    let said = world.index.notices().take();
+    assert!(said[0].contains("has been locked by another process"), "{said:?}");
+    assert_eq!(world.check(&store, "locked"), 20);
+    drop(lock);
+    assert!(world.open(1 << 20).is_open(), "the lock is free again");
 }

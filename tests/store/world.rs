@@ -1,6 +1,6 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
-use foreload::dataset::{DatasetIndex, IndexOptions, Stamp};
+use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Stamp, Version};
 use foreload::rng::{Key, Stream, Use};
 use foreload::tier::store::{Offer, Store, StoreOptions, checksum};
 use std::fs::{self, File};
@@ -55,6 +55,11 @@ impl World {
         &self.shard[extent.offset as usize..][..extent.length as usize]
     }
 
+    /// The version of the shard, which is all samples'.
+    pub fn version(&self) -> Version {
+        self.index.shard_version(FileId(0)).expect("a shard")
+    }
+
     /// Bytes of all samples.
     pub fn total(&self) -> u64 {
         self.index.total_bytes()
@@ -80,7 +85,7 @@ impl World {
     /// Offers samples until all are taken or refused for good, waiting where the writer is behind.
     pub fn offer_all(&self, store: &Store, samples: impl IntoIterator<Item = u64>) {
         for sample in samples {
-            while store.offer(0, sample, self.bytes(sample)) == Offer::Busy {
+            while store.offer(0, sample, self.version(), self.bytes(sample)) == Offer::Busy {
                 std::thread::yield_now();
             }
         }

@@ -6,7 +6,7 @@ use crate::config::{Choice, CpuDecode, LoaderOptions, OnError, parse_bytes, pars
 use crate::error::Result;
 use crate::io::{Direct, IoChoice, PfsRates};
 use crate::schedule::LastBatch;
-use crate::tier::FillChoice;
+use crate::tier::{FillChoice, Verify};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -82,6 +82,13 @@ pub(in crate::cli) struct Args {
     /// How the cache is filled: use (with what is read), ahead (whole shards, beside training) or auto
     #[arg(long, default_value = "auto", value_parser = choice::<FillChoice>("fill"))]
     pub(super) fill: FillChoice,
+    /// How the cache's copies of earlier runs are known to be the dataset's: stamp (its files' sizes, times and inodes) or
+    /// checksum (its bytes, read once a run)
+    #[arg(long, default_value = "stamp", value_parser = choice::<Verify>("verify"))]
+    pub(super) verify: Verify,
+    /// The dataset never changes: use the cache's copies without a look at it
+    #[arg(long)]
+    pub(super) immutable: bool,
     /// Bytes per second that filling ahead may take of the source, e.g. 500MB [default: what is left over]
     #[arg(long, value_parser = |text: &str| parse_bytes("stage-bandwidth", text))]
     pub(super) stage_bandwidth: Option<u64>,
@@ -143,6 +150,8 @@ impl Args {
             cache_dir: self.cache.clone(),
             cache_size: self.cache_size,
             cache_fill: self.fill,
+            verify: self.verify,
+            immutable: self.immutable,
             stage_bandwidth: self.stage_bandwidth,
             local_world_size: self.local_world_size,
             on_error: self.on_error,

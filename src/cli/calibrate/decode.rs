@@ -106,7 +106,7 @@ fn load(
         if (begun.elapsed() >= limit && sizes.len() >= 2 * BATCH as usize) || total >= BYTES {
             break;
         }
-        let bytes = read_blocking(index, index.extent(sample))?;
+        let bytes = read_blocking(&**index, index.extent(sample))?;
         total += bytes.len();
         sizes.push(bytes.len() as u64);
         files.insert(sample, bytes.into_boxed_slice());

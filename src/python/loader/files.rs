@@ -18,7 +18,7 @@ impl FileLoader {
     #[pyo3(signature = (
         path, *, batch_size=64, seed=0, shuffle=true, last_batch="drop", indices=None, files=None, weights=None,
         ratios=None, epoch_size=None, keep=1, memory=None, io="auto", direct="auto", queue_depth=None,
-        cache_dir=None, cache_size=None, cache_fill="auto", stage_bandwidth=None, local_world_size=None,
+        cache_dir=None, cache_size=None, cache_fill="auto", verify="stamp", immutable=false, stage_bandwidth=None, local_world_size=None,
         on_error="raise", max_errors=None, rank=None, world_size=None, index_dir=None, rebuild_index=false,
         progress=true,
     ))]
@@ -43,6 +43,8 @@ impl FileLoader {
         cache_dir: Option<PathBuf>,
         cache_size: Option<Bytes>,
         cache_fill: &str,
+        verify: &str,
+        immutable: bool,
         stage_bandwidth: Option<Bytes>,
         local_world_size: Option<u32>,
         on_error: &str,
@@ -73,6 +75,8 @@ impl FileLoader {
                 cache_dir,
                 cache_size: cache_size.map(|bytes| bytes.number("cache_size")).transpose()?,
                 cache_fill: Choice::parse("cache_fill", cache_fill)?,
+                verify: Choice::parse("verify", verify)?,
+                immutable,
                 stage_bandwidth: stage_bandwidth.map(|bytes| bytes.number("stage_bandwidth")).transpose()?,
                 local_world_size,
                 on_error: Choice::parse("on_error", on_error)?,

@@ -8,7 +8,9 @@ mod units;
 
 use super::cache::{Cache, OpenSource};
 use super::fill::PIECE;
+use super::look::look;
 use super::store::{Offer, UnitClaim};
+use crate::dataset::{FileId, Version};
 use crate::error::Result;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
 use crate::schedule::Schedule;
@@ -146,8 +148,8 @@ struct Worker<'a> {
     reader: Box<dyn Reader>,
     pace: Pace,
     started: Instant,
-    /// Pieces in flight and when they were asked for.
-    pending: HashMap<u64, (Piece, Instant)>,
+    /// Pieces in flight, the versions of their files before, and when they were asked for.
+    pending: HashMap<u64, (Piece, Option<Version>, Instant)>,
     next_token: u64,
     arrived: Vec<Completion>,
     /// Held until what was staged is published: nobody else shall stage it again.
@@ -246,7 +248,8 @@ impl<'a> Worker<'a> {
                 let token = self.next_token;
                 self.next_token += 1;
                 let extent = piece.extent;
-                self.pending.insert(token, (piece, Instant::now()));
+                let version = self.version(extent.file);
+                self.pending.insert(token, (piece, version, Instant::now()));
                 self.reader.submit(ReadRequest { token, extent, slot });
                 break;
             }
@@ -255,12 +258,21 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// The version of a file that is about to be read.
+    fn version(&self, file: FileId) -> Option<Version> {
+        let index = self.cache.index();
+        index.shard_version(file).or_else(|| {
+            self.cache.looked(1);
+            look(index, file)
+        })
+    }
+
     /// Waits for a piece and stores what is in it.
     fn absorb(&mut self) -> Result<()> {
         self.reader.wait(&mut self.arrived)?;
         let arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, .. } in arrived {
-            let Some((piece, since)) = self.pending.remove(&token) else { continue };
+            let Some((piece, version, since)) = self.pending.remove(&token) else { continue };
             let now = Instant::now();
             let took = now - since;
             match result {
@@ -269,7 +281,9 @@ impl<'a> Worker<'a> {
                     let samples = piece.samples.len() as u64;
                     let work = Work { bytes: bytes.len() as u64, samples, ..Work::default() };
                     self.lane.record(Stage::Ahead, since, now, work);
-                    self.store(&piece, &bytes);
+                    if let Some(version) = version {
+                        self.store(&piece, version, &bytes);
+                    }
                 }
                 // Whoever needs a sample of it reads it himself, and hears why not.
                 Err(error) => self.cache.note_error(error),
@@ -283,11 +297,11 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn store(&self, piece: &Piece, bytes: &[u8]) {
+    fn store(&self, piece: &Piece, version: Version, bytes: &[u8]) {
         for &sample in &piece.samples {
             let range = piece.range(self.cache.index().extent(sample));
             // The store writes as fast as it can, and nobody waits for this thread.
-            while self.cache.keep_staged(sample, &bytes[range.clone()]) == Offer::Busy {
+            while self.cache.keep_staged(sample, version, &bytes[range.clone()]) == Offer::Busy {
                 if self.interrupted() {
                     return;
                 }

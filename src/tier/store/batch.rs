@@ -3,6 +3,7 @@
 use super::checksum;
 use super::segment::Row;
 use super::writer::Job;
+use crate::dataset::Version;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 
@@ -32,10 +33,10 @@ impl Batch {
     }
 
     /// Copies a sample; there must be room.
-    pub fn push(&mut self, sample: u64, bytes: &[u8]) {
+    pub fn push(&mut self, sample: u64, version: Version, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
         let (offset, length) = (self.bytes.len() as u32, bytes.len() as u32);
-        self.rows.push(Row { sample, offset, length, crc: 0 });
+        self.rows.push(Row { sample, version, offset, length, crc: 0 });
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -154,7 +155,7 @@ mod tests {
     fn what_is_kept_moves_together() {
         let mut batch = Batch::new(100);
         for sample in 0..6u8 {
-            batch.push(sample.into(), &vec![sample; 3 + usize::from(sample)]);
+            batch.push(sample.into(), Version(0), &vec![sample; 3 + usize::from(sample)]);
         }
         let others = batch.keep(|row| [1, 2, 5].contains(&row.sample));
         assert_eq!(others.iter().map(|row| row.sample).collect::<Vec<_>>(), [0, 3, 4]);
@@ -172,8 +173,8 @@ mod tests {
         let ((jobs, handed), (back, empty)) =
             (crossbeam_channel::unbounded(), crossbeam_channel::unbounded());
         let mut intake = Intake::new(2 * BATCH, empty, jobs);
-        intake.batch_for(1, BATCH - 4).expect("a new batch").push(0, &vec![0; BATCH - 4]);
-        intake.batch_for(2, 4).expect("a second").push(1, &[0; 4]);
+        intake.batch_for(1, BATCH - 4).expect("a new batch").push(0, Version(0), &vec![0; BATCH - 4]);
+        intake.batch_for(2, 4).expect("a second").push(1, Version(0), &[0; 4]);
         assert!(intake.batch_for(3, 1).is_none(), "a third is too many, and lets the fullest go");
         let Ok(Job::Write(mut batch)) = handed.try_recv() else { panic!("the fullest was not handed over") };
         assert_eq!((batch.group, batch.bytes.len()), (1, BATCH - 4));
@@ -189,7 +190,7 @@ mod tests {
         let ((jobs, handed), (back, empty)) =
             (crossbeam_channel::unbounded(), crossbeam_channel::unbounded());
         let mut intake = Intake::new(2 * BATCH, empty, jobs);
-        intake.batch_for(1, 3 * BATCH).expect("nothing else waits").push(0, &vec![0; 3 * BATCH]);
+        intake.batch_for(1, 3 * BATCH).expect("nothing else waits").push(0, Version(0), &vec![0; 3 * BATCH]);
         assert!(intake.batch_for(1, 1).is_none(), "its batch is full");
         let Ok(Job::Write(mut batch)) = handed.try_recv() else { panic!("it was not handed over") };
         batch.clear();

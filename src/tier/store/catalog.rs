@@ -1,18 +1,32 @@
-//! Which sample is where in which segment, in memory: about 14 bytes a cached sample, half a byte for each other.
+//! Which sample is where in which segment, in memory: about 22 bytes a cached sample, half a byte for each other.
 
 use super::segment::Row;
+use crate::dataset::Version;
 use std::collections::HashMap;
 
-/// The place of a sample: its segment by the store's own number, where its bytes begin, their checksum.
+/// The place of a sample: its segment by the store's own number, where its bytes begin, their checksum, and the version of
+/// the source's file they are of (in halves: so a place is as long as its parts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub segment: u32,
     pub offset: u32,
     pub crc: u32,
+    version: [u32; 2],
+}
+
+impl Place {
+    fn new(segment: u32, row: &Row) -> Self {
+        let Row { offset, crc, version, .. } = *row;
+        Self { segment, offset, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
+    }
+
+    pub fn version(&self) -> Version {
+        Version(u64::from(self.version[0]) | u64::from(self.version[1]) << 32)
+    }
 }
 
 /// Stands for the segment of a sample that was taken and is not written yet.
-const PENDING: Place = Place { segment: u32::MAX, offset: 0, crc: 0 };
+const PENDING: Place = Place { segment: u32::MAX, offset: 0, crc: 0, version: [0; 2] };
 
 /// What is known of a segment. Its number in the catalog is the [`crate::dataset::FileId`] that readers know it by: given
 /// once, so that no reader can take one segment for another.
@@ -27,6 +41,9 @@ pub(super) struct Segment {
     pub mtime: i64,
     /// Samples whose place in the catalog is in it.
     samples: u32,
+    /// Samples it has, and how many of them are of files that have changed since.
+    rows: u32,
+    stale: u32,
     state: State,
 }
 
@@ -34,6 +51,11 @@ impl Segment {
     /// Whether it was forgotten.
     pub fn is_gone(&self) -> bool {
         self.state == State::Dead
+    }
+
+    /// Whether most of what it has is of no use any more.
+    fn is_mostly_stale(&self) -> bool {
+        2 * u64::from(self.stale) > u64::from(self.rows)
     }
 }
 
@@ -50,6 +72,8 @@ enum State {
 #[derive(Default)]
 struct Chunk {
     present: u64,
+    /// Of which of them the copy is known to be the source's in this run.
+    checked: u64,
     places: Vec<Place>,
 }
 
@@ -81,6 +105,7 @@ impl Chunk {
         if self.present >> bit & 1 == 1 {
             self.places.remove(self.rank(bit));
             self.present &= !(1 << bit);
+            self.checked &= !(1 << bit);
         }
     }
 }
@@ -109,9 +134,33 @@ impl Catalog {
         self.segments.get(place.segment as usize).is_some_and(|segment| segment.state == State::Live)
     }
 
-    /// Where a sample can be read.
-    pub fn locate(&self, sample: u64) -> Option<Place> {
-        self.get(sample).filter(|&place| self.is_live(place))
+    /// Where a sample can be read, and whether its copy was checked in this run.
+    pub fn locate(&self, sample: u64) -> Option<(Place, bool)> {
+        let place = self.get(sample).filter(|&place| self.is_live(place))?;
+        let checked = self.chunks[(sample / 64) as usize].checked >> (sample % 64) & 1 == 1;
+        Some((place, checked))
+    }
+
+    /// The copy of a sample that is in segment `slot` is the source's.
+    pub fn confirm(&mut self, sample: u64, slot: u32) {
+        if self.get(sample).is_some_and(|place| place.segment == slot) {
+            self.chunks[(sample / 64) as usize].checked |= 1 << (sample % 64);
+        }
+    }
+
+    /// The copy of a sample that is in segment `slot` is not the source's any more. Whether it still was the sample's place,
+    /// and whether most of the segment is of no use.
+    pub fn outdate(&mut self, sample: u64, slot: u32) -> (bool, bool) {
+        let Some(place) = self.get(sample).filter(|place| place.segment == slot) else {
+            return (false, false);
+        };
+        self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
+        let live = self.is_live(place);
+        let Some(segment) = self.segments.get_mut(slot as usize) else { return (false, false) };
+        segment.samples -= 1;
+        segment.stale += 1;
+        self.held_samples -= u64::from(live);
+        (true, segment.is_mostly_stale())
     }
 
     /// Whether a sample is here among those of `group`, or on its way.
@@ -125,7 +174,7 @@ impl Catalog {
     pub fn expect(&mut self, sample: u64, group: u64) -> bool {
         let new = !self.keeps(sample, group);
         if new {
-            self.set(sample, PENDING);
+            self.set(sample, PENDING, false);
         }
         new
     }
@@ -142,8 +191,11 @@ impl Catalog {
         }
     }
 
-    fn set(&mut self, sample: u64, place: Place) {
-        let former = self.chunks[(sample / 64) as usize].set((sample % 64) as u32, place);
+    fn set(&mut self, sample: u64, place: Place, checked: bool) {
+        let chunk = &mut self.chunks[(sample / 64) as usize];
+        let bit = (sample % 64) as u32;
+        let former = chunk.set(bit, place);
+        chunk.checked = chunk.checked & !(1 << bit) | u64::from(checked) << bit;
         let Some(former) = former else { return };
         if let Some(segment) = self.segments.get_mut(former.segment as usize) {
             segment.samples -= 1;
@@ -157,7 +209,8 @@ impl Catalog {
             return None;
         }
         let slot = self.segments.len() as u32;
-        self.segments.push(Segment { number, group, bytes, mtime, samples: 0, state: State::Coming });
+        let (samples, rows, stale, state) = (0, 0, 0, State::Coming);
+        self.segments.push(Segment { number, group, bytes, mtime, samples, rows, stale, state });
         self.by_number.insert(number, slot);
         Some(slot)
     }
@@ -172,14 +225,30 @@ impl Catalog {
         }
     }
 
-    /// Samples of a published segment are found in it from here on.
-    pub fn place(&mut self, slot: u32, rows: &[Row]) {
+    /// Samples of a published segment are found in it from here on, but for those that a later segment has. `checked`:
+    /// they are known to be the source's in this run.
+    pub fn place(&mut self, slot: u32, rows: &[Row], checked: bool) {
+        self.segments[slot as usize].rows += rows.len() as u32;
         for row in rows {
-            self.set(row.sample, Place { segment: slot, offset: row.offset, crc: row.crc });
+            let number = self.segments[slot as usize].number;
+            let later =
+                |place: Place| self.is_live(place) && self.segments[place.segment as usize].number > number;
+            if self.get(row.sample).is_some_and(later) {
+                continue;
+            }
+            self.set(row.sample, Place::new(slot, row), checked);
             let segment = &mut self.segments[slot as usize];
             segment.samples += 1;
             self.held_samples += u64::from(segment.state == State::Live);
         }
+    }
+
+    /// Segment `slot` has so many samples of files that have changed since. Whether that is most of it.
+    pub fn note_stale(&mut self, slot: u32, samples: u32) -> bool {
+        let segment = &mut self.segments[slot as usize];
+        segment.rows += samples;
+        segment.stale += samples;
+        segment.is_mostly_stale()
     }
 
     /// Forgets a segment with all its samples. Whether it was there to be read.
@@ -226,7 +295,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn row(sample: u64, offset: u32) -> Row {
-        Row { sample, offset, length: 1, crc: offset ^ 77 }
+        Row { sample, version: Version(9), offset, length: 1, crc: offset ^ 77 }
     }
 
     #[test]
@@ -241,7 +310,7 @@ mod tests {
             assert!(catalog.announce(number, 0, 10, 0).is_none());
             let rows: Vec<Row> = (0..random.below(20)).map(|i| row(random.below(300), i as u32)).collect();
             catalog.publish(slot);
-            catalog.place(slot, &rows);
+            catalog.place(slot, &rows, false);
             expected.extend(rows.iter().map(|row| (row.sample, (slot, row.offset))));
             slots.push(slot);
             if random.below(3) == 0 {
@@ -250,7 +319,7 @@ mod tests {
                 expected.retain(|_, (slot, _)| *slot != dying);
             }
             for sample in 0..300 {
-                let place = catalog.locate(sample).map(|place| (place.segment, place.offset));
+                let place = catalog.locate(sample).map(|(place, _)| (place.segment, place.offset));
                 assert_eq!(
                     place,
                     expected.get(&sample).copied(),
@@ -268,11 +337,14 @@ mod tests {
             assert!(catalog.expect(7, group), "group {group}");
             let slot = catalog.announce(number, group, 10, 0).expect("a new number");
             catalog.publish(slot);
-            catalog.place(slot, &[row(7, 0)]);
+            catalog.place(slot, &[row(7, 0)], false);
         }
-        let place = catalog.locate(7).expect("it is in the second");
+        let (place, _) = catalog.locate(7).expect("it is in the second");
         assert_eq!(catalog.segment(place.segment).map(|segment| segment.group), Some(9));
-        assert!(catalog.forget(0) && catalog.locate(7) == Some(place), "the first is missed by nobody");
+        assert!(
+            catalog.forget(0) && catalog.locate(7) == Some((place, false)),
+            "the first is missed by nobody"
+        );
         assert_eq!(catalog.held(), (1, 10));
     }
 
@@ -284,12 +356,35 @@ mod tests {
         catalog.give_up(69);
         assert!(!catalog.keeps(69, 0) && catalog.expect(69, 0));
         let slot = catalog.announce(5, 0, 10, 0).expect("a new number");
-        catalog.place(slot, &[row(69, 3)]);
+        catalog.place(slot, &[row(69, 3)], false);
         assert!(catalog.locate(69).is_none(), "not published yet");
         catalog.publish(slot);
-        assert_eq!(catalog.locate(69).map(|place| place.offset), Some(3));
+        assert_eq!(catalog.locate(69).map(|(place, _)| place.offset), Some(3));
         catalog.give_up(69);
         assert!(catalog.keeps(69, 0) && !catalog.keeps(69, 1), "it has come");
         assert_eq!(catalog.held(), (1, 10));
+    }
+
+    #[test]
+    fn copies_are_checked_once_and_the_latest_counts() {
+        let mut catalog = Catalog::new(100);
+        for number in [5, 9, 7] {
+            let slot = catalog.announce(number, 0, 10, 0).expect("a new number");
+            catalog.publish(slot);
+            catalog.place(slot, &[row(3, number as u32), row(number, 0)], false);
+        }
+        let place = |catalog: &Catalog| catalog.locate(3).map(|(place, checked)| (place.offset, checked));
+        assert_eq!(place(&catalog), Some((9, false)), "the order in which they are loaded says nothing");
+        catalog.confirm(3, 0);
+        assert_eq!(place(&catalog), Some((9, false)), "another copy was meant");
+        catalog.confirm(3, 1);
+        assert_eq!(place(&catalog), Some((9, true)));
+        assert_eq!(catalog.outdate(3, 1), (true, false));
+        assert_eq!((place(&catalog), catalog.outdate(3, 1)), (None, (false, false)));
+        assert_eq!(catalog.outdate(9, 1), (true, true), "nothing of the segment is left");
+        let slot = catalog.announce(20, 0, 10, 0).expect("a new number");
+        catalog.publish(slot);
+        catalog.place(slot, &[row(3, 20)], true);
+        assert_eq!(place(&catalog), Some((20, true)));
     }
 }

@@ -13,21 +13,24 @@
 //! files together.
 
 use super::draft::{Draft, nameless};
+use super::listing::{datasets, last_use, segments};
 use super::ranges::{Kind, Ranges};
 use super::segment::{self, Key};
-use super::setup::{HEADER, enter_dataset, initialise, open_file, read_directory, refuse_inside, wait_for};
+use super::setup::{
+    HEADER, PATIENCE, SHORT_PATIENCE, check_format, enter_dataset, initialise, open_file, open_to_read,
+    wait_for,
+};
 use super::shared::lock;
 use super::stats::{Counters, count};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::SystemTime;
 
 /// Sizes are counted in pages, as file systems give room.
 pub(super) const PAGE: u64 = 4096;
@@ -46,6 +49,8 @@ pub(super) struct Directory {
     quota: u64,
     pub(super) lock: Ranges,
     pub(super) marker: Ranges,
+    /// Else nothing is published, reserved or evicted by this process.
+    writable: bool,
     books: Mutex<Books>,
     /// Units of which this process has the lock.
     pub(super) units: Mutex<HashSet<u64>>,
@@ -81,38 +86,76 @@ struct Guard<'a> {
 }
 
 impl Directory {
-    /// Enters the directory for `index`'s dataset: made and marked as in use.
+    /// Enters the directory for `index`'s dataset: made and marked as in use. Where that cannot be, because it cannot be
+    /// written or its lock is not to be had, what it has is read, and a notice says so.
     ///
     /// # Errors
     /// As [`super::Store::open`].
     pub fn open(path: &Path, quota: u64, index: &DatasetIndex, counters: Arc<Counters>) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
-        refuse_inside(&path, index)?;
-        fs::create_dir_all(&path).map_err(|error| Error::io("create cache directory", &path, error))?;
-        let lock = open_file(&path.join("lock"), true)?;
         let key = Key::of(index);
-        let own = path.join(key.to_string());
-        let lock = Ranges::new(lock);
-        wait_for(&lock, &path)?;
-        let entered = initialise(&lock, &path).and_then(|()| enter_dataset(&own));
+        let refusal = match Self::enter_to_write(&path, key) {
+            Ok((lock, marker)) => {
+                let directory = Self::new(path, key, quota, (lock, marker, true), counters);
+                directory.shrink()?;
+                return Ok(directory);
+            }
+            Err(refusal) => refusal,
+        };
+        let Ok((lock, marker)) = Self::enter_to_read(&path, key) else { return Err(refusal) };
+        index.notices().say("cache read only", || {
+            format!(
+                "the cache {} can only be read ({refusal}): what it has is used, and nothing is added; give it room and \
+                 rights, or end the process that holds it",
+                path.display()
+            )
+        });
+        Ok(Self::new(path, key, quota, (lock, marker, false), counters))
+    }
+
+    fn enter_to_write(path: &Path, key: Key) -> Result<(Ranges, Ranges)> {
+        fs::create_dir_all(path).map_err(|error| Error::io("create cache directory", path, error))?;
+        let lock = Ranges::new(open_file(&path.join("lock"), true)?);
+        wait_for(&lock, path, SHORT_PATIENCE)?;
+        let entered = initialise(&lock, path).and_then(|()| enter_dataset(&path.join(key.to_string())));
         lock.unlock(0..1).map_err(|error| Error::io("unlock", path.join("lock"), error))?;
-        let marker = entered?;
-        let books = Mutex::default();
-        let process = std::process::id();
-        let directory = Self {
+        Ok((lock, entered?))
+    }
+
+    fn enter_to_read(path: &Path, key: Key) -> Result<(Ranges, Ranges)> {
+        let lock = open_to_read(&path.join("lock"))?;
+        check_format(&lock, path)?;
+        let marker = Ranges::new(open_to_read(&path.join(key.to_string()).join("used"))?);
+        // Whoever evicts asks for it. A file system without locks has nobody who evicts.
+        let _ = marker.try_lock(0..1, Kind::Shared);
+        Ok((Ranges::new(lock), marker))
+    }
+
+    fn new(
+        path: PathBuf,
+        key: Key,
+        quota: u64,
+        (lock, marker, writable): (Ranges, Ranges, bool),
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            own: path.join(key.to_string()),
             path,
-            own,
             key,
             quota: quota / PAGE,
             lock,
             marker,
-            books,
+            writable,
+            books: Mutex::default(),
             units: Mutex::default(),
             counters,
-            process,
-        };
-        directory.shrink()?;
-        Ok(directory)
+            process: std::process::id(),
+        }
+    }
+
+    /// Whether this process may add to the directory and evict from it.
+    pub fn is_writable(&self) -> bool {
+        self.writable
     }
 
     /// Where this dataset's segments are.
@@ -149,6 +192,11 @@ impl Directory {
 
     /// This dataset's published segments, and the generation at which these they were.
     pub fn published(&self) -> Result<(HashSet<u64>, u64)> {
+        if !self.writable {
+            // Without the lock: what is just being published is seen when something else is.
+            let generation = self.generation()?;
+            return Ok((segments(&self.own, None)?.into_keys().collect(), generation));
+        }
         let mut guard = self.enter()?;
         guard.settle()?;
         guard.used()?;
@@ -228,6 +276,9 @@ impl Directory {
 
     /// Unlinks a segment of this dataset. Its bytes, if it was there.
     pub fn remove(&self, number: u64) -> Result<Option<u64>> {
+        if !self.writable {
+            return Ok(None);
+        }
         let mut guard = self.enter()?;
         guard.bump()?;
         guard.unlink(self.key, number)
@@ -258,7 +309,7 @@ impl Directory {
 
     fn enter(&self) -> Result<Guard<'_>> {
         let books = lock(&self.books);
-        wait_for(&self.lock, &self.path)?;
+        wait_for(&self.lock, &self.path, PATIENCE)?;
         let mut guard = Guard { directory: self, books, header: Header { next: 0, generation: 0 } };
         guard.header = guard.read_header()?;
         Ok(guard)
@@ -431,52 +482,4 @@ impl Drop for Guard<'_> {
 fn reservation(number: u64, pages: u64) -> std::ops::Range<u64> {
     let start = number << NUMBER_SHIFT;
     start..start + pages
-}
-
-/// When a dataset was last opened; `None` while somebody uses it, or when nobody can tell.
-fn last_use(path: &Path) -> Option<SystemTime> {
-    let file = match File::options().read(true).write(true).open(path.join("used")) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(SystemTime::UNIX_EPOCH),
-        Err(_) => return None,
-    };
-    let time = file.metadata().and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-    let users = Ranges::new(file).of_others(0..1);
-    users.is_ok_and(|users| users.is_empty()).then_some(time)
-}
-
-/// A dataset's segments and their sizes in pages, those in `known` as they were.
-fn segments(path: &Path, known: Option<&HashMap<u64, u64>>) -> Result<HashMap<u64, u64>> {
-    let mut found = HashMap::with_capacity(known.map_or(0, HashMap::len));
-    for entry in read_directory(path)? {
-        let entry = entry.map_err(|error| Error::io("list", path, error))?;
-        let Some(number) = entry.file_name().to_str().and_then(segment::parse_name) else { continue };
-        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            continue;
-        }
-        let size = match known.and_then(|known| known.get(&number)) {
-            Some(&pages) => pages,
-            None => match entry.metadata() {
-                Ok(metadata) => pages(metadata.len()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(Error::io("look at", entry.path(), error)),
-            },
-        };
-        found.insert(number, size);
-    }
-    Ok(found)
-}
-
-/// The datasets that have a directory here.
-fn datasets(path: &Path) -> Result<Vec<(Key, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in read_directory(path)? {
-        let entry = entry.map_err(|error| Error::io("list", path, error))?;
-        if let Some(key) = entry.file_name().to_str().and_then(Key::parse)
-            && entry.file_type().is_ok_and(|kind| kind.is_dir())
-        {
-            found.push((key, entry.path()));
-        }
-    }
-    Ok(found)
 }

@@ -17,18 +17,21 @@ mod batch;
 mod catalog;
 mod directory;
 mod draft;
+mod listing;
 mod ranges;
 mod segment;
 mod setup;
 mod shared;
 mod stats;
 mod unit;
+mod verify;
 mod writer;
 
 pub use stats::StoreStats;
 pub use unit::UnitClaim;
+pub use verify::Verify;
 
-use crate::dataset::{DatasetIndex, Extent, FileId};
+use crate::dataset::{DatasetIndex, Extent, FileId, Version};
 use crate::error::{Error, Result};
 use crate::io::Files;
 use crate::trace::Trace;
@@ -63,6 +66,8 @@ pub struct StoreOptions {
     pub segment_bytes: Option<u64>,
     /// Bytes that may wait to be written; one sample may, however large it is.
     pub write_buffers: usize,
+    /// How copies of earlier runs and other processes are known to be the source's.
+    pub verify: Verify,
     /// Writes that fail on purpose.
     pub faults: Option<WriteFaults>,
     /// Where writes are logged.
@@ -77,6 +82,7 @@ impl StoreOptions {
             quota,
             segment_bytes: None,
             write_buffers: 32 << 20,
+            verify: Verify::default(),
             faults: None,
             trace: Trace::off(),
         }
@@ -103,6 +109,10 @@ pub struct Location {
     pub extent: Extent,
     /// What [`checksum`] of the bytes must be.
     pub crc: u32,
+    /// The version of the source's file that they are of.
+    pub version: Version,
+    /// Whether that is known to be the source's in this run; else it is to be found out before the bytes are used.
+    pub checked: bool,
 }
 
 /// CRC-32C (Castagnoli) of a sample's bytes: what [`Location::crc`] is compared with.
@@ -149,17 +159,29 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens (makes) the cache directory, brings it below the quota and loads what is there for this dataset.
+    /// Whether the settings can be right, whatever the directory is like.
     ///
     /// # Errors
-    /// [`Error::Config`] `cache_size` below the smallest workable quota, which it names; `cache_dir` for a directory
-    /// inside the dataset, of another program or format, or on a file system that cannot serve. [`Error::Io`] when it
-    /// cannot be made, read or written; [`Error::Unavailable`] when no thread can be started.
-    pub fn open(options: &StoreOptions, index: &Arc<DatasetIndex>) -> Result<Arc<Self>> {
+    /// [`Error::Config`] `cache_size` below the smallest workable quota, which it names; `cache_dir` inside the dataset.
+    pub fn check(options: &StoreOptions, index: &DatasetIndex) -> Result<()> {
         check_quota(options.quota, index)?;
+        let directory = std::path::absolute(&options.directory)
+            .map_err(|error| Error::io("resolve", &options.directory, error))?;
+        setup::refuse_inside(&directory, index)
+    }
+
+    /// Opens (makes) the cache directory, brings it below the quota and loads what is there for this dataset. Where the
+    /// directory cannot be written, or its lock is held by a process that does not move, what it has is read and nothing
+    /// is added, which is said as a notice.
+    ///
+    /// # Errors
+    /// Those of [`Store::check`]; [`Error::Unavailable`] for a directory of another program or format, on a file system
+    /// that cannot serve, or when no thread can be started; [`Error::Io`] when it cannot be made or read.
+    pub fn open(options: &StoreOptions, index: &Arc<DatasetIndex>) -> Result<Arc<Self>> {
+        Self::check(options, index)?;
         let counters = Arc::new(Counters::default());
         let directory = Directory::open(&options.directory, options.quota, index, counters.clone())?;
-        let shared = Arc::new(Shared::new(index.clone(), directory, counters));
+        let shared = Arc::new(Shared::new(index.clone(), directory, counters, options.verify));
         shared.refresh()?;
         let segment_bytes = options.segment_bytes.unwrap_or((options.quota / 64).clamp(1 << 20, 64 << 20));
         let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
@@ -185,10 +207,32 @@ impl Store {
     /// # Panics
     /// When the dataset has no such sample.
     pub fn locate(&self, sample: u64) -> Option<Location> {
-        let place = self.shared.catalog().locate(sample)?;
+        let (place, checked) = self.shared.catalog().locate(sample)?;
         let length = self.shared.index.extent(sample).length;
         let extent = Extent { file: FileId(place.segment), offset: place.offset.into(), length };
-        Some(Location { extent, crc: place.crc })
+        Some(Location { extent, crc: place.crc, version: place.version(), checked })
+    }
+
+    /// The copy of a sample at `location` is the source's: it need not be checked again in this run.
+    pub fn confirm(&self, sample: u64, location: &Location) {
+        self.shared.catalog_mut().confirm(sample, location.extent.file.0);
+    }
+
+    /// The copy of a sample at `location` is not the source's any more: it is forgotten, and may be offered anew.
+    pub fn outdate(&self, sample: u64, location: &Location) {
+        let slot = location.extent.file.0;
+        let (was_there, mostly) = self.shared.catalog_mut().outdate(sample, slot);
+        if was_there {
+            self.shared.note_stale(sample, 1);
+        }
+        if mostly {
+            let _ = self.jobs.send(Job::RemoveStale(slot));
+        }
+    }
+
+    /// Whether samples are taken now.
+    pub fn is_open(&self) -> bool {
+        self.shared.gate() == Gate::Open && self.shared.directory.is_writable()
     }
 
     /// The segments as files to read from: shards with sizes and times. They outlive the store.
@@ -197,11 +241,12 @@ impl Store {
     }
 
     /// Offers a sample's bytes to be kept in a segment with others of its `group`: those that die together, in
-    /// numbers that mean the same in every run; from another group it moves. Copies (about 10 µs for 110 KB), never waits for I/O.
+    /// numbers that mean the same in every run; from another group it moves. They are of the `version` of its file that
+    /// was there before they were read. Copies (about 10 µs for 110 KB), never waits for I/O.
     ///
     /// # Panics
     /// When the dataset has no such sample, or `bytes` are not as many as it has.
-    pub fn offer(&self, group: u64, sample: u64, bytes: &[u8]) -> Offer {
+    pub fn offer(&self, group: u64, sample: u64, version: Version, bytes: &[u8]) -> Offer {
         assert_eq!(bytes.len(), self.shared.index.extent(sample).length as usize, "bytes of sample {sample}");
         let counters = &self.shared.counters;
         let refused = |counter, offer| {
@@ -216,7 +261,7 @@ impl Store {
             Gate::Full => return refused(&counters.dropped_full, Offer::Full),
             Gate::Off => return refused(&counters.dropped_off, Offer::Off),
         }
-        if !self.shared.directory.is_ours() {
+        if !self.shared.directory.is_ours() || !self.shared.directory.is_writable() {
             // A forked process has the queue and no writer.
             return refused(&counters.dropped_off, Offer::Off);
         }
@@ -227,7 +272,7 @@ impl Store {
         if !self.shared.catalog_mut().expect(sample, group) {
             return Offer::Present;
         }
-        batch.push(sample, bytes);
+        batch.push(sample, version, bytes);
         Offer::Taken
     }
 
@@ -286,7 +331,7 @@ impl Store {
         let path = self.shared.directory.segment_path(segment.number);
         let what =
             if why == Fault::Checksum { "has other bytes than were written" } else { "cannot be read" };
-        counters.note(format!("cache segment {}: sample {sample} {what}; it is removed", path.display()));
+        self.shared.note_damage(format!("{}: sample {sample} {what}; it is removed", path.display()));
         let _ = self.jobs.send(Job::Remove(segment.number));
     }
 

@@ -1,8 +1,8 @@
 //! The format of a segment file: samples one after another, a table of them, a trailer that finds it. Never trusted.
 //!
 //! ```text
-//! payload            the samples' bytes, without gaps
-//! table              of each: number u64 · offset u32 · bytes u32 · CRC-32C u32
+//! payload            the samples' bytes
+//! table              of each: number u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32
 //! trailer, 64 bytes  magic · version u32 · samples u32 · dataset's key · group u64 · segment's number u64 ·
 //!                    payload's bytes u64 · CRC of the table u32 · CRC of the trailer before it u32
 //! ```
@@ -11,7 +11,7 @@
 //! there or not, which the checksums find: those of table and trailer when it is loaded, a sample's when it is read.
 
 use super::checksum;
-use crate::dataset::DatasetIndex;
+use crate::dataset::{DatasetIndex, Version};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -19,8 +19,8 @@ use std::os::unix::fs::FileExt;
 
 const MAGIC: [u8; 8] = *b"FLSEGMNT";
 /// Version of segment files and of the lock file; a directory of another one is refused.
-pub(super) const VERSION: u32 = 1;
-const ROW: usize = 20;
+pub(super) const VERSION: u32 = 2;
+const ROW: usize = 28;
 const TRAILER: usize = 64;
 
 /// What a dataset's segments are kept under: its fingerprint and the digest of its stamps, shortened.
@@ -65,6 +65,8 @@ pub(super) fn parse_name(found: &str) -> Option<u64> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub sample: u64,
+    /// The version of the source's file that the bytes are of.
+    pub version: Version,
     /// Where its bytes begin; a segment's samples begin below 4 GiB.
     pub offset: u32,
     pub length: u32,
@@ -103,6 +105,7 @@ pub(super) fn encode_footer(key: Key, number: u64, group: u64, payload: u64, row
     let mut bytes = Vec::with_capacity(rows.len() * ROW + TRAILER);
     for row in rows {
         bytes.extend(row.sample.to_le_bytes());
+        bytes.extend(row.version.0.to_le_bytes());
         for value in [row.offset, row.length, row.crc] {
             bytes.extend(value.to_le_bytes());
         }
@@ -172,8 +175,9 @@ fn decode(table: &[u8], crc: u32, payload: u64, index: &DatasetIndex) -> Result<
     let mut rows = Vec::with_capacity(table.len() / ROW);
     for bytes in table.chunks_exact(ROW) {
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let sample = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-        let row = Row { sample, offset: u32_at(8), length: u32_at(12), crc: u32_at(16) };
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let (sample, version) = (u64_at(0), Version(u64_at(8)));
+        let row = Row { sample, version, offset: u32_at(16), length: u32_at(20), crc: u32_at(24) };
         let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
         if !inside || sample >= index.len() || index.extent(sample).length != row.length {
             return Err(Flaw::Damaged("its table is not of this dataset"));
@@ -207,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_footer_is_as_long_as_it_is_said_to_be() {
-        let row = Row { sample: 3, offset: 0, length: 9, crc: 1 };
+        let row = Row { sample: 3, version: Version(7), offset: 0, length: 9, crc: 1 };
         for rows in [&[][..], &[row], &[row; 5]] {
             let footer = encode_footer(Key([1; 16]), 1, 2, 9, rows);
             assert_eq!(footer.len() as u64, footer_bytes(rows.len()));

@@ -16,21 +16,25 @@ use std::time::{Duration, Instant, SystemTime};
 const MAGIC: [u8; 8] = *b"FLCACHE\n";
 pub(super) const HEADER: usize = 32;
 /// How long others may hold the directory's lock, whose holders do only what takes moments.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long at the start, when training waits: who holds it longer is stopped, and the cache is used without it.
+pub(super) const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples that Foreload keeps on a fast drive: may be \
     deleted when nobody uses it.\n";
 
 /// Takes the lock on the directory. Asked for again and again: a call that blocks would know no limit.
-pub(super) fn wait_for(lock: &Ranges, path: &Path) -> Result<()> {
+pub(super) fn wait_for(lock: &Ranges, path: &Path, patience: Duration) -> Result<()> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(20);
     loop {
         match lock.try_lock(0..1, Kind::Exclusive) {
             Ok(true) => return Ok(()),
-            Ok(false) if start.elapsed() > PATIENCE => {
-                let seconds = PATIENCE.as_secs();
-                let message = format!("has been locked by another process for {seconds} s; is one stopped?");
-                return Err(Error::config("cache_dir", format!("{} {message}", path.display())));
+            Ok(false) if start.elapsed() > patience => {
+                let message = format!(
+                    "has been locked by another process for {} s; is one stopped?",
+                    patience.as_secs()
+                );
+                return Err(unusable(path, &message));
             }
             Ok(false) => {
                 std::thread::sleep(pause);
@@ -46,10 +50,14 @@ pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error 
     let file_system =
         Storage::of(path).map_or_else(|_| "a file system".to_owned(), |found| found.file_system);
     let message = format!(
-        "{} is on {file_system}, which refuses {what}: {error}; choose a directory on a local drive (ext4, xfs)",
-        path.display()
+        "is on {file_system}, which refuses {what}: {error}; choose a directory on a local drive (ext4, xfs)"
     );
-    Error::config("cache_dir", message)
+    unusable(path, &message)
+}
+
+/// The error of a directory that cannot be a cache, for a reason that no setting tells beforehand.
+fn unusable(path: &Path, message: &str) -> Error {
+    Error::Unavailable(format!("cache_dir: {} {message}", path.display()))
 }
 
 /// Sources are read-only: no cache is made inside one.
@@ -69,6 +77,11 @@ pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()
     Ok(())
 }
 
+/// Opens a file of the directory that cannot be written.
+pub(super) fn open_to_read(path: &Path) -> Result<File> {
+    File::open(path).map_err(|error| Error::io("open", path, error))
+}
+
 pub(super) fn open_file(path: &Path, create: bool) -> Result<File> {
     let opened = File::options().read(true).write(true).create(create).truncate(false).open(path);
     opened.map_err(|error| Error::io("open", path, error))
@@ -77,33 +90,37 @@ pub(super) fn open_file(path: &Path, create: bool) -> Result<File> {
 /// Makes a new lock file one; refuses one of another program or format. The directory's lock is held.
 pub(super) fn initialise(lock: &Ranges, directory: &Path) -> Result<()> {
     let path = directory.join("lock");
-    let file = lock.file();
-    let failed = |error| Error::io("read", &path, error);
-    let size = file.metadata().map_err(failed)?.len();
-    let mut bytes = [0; HEADER];
-    if size == 0 {
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[16] = 1;
-        file.write_all_at(&bytes, 0).map_err(|error| Error::io("write", &path, error))?;
-        // Only where nothing else is: the tag speaks of all that is beside it.
-        if read_directory(directory)?.count() == 1 {
-            let _ = fs::write(directory.join("CACHEDIR.TAG"), TAG);
-        }
-        return Ok(());
+    let size = lock.file().metadata().map_err(|error| Error::io("read", &path, error))?.len();
+    if size > 0 {
+        return check_format(lock.file(), directory);
     }
-    let read = file.read_exact_at(&mut bytes, 0);
+    let mut bytes = [0; HEADER];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16] = 1;
+    lock.file().write_all_at(&bytes, 0).map_err(|error| Error::io("write", &path, error))?;
+    // Only where nothing else is: the tag speaks of all that is beside it.
+    if read_directory(directory)?.count() == 1 {
+        let _ = fs::write(directory.join("CACHEDIR.TAG"), TAG);
+    }
+    Ok(())
+}
+
+/// Refuses a lock file of another program or format.
+pub(super) fn check_format(lock: &File, directory: &Path) -> Result<()> {
+    let path = directory.join("lock");
+    let size = lock.metadata().map_err(|error| Error::io("read", &path, error))?.len();
+    let mut bytes = [0; HEADER];
+    let read = lock.read_exact_at(&mut bytes, 0);
     if read.is_err() || bytes[..8] != MAGIC || size != HEADER as u64 {
-        let message = format!("{} is not Foreload's: give the cache a directory of its own", path.display());
-        return Err(Error::config("cache_dir", message));
+        return Err(unusable(&path, "is not Foreload's: give the cache a directory of its own"));
     }
     let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
     if version != VERSION {
         let message = format!(
-            "{} has format {version}, this program's is {VERSION}: choose another directory, or empty this one",
-            directory.display()
+            "has format {version}, this program's is {VERSION}: choose another directory, or empty this one"
         );
-        return Err(Error::config("cache_dir", message));
+        return Err(unusable(directory, &message));
     }
     Ok(())
 }

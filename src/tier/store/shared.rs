@@ -4,6 +4,7 @@ use super::catalog::Catalog;
 use super::directory::Directory;
 use super::segment::{Contents, Flaw, Row, read_contents};
 use super::stats::{Counters, count};
+use super::verify::Verify;
 use crate::dataset::{DatasetIndex, FileId, Stamp};
 use crate::error::Result;
 use crate::io::Files;
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     pub index: Arc<DatasetIndex>,
     pub directory: Arc<Directory>,
     pub counters: Arc<Counters>,
+    pub verify: Verify,
     /// Set when the store is dropped and the drive does not answer: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
@@ -39,12 +41,18 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub fn new(index: Arc<DatasetIndex>, directory: Directory, counters: Arc<Counters>) -> Self {
+    pub fn new(
+        index: Arc<DatasetIndex>,
+        directory: Directory,
+        counters: Arc<Counters>,
+        verify: Verify,
+    ) -> Self {
         Self {
             catalog: RwLock::new(Catalog::new(index.len())),
             index,
             directory: Arc::new(directory),
             counters,
+            verify,
             abandoned: AtomicBool::new(false),
             gate: AtomicU8::new(Gate::Open as u8),
             refreshed: Mutex::default(),
@@ -79,12 +87,48 @@ impl Shared {
         }
     }
 
-    /// A published segment that was announced as `slot` can be read from here on.
-    pub fn publish(&self, slot: u32, rows: &[Row]) {
+    /// A published segment that was announced as `slot` can be read from here on. `checked`: its samples are known to be the
+    /// source's in this run.
+    pub fn publish(&self, slot: u32, rows: &[Row], checked: bool) {
         self.catalog_mut().publish(slot);
         for rows in rows.chunks(PLACED_AT_ONCE) {
-            self.catalog_mut().place(slot, rows);
+            self.catalog_mut().place(slot, rows, checked);
         }
+    }
+
+    /// Most of a segment is of files that have changed since: what is left is not worth its room.
+    pub fn remove_stale(&self, slot: u32) {
+        let Some(segment) = self.catalog().segment(slot) else { return };
+        if self.catalog_mut().forget(slot) {
+            match self.directory.remove(segment.number) {
+                Ok(bytes) => {
+                    count(&self.counters.evicted_segments, 1);
+                    count(&self.counters.evicted_bytes, bytes.unwrap_or(0));
+                }
+                Err(error) => self.counters.failed(error.to_string()),
+            }
+        }
+    }
+
+    /// Keeps what there is to say of a damaged segment, and says it once.
+    pub fn note_damage(&self, what: String) {
+        self.index.notices().say("damaged copies", || {
+            format!("cache segment {what}, and its samples are read from the dataset (check the drive if it goes on)")
+        });
+        self.counters.note(format!("cache segment {what}"));
+    }
+
+    /// Says once that copies were of files as they are no more.
+    pub fn note_stale(&self, sample: u64, samples: u64) {
+        count(&self.counters.stale, samples);
+        self.index.notices().say("stale copies", || {
+            let path = self.index.path(self.index.extent(sample).file);
+            let path = path.display();
+            format!(
+                "the cache holds copies of files that have changed since, e.g. {path}: such samples are read from the \
+                 dataset and kept anew (stats()[\"cache\"][\"stale\"] counts them)"
+            )
+        });
     }
 
     /// Learns what was published and evicted, if anything was.
@@ -139,13 +183,13 @@ impl Shared {
             Ok((stamp, contents)) => {
                 let announced = self.catalog_mut().announce(number, contents.group, stamp.size, stamp.mtime);
                 if let Some(slot) = announced {
-                    self.publish(slot, &contents.rows);
+                    self.publish_loaded(slot, contents.rows);
                 }
             }
             Err(Flaw::Damaged(what)) => {
                 count(&self.counters.damaged_segments, 1);
                 let path = self.directory.segment_path(number);
-                self.counters.note(format!("cache segment {}: {what}; it was removed", path.display()));
+                self.note_damage(format!("{}: {what}; it was removed", path.display()));
                 if let Err(error) = self.directory.remove(number) {
                     self.counters.failed(error.to_string());
                 }
@@ -154,6 +198,30 @@ impl Shared {
             Err(Flaw::Io(error)) => {
                 let path = self.directory.segment_path(number);
                 self.counters.failed(format!("read cache segment {}: {error}", path.display()));
+            }
+        }
+    }
+
+    /// Places the samples of another run's or process's segment, but for those of shards that are not what they were. What
+    /// is known of shards was looked at in this run; loose files are looked at before their copies are used.
+    fn publish_loaded(&self, slot: u32, mut rows: Vec<Row>) {
+        if self.verify == Verify::Never {
+            return self.publish(slot, &rows, true);
+        }
+        let (mut stale, mut shards) = (Vec::new(), Vec::new());
+        rows.retain(|row| match self.index.shard_version(self.index.extent(row.sample).file) {
+            None => true,
+            Some(version) => {
+                if version == row.version { &mut shards } else { &mut stale }.push(*row);
+                false
+            }
+        });
+        self.publish(slot, &rows, false);
+        self.publish(slot, &shards, self.verify == Verify::Stamp);
+        if let Some(first) = stale.first() {
+            self.note_stale(first.sample, stale.len() as u64);
+            if self.catalog_mut().note_stale(slot, stale.len() as u32) {
+                self.remove_stale(slot);
             }
         }
     }

@@ -20,6 +20,10 @@ pub struct StoreStats {
     pub write_errors: u64,
     /// Segments found unusable: torn, changed, unreadable.
     pub damaged_segments: u64,
+    /// Samples of files that have changed since: their copies are not used.
+    pub stale: u64,
+    /// Samples not kept because their file changed while it was read.
+    pub dropped_changed: u64,
     /// Segments that another process evicted while this one knew them.
     pub vanished_segments: u64,
     /// Segments this process evicted to come below the quota or because their group had died.
@@ -46,6 +50,8 @@ pub(super) struct Counters {
     pub dropped_off: AtomicU64,
     pub write_errors: AtomicU64,
     pub damaged_segments: AtomicU64,
+    pub stale: AtomicU64,
+    pub dropped_changed: AtomicU64,
     pub vanished_segments: AtomicU64,
     pub evicted_segments: AtomicU64,
     pub evicted_bytes: AtomicU64,
@@ -70,6 +76,8 @@ impl Counters {
             dropped_off: read(&self.dropped_off),
             write_errors: read(&self.write_errors),
             damaged_segments: read(&self.damaged_segments),
+            stale: read(&self.stale),
+            dropped_changed: read(&self.dropped_changed),
             vanished_segments: read(&self.vanished_segments),
             evicted_segments: read(&self.evicted_segments),
             evicted_bytes: read(&self.evicted_bytes),

@@ -16,7 +16,7 @@ impl UnitClaim {
         let directory = &shared.directory;
         let mut units = lock(&directory.units);
         // The kernel tells processes apart, not the claims of one.
-        if !directory.is_ours() || units.contains(&unit) {
+        if !directory.is_ours() || !directory.is_writable() || units.contains(&unit) {
             return None;
         }
         match directory.marker.try_lock(byte(unit), Kind::Exclusive) {

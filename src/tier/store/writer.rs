@@ -6,6 +6,7 @@ use super::draft::Draft;
 use super::segment::{Row, encode_footer, footer_bytes};
 use super::shared::{Gate, Shared};
 use super::stats::count;
+use super::verify::{Verify, versions_now};
 use super::{StoreOptions, WriteFaults};
 use crate::dataset::Stamp;
 use crate::error::{Error, Result};
@@ -39,6 +40,8 @@ pub(super) enum Job {
     EvictGroup(u64),
     /// Remove a damaged segment.
     Remove(u64),
+    /// Remove a segment of which most is of no use any more.
+    RemoveStale(u32),
     /// Says by being dropped that all before it is done.
     Barrier(Sender<()>),
     Stop,
@@ -108,6 +111,7 @@ impl Writer {
                 }
                 Ok(Job::EvictGroup(group)) => self.evict_group(group),
                 Ok(Job::Remove(number)) => drop(self.remove(number)),
+                Ok(Job::RemoveStale(slot)) => self.shared.remove_stale(slot),
                 Ok(Job::Barrier(done)) => drop(done),
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -231,7 +235,11 @@ impl Writer {
 
     /// Ends a group's segment and gives it its name.
     fn publish(&mut self, group: u64) -> Result<()> {
-        let Some(open) = self.open.remove(&group).filter(|open| !open.rows.is_empty()) else { return Ok(()) };
+        let Some(mut open) = self.open.remove(&group) else { return Ok(()) };
+        self.drop_changed(&mut open.rows);
+        if open.rows.is_empty() {
+            return Ok(());
+        }
         let (shared, number) = (self.shared.clone(), open.draft.number());
         let footer = encode_footer(shared.directory.key(), number, group, open.bytes, &open.rows);
         let written = self.drive.write(open.draft.file(), &footer, open.bytes);
@@ -251,11 +259,42 @@ impl Writer {
             return Err(error);
         }
         if let Some(slot) = slot {
-            shared.publish(slot, &rows);
+            shared.publish(slot, &rows, true);
         }
         count(&shared.counters.admitted_samples, rows.len() as u64);
         count(&shared.counters.admitted_bytes, bytes);
         Ok(())
+    }
+
+    /// Leaves out the samples whose files have changed since before they were read: their bytes may be of two versions.
+    fn drop_changed(&self, rows: &mut Vec<Row>) {
+        let shared = &self.shared;
+        if shared.verify == Verify::Never || rows.is_empty() {
+            return;
+        }
+        let file = |row: &Row| shared.index.extent(row.sample).file;
+        let mut files: Vec<_> = rows.iter().map(file).collect();
+        files.sort_unstable();
+        files.dedup();
+        let now = versions_now(&shared.index, &files);
+        let mut changed = Vec::new();
+        rows.retain(|row| {
+            let same = now.get(&file(row)) == Some(&row.version);
+            if !same {
+                changed.push(*row);
+            }
+            same
+        });
+        let Some(first) = changed.first() else { return };
+        shared.give_up(&changed);
+        count(&shared.counters.dropped_changed, changed.len() as u64);
+        shared.index.notices().say("files change", || {
+            let path = shared.index.path(file(first));
+            format!(
+                "the dataset changes while it is read, e.g. {}: such samples are not cached",
+                path.display()
+            )
+        });
     }
 
     /// Publishes all that is open.
@@ -309,7 +348,16 @@ impl Writer {
 
     /// Stops taking samples for a while.
     fn pause(&mut self, error: &Error) {
-        self.shared.counters.failed(format!("{error}; filling the cache pauses"));
+        let shared = &self.shared;
+        shared.counters.failed(format!("{error}; filling the cache pauses"));
+        shared.index.notices().say("cache writes", || {
+            let seconds = PAUSE.as_secs();
+            format!(
+                "the cache could not be written ({error}): nothing is added to it for {seconds} s at a time, training goes \
+                 on from the dataset; give {} room and rights",
+                shared.directory.own().display()
+            )
+        });
         self.shared.set_gate(Gate::Off);
         self.paused = Some(Instant::now());
     }

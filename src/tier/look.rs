@@ -1,0 +1,215 @@
+//! Looking at the source's files: which version of each there is. A moment on a local file system, a millisecond on another,
+//! so there it is done by threads, many at once.
+
+use crate::dataset::{DatasetIndex, FileId, Stamp, Version};
+use crate::error::{Error, Result};
+use crate::io::Waker;
+use crate::io::storage::{Storage, StorageKind};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Threads at most.
+const MOST_THREADS: usize = 16;
+
+/// Within so much of its last change a file may change again and have the same stamp: a tick of the kernel's clock.
+const TICK: Duration = Duration::from_millis(20);
+/// The same where times are kept in whole seconds, or in two.
+const COARSE_TICK: Duration = Duration::from_secs(2);
+
+/// What a look at a file found.
+pub(super) struct Looked {
+    /// Of which question.
+    pub token: u64,
+    /// The version of the file; `None` where there is none that could be told from a later one.
+    pub version: Option<Version>,
+}
+
+/// Questions on their way, asked by one thread.
+pub(super) struct Looks {
+    index: Arc<DatasetIndex>,
+    in_flight: usize,
+    /// Answers that were to be had at once.
+    ready: VecDeque<Looked>,
+    threads: Option<Threads>,
+    count: u64,
+}
+
+struct Threads {
+    /// `None` once dropping.
+    asked: Option<Sender<(u64, FileId)>>,
+    answers: Receiver<Answer>,
+    shared: Arc<Shared>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+enum Answer {
+    Looked(Looked),
+    Woken,
+}
+
+struct Shared {
+    /// The asking thread waits for something else, too, and is to be roused when there is an answer.
+    listening: AtomicBool,
+    woken: AtomicBool,
+    rouse: Waker,
+    answer: Sender<Answer>,
+}
+
+impl Looks {
+    /// Looks at files of `index`, about `depth` at a time. `rouse` is called when there is an answer for who
+    /// [listens](Looks::listen).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when no thread can be started.
+    pub fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
+        let local = |(root, _): (&std::path::Path, _)| {
+            let kind = Storage::of(root).map(|storage| storage.kind);
+            matches!(kind, Ok(StorageKind::Local | StorageKind::Memory))
+        };
+        let threads = if index.is_sharded() || index.parts().all(local) {
+            None
+        } else {
+            Some(Threads::start(index, depth.min(MOST_THREADS), rouse)?)
+        };
+        Ok(Self { index: index.clone(), in_flight: 0, ready: VecDeque::new(), threads, count: 0 })
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Files looked at since this was last asked.
+    pub fn take_count(&mut self) -> u64 {
+        std::mem::take(&mut self.count)
+    }
+
+    /// Asks for the version of `file`.
+    pub fn ask(&mut self, token: u64, file: FileId) {
+        self.in_flight += 1;
+        self.count += 1;
+        match &self.threads {
+            // A thread that died has nobody to ask: then this one looks.
+            Some(Threads { asked: Some(asked), .. }) if asked.send((token, file)).is_ok() => {}
+            _ => self.ready.push_back(Looked { token, version: look(&self.index, file) }),
+        }
+    }
+
+    /// Appends the answers that are there, without waiting.
+    pub fn take(&mut self, out: &mut Vec<Looked>) {
+        let before = out.len();
+        out.extend(self.ready.drain(..));
+        if let Some(threads) = &self.threads {
+            threads.shared.listening.store(false, Ordering::SeqCst);
+            while let Ok(answer) = threads.answers.try_recv() {
+                threads.take(answer, out);
+            }
+        }
+        self.in_flight -= out.len() - before;
+    }
+
+    /// Waits until there is an answer, or until somebody wakes.
+    pub fn wait(&mut self, out: &mut Vec<Looked>) {
+        if self.ready.is_empty()
+            && self.in_flight > 0
+            && let Some(threads) = &self.threads
+            && let Ok(answer) = threads.answers.recv()
+        {
+            let before = out.len();
+            threads.take(answer, out);
+            self.in_flight -= out.len() - before;
+        }
+        self.take(out);
+    }
+
+    /// From now on the first answer rouses. `false`: there are answers already.
+    pub fn listen(&self) -> bool {
+        let Some(threads) = &self.threads else { return self.ready.is_empty() };
+        threads.shared.listening.store(true, Ordering::SeqCst);
+        // What came before the flag was seen by nobody.
+        threads.answers.is_empty()
+    }
+
+    /// Ends a wait.
+    pub fn waker(&self) -> Waker {
+        let shared = self.threads.as_ref().map(|threads| threads.shared.clone());
+        Waker(Arc::new(move || {
+            if let Some(shared) = &shared
+                && !shared.woken.swap(true, Ordering::SeqCst)
+            {
+                let _ = shared.answer.send(Answer::Woken);
+            }
+        }))
+    }
+}
+
+impl Threads {
+    fn start(index: &Arc<DatasetIndex>, count: usize, rouse: Waker) -> Result<Self> {
+        let (asked, questions) = unbounded::<(u64, FileId)>();
+        let (answer, answers) = unbounded();
+        let (listening, woken) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Arc::new(Shared { listening, woken, rouse, answer });
+        let mut handles = Vec::new();
+        for i in 0..count.max(1) {
+            let (index, questions, shared) = (index.clone(), questions.clone(), shared.clone());
+            let work = move || {
+                for (token, file) in questions {
+                    let looked = Looked { token, version: look(&index, file) };
+                    if shared.answer.send(Answer::Looked(looked)).is_err() {
+                        break;
+                    }
+                    if shared.listening.swap(false, Ordering::SeqCst) {
+                        (shared.rouse.0)();
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("foreload-look-{i}")).spawn(work);
+            let failed = |error| Error::Unavailable(format!("no thread could be started: {error}"));
+            handles.push(thread.map_err(failed)?);
+        }
+        Ok(Self { asked: Some(asked), answers, shared, handles })
+    }
+
+    fn take(&self, answer: Answer, out: &mut Vec<Looked>) {
+        match answer {
+            Answer::Looked(looked) => out.push(looked),
+            Answer::Woken => self.shared.woken.store(false, Ordering::SeqCst),
+        }
+    }
+}
+
+impl Drop for Threads {
+    /// Threads that a dead file system holds are left behind; they own nothing but the index.
+    fn drop(&mut self) {
+        self.asked = None;
+        for handle in self.handles.drain(..).filter(JoinHandle::is_finished) {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// The version of a file, once it can be told from what is written to it from now on.
+pub(super) fn look(index: &DatasetIndex, file: FileId) -> Option<Version> {
+    let stamp = index.look(file).ok()?;
+    if is_settled(stamp, TICK) {
+        return Some(stamp.version()).filter(|_| !is_coarse(stamp) || is_settled(stamp, COARSE_TICK));
+    }
+    // Soon it is: only files that were written a moment ago are waited for.
+    std::thread::sleep(TICK);
+    let later = index.look(file).ok()?;
+    (later == stamp && !is_coarse(stamp)).then(|| stamp.version())
+}
+
+fn is_coarse(stamp: Stamp) -> bool {
+    stamp.ctime % 1_000_000_000 == 0
+}
+
+/// Whether the last change lies further off than `tick`, as far as this machine's clock is the file system's.
+fn is_settled(stamp: Stamp, tick: Duration) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let then = Duration::from_nanos(stamp.ctime.max(0) as u64);
+    now.abs_diff(then) > tick
+}

@@ -1,0 +1,80 @@
+//! One sample through the tiers by plain blocking calls: for substitutes of failed samples, and for a look at one.
+
+use super::cache::Cache;
+use super::look::look;
+use super::reader::fault;
+use super::store::{Fault, Location, Verify, checksum};
+use crate::dataset::Version;
+use crate::error::Result;
+use crate::io::{Tier, read_blocking};
+
+impl Cache {
+    /// A sample's bytes and the tier they came from: checked, counted and kept as any other sample's.
+    ///
+    /// # Errors
+    /// What reading it from the source says.
+    ///
+    /// # Panics
+    /// When the dataset has no such sample.
+    pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, Tier)> {
+        let index = self.index();
+        let extent = index.extent(sample);
+        let copy = self.store().locate(sample);
+        let version = match &copy {
+            Some(location) if location.checked => Some(location.version),
+            _ => index.shard_version(extent.file).or_else(|| {
+                self.looked(1);
+                look(index, extent.file)
+            }),
+        };
+        let copy = copy.filter(|location| {
+            let same = version == Some(location.version);
+            if !same {
+                self.store().outdate(sample, location);
+            }
+            same
+        });
+        let to_compare = match copy {
+            Some(location) if location.checked || self.verify() != Verify::Checksum => {
+                if let Some(bytes) = self.read_copy(sample, location, version) {
+                    return Ok((bytes, Tier::Nvme));
+                }
+                None
+            }
+            other => other,
+        };
+        let bytes = read_blocking(&**index, extent)?;
+        if let Some(location) = to_compare {
+            self.compare(sample, &location, &bytes);
+        }
+        self.arrived(sample, &bytes, Tier::Source, version);
+        Ok((bytes, Tier::Source))
+    }
+
+    /// A copy's bytes, if they can be had and are right.
+    fn read_copy(&self, sample: u64, location: Location, version: Option<Version>) -> Option<Vec<u8>> {
+        let fault = match read_blocking(&*self.store().files(), location.extent) {
+            Ok(bytes) if checksum(&bytes) == location.crc => {
+                self.store().confirm(sample, &location);
+                self.arrived(sample, &bytes, Tier::Nvme, version);
+                return Some(bytes);
+            }
+            Ok(_) => Some(Fault::Checksum),
+            Err(error) => fault(&error),
+        };
+        self.fell_back();
+        if let Some(fault) = fault {
+            self.store().damaged(sample, location, fault);
+        }
+        None
+    }
+
+    /// The source's bytes of a sample are here to be compared with its copy's checksum.
+    pub(super) fn compare(&self, sample: u64, location: &Location, bytes: &[u8]) {
+        if checksum(bytes) == location.crc {
+            self.store().confirm(sample, location);
+        } else {
+            self.mismatched(sample, location);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Whether copies are still the source's: what is asked when, and of how many files at once.
+
+use crate::dataset::{DatasetIndex, FileId, Version};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// How a copy is known to be the source's when a run uses it for the first time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// By the stamp of the source's file: the copy is of the version that is there now.
+    #[default]
+    Stamp,
+    /// By the source's bytes, which are read once a run and compared with the copy's checksum.
+    Checksum,
+    /// Not at all: the user says that nothing changes.
+    Never,
+}
+
+/// Files that one thread looks at: with fewer, starting another costs more than it saves.
+const EACH: usize = 32;
+/// Threads at most: a network file system answers many at once.
+const MOST: usize = 16;
+
+/// The versions that `files` are of now; those that cannot be looked at are left out.
+pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<FileId, Version> {
+    let next = AtomicUsize::new(0);
+    let look = || {
+        let mut found = Vec::new();
+        while let Some(&file) = files.get(next.fetch_add(1, Relaxed)) {
+            found.extend(index.look(file).ok().map(|stamp| (file, stamp.version())));
+        }
+        found
+    };
+    std::thread::scope(|scope| {
+        let more = (files.len() / EACH).min(MOST - 1);
+        // A thread that cannot be started leaves its work to the others.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, look).ok();
+        let threads: Vec<_> = (0..more).filter_map(spawn).collect();
+        let mut found: HashMap<_, _> = look().into_iter().collect();
+        for thread in threads {
+            found.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        found
+    })
+}
