@@ -1,5 +1,10 @@
 //! Small datasets for the tests, made of real JPEG files in a temporary directory.
+#![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
+mod child;
+pub mod scene;
+
+pub use child::child;
 use foreload::config::LoaderOptions;
 use foreload::dataset::{DatasetIndex, IndexOptions};
 use foreload::pipeline::Pipeline;
@@ -34,7 +39,6 @@ impl Dataset {
     }
 
     /// `samples` JPEG files in tar shards of `each`, the last with what is left; sample i is the i-th file.
-    #[allow(dead_code, reason = "not every test program has use for shards")]
     pub fn shards(samples: usize, each: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(directory.path().join("data")).unwrap();
@@ -64,7 +68,6 @@ impl Dataset {
     }
 
     /// The same files with an index that knows them as they are now.
-    #[allow(dead_code, reason = "not every test program changes files")]
     pub fn indexed_anew(self) -> Self {
         self.open(true);
         self
@@ -77,7 +80,6 @@ impl Dataset {
     }
 
     /// A pipeline with these options.
-    #[allow(dead_code, reason = "not every test program takes a dataset alone")]
     pub fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
         let index = self.index();
         let config = options.check(&index).unwrap();
@@ -85,18 +87,15 @@ impl Dataset {
     }
 
     /// Where beside the data something else can be kept.
-    #[allow(dead_code, reason = "not every test program keeps something")]
     pub fn beside(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// File of a sample, or its shard.
-    #[allow(dead_code, reason = "not every test program looks at files")]
     pub fn path(&self, sample: usize) -> PathBuf {
         self.paths[sample].clone()
     }
 
-    #[allow(dead_code, reason = "not every test program spoils something")]
     /// Overwrites a sample with as many bytes that are no image.
     pub fn spoil(&self, sample: usize) {
         let length = std::fs::metadata(&self.paths[sample]).unwrap().len() as usize;
@@ -124,7 +123,6 @@ pub fn jpeg(number: u64) -> Vec<u8> {
 }
 
 /// A small PNG file.
-#[allow(dead_code, reason = "not every test program has use for one")]
 pub fn png(level: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, 50, 40);
@@ -134,7 +132,6 @@ pub fn png(level: u8) -> Vec<u8> {
 }
 
 /// SHA-256 of everything a consumer of the whole epoch sees.
-#[allow(dead_code, reason = "not every test program hashes")]
 pub fn epoch_bytes(pipeline: &Pipeline, number: u64) -> [u8; 32] {
     let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut hash = Sha256::new();

@@ -1,26 +1,21 @@
 //! Programs that end badly, each in a process of its own: those that err or leak, forked ones, ends that fail.
 
+use crate::common::child;
 use crate::stand_in;
 use crate::work::everything;
 use foreload::gpu::{Device, Flight, MemoryPool, Stream};
 use std::process::{Command, Output};
 
-/// Runs one of the ignored tests below in a process of its own.
-fn child(test: &str) -> (Output, String) {
-    let mut program = Command::new(std::env::current_exe().unwrap());
-    let name = format!("children::{test}");
-    program.args(["--exact", &name, "--ignored", "--test-threads=1", "--nocapture"]);
-    if test == "ends_that_fail" {
-        program.env("FORELOAD_STANDIN_LEAKS", "ignore");
-    }
-    let output = program.output().unwrap();
+/// Runs one of the ignored tests below in its process, and gives what it showed.
+fn run(child: &mut Command) -> (Output, String) {
+    let output = child.output().unwrap();
     let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     (output, texts.concat())
 }
 
 #[test]
 fn a_leak_fails_at_the_end() {
-    let (output, shown) = child("leaks_on_purpose");
+    let (output, shown) = run(&mut child(leaks_on_purpose));
     assert_eq!(output.status.code(), Some(97), "{shown}");
     assert!(shown.contains("LEAK: 1 streams, 1 retained primary contexts at exit"), "{shown}");
 }
@@ -36,7 +31,7 @@ fn leaks_on_purpose() {
 
 #[test]
 fn a_violation_aborts() {
-    let (output, shown) = child("errs_on_purpose");
+    let (output, shown) = run(&mut child(errs_on_purpose));
     assert!(!output.status.success() && !shown.contains("survived"), "{shown}");
     assert!(
         shown.contains("VIOLATION: cuMemcpyDtoDAsync_v2") && shown.contains("nobody has written"),
@@ -60,7 +55,7 @@ fn errs_on_purpose() {
 
 #[test]
 fn a_forked_child_is_told_so() {
-    let (output, shown) = child("forks_on_purpose");
+    let (output, shown) = run(&mut child(forks_on_purpose));
     assert!(output.status.success(), "{shown}");
     assert!(
         shown.contains("child: this process was forked after CUDA was started and cannot use it"),
@@ -95,7 +90,7 @@ fn forks_on_purpose() {
 
 #[test]
 fn what_fails_at_the_end_is_no_panic() {
-    let (output, shown) = child("ends_that_fail");
+    let (output, shown) = run(child(ends_that_fail).env("FORELOAD_STANDIN_LEAKS", "ignore"));
     assert!(output.status.success() && !shown.contains("panicked"), "{shown}");
 }
 

@@ -1,12 +1,14 @@
-//! `foreload::gpu` against the stand-in for the driver: no GPU is needed, and none is used.
-
-#[path = "../stand-in/mod.rs"]
-mod stand_in;
+//! What runs on a GPU, against stand-ins for NVIDIA's libraries: no GPU is needed, and none is used.
 
 mod augment;
 mod children;
+#[path = "../common/mod.rs"]
+mod common;
 mod faults;
 mod memory;
+mod nvjpeg;
 mod order;
+mod pipeline;
 mod probe;
+mod stand_in;
 mod work;

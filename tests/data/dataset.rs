@@ -1,0 +1,324 @@
+//! Datasets on disk: what torchvision, GNU tar and Python's tarfile say is there, and what happens when it changes.
+
+use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
+use foreload::Error;
+use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+fn relative_paths(index: &DatasetIndex, root: &Path) -> Vec<(PathBuf, u32)> {
+    let path = |sample| index.path(index.extent(sample).file);
+    (0..index.len())
+        .map(|sample| {
+            (path(sample).strip_prefix(root).expect("below the root").to_path_buf(), index.label(sample))
+        })
+        .collect()
+}
+
+/// `sorted(os.walk(directory, followlinks=True))` and sorted names, written again from torchvision's description.
+fn as_torchvision(root: &Path) -> Vec<(PathBuf, u32)> {
+    fn walk(path: &Path, found: &mut Vec<(Vec<u8>, Vec<Vec<u8>>)>) {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(path).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                walk(&path, found)
+            } else {
+                files.push(path.file_name().unwrap().as_bytes().to_vec())
+            }
+        }
+        files.sort();
+        found.push((path.as_os_str().as_bytes().to_vec(), files));
+    }
+    let mut classes: Vec<PathBuf> =
+        fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
+    classes.sort_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
+    let mut samples = Vec::new();
+    for (label, class) in classes.iter().enumerate() {
+        let mut found = Vec::new();
+        walk(class, &mut found);
+        found.sort();
+        for (directory, files) in found {
+            for file in files {
+                let lower = String::from_utf8_lossy(&file).to_lowercase();
+                if [".jpg", ".jpeg", ".png"].iter().any(|ending| lower.ends_with(ending)) {
+                    let path = Path::new(OsStr::from_bytes(&directory)).join(OsStr::from_bytes(&file));
+                    samples.push((path.strip_prefix(root).unwrap().to_path_buf(), label as u32));
+                }
+            }
+        }
+    }
+    samples
+}
+
+/// Names chosen so that every wrong way to sort gives another order.
+fn odd_folder() -> Scene {
+    let scene = Scene::new();
+    for path in [
+        "a/10.jpg",
+        "a/9.jpg",
+        "a/B.JPG",
+        "a/b.jpeg",
+        "a/sub/1.png",
+        "a/sub-x/1.png",
+        "a/sub/deep/2.jpg",
+        "a-b/1.jpg",
+        "a-b/.jpg",
+        "Z/ü.jpg",
+        "Z/z.jpg",
+        "Z/😀.jpg",
+        "Z/ｚ.jpg",
+        "é/1.jpg",
+        "a.b/x.seg.jpg",
+    ] {
+        scene.write(path, path.as_bytes());
+    }
+    for path in ["a/notes.txt", "a/x.webp", "a/y.BMP", "a/jpg", "readme.md"] {
+        scene.write(path, b"?");
+    }
+    fs::create_dir_all(scene.root.join("empty/below")).unwrap();
+    let elsewhere = scene.root.parent().unwrap().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("linked.jpg"), b"linked").unwrap();
+    symlink(&elsewhere, scene.root.join("a/link")).unwrap();
+    symlink(elsewhere.join("linked.jpg"), scene.root.join("a/0.jpg")).unwrap();
+    scene
+}
+
+#[test]
+fn folders_are_ordered_as_torchvision_orders_them() {
+    let scene = odd_folder();
+    let index = scene.open().unwrap();
+    assert_eq!(summary(&index).layout, Layout::Folder);
+    assert_eq!(relative_paths(&index, &scene.root), as_torchvision(&scene.root));
+    assert_eq!(index.classes(), ["Z", "a", "a-b", "a.b", "empty", "é"]);
+    for sample in 0..index.len() {
+        assert_eq!(bytes_of(&index, sample), fs::read(index.path(FileId(sample as u32))).unwrap());
+    }
+    let summary = summary(&index);
+    assert_eq!(summary.notes.empty_classes, ["empty"]);
+    let skipped = |reason: &str| summary.notes.skipped.iter().find(|(r, _)| r.starts_with(reason)).unwrap().1;
+    assert_eq!(
+        (skipped("files that are no images").count, skipped(".webp").count, skipped(".bmp").count),
+        (2, 1, 1)
+    );
+    assert_eq!(skipped("files in the root").example, "readme.md");
+    assert_eq!(index.total_bytes(), (0..index.len()).map(|s| u64::from(index.extent(s).length)).sum::<u64>());
+    index.verify().unwrap();
+    samples_are_found_by_extent(&index);
+}
+
+#[test]
+fn folders_are_ordered_as_python_orders_them() {
+    const SCRIPT: &str = "
+import os, sys
+root = sys.argv[1]
+classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+for label, name in enumerate(classes):
+    for directory, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
+        for file in sorted(files):
+            if file.lower().endswith(('.jpg', '.jpeg', '.png')):
+                path = os.path.relpath(os.path.join(directory, file), root)
+                sys.stdout.buffer.write(b'%d %s\\0' % (label, os.fsencode(path)))
+";
+    let Some(mut python) = python() else { return };
+    let scene = odd_folder();
+    let output = python.args(["-c", SCRIPT]).arg(&scene.root).env("PYTHONUTF8", "1").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let index = scene.open().unwrap();
+    let mut ours = Vec::new();
+    for (path, label) in relative_paths(&index, &scene.root) {
+        write!(ours, "{label} ").unwrap();
+        ours.extend(path.as_os_str().as_bytes());
+        ours.push(0);
+    }
+    assert_eq!(String::from_utf8_lossy(&ours), String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn links_that_loop_or_lead_nowhere_are_left_out() {
+    let scene = Scene::new();
+    scene.write("a/1.jpg", b"1");
+    symlink(scene.root.join("a"), scene.root.join("a/again")).unwrap();
+    symlink(&scene.root, scene.root.join("a/root")).unwrap();
+    symlink("nowhere", scene.root.join("a/2.jpg")).unwrap();
+    symlink("3.jpg", scene.root.join("a/3.jpg")).unwrap();
+    let index = scene.open().unwrap();
+    // Through the link to the root, `a` is seen once more, where it is a directory above.
+    assert_eq!(index.len(), 1, "{:?}", relative_paths(&index, &scene.root));
+    let skipped = summary(&index).notes.skipped;
+    assert_eq!(skipped["links to a directory above"].count, 2);
+    assert_eq!(skipped["broken links and special files"].count, 2);
+}
+
+#[test]
+fn names_need_not_be_utf8() {
+    let scene = Scene::new();
+    let name = std::ffi::OsString::from_vec(b"\xff\xfe".to_vec());
+    scene.write(Path::new(&name).join(OsStr::from_bytes(b"\x80.jpg")), b"image");
+    let index = scene.open().unwrap();
+    assert_eq!(bytes_of(&index, 0), b"image");
+    assert_eq!(index.classes().len(), 1);
+}
+
+#[test]
+fn large_directories_are_complete() {
+    let scene = Scene::new();
+    for i in 0..5000 {
+        scene.write(format!("a/{i}.jpg"), &vec![0; i % 7]);
+    }
+    scene.write("b/1.jpg", b"b");
+    let index = scene.open().unwrap();
+    assert_eq!(relative_paths(&index, &scene.root), as_torchvision(&scene.root));
+    for sample in 0..5000 {
+        let name = index.path(FileId(sample));
+        let i: u32 = name.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+        assert_eq!(index.extent(u64::from(sample)).length, i % 7);
+    }
+}
+
+#[test]
+fn a_second_start_loads() {
+    let scene = odd_folder();
+    let first = scene.open().unwrap();
+    assert!(matches!(summary(&first).origin, Origin::Built(_)));
+    let second = scene.open().unwrap();
+    assert_eq!(summary(&second).origin, Origin::Loaded);
+    assert_eq!(relative_paths(&first, &scene.root), relative_paths(&second, &scene.root));
+    assert_eq!(first.fingerprint(), second.fingerprint());
+    let again = IndexOptions { rebuild: true, ..scene.options.clone() };
+    let third = DatasetIndex::open(&scene.root, &again).unwrap();
+    assert!(matches!(summary(&third).origin, Origin::Built(_)));
+    // Only the index and its lock: nothing half-written stays.
+    assert_eq!(fs::read_dir(scene.options.directory.as_ref().unwrap()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_damaged_index_is_built_again() {
+    let scene = odd_folder();
+    let path = summary(&scene.open().unwrap()).index_path;
+    let good = fs::read(&path).unwrap();
+    for damaged in [&good[..0], &good[..700], &good[..good.len() - 1], &[b"X", &good[1..]].concat()] {
+        fs::write(&path, damaged).unwrap();
+        let index = scene.open().unwrap();
+        let Origin::Built(because) = summary(&index).origin else { panic!("loaded a damaged index") };
+        assert!(because.contains("index"), "{because}");
+    }
+}
+
+#[test]
+fn the_fingerprint_follows_the_data() {
+    let build = |change: &dyn Fn(&Scene)| {
+        let scene = odd_folder();
+        change(&scene);
+        scene.open().unwrap().fingerprint()
+    };
+    let base = build(&|_| {});
+    assert_eq!(
+        base,
+        build(&|scene| drop(scene.write("a/notes.txt", b"another note"))),
+        "a copy elsewhere, later"
+    );
+    let changes: [&dyn Fn(&Scene); 4] = [
+        &|scene| drop(scene.write("a/9.jpg", b"of another length")),
+        &|scene| fs::rename(scene.root.join("a/9.jpg"), scene.root.join("a/8.jpg")).unwrap(),
+        &|scene| fs::rename(scene.root.join("a/9.jpg"), scene.root.join("Z/9.jpg")).unwrap(),
+        &|scene| fs::create_dir(scene.root.join("another class")).unwrap(),
+    ];
+    for (i, change) in changes.iter().enumerate() {
+        assert_ne!(base, build(change), "change {i}");
+    }
+}
+
+#[test]
+fn a_changed_directory_is_named_when_it_is_read() {
+    let scene = odd_folder();
+    drop(scene.open().unwrap());
+    // A directory's time may be as coarse as the kernel's tick.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    scene.write("a/sub/new.jpg", b"new");
+    let index = scene.open().unwrap();
+    let sample = |ending: &str| {
+        let found =
+            (0..index.len() as u32).find(|&s| index.path(FileId(s)).to_string_lossy().ends_with(ending));
+        FileId(found.unwrap())
+    };
+    index.check_directory(sample("a/9.jpg")).unwrap();
+    for _ in 0..2 {
+        match index.check_directory(sample("a/sub/1.png")) {
+            Err(Error::DatasetChanged { path, .. }) => assert_eq!(path, scene.root.join("a/sub")),
+            other => panic!("{other:?}"),
+        }
+    }
+    let rebuilt =
+        DatasetIndex::open(&scene.root, &IndexOptions { rebuild: true, ..scene.options.clone() }).unwrap();
+    assert_eq!(rebuilt.len(), index.len() + 1);
+    rebuilt.check_directory(sample("a/sub/1.png")).unwrap();
+}
+
+#[test]
+fn a_class_that_was_empty_is_checked_by_its_neighbour() {
+    let scene = odd_folder();
+    drop(scene.open().unwrap());
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    scene.write("empty/below/new.jpg", b"new");
+    let index = scene.open().unwrap();
+    let changed = (0..index.len() as u32).filter_map(|s| index.check_directory(FileId(s)).err()).next();
+    assert!(changed.unwrap().to_string().contains("empty/below"));
+}
+
+#[test]
+fn a_new_class_is_noticed_at_the_start() {
+    let scene = odd_folder();
+    drop(scene.open().unwrap());
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    scene.write("new/1.jpg", b"new");
+    let error = scene.error();
+    assert!(error.starts_with("dataset changed") && error.contains("--rebuild"), "{error}");
+}
+
+#[test]
+fn what_is_no_dataset_is_refused_with_a_reason() {
+    let scene = Scene::new();
+    assert!(scene.error().contains("neither class directories"), "{}", scene.error());
+    scene.write("a.jpg", b"1");
+    assert!(scene.error().contains("a.jpg"), "{}", scene.error());
+    scene.write("a/1.gif", b"1");
+    assert!(scene.error().contains("1.gif"), "{}", scene.error());
+    let missing = DatasetIndex::open(&scene.root.join("missing"), &scene.options).err().unwrap();
+    assert!(matches!(missing, Error::Io { .. }) && missing.to_string().contains("missing"));
+    let file = scene.write("list.txt", b"1");
+    let error = DatasetIndex::open(&file, &scene.options).err().unwrap().to_string();
+    assert!(error.contains("neither a directory nor a .tar"), "{error}");
+}
+
+#[test]
+fn nothing_is_written_into_the_dataset() {
+    let scene = odd_folder();
+    for directory in [scene.root.join("index"), scene.root.clone(), scene.root.join("a/b/../c")] {
+        let options = IndexOptions { directory: Some(directory.clone()), ..IndexOptions::default() };
+        let error = DatasetIndex::open(&scene.root, &options).err().unwrap();
+        assert!(matches!(error, Error::Config { setting: "index_dir", .. }), "{error}");
+    }
+    assert!(!scene.root.join("index").exists());
+}
+
+#[test]
+fn processes_that_start_together_build_one_index() {
+    let scene = odd_folder();
+    let built = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..6).map(|_| scope.spawn(|| summary(&scene.open().unwrap()).origin)).collect();
+        threads
+            .into_iter()
+            .filter(|_| true)
+            .map(|t| t.join().unwrap())
+            .filter(|o| *o != Origin::Loaded)
+            .count()
+    });
+    assert_eq!(built, 1);
+}

@@ -1,0 +1,248 @@
+//! Hostile bytes for the readers of tar and TFRecord and for the index loader: an error or an answer within bounds, never a panic.
+//!
+//! About two seconds by default; `FORELOAD_FUZZ_SECONDS` lengthens it, `FORELOAD_FUZZ_SEED` repeats a run.
+
+use crate::common::scene::{Scene, masked, summary, tfrecord};
+use foreload::dataset::archive::Members;
+use foreload::dataset::records::records;
+use foreload::dataset::{ClassRef, DatasetIndex, FileId, Select, shards};
+use foreload::rng::{Key, Stream, Use};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::time::{Duration, Instant};
+
+fn seed() -> u64 {
+    let given =
+        std::env::var("FORELOAD_FUZZ_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
+    let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
+    given.unwrap_or_else(clock)
+}
+
+/// Calls `one` with a stream of its own until the time is up; a panic is preceded by what repeats it.
+fn fuzz(name: &str, mut one: impl FnMut(&mut Stream)) {
+    let seconds =
+        std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |s| s.parse().expect("seconds are a number"));
+    let seed = seed();
+    let key = Key::new(name.as_bytes(), seed, 0, Use::Refill);
+    let end = Instant::now() + Duration::from_secs_f64(seconds / 2.0);
+    let mut rounds = 0;
+    while rounds < 20 || Instant::now() < end {
+        let mut stream = key.stream(rounds);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one(&mut stream)));
+        assert!(caught.is_ok(), "{name}: round {rounds} of FORELOAD_FUZZ_SEED={seed}");
+        rounds += 1;
+    }
+    println!("{name}: {rounds} rounds, FORELOAD_FUZZ_SEED={seed}");
+}
+
+/// Flips bits, overwrites with telling values, copies, cuts or extends.
+fn mutate(bytes: &mut Vec<u8>, random: &mut Stream) {
+    for _ in 0..=random.below(4) {
+        let Some(last) = (bytes.len() as u64).checked_sub(1) else { return };
+        let at = random.below(last + 1) as usize;
+        match random.below(6) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff, b'7', b' ', b'\n'][random.below(8) as usize],
+            2 => {
+                let end = (at + 8).min(bytes.len());
+                let value: [u64; 4] = [u64::MAX, 1 << 63, 0, bytes.len() as u64];
+                let value = value[random.below(4) as usize].to_le_bytes();
+                bytes[at..end].copy_from_slice(&value[..end - at]);
+            }
+            3 => bytes.truncate(at),
+            4 => {
+                let from = random.below(last + 1) as usize;
+                let n = (random.below(600) as usize).min(bytes.len() - at.max(from));
+                bytes.copy_within(from..from + n, at);
+            }
+            _ => bytes.extend((0..random.below(700)).map(|_| 0)),
+        }
+    }
+}
+
+/// Makes every block's checksum right again, so that what lies behind the check is reached.
+fn mend_checksums(bytes: &mut [u8]) {
+    for block in bytes.chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|&b| u32::from(b)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+}
+
+fn tar_seeds() -> Vec<Vec<u8>> {
+    let long = format!("{}/{}", "d".repeat(90), "f".repeat(180));
+    let build = |pax: bool| {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (i, name) in ["1", "a/2", &long].iter().enumerate() {
+            let json = format!("{{\"label\": {i}}}");
+            for (suffix, data) in [("jpg", &b"0123456789"[..]), ("json", json.as_bytes())] {
+                let path = format!("{name}.{suffix}");
+                if pax {
+                    let extensions: [(&str, &[u8]); 2] = [("path", path.as_bytes()), ("comment", b"a\nb")];
+                    tar.append_pax_extensions(extensions).expect("extensions");
+                }
+                let mut header = tar::Header::new_gnu();
+                header.set_size(data.len() as u64);
+                header.set_mode(0o644);
+                header.set_cksum();
+                tar.append_data(&mut header, if pax { "x" } else { &path }, data).expect("a member");
+            }
+        }
+        tar.into_inner().expect("an archive")
+    };
+    vec![build(false), build(true)]
+}
+
+#[test]
+fn any_bytes_are_a_shard_or_an_error() {
+    let seeds = tar_seeds();
+    for seed in &seeds {
+        assert_eq!(shards::contents(&seed[..]).expect("the seeds are sound").samples.len(), 3);
+    }
+    fuzz("tar", |random| {
+        let mut bytes = seeds[random.below(2) as usize].clone();
+        mutate(&mut bytes, random);
+        if random.below(2) == 0 {
+            mend_checksums(&mut bytes);
+        }
+        let size = bytes.len() as u64;
+        let mut members = Members::new(&bytes[..]);
+        let mut count = 0;
+        while let Ok(Some(member)) = members.next_member() {
+            assert!(member.offset + member.size <= size, "{member:?} of {size} bytes");
+            count += 1;
+            assert!(count <= size / 512, "members take room");
+        }
+        if let Ok(contents) = shards::contents(&bytes[..]) {
+            for sample in contents.samples {
+                assert!(sample.offset + u64::from(sample.length) <= size);
+            }
+        }
+    });
+}
+
+/// Makes the checksums of the lengths right again, as far as one record follows another.
+fn mend_lengths(bytes: &mut [u8]) {
+    let mut at = 0;
+    while let Some(header) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<12>()) {
+        let length = u64::from_le_bytes(*header.first_chunk().expect("eight bytes"));
+        let crc = masked(&header[..8]);
+        header[8..].copy_from_slice(&crc);
+        let Some(next) =
+            usize::try_from(length).ok().and_then(|length| at.checked_add(length)?.checked_add(16))
+        else {
+            return;
+        };
+        at = next;
+    }
+}
+
+#[test]
+fn any_bytes_are_records_or_an_error() {
+    let seed = tfrecord(&[b"one", b"", &[7; 300], &[0; 5000], b"five"]);
+    assert_eq!(records(&seed[..]).expect("the seed is sound").len(), 5);
+    let mut found = 0;
+    fuzz("records", |random| {
+        let mut bytes = seed.clone();
+        mutate(&mut bytes, random);
+        if random.below(2) == 0 {
+            mend_lengths(&mut bytes);
+        }
+        let mut end = 0;
+        for record in records(&bytes[..]).unwrap_or_default() {
+            assert_eq!(record.offset, end + 12, "records lie side by side");
+            end = record.offset + u64::from(record.length) + 4;
+            found += 1;
+        }
+        assert!(end <= bytes.len() as u64);
+    });
+    assert!(found > 0, "some mutations are harmless or mended");
+}
+
+/// Calls everything for every sample and file the index claims to have.
+fn ask_all(index: &DatasetIndex) {
+    for sample in (0..index.len()).take(1000) {
+        let extent = index.extent(sample);
+        assert!(extent.length <= index.largest());
+        assert!(extent.offset.checked_add(u64::from(extent.length)).is_some());
+        assert!(index.sample_of(extent).is_none_or(|found| index.extent(found) == extent));
+        assert!(index.label(sample) < index.num_classes().max(1));
+        let _ = (index.path(extent.file), index.shard_stamp(extent.file));
+        // The files are there or not; that there is an answer is what counts.
+        let _ = index.check_directory(FileId(extent.file.0));
+    }
+    let _ = (summary(index), index.verify());
+    let of_class = |class| Select { classes: Some(vec![ClassRef::Number(class)]), ..Select::default() };
+    for class in 0..index.num_classes().min(10) {
+        if let Ok(Some(samples)) = of_class(class).resolve(index) {
+            assert!(samples.iter().all(|&sample| u64::from(sample) < index.len()));
+        }
+    }
+}
+
+#[test]
+fn any_bytes_are_an_index_or_an_error() {
+    let folder = Scene::new();
+    for i in 0..40 {
+        folder.write(format!("c{}/{}/{i}.jpg", i % 5, i % 2), &vec![0; i]);
+    }
+    let tar = Scene::new();
+    tar.write("1.tar", &tar_seeds()[0]);
+    tar.write("2.tar", &tar_seeds()[1]);
+    let seeds = [folder, tar].map(|scene| {
+        let path = summary(&scene.open().expect("a sound dataset")).index_path;
+        (fs::read(path).expect("its index"), scene)
+    });
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("mutated.index");
+    let mut loaded = 0;
+    fuzz("index", |random| {
+        let (seed, scene) = &seeds[random.below(2) as usize];
+        let mut bytes = seed.clone();
+        mutate(&mut bytes, random);
+        if random.below(4) > 0 {
+            mend_index(&mut bytes);
+        }
+        // A new file each time: mapped index files are never written to.
+        let _ = fs::remove_file(&file);
+        fs::write(&file, &bytes).expect("the mutated index");
+        if let Ok(index) = DatasetIndex::load(&scene.root, &file) {
+            loaded += 1;
+            ask_all(&index);
+        }
+    });
+    assert!(loaded > 0, "some mutations are harmless or mended");
+}
+
+/// Makes the digests right again where the header's table still points into the file: header at 0, ten rows of
+/// (offset, length, digest) from byte 96, digest of the header at its end.
+fn mend_index(bytes: &mut [u8]) {
+    const TABLE: usize = 96;
+    const ROW: usize = 48;
+    const END: usize = TABLE + 10 * ROW;
+    if bytes.len() < END + 32 {
+        return;
+    }
+    for at in (TABLE..END).step_by(ROW) {
+        let number =
+            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize;
+        let (offset, length) = (number(at), number(at + 8));
+        if let Some(section) = offset.checked_add(length).and_then(|end| bytes.get(offset..end)) {
+            let digest = Sha256::digest(section);
+            bytes[at + 16..at + ROW].copy_from_slice(&digest);
+        }
+    }
+    let digest = Sha256::digest(&bytes[..END]);
+    bytes[END..END + 32].copy_from_slice(&digest);
+}
+
+#[test]
+fn a_sound_index_stays_as_it_is_when_mended() {
+    let scene = Scene::new();
+    scene.write("a/1.jpg", b"1");
+    let path = summary(&scene.open().expect("a sound dataset")).index_path;
+    let good = fs::read(&path).expect("its index");
+    let mut mended = good.clone();
+    mend_index(&mut mended);
+    assert!(good == mended, "the fuzzer knows the format it mends");
+}

@@ -1,0 +1,17 @@
+//! What is known before anything is read: datasets and their indexes, orders of samples, simulated caches.
+
+mod cancel;
+#[path = "../common/mod.rs"]
+mod common;
+mod dataset;
+mod files;
+mod fuzz;
+mod scale;
+mod schedule;
+mod selected;
+mod selection;
+mod shards;
+mod simulate;
+mod simulate_caches;
+mod simulate_cli;
+mod together;

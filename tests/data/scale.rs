@@ -1,0 +1,92 @@
+//! Ten million samples are indexed, loaded and read within 300 MB.
+
+use crate::common::child;
+use foreload::dataset::build::{Builder, Group, Loose, Packed, Rows, Whole};
+use foreload::dataset::{Contents, DatasetIndex, Layout, Stamp};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const SAMPLES: u64 = 10_000_000;
+/// Bytes of memory the whole may take.
+const LIMIT: u64 = 300 << 20;
+
+/// The process's peak resident memory in bytes, mapped files included.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("a peak");
+    let kilobytes: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
+    kilobytes << 10
+}
+
+fn build(target: &Path, layout: Layout, groups: u64) -> DatasetIndex {
+    let start = Instant::now();
+    let mut builder = Builder::new(target, layout, Contents::Images).expect("a builder");
+    let each = SAMPLES / groups;
+    // Backwards: groups come in the order in which threads finish them.
+    for group in (0..groups).rev() {
+        let rows = match layout {
+            Layout::Folder => {
+                let mut names = Vec::new();
+                let files = (0..each)
+                    .map(|i| {
+                        let at = names.len() as u32;
+                        names.extend(format!("n{group:08}_{i:05}.JPEG").bytes());
+                        Loose { name: at, name_length: names.len() as u32 - at, length: (group + i) as u32 }
+                    })
+                    .collect();
+                Rows::Files { class: group as u32, names, files }
+            }
+            _ => {
+                let packed =
+                    |i| Packed { offset: 110_000 * i, length: (group + i) as u32, label: (i % 1000) as u32 };
+                Rows::Shard((0..each).map(packed).collect())
+            }
+        };
+        let path = format!("n{group:08}").into_bytes();
+        builder.add(&Group { path, stamp: Stamp::default(), rows }).expect("a group");
+    }
+    let whole = Whole { root: PathBuf::from("/data"), ..Whole::default() };
+    builder.finish(&whole).expect("an index");
+    let built = start.elapsed();
+    let start = Instant::now();
+    let index = DatasetIndex::load(Path::new("/data"), target).expect("it loads");
+    println!(
+        "{layout:?}: {SAMPLES} samples in {groups} groups built in {built:?}, loaded in {:?}, {} bytes each",
+        start.elapsed(),
+        std::fs::metadata(target).expect("the index").len() / SAMPLES
+    );
+    index
+}
+
+#[test]
+fn ten_million_samples_fit() {
+    let output = child(in_little_memory).output().expect("this program");
+    let shown =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
+    println!("{shown}");
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own: peak memory is the process's"]
+fn in_little_memory() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (layout, groups) in [(Layout::Folder, 1000), (Layout::Tar, 1000)] {
+        let index = build(&directory.path().join("10m.index"), layout, groups);
+        assert_eq!(index.len(), SAMPLES);
+        let each = SAMPLES / groups;
+        for sample in (0..SAMPLES).step_by(99_991) {
+            let (group, i) = (sample / each, sample % each);
+            let extent = index.extent(sample);
+            assert_eq!(u64::from(extent.length), group + i);
+            let path = match layout {
+                Layout::Folder => format!("/data/n{group:08}/n{group:08}_{i:05}.JPEG"),
+                _ => format!("/data/n{group:08}"),
+            };
+            assert_eq!(index.path(extent.file), PathBuf::from(path));
+        }
+        index.verify().expect("every byte as it was written");
+        println!("peak {} MB", peak() >> 20);
+        assert!(peak() <= LIMIT, "{} bytes", peak());
+    }
+}

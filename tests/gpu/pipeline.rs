@@ -1,0 +1,333 @@
+//! The whole way to a GPU, driven against the stand-ins: what they prove is order, life times, arithmetic and failures,
+//! never speed.
+
+use crate::common::{Dataset, png};
+use crate::stand_in;
+use foreload::Error;
+use foreload::augment::{DType, Fidelity, MemoryFormat};
+use foreload::batch::{Batch, Place, Tensor};
+use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::pipeline::{EpochStats, Pipeline, Poll};
+use foreload::schedule::LastBatch;
+use std::time::{Duration, Instant};
+
+fn options() -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 8,
+        image_size: (32, 32),
+        threads: Some(2),
+        seed: 5,
+        device: "cuda:0".into(),
+        ..LoaderOptions::default()
+    }
+}
+
+/// A pipeline on the GPU whose images only `rungs` decode.
+fn pipeline(dataset: &Dataset, options: &LoaderOptions, rungs: Rungs) -> Pipeline {
+    let index = dataset.index();
+    let mut config = options.check(&index).unwrap();
+    config.rungs = rungs;
+    Pipeline::new(index, config)
+}
+
+/// The same settings without a GPU.
+fn on_cpu(options: &LoaderOptions) -> LoaderOptions {
+    LoaderOptions { device: "cpu".into(), ..options.clone() }
+}
+
+fn read(tensor: &Tensor) -> Vec<u8> {
+    tensor.read().unwrap().into_owned()
+}
+
+/// Everything a consumer sees of a batch: images, then the rest.
+type Contents = (Vec<u8>, Vec<Vec<u8>>);
+
+fn contents(batch: &Batch) -> Contents {
+    let rest = [batch.labels(), batch.sample_ids(), batch.mask()];
+    (read(&batch.images()), rest.iter().map(read).collect())
+}
+
+/// An epoch, and what was counted in it.
+fn epoch(pipeline: &Pipeline, number: u64) -> (Vec<Contents>, EpochStats) {
+    let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
+    let mut batches = Vec::new();
+    while let Some(batch) = running.next_batch().unwrap() {
+        batches.push(contents(&batch));
+    }
+    (batches, running.stats())
+}
+
+fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| f64::from(a.abs_diff(*b))).sum::<f64>() / a.len() as f64
+}
+
+#[test]
+fn planes_of_the_cpu_become_the_same_bits() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(29);
+    for (decode, dtype, memory_format, train) in [
+        (Fidelity::Fast, DType::F32, MemoryFormat::Nchw, true),
+        (Fidelity::Fast, DType::F16, MemoryFormat::Nhwc, true),
+        (Fidelity::Exact, DType::F32, MemoryFormat::Nchw, false),
+        (Fidelity::Exact, DType::U8, MemoryFormat::Nhwc, true),
+    ] {
+        let last_batch = Some(LastBatch::Pad);
+        let asked = LoaderOptions { decode, dtype, memory_format, train, last_batch, ..options() };
+        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 3);
+        let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3);
+        assert!(gpu == cpu, "{decode:?} {dtype:?} {memory_format:?}, train {train}");
+        assert_eq!((stats.decoded_region, stats.gpu.decoded_cuda, stats.gpu.decoded_hardware), (32, 0, 0));
+    }
+}
+
+#[test]
+fn every_rung_comes_near_the_cpu() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(40);
+    let asked = LoaderOptions { dtype: DType::U8, ..options() };
+    let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
+    for rungs in [Rungs::Hardware, Rungs::Cuda, Rungs::All] {
+        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, rungs), 0);
+        for ((gpu_images, gpu_rest), (cpu_images, cpu_rest)) in gpu.iter().zip(&cpu) {
+            assert_eq!(gpu_rest, cpu_rest, "{rungs:?}");
+            let difference = mean_difference(gpu_images, cpu_images);
+            assert!(difference <= 1.5, "{rungs:?}: {difference} grey levels");
+        }
+        let (hardware, cuda) = (stats.gpu.decoded_hardware, stats.gpu.decoded_cuda);
+        assert_eq!(hardware + cuda, 40, "{rungs:?}: {stats:?}");
+        match rungs {
+            Rungs::Hardware => assert_eq!(cuda, 0),
+            Rungs::Cuda => assert_eq!(hardware, 0),
+            _ => assert!(hardware > 0 && cuda > 0, "both have their share: {hardware}, {cuda}"),
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_does_not_fit_goes_in_pieces() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(48);
+    let asked = LoaderOptions { batch_size: 24, ..options() };
+    let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1);
+    let index = dataset.index();
+    let mut config = asked.check(&index).unwrap();
+    config.rungs = Rungs::Cpu;
+    // Slots for some ten files, of 24; planes of three or four images, of 24.
+    config.pools.slot_bytes = 2 << 20;
+    config.device_pools.as_mut().unwrap().arena = 32 << 10;
+    let small = Pipeline::new(index, config);
+    for _ in 0..3 {
+        assert!(epoch(&small, 1).0 == expected);
+    }
+}
+
+#[test]
+fn a_consumer_that_looks_often_does_not_keep_a_batch_from_going_in_pieces() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(48);
+    let asked = LoaderOptions { batch_size: 48, ..options() };
+    let index = dataset.index();
+    let mut config = asked.check(&index).unwrap();
+    config.rungs = Rungs::Cpu;
+    // Slots for less than a batch.
+    config.pools.slot_bytes = 512 << 10;
+    let pipeline = Pipeline::new(index, config);
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let mut looks = std::iter::repeat_with(|| epoch.poll(Duration::from_millis(5)).unwrap()).take(4000);
+    assert!(looks.any(|poll| matches!(poll, Poll::Batch(_))), "it never came");
+}
+
+#[test]
+fn images_without_room_on_the_device_have_no_substitutes_without() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(8);
+    for (on_error, rungs) in
+        [(OnError::Skip, Rungs::All), (OnError::Skip, Rungs::Cpu), (OnError::Raise, Rungs::All)]
+    {
+        let index = dataset.index();
+        let mut config = LoaderOptions { on_error, ..options() }.check(&index).unwrap();
+        config.rungs = rungs;
+        config.device_pools.as_mut().unwrap().arena = 64;
+        let error = drive(&Pipeline::new(index, config), || {}).unwrap_err().to_string();
+        assert!(error.contains("device_memory: leaves 64 bytes"), "{error}");
+        assert_eq!(error.contains("none of 32 samples"), on_error == OnError::Skip, "{error}");
+    }
+}
+
+#[test]
+fn failures_end_as_on_the_cpu() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(40);
+    for sample in [3, 17, 30] {
+        dataset.spoil(sample);
+    }
+    for on_error in [OnError::Skip, OnError::Zero] {
+        let asked = LoaderOptions { on_error, ..options() };
+        let (gpu, _) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 2);
+        let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 2);
+        assert!(gpu == cpu, "{on_error:?}");
+    }
+    for rungs in [Rungs::All, Rungs::Cpu] {
+        let raising = pipeline(&dataset, &options(), rungs);
+        for number in 0..2 {
+            let mut failing = raising.epoch(number, 0, 1, 0).unwrap();
+            let error = std::iter::repeat_with(|| failing.next_batch()).find_map(Result::err).unwrap();
+            assert!(matches!(error, Error::Sample { .. }), "{error}");
+            assert!(error.to_string().contains("not a JPEG or PNG image"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn the_cpu_decodes_only_what_it_is_asked_to() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    std::fs::write(dataset.path(5), png(5)).unwrap();
+    let dataset = dataset.indexed_anew();
+    let fallback = pipeline(&dataset, &options(), Rungs::All);
+    let (_, stats) = epoch(&fallback, 0);
+    assert_eq!((stats.decoded_png, stats.gpu.decoded_hardware + stats.gpu.decoded_cuda), (1, 15));
+    let never = LoaderOptions { cpu_decode: CpuDecode::Never, on_error: OnError::Zero, ..options() };
+    let (batches, stats) = epoch(&pipeline(&dataset, &never, Rungs::All), 0);
+    assert_eq!((stats.decoded_png, stats.decoded_region), (0, 0));
+    let valid: usize = batches.iter().map(|(_, rest)| rest[2].iter().filter(|&&bit| bit == 1).count()).sum();
+    assert_eq!(valid, 15);
+}
+
+#[test]
+fn kept_batches_are_never_overwritten() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(64);
+    let pipeline = pipeline(&dataset, &options(), Rungs::All);
+    let mut kept = Vec::new();
+    for number in 0..3 {
+        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            assert_eq!(batch.images().place(), Place::Cuda(0));
+            if batch.step() % 3 == 0 {
+                kept.push((batch.images(), read(&batch.images())));
+            }
+        }
+    }
+    drop(pipeline);
+    assert_eq!(kept.len(), 9);
+    assert!(kept.iter().all(|(tensor, copy)| read(tensor) == *copy));
+}
+
+#[test]
+fn a_dropped_epoch_ends_everything_within_a_second() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(64);
+    for taken in 0..5 {
+        let pipeline = pipeline(&dataset, &options(), Rungs::All);
+        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        for _ in 0..taken {
+            epoch.next_batch().unwrap();
+        }
+        // Another one takes over in the middle of it.
+        let mut next = pipeline.epoch(1, 0, 1, 0).unwrap();
+        assert!(next.next_batch().unwrap().is_some());
+        let start = Instant::now();
+        drop((epoch, next));
+        drop(pipeline);
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn too_little_device_memory_is_said_at_once() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(8);
+    let asked = LoaderOptions { device_memory: Some(1 << 20), ..options() };
+    let error = asked.check(&dataset.index()).unwrap_err().to_string();
+    assert!(error.contains("device_memory: is 1048576 bytes, must be at least"), "{error}");
+}
+
+/// Calls that start a stage; a rung that fails while it is tried is one that this GPU does not have.
+#[test]
+fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(40);
+    for call in [
+        "cuDevicePrimaryCtxRetain",
+        "cuStreamCreateWithPriority",
+        "cuEventCreate",
+        "cuMemHostRegister_v2",
+        "cuMemPoolCreate",
+        "cuMemAllocFromPoolAsync",
+        "cuModuleLoadData",
+        "cuModuleGetFunction",
+    ] {
+        cuda.reset();
+        assert_eq!(drive(&pipeline(&dataset, &options(), Rungs::All), || {}).unwrap(), 5);
+        let (mut told, calls) = (0, cuda.calls(call));
+        for nth in [1, 2, calls / 2, calls - 1, calls].map(|nth| nth.max(1)) {
+            cuda.fail(call, nth, 0);
+            told += usize::from(fails(&dataset, Rungs::All, call, || {}));
+            cuda.reset();
+        }
+        assert!(told > 0, "{call} failed and nobody said so");
+    }
+    assert_eq!(drive(&pipeline(&dataset, &options(), Rungs::All), || {}).unwrap(), 5);
+}
+
+#[test]
+fn each_call_that_fails_on_the_way_is_an_error_and_leaves_nothing_behind() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(240);
+    for call in [
+        "cuMemcpyHtoDAsync_v2",
+        "cuLaunchKernel",
+        "cuEventRecord",
+        "cuStreamWaitEvent",
+        "cuEventSynchronize",
+        "cuEventElapsedTime",
+    ] {
+        for nth in [1, 2, 3, 7] {
+            let failed = fails(&dataset, Rungs::Cpu, call, || cuda.fail(call, nth, 0));
+            assert!(failed, "{call} failed and nobody said so");
+            cuda.reset();
+        }
+    }
+    assert_eq!(drive(&pipeline(&dataset, &options(), Rungs::Cpu), || {}).unwrap(), 30);
+}
+
+/// Whether an epoch ends with an error, which then names `call`.
+fn fails(dataset: &Dataset, rungs: Rungs, call: &str, after_first: impl FnOnce()) -> bool {
+    let index = dataset.index();
+    let outcome = options().check(&index).and_then(|mut config| {
+        config.rungs = rungs;
+        drive(&Pipeline::new(index, config), after_first)
+    });
+    outcome.is_err_and(|error| {
+        let text = error.to_string();
+        assert!(text.contains(call.trim_end_matches("_v2")), "{call}: {text}");
+        true
+    })
+}
+
+/// Takes all batches of an epoch; returns how many.
+fn drive(pipeline: &Pipeline, after_first: impl FnOnce()) -> Result<u64, Error> {
+    let mut epoch = pipeline.epoch(0, 0, 1, 0)?;
+    let mut after_first = Some(after_first);
+    while let Some(batch) = epoch.next_batch()? {
+        batch.synchronize()?;
+        if let Some(act) = after_first.take() {
+            act();
+        }
+    }
+    Ok(epoch.next_step())
+}

@@ -1,0 +1,118 @@
+//! Damaged images: whatever is flipped, cut or spliced, the decoder answers with pixels or an error, never a panic, and
+//! the same on every instruction set. `FORELOAD_FUZZ_SECONDS` lengthens the hunt.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use foreload::decode::{ColorModel, Decoder, Planes, Region};
+use foreload::rng::{Key, Stream, Use};
+use foreload::simd::Level;
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use super::scripts;
+
+/// A small valid JPEG or PNG of any kind.
+fn image(stream: &mut Stream) -> Vec<u8> {
+    use SamplingFactor::*;
+    if stream.below(5) == 0 {
+        return scripts::file(stream).0;
+    }
+    let (width, height) = (1 + stream.below(70) as u16, 1 + stream.below(70) as u16);
+    let pixels: Vec<u8> = (0..4 * usize::from(width) * usize::from(height))
+        .map(|i| (i as u64 / 9 + stream.below(60)) as u8)
+        .collect();
+    let mut bytes = Vec::new();
+    if stream.below(12) == 0 {
+        let mut encoder = png::Encoder::new(&mut bytes, width.into(), height.into());
+        encoder.set_color(png::ColorType::Rgba);
+        encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+        return bytes;
+    }
+    let mut encoder = Encoder::new(&mut bytes, 10 + stream.below(90) as u8);
+    let samplings = [F_1_1, F_2_1, F_1_2, F_2_2, F_4_1, F_4_2, F_1_4, F_2_4];
+    encoder.set_sampling_factor(samplings[stream.below(8) as usize]);
+    encoder.set_progressive(stream.below(6) == 0);
+    match stream.below(3) {
+        0 => encoder.set_restart_interval(1 + stream.below(9) as u16),
+        1 => encoder.set_optimized_huffman_tables(true),
+        _ => {}
+    }
+    let colors = [ColorType::Rgba, ColorType::Rgba, ColorType::Luma, ColorType::CmykAsYcck];
+    encoder.encode(&pixels, width, height, colors[stream.below(4) as usize]).unwrap();
+    bytes
+}
+
+/// Damages the file in one to four places; headers more often than their share.
+fn damage(bytes: &mut Vec<u8>, stream: &mut Stream) {
+    for _ in 0..1 + stream.below(4) {
+        if bytes.len() < 4 {
+            return;
+        }
+        let reach = if stream.below(2) == 0 { bytes.len().min(700) } else { bytes.len() } as u64;
+        let at = stream.below(reach) as usize;
+        let length = 1 + stream.below(16.min(bytes.len() as u64 - at as u64)) as usize;
+        match stream.below(7) {
+            0 | 1 => bytes[at] ^= 1 << stream.below(8),
+            2 => bytes[at] = stream.next_u32() as u8,
+            3 => bytes[at] = [0, 1, 0x7F, 0x80, 0xFE, 0xFF][stream.below(6) as usize],
+            4 => bytes.truncate(at),
+            5 => {
+                let piece = bytes[at..at + length].to_vec();
+                let to = stream.below(bytes.len() as u64) as usize;
+                bytes.splice(to..to, piece);
+            }
+            _ => drop(bytes.drain(at..at + length)),
+        }
+    }
+}
+
+/// What a decoder says: the error's words, or the region's samples.
+fn answer(decoder: &mut Decoder, planes: &mut Planes, bytes: &[u8], seed: u64) -> Result<Vec<u8>, String> {
+    let mut stream = Key::new(b"fuzz region", seed, 0, Use::Augment).stream(0);
+    let choose = |full_width: u32, full_height: u32| {
+        let (width, height) =
+            (1 + stream.below(full_width.into()) as u32, 1 + stream.below(full_height.into()) as u32);
+        let x = stream.below(u64::from(full_width - width) + 1) as u32;
+        let y = stream.below(u64::from(full_height - height) + 1) as u32;
+        Region { x, y, width, height }
+    };
+    decoder.decode(bytes, choose, planes).map_err(|error| error.to_string())?;
+    let used = if planes.color == ColorModel::Gray { 1 } else { 3 };
+    let rows = planes.planes[..used].iter().flat_map(|plane| {
+        (0..plane.height as usize).map(|y| &plane.data[y * plane.stride..][..plane.width as usize])
+    });
+    Ok(rows.flatten().copied().collect())
+}
+
+#[test]
+fn damaged_images_give_pixels_or_an_error() {
+    let seconds = std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |text| text.parse().expect("seconds"));
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let first =
+        std::env::var("FORELOAD_FUZZ_SEED").map_or(clock.as_millis() as u64, |text| text.parse().unwrap());
+    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
+    let mut decoders: Vec<_> =
+        Level::available().map(|level| (Decoder::with_level(1_000_000, level), Planes::default())).collect();
+    let (start, mut runs, mut pixels) = (Instant::now(), 0u64, 0u64);
+    while start.elapsed() < Duration::from_secs_f64(seconds) {
+        let seed = first + runs;
+        let mut stream = Key::new(b"fuzz", seed, 0, Use::Augment).stream(0);
+        let mut bytes = image(&mut stream);
+        damage(&mut bytes, &mut stream);
+        let answers: Vec<_> = decoders
+            .iter_mut()
+            .map(|(decoder, planes)| {
+                catch_unwind(AssertUnwindSafe(|| answer(decoder, planes, &bytes, seed)))
+                    .unwrap_or_else(|_| panic!("the decoder panicked: FORELOAD_FUZZ_SEED={seed}"))
+            })
+            .collect();
+        assert!(
+            answers.windows(2).all(|pair| pair[0] == pair[1]),
+            "levels differ: FORELOAD_FUZZ_SEED={seed}"
+        );
+        pixels += u64::from(answers[0].is_ok());
+        runs += 1;
+    }
+    println!("{runs} images, {pixels} of them decoded");
+    assert!(pixels > 0 && pixels < runs, "{runs} images, {pixels} of them decoded");
+}

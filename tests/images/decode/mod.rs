@@ -1,0 +1,31 @@
+//! The decoder against libjpeg, on images made here and on a corpus of odd ones; what it refuses; all its levels.
+
+mod corpus;
+mod fallback;
+mod fuzz;
+mod images;
+mod progressive;
+mod refusals;
+mod region;
+mod scripts;
+
+use foreload::decode::{Backend, Decoder, Planes, Region};
+use foreload::error::DecodeError;
+use foreload::simd::Level;
+use libjpeg_reference as libjpeg;
+
+/// Decodes the region that `choose` picks, with the instructions of `level`.
+fn decode(
+    bytes: &[u8],
+    level: Level,
+    choose: impl FnOnce(u32, u32) -> Region,
+) -> Result<(Planes, Region, Backend), DecodeError> {
+    let mut planes = Planes::default();
+    let decoded = Decoder::with_level(100_000_000, level).decode(bytes, choose, &mut planes)?;
+    Ok((planes, decoded.region, decoded.backend))
+}
+
+/// The whole image.
+fn whole(width: u32, height: u32) -> Region {
+    Region { x: 0, y: 0, width, height }
+}

@@ -1,0 +1,211 @@
+//! Two readers driven as one, the second on a thread of its own.
+
+use super::world::{World, pool, random, read_all, shared};
+use foreload::Error;
+use foreload::error::Result;
+use foreload::io::fault::{FaultOptions, FaultReader};
+use foreload::io::pread::{PreadOptions, PreadReader};
+use foreload::io::{Completion, Files, OwnThread, ReadRequest, ReadStats, Reader, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Loose files by one reader, shards by the other: one reader over two.
+pub struct Beside {
+    world: Arc<World>,
+    here: Box<dyn Reader>,
+    there: OwnThread,
+    loose_here: bool,
+}
+
+impl Beside {
+    pub fn new(world: Arc<World>, here: Box<dyn Reader>, there: Box<dyn Reader>, loose_here: bool) -> Self {
+        let there = OwnThread::new("there", move || Ok(there), here.waker()).unwrap();
+        Self { world, here, there, loose_here }
+    }
+}
+
+impl Reader for Beside {
+    fn room(&self) -> usize {
+        self.here.room().min(self.there.room())
+    }
+    fn in_flight(&self) -> usize {
+        self.here.in_flight() + self.there.in_flight()
+    }
+    fn submit(&mut self, request: ReadRequest) {
+        let is_loose = self.world.stamp(request.extent.file).is_none();
+        if is_loose == self.loose_here { self.here.submit(request) } else { self.there.submit(request) }
+    }
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        let mut far = Vec::new();
+        self.there.wait_beside(&mut *self.here, out, &mut far)?;
+        out.append(&mut far);
+        Ok(())
+    }
+    fn waker(&self) -> Waker {
+        let (here, there) = (self.here.waker(), self.there.waker());
+        Waker(Arc::new(move || {
+            (here.0)();
+            (there.0)();
+        }))
+    }
+    fn stats(&self) -> ReadStats {
+        let (here, there) = (self.here.stats(), self.there.stats());
+        ReadStats {
+            bytes: here.bytes + there.bytes,
+            reads: here.reads + there.reads,
+            opens: here.opens + there.opens,
+        }
+    }
+    fn describe(&self) -> String {
+        format!("{} beside {}", self.here.describe(), self.there.describe())
+    }
+}
+
+fn pread(world: &Arc<World>, depth: usize) -> Box<dyn Reader> {
+    Box::new(PreadReader::new(world.clone(), depth, PreadOptions::default()).unwrap())
+}
+
+fn idle() -> Waker {
+    Waker(Arc::new(|| {}))
+}
+
+#[test]
+fn one_that_cannot_be_opened_says_why() {
+    let refused = || Err(Error::Unavailable("no such reader here".into()));
+    let error = OwnThread::new("refused", refused, idle()).err().expect("refused");
+    assert_eq!(error.to_string(), "no such reader here");
+    let error = OwnThread::new("broken", || panic!("on purpose"), idle()).err().expect("broken");
+    assert!(error.to_string().contains("on purpose"), "{error}");
+}
+
+/// Takes requests and fails at the wait.
+struct Broken {
+    taken: Vec<ReadRequest>,
+    panics: bool,
+}
+
+impl Reader for Broken {
+    fn room(&self) -> usize {
+        8 - self.taken.len()
+    }
+    fn in_flight(&self) -> usize {
+        self.taken.len()
+    }
+    fn submit(&mut self, request: ReadRequest) {
+        self.taken.push(request);
+    }
+    fn wait(&mut self, _: &mut Vec<Completion>) -> Result<()> {
+        assert!(!self.panics, "on purpose");
+        Err(Error::Unavailable("the ring is gone".into()))
+    }
+    fn waker(&self) -> Waker {
+        idle()
+    }
+    fn stats(&self) -> ReadStats {
+        ReadStats::default()
+    }
+    fn describe(&self) -> String {
+        "broken".into()
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_reader_that_has_ended() {
+    let (world, slots) = shared(40);
+    let extent = world.loose()[10];
+    for (panics, said) in [(false, "the ring is gone"), (true, "on purpose")] {
+        for beside in [false, true] {
+            let open = move || Ok(Box::new(Broken { taken: Vec::new(), panics }) as Box<dyn Reader>);
+            let mut here = pread(&world, 4);
+            let mut reader = OwnThread::new("broken", open, here.waker()).unwrap();
+            let request = |token| {
+                let slot = slots.try_take(extent.length as usize).unwrap();
+                ReadRequest { token, extent, slot }
+            };
+            reader.submit(request(0));
+            let mut out = Vec::new();
+            let error = if beside {
+                loop {
+                    // The other one goes on until the end of this one is seen.
+                    here.submit(request(1));
+                    if let Err(error) = reader.wait_beside(&mut *here, &mut Vec::new(), &mut out) {
+                        break error;
+                    }
+                }
+            } else {
+                reader.wait(&mut out).unwrap_err()
+            };
+            assert!(error.to_string().contains(said), "{error}");
+            assert!(reader.wait(&mut out).is_err() && out.is_empty());
+            drop((reader, here));
+            assert_eq!(slots.usage().in_use, 0);
+        }
+    }
+}
+
+#[test]
+fn only_who_listens_is_told_and_only_once() {
+    let (world, slots) = shared(41);
+    let calls = Arc::new(AtomicU64::new(0));
+    let (told, tell) = std::sync::mpsc::channel();
+    let on_ready = {
+        let calls = calls.clone();
+        Waker(Arc::new(move || {
+            calls.fetch_add(1, Ordering::SeqCst);
+            told.send(()).unwrap();
+        }))
+    };
+    let make = world.clone();
+    let mut reader = OwnThread::new("second", move || Ok(pread(&make, 8)), on_ready).unwrap();
+    let loose = world.loose();
+    read_all(&mut reader, &slots, &loose);
+    assert_eq!(calls.load(Ordering::SeqCst), 0, "it waited here");
+    assert!(!reader.listen(), "there is nothing to come");
+    let mut listened = 0;
+    for (token, &extent) in loose.iter().cycle().take(200).enumerate() {
+        let slot = slots.try_take(extent.length as usize).unwrap();
+        reader.submit(ReadRequest { token: token as u64, extent, slot });
+        if reader.listen() {
+            listened += 1;
+            tell.recv_timeout(Duration::from_secs(20)).expect("told of the answer");
+        }
+        let mut out = Vec::new();
+        reader.try_completions(&mut out).unwrap();
+        assert_eq!((out.len(), out[0].token), (1, token as u64));
+        assert!(out[0].result.as_ref().unwrap()[..] == *world.expected(extent));
+    }
+    assert!(listened > 0, "answers take longer than a look");
+    assert_eq!(calls.load(Ordering::SeqCst), listened);
+    assert!(tell.try_recv().is_err());
+}
+
+#[test]
+fn dropped_in_the_middle_nothing_is_lost() {
+    let (world, slots) = (Arc::new(World::new(42)), pool());
+    for seed in 0..30 {
+        let mut random = random(seed);
+        let faulty = |seed| Box::new(FaultReader::new(pread(&world, 16), FaultOptions::everything(seed)));
+        let mut reader = Beside::new(world.clone(), faulty(seed), faulty(seed + 1000), seed % 2 == 0);
+        let mut out = Vec::new();
+        let mut answered = 0;
+        let steps = random.below(80);
+        for step in 0..steps {
+            if reader.room() > 0 {
+                let extent = match random.below(2) {
+                    0 => world.random_extent(&mut random),
+                    _ => world.loose()[random.below(40) as usize],
+                };
+                if let Some(slot) = slots.try_take(extent.length as usize) {
+                    reader.submit(ReadRequest { token: step, extent, slot });
+                }
+            } else {
+                reader.wait(&mut out).unwrap();
+                answered += out.drain(..).count();
+            }
+        }
+        assert!(answered as u64 <= steps, "seed {seed}");
+        drop(reader);
+        assert_eq!(slots.usage().in_use, 0, "seed {seed}");
+    }
+}

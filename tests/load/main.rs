@@ -1,0 +1,13 @@
+//! Reading, the cache, the whole pipeline on the CPU, and the program.
+
+mod cli;
+#[path = "../common/mod.rs"]
+mod common;
+mod encoded;
+mod io;
+mod pipeline;
+mod resume;
+mod store;
+mod tiers;
+mod together;
+mod trace;

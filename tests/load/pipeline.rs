@@ -1,0 +1,368 @@
+//! The pipeline as its users see it: every byte of every batch, whatever the threads, the I/O path, the faults and the
+//! consumer do.
+
+use crate::common::{Dataset, epoch_bytes};
+use foreload::Error;
+use foreload::config::{LoaderOptions, OnError};
+use foreload::io::fault::{FaultOptions, FaultReader};
+use foreload::io::{Direct, IoChoice};
+use foreload::pipeline::{Pipeline, Poll};
+use foreload::schedule::LastBatch;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+fn options() -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 8,
+        image_size: (32, 32),
+        threads: Some(2),
+        seed: 5,
+        ..LoaderOptions::default()
+    }
+}
+
+fn ids(batch: &foreload::batch::Batch) -> Vec<i64> {
+    let ids = batch.sample_ids();
+    ids.bytes().chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap())).collect()
+}
+
+#[test]
+fn same_bytes_for_any_threads_io_and_depth() {
+    let dataset = Dataset::folder(61);
+    let reference = epoch_bytes(&dataset.pipeline(&LoaderOptions { threads: Some(1), ..options() }), 3);
+    for (threads, io, direct, depth) in [
+        (2, IoChoice::Auto, Direct::Auto, 32),
+        (5, IoChoice::Auto, Direct::On, 3),
+        (3, IoChoice::Pread, Direct::Off, 1),
+        (4, IoChoice::Pread, Direct::Off, 64),
+    ] {
+        let asked =
+            LoaderOptions { threads: Some(threads), io, direct, queue_depth: Some(depth), ..options() };
+        let pipeline = dataset.pipeline(&asked);
+        assert!(
+            epoch_bytes(&pipeline, 3) == reference,
+            "threads {threads}, {io:?}, {direct:?}, depth {depth}"
+        );
+        assert!(epoch_bytes(&pipeline, 3) == reference, "the same pipeline again");
+        assert!(epoch_bytes(&pipeline, 4) != reference, "another epoch is another epoch");
+    }
+}
+
+#[test]
+fn every_sample_comes_exactly_once() {
+    let dataset = Dataset::folder(50);
+    for (last_batch, delivered, steps) in
+        [(LastBatch::Drop, 48, 6), (LastBatch::Partial, 50, 7), (LastBatch::Pad, 50, 7)]
+    {
+        let pipeline = dataset.pipeline(&LoaderOptions { last_batch: Some(last_batch), ..options() });
+        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        let (mut seen, mut padding, mut count) = (HashSet::new(), 0, 0);
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            assert_eq!(batch.step(), count);
+            count += 1;
+            for (id, &valid) in ids(&batch).into_iter().zip(batch.mask().bytes()) {
+                if valid == 1 {
+                    assert!(seen.insert(id), "sample {id} came twice");
+                } else {
+                    padding += 1;
+                }
+            }
+        }
+        assert_eq!((seen.len(), count), (delivered, steps), "{last_batch:?}");
+        assert_eq!(padding, if last_batch == LastBatch::Pad { 6 } else { 0 });
+    }
+}
+
+#[test]
+fn ranks_share_the_global_batches() {
+    let dataset = Dataset::folder(64);
+    let whole = dataset.pipeline(&LoaderOptions { batch_size: 16, ..options() });
+    let part = dataset.pipeline(&LoaderOptions { batch_size: 4, ..options() });
+    let mut global = whole.epoch(1, 0, 1, 0).unwrap();
+    let mut steps = Vec::new();
+    while let Some(batch) = global.next_batch().unwrap() {
+        steps.push(ids(&batch));
+    }
+    for rank in 0..4 {
+        let mut epoch = part.epoch(1, rank, 4, 0).unwrap();
+        assert_eq!(epoch.steps(), steps.len() as u64);
+        for step in &steps {
+            let batch = epoch.next_batch().unwrap().unwrap();
+            assert_eq!(ids(&batch), step[4 * rank as usize..][..4], "rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn an_epoch_can_start_anywhere() {
+    let dataset = Dataset::folder(40);
+    let pipeline = dataset.pipeline(&options());
+    let mut whole = pipeline.epoch(2, 0, 1, 0).unwrap();
+    let mut all = Vec::new();
+    while let Some(batch) = whole.next_batch().unwrap() {
+        all.push(batch.images().bytes().to_vec());
+    }
+    let mut rest = pipeline.epoch(2, 0, 1, 3).unwrap();
+    for expected in &all[3..] {
+        assert!(rest.next_batch().unwrap().unwrap().images().bytes() == &expected[..]);
+    }
+    assert!(rest.next_batch().unwrap().is_none());
+    assert!(rest.next_batch().unwrap().is_none(), "the end stays the end");
+}
+
+#[test]
+fn kept_batches_are_never_overwritten() {
+    let dataset = Dataset::folder(64);
+    let pipeline = dataset.pipeline(&options());
+    let mut kept = Vec::new();
+    for number in 0..3 {
+        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            let copy = batch.images().bytes().to_vec();
+            if batch.step() % 3 == 0 {
+                kept.push((batch.images(), copy));
+            }
+        }
+    }
+    drop(pipeline);
+    assert_eq!(kept.len(), 9);
+    assert!(kept.iter().all(|(tensor, copy)| tensor.bytes() == &copy[..]));
+}
+
+#[test]
+fn keeping_every_buffer_says_which_knob_to_turn() {
+    let dataset = Dataset::folder(64);
+    let memory = Some(2 * 2 * (1 << 20) + 4 * 130_000);
+    let pipeline = dataset.pipeline(&LoaderOptions { memory, ..options() });
+    let most = pipeline.config().pools.batches;
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let mut kept = Vec::new();
+    let error = loop {
+        match epoch.next_batch() {
+            Ok(batch) => kept.push(batch.expect("an error before the end")),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(kept.len(), most);
+    assert!(matches!(error, Error::Config { setting: "memory", .. }), "{error}");
+}
+
+#[test]
+fn memory_that_cannot_work_is_refused_with_the_number() {
+    let dataset = Dataset::folder(9);
+    let error = LoaderOptions { memory: Some(1000), ..options() }.check(&dataset.index()).unwrap_err();
+    assert!(error.to_string().starts_with("config: memory: is 1000 bytes, must be at least "), "{error}");
+}
+
+#[test]
+fn dropping_in_the_middle_ends_all_threads_within_a_second() {
+    let dataset = Dataset::folder(64);
+    for batches in [0, 1, 3] {
+        let pipeline = dataset.pipeline(&LoaderOptions { threads: Some(3), ..options() });
+        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        for _ in 0..batches {
+            epoch.next_batch().unwrap();
+        }
+        let start = Instant::now();
+        drop(epoch);
+        drop(pipeline);
+        assert!(start.elapsed() < Duration::from_secs(1), "took {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_new_epoch_ends_the_former_one() {
+    let dataset = Dataset::folder(400);
+    let pipeline = dataset.pipeline(&options());
+    let mut former = pipeline.epoch(0, 0, 1, 0).unwrap();
+    former.next_batch().unwrap();
+    // Time for the former to fill every buffer it may.
+    std::thread::sleep(Duration::from_millis(300));
+    let latter = epoch_bytes(&pipeline, 1);
+    assert!(latter == epoch_bytes(&dataset.pipeline(&options()), 1));
+    let end = loop {
+        match former.poll(Duration::from_millis(10)) {
+            Ok(Poll::End) => panic!("an epoch that was stopped must not look finished"),
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(end.to_string().contains("one epoch at a time"), "{end}");
+}
+
+#[test]
+fn a_bad_sample_is_raised_with_its_name() {
+    let dataset = Dataset::folder(24);
+    dataset.spoil(7);
+    let pipeline = dataset.pipeline(&options());
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let error = loop {
+        if let Err(error) = epoch.next_batch() {
+            break error;
+        }
+    };
+    let Error::Sample { id: 7, path, source, .. } = &error else { panic!("{error}") };
+    assert_eq!(*path, dataset.path(7));
+    assert!(matches!(**source, Error::Decode(_)), "{error}");
+    assert!(epoch.next_batch().unwrap().is_none(), "after an error the epoch is over");
+}
+
+#[test]
+fn skipped_samples_are_refilled_the_same_way_everywhere() {
+    let dataset = Dataset::folder(64);
+    for bad in [3, 17, 40] {
+        dataset.spoil(bad);
+    }
+    let skip = LoaderOptions { on_error: OnError::Skip, ..options() };
+    let reference = epoch_bytes(&dataset.pipeline(&LoaderOptions { threads: Some(1), ..skip.clone() }), 0);
+    let pipeline = dataset.pipeline(&LoaderOptions { threads: Some(4), ..skip.clone() });
+    assert!(epoch_bytes(&pipeline, 0) == reference);
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let mut seen = Vec::new();
+    while let Some(batch) = epoch.next_batch().unwrap() {
+        assert_eq!(batch.len(), 8, "batches stay full");
+        assert!(batch.mask().bytes().iter().all(|&valid| valid == 1));
+        seen.extend(ids(&batch));
+    }
+    assert!(seen.iter().all(|id| ![3, 17, 40].contains(id)), "no bad sample is delivered");
+    assert_eq!(seen.iter().collect::<HashSet<_>>().len(), 61, "every good sample is");
+    assert_eq!(epoch.failed(), 3);
+    let failed: HashSet<_> = epoch.failures().lock().unwrap().iter().map(|failure| failure.sample).collect();
+    assert_eq!(failed, HashSet::from([3, 17, 40]));
+
+    let pipeline = dataset.pipeline(&LoaderOptions { max_errors: 2, ..skip });
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let error = loop {
+        match epoch.next_batch() {
+            Ok(batch) => assert!(batch.is_some(), "the budget is 2, 3 samples fail"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::TooManyErrors { count: 3, max_errors: 2, .. }), "{error}");
+}
+
+#[test]
+fn zeroed_samples_are_masked() {
+    let dataset = Dataset::folder(32);
+    dataset.spoil(11);
+    std::fs::remove_file(dataset.path(20)).unwrap();
+    let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Zero, ..options() });
+    // The index was made before the file went away; its directory is expected to have changed since.
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let mut zeroed = Vec::new();
+    while let Some(batch) = epoch.next_batch().unwrap() {
+        let images = batch.images();
+        let size = images.bytes().len() / batch.len();
+        for (place, id) in ids(&batch).into_iter().enumerate() {
+            let zero = images.bytes()[place * size..][..size].iter().all(|&byte| byte == 0);
+            let valid = batch.mask().bytes()[place] == 1;
+            assert_eq!(zero, !valid);
+            if zero {
+                zeroed.push(id);
+            }
+        }
+    }
+    assert!(zeroed.contains(&11) && zeroed.contains(&20), "{zeroed:?}");
+}
+
+/// A pipeline whose reads fail, linger and overtake each other as `faults` says.
+fn faulty(dataset: &Dataset, options: &LoaderOptions, faults: FaultOptions) -> Pipeline {
+    let index = dataset.index();
+    let config = options.check(&index).unwrap();
+    Pipeline::with_reader(
+        index,
+        config,
+        Box::new(move |index, slots, config| {
+            let reader = foreload::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
+            Ok(Box::new(FaultReader::new(reader, faults)))
+        }),
+    )
+}
+
+#[test]
+fn reads_in_any_order_change_no_byte() {
+    let dataset = Dataset::folder(90);
+    let reference = epoch_bytes(&dataset.pipeline(&options()), 0);
+    for seed in 0..6 {
+        let io = if seed % 2 == 0 { IoChoice::Auto } else { IoChoice::Pread };
+        let pipeline = faulty(&dataset, &LoaderOptions { io, ..options() }, FaultOptions::reordering(seed));
+        assert!(epoch_bytes(&pipeline, 0) == reference, "faults of seed {seed}, {io:?}");
+    }
+}
+
+#[test]
+fn under_faults_every_sample_still_comes_once_and_right_or_masked() {
+    let dataset = Dataset::folder(90);
+    let zero = LoaderOptions {
+        on_error: OnError::Zero,
+        shuffle: Some(false),
+        last_batch: Some(LastBatch::Partial),
+        ..options()
+    };
+    let pipeline = dataset.pipeline(&zero);
+    let mut clean = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let mut expected = Vec::new();
+    while let Some(batch) = clean.next_batch().unwrap() {
+        let size = batch.images().bytes().len() / batch.len();
+        expected.extend(batch.images().bytes().chunks(size).map(<[u8]>::to_vec));
+    }
+    for seed in 0..6 {
+        let pipeline = faulty(&dataset, &zero, FaultOptions::everything(seed));
+        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        let (mut next, mut masked) = (0, 0);
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            let images = batch.images();
+            let size = images.bytes().len() / batch.len();
+            for (place, id) in ids(&batch).into_iter().enumerate() {
+                assert_eq!(id, next, "seed {seed}");
+                let image = &images.bytes()[place * size..][..size];
+                if batch.mask().bytes()[place] == 1 {
+                    assert!(image == &expected[next as usize][..], "seed {seed}, sample {id}");
+                } else {
+                    masked += 1;
+                    assert!(image.iter().all(|&byte| byte == 0), "seed {seed}, sample {id}");
+                }
+                next += 1;
+            }
+        }
+        assert_eq!(next, 90, "seed {seed}");
+        assert_eq!(masked, epoch.failed(), "seed {seed}");
+    }
+}
+
+#[test]
+fn when_no_substitute_is_good_the_epoch_says_so() {
+    let dataset = Dataset::folder(16);
+    for sample in 0..16 {
+        dataset.spoil(sample);
+    }
+    let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Skip, ..options() });
+    let error = pipeline.epoch(0, 0, 1, 0).unwrap().next_batch().err().expect("every sample is bad");
+    assert!(error.to_string().contains("none of 32 samples tried"), "{error}");
+}
+
+#[test]
+fn a_file_too_large_for_the_arena_is_a_bad_sample() {
+    let dataset = Dataset::folder(16);
+    let path = dataset.path(5);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(300 << 20).unwrap();
+    drop(file);
+    let dataset = dataset.indexed_anew();
+    let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Zero, ..options() });
+    assert!(pipeline.config().pools.slot_bytes <= 256 << 20);
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    while epoch.next_batch().unwrap().is_some() {}
+    let failures = epoch.failures().lock().unwrap();
+    assert_eq!(failures.len(), 1);
+    assert!(failures[0].path == path && failures[0].message.contains("config: memory"), "{:?}", failures[0]);
+}
+
+#[test]
+fn settings_beyond_any_memory_are_refused() {
+    let dataset = Dataset::folder(9);
+    for memory in [None, Some(1 << 30)] {
+        let asked = LoaderOptions { batch_size: u32::MAX, image_size: (16_384, 16_384), memory, ..options() };
+        assert!(matches!(asked.check(&dataset.index()), Err(Error::Config { .. })), "{memory:?}");
+    }
+}

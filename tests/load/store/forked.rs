@@ -1,0 +1,53 @@
+//! A process that is forked while it has a store: the child may end as it likes.
+
+use super::world::World;
+use crate::common::child;
+use foreload::tier::store::Offer;
+
+const PLENTY: u64 = 64 << 20;
+
+#[test]
+fn a_forked_child_ends_nothing_of_its_parents() {
+    let output = child(forks_on_purpose).output().unwrap();
+    let shown =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
+    assert!(output.status.success(), "{shown}");
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn forks_on_purpose() {
+    let world = World::new(1, 60, 9000);
+    let store = world.open(PLENTY);
+    let claim = store.claim_unit(3).expect("nobody has it");
+    world.offer_all(&store, 0..30);
+    store.flush();
+    // Some are on their way, with a segment begun.
+    world.offer_all(&store, 30..50);
+    // SAFETY: the child uses only memory of its own, and leaves without the parent's exit handlers.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            assert_eq!(world.check(&store, "in the child"), 30);
+            assert_eq!(store.offer(0, 55, world.version(), world.bytes(55)), Offer::Off);
+            assert!(store.claim_unit(4).is_none());
+            store.refresh();
+            store.seal();
+            store.flush();
+            drop((claim, store));
+        }));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(ended.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    unsafe { libc::waitpid(process, &raw mut status, 0) };
+    assert_eq!(status, 0, "the child's end");
+    let other = world.open(PLENTY);
+    assert!(other.claim_unit(3).is_none(), "still claimed");
+    world.offer_all(&store, 50..60);
+    store.flush();
+    assert_eq!(world.check(&store, "in the parent"), 60);
+    drop(claim);
+    assert!(other.claim_unit(3).is_some());
+}

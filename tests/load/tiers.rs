@@ -1,0 +1,318 @@
+//! The pipeline over two tiers: every byte as without a cache, whatever is cached, staged, damaged or evicted, and each
+//! byte from the source as seldom as can be.
+
+use crate::common::{Dataset, epoch_bytes, jpeg};
+use foreload::config::LoaderOptions;
+use foreload::io::fault::{FaultOptions, FaultReader};
+use foreload::pipeline::Pipeline;
+use foreload::schedule::LastBatch;
+use foreload::tier::{FillChoice, TierStats};
+use std::path::PathBuf;
+
+const SAMPLES: usize = 120;
+
+fn options() -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 16,
+        image_size: (32, 32),
+        seed: 5,
+        threads: Some(2),
+        last_batch: Some(LastBatch::Partial),
+        device: "cpu".into(),
+        ..LoaderOptions::default()
+    }
+}
+
+/// With a cache beside the data that may hold `part` of them.
+fn cached(dataset: &Dataset, part: f64, fill: FillChoice) -> LoaderOptions {
+    let size = (part * dataset.index().total_bytes() as f64) as u64;
+    LoaderOptions {
+        cache_dir: Some(dataset.beside("cache")),
+        cache_size: Some(size.max(smallest(dataset))),
+        cache_fill: fill,
+        ..options()
+    }
+}
+
+/// Enough for all with tables and pages.
+const ALL: f64 = 3.0;
+
+/// The least quota that works, as the refusal of a smaller one says.
+fn smallest(dataset: &Dataset) -> u64 {
+    let asked =
+        LoaderOptions { cache_dir: Some(dataset.beside("smallest")), cache_size: Some(1), ..options() };
+    let Err(refusal) = dataset.pipeline(&asked).epoch(0, 0, 1, 0) else { panic!("a byte is no cache") };
+    let refusal = refusal.to_string();
+    assert!(refusal.starts_with("config: cache_size: is 1"), "{refusal}");
+    let number = refusal.split("at least ").nth(1).expect("the number");
+    number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+/// Hash and tier counters of an epoch; all that was kept is published after it.
+fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], TierStats) {
+    let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
+    let hash = epoch_bytes(pipeline, number);
+    let cache = pipeline.cache().expect("a cache");
+    cache.flush();
+    (hash, cache.stats().since(&before))
+}
+
+fn segments(dataset: &Dataset) -> Vec<PathBuf> {
+    let mut segments = Vec::new();
+    let mut left = vec![dataset.beside("cache")];
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "seg") {
+                segments.push(path);
+            }
+        }
+    }
+    segments
+}
+
+#[test]
+fn what_is_cached_comes_from_there_and_is_the_same() {
+    for dataset in [Dataset::folder(SAMPLES), Dataset::shards(SAMPLES, 25)] {
+        let plain = dataset.pipeline(&options());
+        let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Use));
+        for number in 0..3 {
+            let (hash, tiers) = epoch(&pipeline, number);
+            assert!(hash == epoch_bytes(&plain, number), "epoch {number}");
+            let expected = if number == 0 { (SAMPLES as u64, 0) } else { (0, SAMPLES as u64) };
+            assert_eq!((tiers.source_reads, tiers.nvme_hits), expected, "epoch {number}: {tiers:?}");
+            assert_eq!(tiers.held_samples, SAMPLES as u64);
+        }
+    }
+}
+
+#[test]
+fn a_cache_too_small_for_all_is_filled_and_kept() {
+    let dataset = Dataset::folder(600);
+    let bytes = dataset.index().total_bytes();
+    let plain = dataset.pipeline(&options());
+    let pipeline = dataset.pipeline(&cached(&dataset, 0.5, FillChoice::Use));
+    for number in 0..3 {
+        let (hash, tiers) = epoch(&pipeline, number);
+        assert!(hash == epoch_bytes(&plain, number), "epoch {number}");
+        assert_eq!(tiers.source_reads + tiers.nvme_hits, 600);
+        assert_eq!(tiers.evicted_bytes, 0);
+        assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
+        if number > 0 {
+            assert!(tiers.nvme_bytes > tiers.quota / 2, "{tiers:?} of {bytes}");
+            assert_eq!(tiers.source_bytes + tiers.nvme_bytes, bytes);
+        }
+    }
+}
+
+#[test]
+fn the_next_run_starts_with_what_is_there() {
+    let dataset = Dataset::folder(SAMPLES);
+    let with_cache = cached(&dataset, ALL, FillChoice::Use);
+    epoch(&dataset.pipeline(&with_cache), 0);
+    // Another seed is another order of the same samples.
+    let other = LoaderOptions { seed: 6, ..with_cache };
+    let (hash, tiers) = epoch(&dataset.pipeline(&other), 0);
+    assert_eq!((tiers.source_reads, tiers.nvme_hits), (0, SAMPLES as u64));
+    assert!(hash == epoch_bytes(&dataset.pipeline(&LoaderOptions { seed: 6, ..options() }), 0));
+}
+
+#[test]
+fn a_dataset_that_changed_meets_no_old_bytes() {
+    let dataset = Dataset::folder(SAMPLES);
+    let with_cache = cached(&dataset, ALL, FillChoice::Use);
+    epoch(&dataset.pipeline(&with_cache), 0);
+    // As many other bytes, in a new file of the old name.
+    let path = dataset.path(7);
+    let length = std::fs::metadata(&path).unwrap().len() as usize;
+    let mut other = jpeg(7_000);
+    other.resize(length.max(other.len()), 0);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, &other).unwrap();
+    let dataset = dataset.indexed_anew();
+    let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 0);
+    assert!(hash == epoch_bytes(&dataset.pipeline(&options()), 0));
+    assert_eq!(tiers.nvme_hits, 0);
+}
+
+#[test]
+fn damaged_and_missing_segments_cost_reads_but_no_byte() {
+    type Harm = fn(&PathBuf);
+    let flip: Harm = |path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        let place = bytes.len() / 3;
+        bytes[place] ^= 0x10;
+        std::fs::write(path, bytes).unwrap();
+    };
+    let cut: Harm = |path| {
+        let half = std::fs::metadata(path).unwrap().len() / 2;
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(half).unwrap();
+    };
+    let remove: Harm = |path| std::fs::remove_file(path).unwrap();
+    for (name, harm) in [("a flipped bit", flip), ("half a file", cut), ("no file", remove)] {
+        let dataset = Dataset::folder(SAMPLES);
+        let plain = dataset.pipeline(&options());
+        let with_cache = cached(&dataset, ALL, FillChoice::Use);
+        let running = dataset.pipeline(&with_cache);
+        epoch(&running, 0);
+        let files = segments(&dataset);
+        assert!(!files.is_empty());
+        files.iter().for_each(harm);
+        let (hash, tiers) = epoch(&running, 1);
+        assert!(hash == epoch_bytes(&plain, 1), "{name}, while running");
+        assert!(tiers.source_reads > 0, "{name}: {tiers:?}");
+        // And by the next run, which finds them so.
+        drop(running);
+        segments(&dataset).iter().for_each(harm);
+        let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 2);
+        assert!(hash == epoch_bytes(&plain, 2), "{name}, at the start");
+        assert!(tiers.source_reads > 0, "{name}: {tiers:?}");
+        // What came from a segment before its damage was met is missing still.
+        let healed = dataset.pipeline(&with_cache);
+        for number in 3..5 {
+            let (hash, tiers) = epoch(&healed, number);
+            assert!(hash == epoch_bytes(&plain, number), "{name}, filled again");
+            assert!(number == 3 || tiers.source_reads == 0, "{name}: {tiers:?}");
+        }
+    }
+}
+
+#[test]
+fn faults_of_the_source_below_a_cache_change_no_byte() {
+    let dataset = Dataset::folder(SAMPLES);
+    let plain = dataset.pipeline(&options());
+    for seed in 0..4 {
+        let options = LoaderOptions {
+            cache_dir: Some(dataset.beside(&format!("cache-{seed}"))),
+            ..cached(&dataset, ALL, FillChoice::Use)
+        };
+        let index = dataset.index();
+        let config = options.check(&index).unwrap();
+        let open = move |index: &_, slots: &_, config: &foreload::config::LoaderConfig| {
+            let reader = foreload::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
+            Ok(Box::new(FaultReader::new(reader, FaultOptions::reordering(seed))) as _)
+        };
+        let pipeline = Pipeline::with_reader(index, config, Box::new(open));
+        for number in 0..2 {
+            let (hash, tiers) = epoch(&pipeline, number);
+            assert!(hash == epoch_bytes(&plain, number), "epoch {number}, faults of seed {seed}");
+            assert_eq!(tiers.nvme_hits, number * SAMPLES as u64);
+        }
+    }
+}
+
+#[test]
+fn shards_are_staged_ahead_and_no_byte_leaves_the_source_twice() {
+    let dataset = Dataset::shards(SAMPLES, 25);
+    let bytes = dataset.index().total_bytes();
+    let plain = dataset.pipeline(&options());
+    let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
+    let (hash, first) = epoch(&pipeline, 0);
+    assert!(hash == epoch_bytes(&plain, 0));
+    // However far staging came beside it, each sample was read at least once. Headers between samples are staged too.
+    assert!(first.source_bytes + first.nvme_bytes == bytes, "{first:?} of {bytes}");
+    let (hash, second) = epoch(&pipeline, 1);
+    assert!(hash == epoch_bytes(&plain, 1));
+    assert_eq!((second.source_reads, second.staged_samples), (0, 0), "{second:?}");
+    assert_eq!(second.held_samples, SAMPLES as u64);
+}
+
+#[test]
+fn a_run_that_only_stages_reads_each_shard_once() {
+    let dataset = Dataset::shards(SAMPLES, 25);
+    let bytes = dataset.index().total_bytes();
+    let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
+    // An epoch that nobody reads on: what the pools hold is read, the rest is for staging.
+    let mut waiting = pipeline.epoch(0, 0, 1, 0).unwrap();
+    waiting.next_batch().unwrap();
+    let cache = pipeline.cache().unwrap().clone();
+    while cache.stats().held_samples < SAMPLES as u64 {
+        cache.flush();
+        std::thread::yield_now();
+    }
+    drop(waiting);
+    let tiers = cache.stats();
+    // A kilobyte or two of headers and class files lies between the samples.
+    let headers = 2048 * SAMPLES as u64;
+    assert!(tiers.source_bytes + tiers.staged_bytes >= bytes, "{tiers:?}");
+    assert!(tiers.staged_bytes <= bytes + headers, "{tiers:?} of {bytes}");
+}
+
+#[test]
+fn loose_files_can_be_staged_ahead_too() {
+    let dataset = Dataset::folder(SAMPLES);
+    let plain = dataset.pipeline(&options());
+    let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
+    for number in 0..3 {
+        let (hash, _) = epoch(&pipeline, number);
+        assert!(hash == epoch_bytes(&plain, number), "epoch {number}");
+    }
+}
+
+#[test]
+fn one_of_several_nodes_keeps_what_it_uses_soonest() {
+    let dataset = Dataset::folder(600);
+    let plain = dataset.pipeline(&options());
+    let asked = LoaderOptions { local_world_size: Some(1), ..cached(&dataset, 0.4, FillChoice::Use) };
+    let pipeline = dataset.pipeline(&asked);
+    let hash = |pipeline: &Pipeline, number| {
+        let mut epoch = pipeline.epoch(number, 1, 3, 0).unwrap();
+        let mut ids = Vec::new();
+        let mut images = Vec::new();
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            ids.extend_from_slice(batch.sample_ids().bytes());
+            images.extend_from_slice(batch.images().bytes());
+        }
+        if let Some(cache) = pipeline.cache() {
+            cache.flush();
+        }
+        (ids, images)
+    };
+    for number in 0..8 {
+        assert!(hash(&pipeline, number) == hash(&plain, number), "epoch {number}");
+    }
+    let tiers = pipeline.cache().unwrap().stats();
+    assert!(tiers.evicted_bytes > 0, "{tiers:?}");
+    assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
+    // The next run goes on with what is there: old groups leave, new ones come.
+    drop(pipeline);
+    let pipeline = dataset.pipeline(&asked);
+    for number in 8..14 {
+        assert!(hash(&pipeline, number) == hash(&plain, number), "epoch {number}");
+    }
+    let next = pipeline.cache().unwrap().stats();
+    assert!(next.evicted_bytes > 0 && next.held_bytes <= next.quota, "{next:?}");
+    let share = |tiers: TierStats| tiers.nvme_hits as f64 / (tiers.nvme_hits + tiers.source_reads) as f64;
+    assert!(share(next) > share(tiers), "warm, it hits more often: {next:?} after {tiers:?}");
+    // Whoever keeps what came first hits as often as the cache is large, but never in the first epoch: 0.35 here.
+    assert!(share(tiers) > 0.38, "{:.3}: {tiers:?}", share(tiers));
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_by_name() {
+    let dataset = Dataset::folder(20);
+    let index = dataset.index();
+    let refusal = |asked: LoaderOptions| asked.check(&index).unwrap_err().to_string();
+    let directory = Some(dataset.beside("cache"));
+    assert!(
+        refusal(LoaderOptions { cache_size: Some(1 << 30), ..options() }).starts_with("config: cache_dir: ")
+    );
+    let unsized_ = LoaderOptions { cache_dir: directory.clone(), ..options() };
+    assert!(refusal(unsized_).starts_with("config: cache_size: "));
+    let idle = LoaderOptions {
+        cache_dir: directory,
+        cache_size: Some(1 << 30),
+        stage_bandwidth: Some(0),
+        ..options()
+    };
+    assert!(refusal(idle).starts_with("config: stage_bandwidth: "));
+    let inside = LoaderOptions {
+        cache_dir: Some(dataset.path(0).parent().unwrap().join("cache")),
+        cache_size: Some(1 << 30),
+        ..options()
+    };
+    let Err(error) = dataset.pipeline(&inside).epoch(0, 0, 1, 0) else { panic!("sources are read-only") };
+    assert!(error.to_string().starts_with("config: cache_dir: "), "{error}");
+}

@@ -1,0 +1,112 @@
+//! The whole pipeline over a directory and shards at once, with and without a cache.
+
+use crate::common::scene::bytes_of;
+use crate::common::{Dataset, epoch_bytes};
+use foreload::config::LoaderOptions;
+use foreload::dataset::{DatasetIndex, IndexOptions};
+use foreload::pipeline::Pipeline;
+use foreload::schedule::LastBatch;
+use foreload::tier::FillChoice;
+use std::sync::Arc;
+
+const LOOSE: usize = 61;
+const PACKED: usize = 50;
+
+fn open(parts: &[&Dataset]) -> Arc<DatasetIndex> {
+    let roots: Vec<_> = parts.iter().map(|part| part.beside("data")).collect();
+    let options = IndexOptions { directory: Some(parts[0].beside("index")), ..IndexOptions::default() };
+    Arc::new(DatasetIndex::open_all(&roots, &options, &Arc::default()).unwrap())
+}
+
+fn options() -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 16,
+        image_size: (32, 32),
+        seed: 5,
+        threads: Some(2),
+        last_batch: Some(LastBatch::Partial),
+        device: "cpu".into(),
+        ..LoaderOptions::default()
+    }
+}
+
+fn pipeline(index: &Arc<DatasetIndex>, options: &LoaderOptions) -> Pipeline {
+    Pipeline::new(index.clone(), options.check(index).unwrap())
+}
+
+fn longs(bytes: &[u8]) -> Vec<i64> {
+    bytes.chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap())).collect()
+}
+
+#[test]
+fn every_sample_comes_once_with_its_bytes_and_label() {
+    let (loose, packed) = (Dataset::folder(LOOSE), Dataset::shards(PACKED, 20));
+    for index in [open(&[&loose, &packed]), open(&[&packed, &loose])] {
+        let pipeline = pipeline(&index, &LoaderOptions { decoded: false, ..options() });
+        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        let mut seen = Vec::new();
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            let (ids, labels) = (longs(batch.sample_ids().bytes()), longs(batch.labels().bytes()));
+            for ((file, id), label) in batch.encoded().iter().zip(ids).zip(labels) {
+                assert!(file.bytes() == bytes_of(&index, id as u64), "sample {id}");
+                assert_eq!(label, i64::from(index.label(id as u64)), "sample {id}");
+                seen.push(id as usize);
+            }
+        }
+        seen.sort_unstable();
+        assert!(seen.iter().copied().eq(0..LOOSE + PACKED), "{seen:?}");
+    }
+}
+
+#[test]
+fn a_cache_keeps_samples_of_all() {
+    let (loose, packed) = (Dataset::folder(LOOSE), Dataset::shards(PACKED, 20));
+    let index = open(&[&loose, &packed]);
+    let plain = pipeline(&index, &options());
+    for fill in [FillChoice::Use, FillChoice::Ahead] {
+        let cached = LoaderOptions {
+            cache_dir: Some(loose.beside(&format!("cache {fill:?}"))),
+            cache_size: Some(64 << 20),
+            cache_fill: fill,
+            ..options()
+        };
+        let pipeline = pipeline(&index, &cached);
+        for number in 0..3 {
+            let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
+            assert!(epoch_bytes(&pipeline, number) == epoch_bytes(&plain, number), "epoch {number}");
+            let cache = pipeline.cache().expect("a cache");
+            cache.flush();
+            let tiers = cache.stats().since(&before);
+            assert_eq!(tiers.held_samples, (LOOSE + PACKED) as u64, "{fill:?}, epoch {number}");
+            if number > 0 {
+                assert_eq!((tiers.source_reads, tiers.nvme_hits), (0, (LOOSE + PACKED) as u64), "{tiers:?}");
+            }
+        }
+    }
+    let inside = LoaderOptions {
+        cache_dir: Some(packed.beside("data/cache")),
+        cache_size: Some(64 << 20),
+        ..options()
+    };
+    let Err(error) = pipeline(&index, &inside).epoch(0, 0, 1, 0) else { panic!("a cache in a dataset") };
+    assert!(error.to_string().contains("inside the dataset"), "{error}");
+}
+
+#[test]
+fn what_changed_in_any_of_them_is_named() {
+    let (loose, packed) = (Dataset::folder(LOOSE), Dataset::shards(PACKED, 20));
+    let index = open(&[&loose, &packed]);
+    let shard = packed.path(0);
+    let mut bytes = std::fs::read(&shard).unwrap();
+    bytes.extend([0; 512]);
+    std::fs::write(&shard, bytes).unwrap();
+    let pipeline = pipeline(&index, &options());
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let error = loop {
+        match epoch.next_batch() {
+            Ok(batch) => assert!(batch.is_some(), "the epoch ended well"),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("dataset changed") && error.contains(shard.to_str().unwrap()), "{error}");
+}
