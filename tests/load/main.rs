@@ -4,6 +4,7 @@ mod cli;
 #[path = "../common/mod.rs"]
 mod common;
 mod encoded;
+mod fresh;
 mod io;
 mod pipeline;
 mod resume;

@@ -1,0 +1,237 @@
+//! The cache never hides a changed dataset: a copy is used only as long as its file is the one it was made of.
+
+use crate::common::Dataset;
+use foreload::config::{LoaderOptions, OnError};
+use foreload::pipeline::Pipeline;
+use foreload::tier::store::{Store, StoreOptions};
+use foreload::tier::{TierStats, Verify};
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::Path;
+
+const SAMPLES: usize = 90;
+
+/// The files' bytes, in a cache for all of them.
+fn options(dataset: &Dataset) -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 8,
+        seed: 5,
+        threads: Some(1),
+        decoded: false,
+        train: false,
+        device: "cpu".into(),
+        cache_dir: Some(dataset.beside("cache")),
+        cache_size: Some(64 << 20),
+        ..LoaderOptions::default()
+    }
+}
+
+/// What an epoch delivers by sample, and what the tiers did; all that was kept is published after it.
+fn epoch(pipeline: &Pipeline, number: u64) -> (HashMap<u64, Vec<u8>>, TierStats) {
+    let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
+    let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
+    let mut delivered = HashMap::new();
+    while let Some(batch) = epoch.next_batch().unwrap() {
+        let ids = batch.sample_ids();
+        let ids = ids.bytes().chunks_exact(8).map(|id| u64::from_le_bytes(id.try_into().unwrap()));
+        for (id, file) in ids.zip(batch.encoded()) {
+            delivered.insert(id, file.bytes().to_vec());
+        }
+    }
+    let Some(cache) = pipeline.cache() else { return (delivered, TierStats::default()) };
+    cache.flush();
+    (delivered, cache.stats().since(&before))
+}
+
+/// What a new run delivers in its first epoch.
+fn run(dataset: &Dataset, options: &LoaderOptions) -> (HashMap<u64, Vec<u8>>, TierStats) {
+    epoch(&dataset.pipeline(options), 0)
+}
+
+/// What the dataset's files have.
+fn on_disk(dataset: &Dataset) -> HashMap<u64, Vec<u8>> {
+    (0..SAMPLES).map(|sample| (sample as u64, fs::read(dataset.path(sample)).unwrap())).collect()
+}
+
+/// Overwrites the file at `path` with as many other bytes, and sets its modification time back.
+fn overwrite(path: &Path) {
+    let modified = fs::metadata(path).unwrap().modified().unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    let half = bytes.len() / 2;
+    bytes[half..].reverse();
+    bytes[half] ^= 1;
+    fs::write(path, &bytes).unwrap();
+    File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+}
+
+#[test]
+fn files_that_were_overwritten_between_runs_are_read_and_kept_anew() {
+    let dataset = Dataset::folder(SAMPLES);
+    let options = options(&dataset);
+    let (delivered, tiers) = run(&dataset, &options);
+    assert!(delivered == on_disk(&dataset));
+    assert_eq!((tiers.source_reads, tiers.looks), (SAMPLES as u64, SAMPLES as u64), "{tiers:?}");
+    let (delivered, tiers) = run(&dataset, &options);
+    assert!(delivered == on_disk(&dataset));
+    assert_eq!((tiers.nvme_hits, tiers.looks, tiers.stale), (SAMPLES as u64, SAMPLES as u64, 0), "{tiers:?}");
+    for sample in (0..SAMPLES).step_by(3) {
+        overwrite(&dataset.path(sample));
+    }
+    let changed = SAMPLES.div_ceil(3) as u64;
+    let pipeline = dataset.pipeline(&options);
+    let (delivered, tiers) = epoch(&pipeline, 0);
+    assert!(delivered == on_disk(&dataset), "old bytes");
+    assert_eq!((tiers.stale, tiers.source_reads), (changed, changed), "{tiers:?}");
+    assert_eq!(tiers.nvme_hits, SAMPLES as u64 - changed, "what is as it was comes from the cache");
+    let said = pipeline.index().notices().take();
+    assert!(said.iter().any(|said| said.contains("have changed since") && said.contains(".jpg")), "{said:?}");
+    let (delivered, tiers) = run(&dataset, &options);
+    assert!(delivered == on_disk(&dataset));
+    assert_eq!((tiers.nvme_hits, tiers.stale), (SAMPLES as u64, 0), "{tiers:?}");
+}
+
+#[test]
+fn a_cache_of_which_most_is_of_former_files_makes_room() {
+    let dataset = Dataset::folder(SAMPLES);
+    let total = dataset.index().total_bytes();
+    // Room for the samples and their tables once, not twice.
+    let options = LoaderOptions { cache_size: Some(total * 3 / 2), ..options(&dataset) };
+    run(&dataset, &options);
+    for round in 0..3 {
+        (0..SAMPLES).for_each(|sample| overwrite(&dataset.path(sample)));
+        let (delivered, tiers) = run(&dataset, &options);
+        assert!(delivered == on_disk(&dataset), "round {round}");
+        assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
+        // What could not be kept while the old copies were there is kept in the next epochs.
+        run(&dataset, &options);
+        let (delivered, tiers) = run(&dataset, &options);
+        assert!(delivered == on_disk(&dataset), "round {round}");
+        assert!(tiers.nvme_hits * 10 >= SAMPLES as u64 * 9, "round {round}: {tiers:?}");
+    }
+}
+
+#[test]
+fn what_changes_within_a_run_is_seen_by_the_next() {
+    let dataset = Dataset::folder(SAMPLES);
+    let options = options(&dataset);
+    let pipeline = dataset.pipeline(&options);
+    let before = on_disk(&dataset);
+    assert!(epoch(&pipeline, 0).0 == before);
+    (0..SAMPLES).for_each(|sample| overwrite(&dataset.path(sample)));
+    let (delivered, tiers) = epoch(&pipeline, 1);
+    assert!(delivered == before, "checked when it was read, whole as it was then");
+    assert_eq!((tiers.nvme_hits, tiers.looks), (SAMPLES as u64, 0), "looked at once a run: {tiers:?}");
+    drop(pipeline);
+    assert!(run(&dataset, &options).0 == on_disk(&dataset));
+}
+
+#[test]
+fn what_changes_while_it_is_read_is_not_kept() {
+    let dataset = Dataset::folder(SAMPLES);
+    let index = dataset.index();
+    let store = Store::open(&StoreOptions::new(dataset.beside("cache"), 64 << 20), &index).unwrap();
+    let files = on_disk(&dataset);
+    let offer = |sample: u64| {
+        let version = index.look(index.extent(sample).file).unwrap().version();
+        store.offer(0, sample, version, &files[&sample])
+    };
+    (0..10).for_each(|sample| drop(offer(sample)));
+    (3..6).for_each(|sample| overwrite(&dataset.path(sample)));
+    store.flush();
+    let held: Vec<u64> = (0..10).filter(|&sample| store.locate(sample).is_some()).collect();
+    assert_eq!(held, [0, 1, 2, 6, 7, 8, 9]);
+    assert_eq!(store.stats().dropped_changed, 3);
+    assert!(index.notices().take()[0].contains("changes while it is read"));
+}
+
+/// A cache whose copies of the first ten samples are not what their files have, though these have the same stamps.
+fn with_wrong_copies(dataset: &Dataset) {
+    let index = dataset.index();
+    let store = Store::open(&StoreOptions::new(dataset.beside("cache"), 64 << 20), &index).unwrap();
+    for sample in 0..SAMPLES as u64 {
+        let mut bytes = fs::read(dataset.path(sample as usize)).unwrap();
+        if sample < 10 {
+            bytes.reverse();
+            // An image by its first bytes.
+            bytes[..3].copy_from_slice(&[0xff, 0xd8, 0xff]);
+        }
+        let version = index.look(index.extent(sample).file).unwrap().version();
+        store.offer(0, sample, version, &bytes);
+    }
+    store.flush();
+}
+
+#[test]
+fn what_no_stamp_shows_a_checksum_does() {
+    let dataset = Dataset::folder(SAMPLES);
+    with_wrong_copies(&dataset);
+    let options = options(&dataset);
+    let wrong = |delivered: &HashMap<u64, Vec<u8>>| {
+        let files = on_disk(&dataset);
+        files.iter().filter(|(sample, bytes)| delivered[sample] != **bytes).count()
+    };
+    assert_eq!(wrong(&run(&dataset, &options).0), 10, "a stamp cannot see it");
+    let by_checksum = LoaderOptions { verify: Verify::Checksum, ..options.clone() };
+    let pipeline = dataset.pipeline(&by_checksum);
+    let (delivered, tiers) = epoch(&pipeline, 0);
+    assert_eq!(wrong(&delivered), 0);
+    assert_eq!((tiers.mismatched, tiers.source_reads), (10, SAMPLES as u64), "{tiers:?}");
+    let said = pipeline.index().notices().take();
+    assert!(said.iter().any(|said| said.contains("is not what the dataset has")), "{said:?}");
+    let (delivered, tiers) = epoch(&pipeline, 1);
+    assert_eq!((wrong(&delivered), tiers.nvme_hits), (0, SAMPLES as u64), "compared once a run: {tiers:?}");
+    drop(pipeline);
+    assert_eq!(wrong(&run(&dataset, &options).0), 0, "what differed is cached anew");
+}
+
+#[test]
+fn of_what_never_changes_nothing_is_looked_at() {
+    let dataset = Dataset::folder(SAMPLES);
+    let options = LoaderOptions { immutable: true, ..options(&dataset) };
+    run(&dataset, &options);
+    let before = on_disk(&dataset);
+    overwrite(&dataset.path(7));
+    let (delivered, tiers) = run(&dataset, &options);
+    assert!(delivered == before, "what the user said is taken for true");
+    assert_eq!((tiers.looks, tiers.nvme_hits), (0, SAMPLES as u64), "{tiers:?}");
+    let (delivered, tiers) = run(&dataset, &LoaderOptions { immutable: false, ..options.clone() });
+    assert!(delivered == on_disk(&dataset));
+    assert_eq!(tiers.stale, 1, "copies made without a look later can be looked at");
+    let both = LoaderOptions { verify: Verify::Checksum, ..options };
+    assert!(both.validate().unwrap_err().to_string().starts_with("config: immutable: "));
+}
+
+#[test]
+fn a_cache_that_cannot_be_used_ends_nothing() {
+    let dataset = Dataset::folder(SAMPLES);
+    fs::write(dataset.beside("cache"), "in the way").unwrap();
+    let pipeline = dataset.pipeline(&options(&dataset));
+    assert!(epoch(&pipeline, 0).0 == on_disk(&dataset));
+    assert!(epoch(&pipeline, 1).0 == on_disk(&dataset));
+    let said = pipeline.index().notices().take();
+    assert!(said.len() == 1 && said[0].contains("no cache is used: create cache directory"), "{said:?}");
+    fs::remove_file(dataset.beside("cache")).unwrap();
+    fs::create_dir(dataset.beside("cache")).unwrap();
+    fs::write(dataset.beside("cache/lock"), "another program's").unwrap();
+    let pipeline = dataset.pipeline(&options(&dataset));
+    assert!(epoch(&pipeline, 0).0 == on_disk(&dataset));
+    assert!(pipeline.index().notices().take()[0].contains("is not Foreload's"));
+}
+
+#[test]
+fn substitutes_come_through_the_tiers_and_are_counted() {
+    let dataset = Dataset::folder(SAMPLES);
+    (0..9).for_each(|sample| dataset.spoil(10 * sample));
+    let options = LoaderOptions { on_error: OnError::Skip, ..options(&dataset) };
+    let pipeline = dataset.pipeline(&options);
+    let (_, first) = epoch(&pipeline, 0);
+    // Each of nine is read, and at least one in its place.
+    assert!(first.source_reads + first.nvme_hits >= SAMPLES as u64 + 9, "{first:?}");
+    let mut source = 0;
+    for number in 1..4 {
+        let (_, tiers) = epoch(&pipeline, number);
+        assert!(tiers.nvme_hits >= SAMPLES as u64 + 9 - tiers.source_reads, "{tiers:?}");
+        source += tiers.source_reads;
+    }
+    assert_eq!(source, 0, "all is in the cache");
+}
