@@ -3,7 +3,7 @@
 use crate::common::Dataset;
 use foreload::config::{LoaderOptions, OnError};
 use foreload::pipeline::Pipeline;
-use foreload::tier::store::{Store, StoreOptions};
+use foreload::tier::store::{Offer, Store, StoreOptions};
 use foreload::tier::{TierStats, Verify};
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -135,7 +135,7 @@ fn what_changes_while_it_is_read_is_not_kept() {
         let version = index.look(index.extent(sample).file).unwrap().version();
         store.offer(0, sample, version, &files[&sample])
     };
-    (0..10).for_each(|sample| drop(offer(sample)));
+    assert!((0..10).all(|sample| offer(sample) == Offer::Taken));
     (3..6).for_each(|sample| overwrite(&dataset.path(sample)));
     store.flush();
     let held: Vec<u64> = (0..10).filter(|&sample| store.locate(sample).is_some()).collect();
