@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict, final
 
+import numpy as np
+
 __version__: str
 
 class Error(Exception):
@@ -192,12 +194,16 @@ class Batches(Iterator[Batch]):
 class Loader:
     """What `ImageLoader` and `FileLoader` have in common. Make one of these.
 
-    Iterating runs one epoch, the one chosen by `set_epoch` (0 at first). The order depends on (dataset, selection,
-    seed, epoch) alone. A loader runs one epoch at a time: a new iteration ends the former one.
+    Every iteration is of the epoch after the one before, whether that came to its end or not; the first is epoch 0.
+    `set_epoch` or a loaded state says otherwise, for one iteration. One that was never asked for a batch does not
+    count. The order depends on (dataset, selection, seed, epoch) alone. A loader runs one epoch at a time: a new
+    iteration ends the former one.
+
+    After `os.fork` a child can read the batches that its parent holds; for batches of its own it needs a new loader.
     """
 
     def __iter__(self) -> Batches:
-        """One epoch.
+        """One epoch: the chosen one, what is left of the one whose state was loaded, or else the next.
 
         Raises (also while iterating):
             SampleError: A sample failed and `on_error` is `raise`.
@@ -207,15 +213,18 @@ class Loader:
             GpuError: The GPU's driver or a library on it failed.
         """
     def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
-        """One epoch (None: the chosen one) from `first_step` on, for who goes on in the middle of an epoch.
+        """One epoch (None: the one that `epoch` says) from `first_step` on.
 
-        A `first_step` at or past the end gives no batch. It has a state of its own; the loader's is that of `for` loops
-        over it. Raises as iterating does.
+        A `first_step` at or past the end gives no batch. It has a state of its own; the loader's, and the epoch that
+        comes next, are those of `for` loops over it. Raises as iterating does.
         """
     def __len__(self) -> int:
         """Batches of this rank in one epoch."""
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; a loaded state of that epoch still says where it begins."""
+        """Choose the epoch of the next iteration: any, also one that was run before, which is then the same again.
+
+        A loaded state of that epoch still says where it begins.
+        """
     def state_dict(self, *, at_step: int | None = None) -> LoaderState:
         """Where the latest iteration stands: `position` samples of the order of `epoch`, those of all ranks together.
 
@@ -230,20 +239,27 @@ class Loader:
             ConfigError: `at_step` is no step that this iteration yielded.
         """
     def load_state_dict(self, state: LoaderState) -> None:
-        """Go on where `state` was saved: `epoch` is its epoch, whose next iteration begins after the samples it had.
+        """Go on where `state` was saved.
+
+        In the middle of an epoch, `epoch` becomes that one and the next iteration is what is left of it. A state of an
+        epoch that is through goes on with the next one, from its beginning. `range(loader.epoch, epochs)` is what a
+        training has left in both cases, also with `set_epoch` in the loop. For who counts epochs by himself: choosing
+        the very epoch that is through, before or after loading, gives an iteration without batches, since nothing of it
+        is left; choosing a later one gives that.
 
         Reads nothing of what was yielded before, and takes as long at any position. The number of ranks may be another,
         if all together take as many samples in a step; in the middle of an epoch iterating refuses what does not fit.
-        Of an epoch that is through the next iteration has no batch; the one after it has them all. But where
-        `set_epoch` has chosen a later epoch already, a state of an epoch that is through leaves that as it is. Settings
-        of the images may be others than they were; what is drawn is the same.
+        Settings of the images may be others than they were; what is drawn is the same.
 
         Raises:
             ConfigError: The state is of another dataset, seed, order or version; the message names what differs.
         """
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration runs."""
+        """The epoch that is under way; while none is, the one that the next iteration runs.
+
+        An epoch is under way from the iteration's beginning until it has no more batches, fails or is dropped.
+        """
     @property
     def samples(self) -> int:
         """Samples in the dataset, whether they are drawn or not."""
@@ -253,6 +269,15 @@ class Loader:
     @property
     def classes(self) -> list[str]:
         """Class names by number; empty when the dataset has only numbers."""
+    @property
+    def targets(self) -> np.ndarray:
+        """Class numbers of all samples of the dataset, drawn or not, by their number in the index: int64 [samples].
+
+        It is made at each call.
+
+        Raises:
+            ImportError: NumPy is not installed.
+        """
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
@@ -418,7 +443,7 @@ class ImageLoader(Loader):
     def device_reason(self) -> str:
         """Why there: the GPU's name, or why none serves."""
     def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0) -> View:
-        """What an epoch (None: the chosen one) makes of a sample, the `occurrence`-th time it is drawn.
+        """What an epoch (None: the one that `epoch` says) makes of a sample, the `occurrence`-th time it is drawn.
 
         Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output shows
         the window that begins at (left, top); flip mirrors it.
