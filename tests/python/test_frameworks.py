@@ -149,10 +149,10 @@ class Recorder(lightning.LightningModule):
             raise Crash
         return torch.nn.functional.cross_entropy(self.layer(images.flatten(1)), labels)
 
-    def validation_step(self, batch: tuple[torch.Tensor, ...], number: int, loader: int = 0) -> None:
+    def validation_step(self, batch: tuple[torch.Tensor, ...], number: int, dataloader_idx: int) -> None:
         """Must not disturb training, and is the same each time."""
-        first = 20 * loader + 8 * number
-        assert batch[2].tolist() == list(range(first, min(first + 8, (60, 40)[loader])))
+        first = 20 * dataloader_idx + 8 * number
+        assert batch[2].tolist() == list(range(first, min(first + 8, (60, 40)[dataloader_idx])))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Any."""
