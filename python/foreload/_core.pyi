@@ -334,20 +334,23 @@ class ImageLoader(Loader):
             quarter of it.
         dtype: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
         memory_format: `nchw` or `nhwc`.
-        mean: Per channel, of values scaled to 0..1. None: ImageNet's.
-        std: Per channel, of values scaled to 0..1. None: ImageNet's.
+        mean: Per channel, of values scaled to 0..1. None: ImageNet's. Numbers above 1, as other loaders take them of
+            values in 0..255, are questioned by a warning.
+        std: Likewise.
         scale: Bounds of the random crop's share of the image's area. None: (0.08, 1).
         ratio: Bounds of the random crop's width / height. None: (3/4, 4/3).
         flip: Probability of a horizontal flip.
         resize: Evaluation: length of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
         decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
             torchvision compute. EXIF orientation is ignored, as torchvision does.
-        threads: Decoding threads. None: the processors this process may use; one with `decoded=False`.
+        threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
+            node (see `local_world_size`) may use the same ones; one with `decoded=False`.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
-            while batches are kept, up to a quarter of the machine's memory.
+            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together.
         io: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: Reads in flight. None: 32.
+        queue_depth: Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about
+            30 KB of memory; network file systems give more the more of them there are.
         cache_dir: A directory on local NVMe, made where it is missing: samples are kept there, so that they are read
             from the dataset's storage once and not in every epoch. Other loaders, ranks, jobs and datasets may share
             it; what is there is used again by the next run. The dataset itself is never touched.
@@ -364,8 +367,9 @@ class ImageLoader(Loader):
         immutable: The dataset never changes, so copies are used without a look at its files.
         stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
             `cache_dir` together, or a text. None: what reads in demand leave.
-        local_world_size: How many ranks share `cache_dir`, those of one node, numbered one after another. None:
-            what the launcher (see `rank`) says, else all ranks.
+        local_world_size: How many ranks this node has, numbered one after another: they share `cache_dir`, processors
+            and memory. None: what the launcher (see `rank`) says, else all share `cache_dir`, and this process has
+            processors and memory alone.
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place, so batches stay full and equal on every rank; `zero`: a zero image, mask
             False.

@@ -220,6 +220,16 @@ impl Pipeline {
         self.check(state)?;
         let schedule = self.schedule(state.epoch, rank, world_size)?;
         let first_step = state.first_step(&schedule)?;
+        if state.is_through() {
+            self.index().notices().say("epoch", || {
+                format!(
+                    "epoch {} was chosen, but nothing of it is left in the state that was loaded: this iteration has no \
+                     batch; a training goes on with epoch {}, which the loader's `epoch` says when none is chosen",
+                    state.epoch,
+                    state.epoch.saturating_add(1)
+                )
+            });
+        }
         self.start(state.epoch, schedule, first_step, state.errors)
     }
 

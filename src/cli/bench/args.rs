@@ -21,8 +21,8 @@ pub(in crate::cli) struct Args {
     /// Epochs to run, at least 1; the n-th has number n, from 0
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) epochs: u64,
-    /// Stop each epoch after this many batches
-    #[arg(long)]
+    /// Stop each epoch after this many batches, at least 1
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) steps: Option<u64>,
     /// This process' rank among those of the job; it gets its share of each global batch
     #[arg(long, default_value_t = 0)]
