@@ -106,8 +106,10 @@ bench-dlio: setup ## DLIO's accelerator utilisation with its own loader and with
 compare: setup ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
 	$(BIN)/python benches/compare/run.py --data $(DATA)/folder $(DATA)/optimized
 
-limits: setup ## the reader against fio, decoding against libjpeg-turbo
+limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder
+	cargo build --locked --release -p slow-fs
+	$(BIN)/python benches/limits/depth.py
 
 fidelity: setup $(DATA)/folder ## how near each loader's pixels come to PIL's
 	$(BIN)/python benches/fidelity/run.py --data $(DATA)/folder

@@ -4,6 +4,7 @@ mod device;
 mod pfs;
 mod pools;
 mod selection;
+mod share;
 mod units;
 
 pub use device::{
@@ -157,10 +158,10 @@ pub struct LoaderOptions {
     pub resize: Option<u32>,
     /// Fast or exact arithmetic.
     pub decode: Fidelity,
-    /// Decoding threads; `None`: the processors this process may use.
+    /// Decoding threads; `None`: the processors this process may use, shared with the other ranks of the machine.
     pub threads: Option<u32>,
     /// Cap of all pools together, bytes; `None`: what the settings need, and more batches while the consumer keeps
-    /// them, up to a quarter of the machine's memory.
+    /// them, up to a quarter of the machine's memory for all its ranks together.
     pub memory: Option<u64>,
     /// How to read.
     pub io: IoChoice,
@@ -180,7 +181,8 @@ pub struct LoaderOptions {
     pub immutable: bool,
     /// Bytes per second that staging ahead may take of the source; `None`: what reads in demand leave.
     pub stage_bandwidth: Option<u64>,
-    /// Ranks that share `cache_dir`: those of one node, numbered one after another; `None`: all.
+    /// Ranks of this machine, numbered one after another: they share `cache_dir`, processors and memory. `None`: all share
+    /// `cache_dir`, and this process is alone here.
     pub local_world_size: Option<u32>,
     /// What happens when a sample fails.
     pub on_error: OnError,
@@ -344,6 +346,7 @@ impl LoaderOptions {
     /// [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
     pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
         self.validate()?;
+        self.question_scale(index);
         let (height, width) = self.image_size;
         let output = Output {
             height,
@@ -359,9 +362,9 @@ impl LoaderOptions {
         } else {
             Policy::Eval { resize: self.resize.unwrap_or((height.max(width) * 8 / 7).max(1)) }
         };
+        let ranks = self.local_world_size.unwrap_or(1);
         // Bytes that are only passed on need no more than one.
-        let processors =
-            || if self.decoded { std::thread::available_parallelism().map_or(1, usize::from) } else { 1 };
+        let processors = || if self.decoded { share::processors(ranks) } else { 1 };
         let threads = self.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
         let image_bytes = if self.decoded { output.bytes() } else { 0 };
@@ -407,6 +410,25 @@ impl LoaderOptions {
             pools,
             output,
         })
+    }
+
+    /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but images
+    /// have no such statistics in 0..1.
+    fn question_scale(&self, index: &DatasetIndex) {
+        if !self.decoded || self.dtype == DType::U8 {
+            return;
+        }
+        for (setting, values) in [("mean", self.mean), ("std", self.std)] {
+            if values.iter().any(|value| value.abs() > 1.0) {
+                index.notices().say(setting, || {
+                    let scaled = values.map(|value| (value / 255.0 * 1000.0).round() / 1000.0);
+                    format!(
+                        "{setting} is {values:?}, which no images have in 0..1, the scale of mean and std here; if it is \
+                         meant of 0..255, give {scaled:?}"
+                    )
+                });
+            }
+        }
     }
 
     /// The tier on NVMe, if there is to be one.

@@ -24,12 +24,28 @@ pub struct SlotPool {
 }
 
 impl SlotPool {
-    /// An arena of `bytes` (rounded up to 2 MiB). Every byte of it is resident from here on.
+    /// An arena of `bytes` (rounded up to 2 MiB). Every byte of it is resident from here on. A forked child does not have
+    /// it: its slots are for this process alone.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `memory` when there are no such bytes.
     pub fn new(bytes: usize) -> Result<Self> {
+        Self::map(bytes, AtFork::Leave)
+    }
+
+    /// As [`SlotPool::new`], for slots that consumers are handed: a forked child has them as they are at the fork.
+    ///
+    /// # Errors
+    /// As [`SlotPool::new`].
+    pub fn inherited(bytes: usize) -> Result<Self> {
+        Self::map(bytes, AtFork::Inherit)
+    }
+
+    fn map(bytes: usize, at_fork: AtFork) -> Result<Self> {
         if bytes == 0 {
             return Err(Error::config("memory", "leaves no bytes for read buffers; give it more"));
         }
-        let arena = Arena::map(bytes).map_err(|source| {
+        let arena = Arena::map(bytes, at_fork).map_err(|source| {
             Error::config("memory", format!("cannot map {bytes} bytes of read buffers: {source}; lower it"))
         })?;
         Ok(Self { arena: Arc::new(arena) })
@@ -142,6 +158,21 @@ impl Drop for Slot {
     }
 }
 
+/// What a forked child gets of an arena.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AtFork {
+    /// Nothing. So a fork costs neither time nor memory, and the parent's next writes fault on no shared page.
+    Leave,
+    /// A copy of its own.
+    ///
+    /// The kernel may be reading into the arena at that moment, for the parent. Pages of registered buffers are pinned:
+    /// since Linux 5.9 a fork copies them for the child and leaves the parent its own (io_uring as it is used here needs
+    /// 5.17). Any other read in flight goes on into the page that both processes share then, and that the parent keeps:
+    /// nobody but the kernel writes to a slot before its read has ended, and a later read into it first gives the parent
+    /// a page of its own.
+    Inherit,
+}
+
 /// The mapping and the list of what is free in it.
 struct Arena {
     base: NonNull<u8>,
@@ -158,7 +189,7 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    fn map(bytes: usize) -> std::io::Result<Self> {
+    fn map(bytes: usize, at_fork: AtFork) -> std::io::Result<Self> {
         let too_large = || std::io::Error::from_raw_os_error(libc::ENOMEM);
         let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_large)?;
         let pages = u32::try_from(bytes / PAGE).map_err(|_| too_large())?;
@@ -181,17 +212,19 @@ impl Arena {
             mapped,
             space: Mutex::new(Space { free: vec![(0, pages)], in_use: 0, peak: 0 }),
         };
-        arena.prefault()?;
+        arena.prefault(at_fork)?;
         Ok(arena)
     }
 
-    fn prefault(&self) -> std::io::Result<()> {
+    fn prefault(&self, at_fork: AtFork) -> std::io::Result<()> {
         let base = self.base.as_ptr().cast::<c_void>();
         // SAFETY: the range is inside our mapping, whose contents nobody has seen yet. Both are hints: without huge
-        // pages it is slower; a forked child that inherited the arena would share pages the kernel may be writing.
+        // pages reads are slower, and forks are where the arena is not left out of them.
         let _ = unsafe { madvise(base, self.bytes, Advice::LinuxHugepage) };
-        // SAFETY: as above.
-        let _ = unsafe { madvise(base, self.bytes, Advice::LinuxDontFork) };
+        if at_fork == AtFork::Leave {
+            // SAFETY: as above.
+            let _ = unsafe { madvise(base, self.bytes, Advice::LinuxDontFork) };
+        }
         // SAFETY: as above; populating changes no byte.
         match unsafe { madvise(base, self.bytes, Advice::LinuxPopulateWrite) } {
             // Linux before 5.14.

@@ -4,7 +4,6 @@
 
     loader = foreload.ImageLoader("data/train", batch_size=256, image_size=224, seed=0)
     for epoch in range(90):
-        loader.set_epoch(epoch)
         for batch in loader:
             images = np.from_dlpack(batch.images)  # or torch.from_dlpack: no copy
 

@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict, final
 
+import numpy as np
+
 __version__: str
 
 class Error(Exception):
@@ -192,12 +194,16 @@ class Batches(Iterator[Batch]):
 class Loader:
     """What `ImageLoader` and `FileLoader` have in common. Make one of these.
 
-    Iterating runs one epoch, the one chosen by `set_epoch` (0 at first). The order depends on (dataset, selection,
-    seed, epoch) alone. A loader runs one epoch at a time: a new iteration ends the former one.
+    Every iteration is of the epoch after the one before, whether that came to its end or not; the first is epoch 0.
+    `set_epoch` or a loaded state says otherwise, for one iteration. One that was never asked for a batch does not
+    count. The order depends on (dataset, selection, seed, epoch) alone. A loader runs one epoch at a time: a new
+    iteration ends the former one.
+
+    After `os.fork` a child can read the batches that its parent holds; for batches of its own it needs a new loader.
     """
 
     def __iter__(self) -> Batches:
-        """One epoch.
+        """One epoch: the chosen one, what is left of the one whose state was loaded, or else the next.
 
         Raises (also while iterating):
             SampleError: A sample failed and `on_error` is `raise`.
@@ -207,15 +213,18 @@ class Loader:
             GpuError: The GPU's driver or a library on it failed.
         """
     def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
-        """One epoch (None: the chosen one) from `first_step` on, for who goes on in the middle of an epoch.
+        """One epoch (None: the one that `epoch` says) from `first_step` on.
 
-        A `first_step` at or past the end gives no batch. It has a state of its own; the loader's is that of `for` loops
-        over it. Raises as iterating does.
+        A `first_step` at or past the end gives no batch. It has a state of its own; the loader's, and the epoch that
+        comes next, are those of `for` loops over it. Raises as iterating does.
         """
     def __len__(self) -> int:
         """Batches of this rank in one epoch."""
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; a loaded state of that epoch still says where it begins."""
+        """Choose the epoch of the next iteration: any, also one that was run before, which is then the same again.
+
+        A loaded state of that epoch still says where it begins.
+        """
     def state_dict(self, *, at_step: int | None = None) -> LoaderState:
         """Where the latest iteration stands: `position` samples of the order of `epoch`, those of all ranks together.
 
@@ -230,20 +239,27 @@ class Loader:
             ConfigError: `at_step` is no step that this iteration yielded.
         """
     def load_state_dict(self, state: LoaderState) -> None:
-        """Go on where `state` was saved: `epoch` is its epoch, whose next iteration begins after the samples it had.
+        """Go on where `state` was saved.
+
+        In the middle of an epoch, `epoch` becomes that one and the next iteration is what is left of it. A state of an
+        epoch that is through goes on with the next one, from its beginning. `range(loader.epoch, epochs)` is what a
+        training has left in both cases, also with `set_epoch` in the loop. For who counts epochs by himself: choosing
+        the very epoch that is through, before or after loading, gives an iteration without batches, since nothing of it
+        is left; choosing a later one gives that.
 
         Reads nothing of what was yielded before, and takes as long at any position. The number of ranks may be another,
         if all together take as many samples in a step; in the middle of an epoch iterating refuses what does not fit.
-        Of an epoch that is through the next iteration has no batch; the one after it has them all. But where
-        `set_epoch` has chosen a later epoch already, a state of an epoch that is through leaves that as it is. Settings
-        of the images may be others than they were; what is drawn is the same.
+        Settings of the images may be others than they were; what is drawn is the same.
 
         Raises:
             ConfigError: The state is of another dataset, seed, order or version; the message names what differs.
         """
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration runs."""
+        """The epoch that is under way; while none is, the one that the next iteration runs.
+
+        An epoch is under way from the iteration's beginning until it has no more batches, fails or is dropped.
+        """
     @property
     def samples(self) -> int:
         """Samples in the dataset, whether they are drawn or not."""
@@ -253,6 +269,15 @@ class Loader:
     @property
     def classes(self) -> list[str]:
         """Class names by number; empty when the dataset has only numbers."""
+    @property
+    def targets(self) -> np.ndarray:
+        """Class numbers of all samples of the dataset, drawn or not, by their number in the index: int64 [samples].
+
+        It is made at each call.
+
+        Raises:
+            ImportError: NumPy is not installed.
+        """
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
@@ -309,20 +334,23 @@ class ImageLoader(Loader):
             quarter of it.
         dtype: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
         memory_format: `nchw` or `nhwc`.
-        mean: Per channel, of values scaled to 0..1. None: ImageNet's.
-        std: Per channel, of values scaled to 0..1. None: ImageNet's.
+        mean: Per channel, of values scaled to 0..1. None: ImageNet's. Numbers above 1, as other loaders take them of
+            values in 0..255, are questioned by a warning.
+        std: Likewise.
         scale: Bounds of the random crop's share of the image's area. None: (0.08, 1).
         ratio: Bounds of the random crop's width / height. None: (3/4, 4/3).
         flip: Probability of a horizontal flip.
         resize: Evaluation: length of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
         decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
             torchvision compute. EXIF orientation is ignored, as torchvision does.
-        threads: Decoding threads. None: the processors this process may use; one with `decoded=False`.
+        threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
+            node (see `local_world_size`) may use the same ones; one with `decoded=False`.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
-            while batches are kept, up to a quarter of the machine's memory.
+            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together.
         io: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: Reads in flight. None: 32.
+        queue_depth: Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about
+            30 KB of memory; network file systems give more the more of them there are.
         cache_dir: A directory on local NVMe, made where it is missing: samples are kept there, so that they are read
             from the dataset's storage once and not in every epoch. Other loaders, ranks, jobs and datasets may share
             it; what is there is used again by the next run. The dataset itself is never touched.
@@ -339,8 +367,9 @@ class ImageLoader(Loader):
         immutable: The dataset never changes, so copies are used without a look at its files.
         stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
             `cache_dir` together, or a text. None: what reads in demand leave.
-        local_world_size: How many ranks share `cache_dir`, those of one node, numbered one after another. None:
-            what the launcher (see `rank`) says, else all ranks.
+        local_world_size: How many ranks this node has, numbered one after another: they share `cache_dir`, processors
+            and memory. None: what the launcher (see `rank`) says, else all share `cache_dir`, and this process has
+            processors and memory alone.
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place, so batches stay full and equal on every rank; `zero`: a zero image, mask
             False.
@@ -418,7 +447,7 @@ class ImageLoader(Loader):
     def device_reason(self) -> str:
         """Why there: the GPU's name, or why none serves."""
     def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0) -> View:
-        """What an epoch (None: the chosen one) makes of a sample, the `occurrence`-th time it is drawn.
+        """What an epoch (None: the one that `epoch` says) makes of a sample, the `occurrence`-th time it is drawn.
 
         Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output shows
         the window that begins at (left, top); flip mirrors it.

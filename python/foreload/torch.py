@@ -4,7 +4,6 @@
 
     dataset = ImageDataset("data/train", batch_size=256, image_size=224, seed=0)
     for epoch in range(90):
-        dataset.set_epoch(epoch)
         for images, labels in dataset:
             ...
 
@@ -16,21 +15,29 @@ from __future__ import annotations
 
 import os
 import reprlib
+import sys
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from foreload._core import Batch, ConfigError, ImageLoader, UnavailableError
 
 if TYPE_CHECKING:
-    from foreload._core import LoaderState
+    import numpy as np
+
+    from foreload._core import LoaderState, SampleFailure
 
 _ONE_PROCESS = (
     "ImageDataset works in the training process, with threads of its own, not in worker processes: use "
     "DataLoader(dataset, batch_size=None, num_workers=0)"
+)
+
+_NO_BATCHES_OF_BATCHES = (
+    "config: batch_size: an ImageDataset yields whole batches, which this DataLoader would batch once more: give "
+    "ImageDataset the batch_size, and the DataLoader, if there has to be one, batch_size=None and num_workers=0"
 )
 
 
@@ -126,12 +133,38 @@ class ImageDataset(IterableDataset):
         return f"{type(self).__name__}({self._shown})"
 
     @property
+    def classes(self) -> list[str]:
+        """Class names by number; empty when the dataset has only numbers."""
+        return self.loader.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Class numbers by name; empty when the dataset has only numbers."""
+        return {name: number for number, name in enumerate(self.loader.classes)}
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Class numbers of all samples of the dataset, drawn or not, by their number in the index: int64 [samples].
+
+        It is made at each call, so keep it where it is needed more than once.
+        """
+        return self.loader.targets
+
+    @property
+    def errors(self) -> list[SampleFailure]:
+        """Failures of the latest iteration that were skipped or replaced by zeros; see `foreload.Loader.errors`."""
+        return self.loader.errors
+
+    @property
     def epoch(self) -> int:
-        """The epoch that the next iteration runs."""
+        """The epoch that is under way; while none is, the one that the next iteration runs."""
         return self.loader.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; a loaded state of that epoch still says where it begins."""
+        """Choose the epoch of the next iteration; without it, every iteration is of the epoch after the one before.
+
+        A loaded state of that epoch still says where it begins.
+        """
         self.loader.set_epoch(epoch)
 
     @property
@@ -156,7 +189,18 @@ class ImageDataset(IterableDataset):
         return len(self.loader)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
-        """One epoch: (images, labels), with the mask and the ids behind them where they were asked for."""
+        """One epoch: (images, labels), with the mask and the ids behind them where they were asked for.
+
+        Raises:
+            ConfigError: A `DataLoader` would put batches together to batches of batches.
+        """
+        # torch's own object asks for the iterator, and knows what becomes of what it yields.
+        fetcher = sys._getframe(1).f_locals.get("self")
+        if getattr(fetcher, "auto_collation", False) and getattr(fetcher, "collate_fn", 0) is default_collate:
+            raise ConfigError(_NO_BATCHES_OF_BATCHES)
+        return self._batches()
+
+    def _batches(self) -> Iterator[tuple[torch.Tensor, ...]]:
         if get_worker_info() is not None:
             raise UnavailableError(_ONE_PROCESS)
         # A generator, so that nothing begins before the first batch is asked for: frameworks make an iterator, and then

@@ -127,6 +127,7 @@ impl BatchPool {
             kept: Kept::default(),
             delivered: false,
             pool: self.0.clone(),
+            process: std::process::id(),
         }))
     }
 
@@ -172,6 +173,8 @@ pub(super) struct Buffer {
     pub(super) kept: Kept,
     delivered: bool,
     pool: Arc<PoolShared>,
+    /// Which took it: a forked child has a copy of the buffer, but the pool's locks may be held by threads that it has not.
+    process: u32,
 }
 
 impl Buffer {
@@ -207,6 +210,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget((self.memory.take(), std::mem::take(&mut self.kept)));
+            return;
+        }
         let memory = self.memory.take().map(Memory::given_back);
         // Before anybody is told that something came free.
         self.kept = Kept::default();

@@ -173,7 +173,7 @@ enum Wish {
 }
 
 /// Where launchers say which of its node's ranks a process is: torchrun; Open MPI; MPICH and Intel MPI; MVAPICH2.
-const LOCAL_RANKS: [&str; 4] =
+pub(super) const LOCAL_RANKS: [&str; 4] =
     ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"];
 
 /// The GPU a launcher means for this process.

@@ -33,12 +33,13 @@ impl Host<'_> {
         let usual_slots = arena(self.reads().saturating_add(held.saturating_mul(usual_prefetch + keep)));
         match self.options.memory {
             None => {
-                let machine = usize::try_from(crate::io::storage::memory_limit()).unwrap_or(usize::MAX);
+                let machine = self.memory_here();
                 let needed = usual_prefetch + keep + 1;
                 let bytes = batch_bytes.saturating_add(held);
                 if bytes.saturating_mul(needed) > machine {
                     let message = format!(
-                        "makes batches of {bytes} bytes, of which {needed} must fit in {machine} bytes of memory"
+                        "makes batches of {bytes} bytes, of which {needed} must fit in {machine} bytes of memory, this \
+                         rank's part"
                     );
                     return Err(Error::config("batch_size", message));
                 }
@@ -78,7 +79,7 @@ impl Host<'_> {
         let held = self.slots_of_a_batch().saturating_mul(LANES + 1);
         let usual = arena(self.reads().saturating_add(held)).max(smallest);
         let cap = match self.options.memory {
-            None => usize::try_from(crate::io::storage::memory_limit()).unwrap_or(usize::MAX) / 4,
+            None => self.memory_here() / 4,
             Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
         };
         if cap < smallest {
@@ -88,6 +89,12 @@ impl Host<'_> {
         }
         let slot_bytes = usual.min(cap / (2 * MIB) * (2 * MIB)).max(smallest);
         Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
+    }
+
+    /// Bytes of memory of this machine, as many for each of its ranks.
+    fn memory_here(&self) -> usize {
+        let machine = usize::try_from(crate::io::storage::memory_limit()).unwrap_or(usize::MAX);
+        machine / self.options.local_world_size.unwrap_or(1).max(1) as usize
     }
 
     /// Two of the largest samples must fit, so that one can be read while another is decoded; but one monstrous file

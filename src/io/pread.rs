@@ -13,8 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// More threads than this gain nothing on local storage and cost 0.1 MB each.
-const MOST_THREADS: usize = 16;
+/// Storage behind a network gives more reads a second the more of them it has at a time, up to hundreds; a local drive
+/// has enough of far fewer, which `queue_depth` says.
+const MOST_THREADS: usize = 256;
+
+/// Bytes of a thread's stack, of which a read touches a few pages: paths, a request, what libc needs.
+const STACK: usize = 256 << 10;
 
 /// A pool of threads, each in one blocking read at a time.
 pub struct PreadReader {
@@ -63,7 +67,10 @@ pub struct PreadOptions {
 }
 
 impl PreadReader {
-    /// Starts threads for up to `depth` requests in flight.
+    /// Starts a thread for each of `depth` requests in flight, up to 256 threads.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the system gives no more threads.
     pub fn new(files: Arc<dyn Files>, depth: usize, options: PreadOptions) -> Result<Self> {
         let depth = depth.max(1);
         let shared = Arc::new(Shared {
@@ -91,9 +98,9 @@ impl PreadReader {
                     }
                 }
             };
-            let thread = std::thread::Builder::new().name(format!("foreload-read-{lane}"));
+            let thread = std::thread::Builder::new().name(format!("foreload-read-{lane}")).stack_size(STACK);
             let thread = thread.spawn(work).map_err(|error| {
-                Error::Unavailable(format!("cannot start reader thread {lane}: {error}; lower the depth"))
+                Error::Unavailable(format!("cannot start reader thread {lane}: {error}; lower queue_depth="))
             })?;
             threads.push(thread);
         }

@@ -5,33 +5,49 @@ use crate::error::Result;
 use crate::state::State;
 use std::sync::Arc;
 
-/// Of one loader. Of the latest iteration it holds what outlives it, for an iteration ends when its user drops it.
+/// Where one loader stands. Of the latest iteration it keeps what outlives that, for an iteration ends when its user drops it.
+///
+/// Every iteration is of the epoch after the one before, whether that came to its end or not. A chosen epoch or a loaded
+/// state says otherwise, for one iteration.
 #[derive(Default)]
 pub struct Cursor {
-    epoch: u64,
-    /// The user chose the epoch, and no iteration has begun since.
+    /// Which epoch the next iteration runs.
+    next: u64,
+    /// The user chose it, and no iteration has begun since.
     chosen: bool,
     reached: Reached,
 }
 
-/// How far the epoch has come.
+/// How far an epoch has come.
 #[derive(Default)]
 enum Reached {
     #[default]
     Nothing,
     /// Where it was saved: there its next iteration begins.
     Saved(State),
-    /// Where its latest iteration is; the next one begins anew.
+    /// Where the latest iteration is.
     Run(Arc<Progress>),
 }
 
+/// Where an iteration begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// At the beginning of this epoch.
+    Epoch(u64),
+    /// Where this state was saved.
+    State(State),
+}
+
 impl Cursor {
-    /// The epoch that comes next, or runs.
+    /// The epoch that is under way; while none is, the one that the next iteration runs.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        match &self.reached {
+            Reached::Run(progress) if !self.chosen && progress.is_under_way() => progress.epoch(),
+            _ => self.next,
+        }
     }
 
-    /// The user chooses an epoch. What is known of how far that one has come stays.
+    /// The user chooses the epoch of the next iteration. A state that was loaded of it still says where that begins.
     pub fn choose(&mut self, epoch: u64) {
         let known = match &self.reached {
             Reached::Nothing => false,
@@ -41,30 +57,44 @@ impl Cursor {
         if !known {
             self.reached = Reached::Nothing;
         }
-        self.epoch = epoch;
+        self.next = epoch;
         self.chosen = true;
     }
 
-    /// The next iteration begins where `state` ends, in its epoch; but when that one is through and a later one was chosen,
-    /// that has begun: some frameworks load states only when they iterate.
+    /// The next iteration goes on where `state` was saved; when its epoch is through, with the next one.
+    ///
+    /// An epoch that was chosen stays chosen when that of the state is through: some frameworks load states only when
+    /// they iterate. Whoever counts epochs by himself and chooses the very one that is through has nothing left to do in
+    /// it, and must not train on it again.
     pub fn load(&mut self, state: State) {
-        if self.chosen && state.is_through() && self.epoch > state.epoch {
+        if !state.is_through() {
+            self.next = state.epoch;
+        } else if !self.chosen || self.next < state.epoch {
+            self.next = state.epoch.saturating_add(1);
+        } else if self.next > state.epoch {
             self.reached = Reached::Nothing;
             return;
         }
-        self.epoch = state.epoch;
         self.reached = Reached::Saved(state);
     }
 
-    /// Where the next iteration goes on, if not at its epoch's beginning.
-    pub fn saved(&self) -> Option<&State> {
-        if let Reached::Saved(state) = &self.reached { Some(state) } else { None }
+    /// Where the next iteration begins. One that was begun and never asked for a batch does not count.
+    pub fn start(&self) -> Start {
+        match &self.reached {
+            Reached::Saved(state) if state.epoch == self.next => Start::State(state.clone()),
+            Reached::Run(progress) if !self.chosen => match progress.unasked() {
+                Some(state) => Start::State(state),
+                None => Start::Epoch(self.next),
+            },
+            _ => Start::Epoch(self.next),
+        }
     }
 
-    /// An iteration over [`Cursor::epoch`] begins.
+    /// An iteration begins.
     pub fn begin(&mut self, progress: Arc<Progress>) {
-        self.reached = Reached::Run(progress);
+        self.next = progress.epoch().saturating_add(1);
         self.chosen = false;
+        self.reached = Reached::Run(progress);
     }
 
     /// The state, of `at_step` if that is given; `None` when the epoch has not begun.
@@ -87,7 +117,8 @@ mod tests {
     use crate::schedule::{LastBatch, Order, Schedule};
     use crate::state::Identity;
 
-    fn progress(epoch: u64, steps: u64) -> Arc<Progress> {
+    /// An iteration over an epoch of ten steps, of which the first was `first` and so many were taken.
+    fn progress(epoch: u64, first: u64, taken: u64) -> Arc<Progress> {
         let identity = Identity {
             fingerprint: String::new(),
             seed: 1,
@@ -98,46 +129,106 @@ mod tests {
         };
         let order = Order::shuffled(&Fingerprint([1; 32]), 1, epoch, 100);
         let schedule = Schedule::new(order, 10, 0, 1, LastBatch::Drop).unwrap();
-        Arc::new(Progress::new(Arc::new(identity), epoch, schedule, steps, 0))
+        let progress = Progress::new(Arc::new(identity), epoch, schedule, first, 0);
+        for _ in 0..taken {
+            progress.asked();
+            progress.step(0);
+        }
+        Arc::new(progress)
     }
 
     fn state(epoch: u64, steps: u64) -> State {
-        progress(epoch, steps).state(None).unwrap()
+        progress(epoch, steps, 0).state(None).unwrap()
     }
 
     /// Where the next iteration begins: epoch and position.
     fn next(cursor: &Cursor) -> (u64, u64) {
-        (cursor.epoch(), cursor.saved().map_or(0, |state| state.position))
+        match cursor.start() {
+            Start::Epoch(epoch) => (epoch, 0),
+            Start::State(state) => (state.epoch, state.position),
+        }
+    }
+
+    fn reached(cursor: &Cursor) -> (u64, u64) {
+        let state = cursor.state(None).unwrap().unwrap();
+        (state.epoch, state.position)
+    }
+
+    #[test]
+    fn epochs_follow_one_another_whether_they_come_to_their_end_or_not() {
+        let mut cursor = Cursor::default();
+        assert_eq!((cursor.epoch(), next(&cursor)), (0, (0, 0)));
+        for (epoch, taken) in [(0, 10), (1, 3), (2, 10)] {
+            let run = progress(epoch, 0, taken);
+            cursor.begin(run.clone());
+            assert_eq!(cursor.epoch(), epoch, "under way");
+            run.end();
+            assert_eq!((cursor.epoch(), next(&cursor)), (epoch + 1, (epoch + 1, 0)));
+            assert_eq!(reached(&cursor), (epoch, taken * 10));
+        }
+        // A chosen epoch is run once, also the same again; then comes the one after it.
+        for chosen in [7, 7, 2] {
+            cursor.choose(chosen);
+            assert_eq!((cursor.epoch(), next(&cursor)), (chosen, (chosen, 0)));
+            cursor.begin(progress(chosen, 0, 10));
+            assert_eq!(next(&cursor), (chosen + 1, 0));
+        }
+    }
+
+    #[test]
+    fn an_iteration_that_was_asked_for_nothing_does_not_count() {
+        let mut cursor = Cursor::default();
+        cursor.begin(progress(0, 0, 0));
+        assert_eq!(next(&cursor), (0, 0));
+        cursor.load(state(3, 4));
+        cursor.begin(progress(3, 4, 0));
+        assert_eq!(next(&cursor), (3, 40));
+        cursor.choose(3);
+        assert_eq!(next(&cursor), (3, 0), "it has begun, so this is to begin it anew");
+        // Of an epoch of no steps there is nothing to ask for.
+        cursor.begin(progress(3, 10, 0));
+        assert_eq!(next(&cursor), (4, 0));
     }
 
     #[test]
     fn a_state_counts_until_another_epoch_is_chosen_or_its_iteration_begins() {
         let mut cursor = Cursor::default();
         cursor.load(state(3, 4));
-        assert_eq!(next(&cursor), (3, 40));
+        assert_eq!((cursor.epoch(), next(&cursor)), (3, (3, 40)));
         cursor.choose(3);
         assert_eq!(next(&cursor), (3, 40));
         cursor.choose(4);
         assert_eq!(next(&cursor), (4, 0));
         cursor.load(state(3, 4));
-        cursor.begin(progress(3, 4));
-        assert_eq!(next(&cursor), (3, 0));
-        assert_eq!(cursor.state(None).unwrap().unwrap().position, 40);
+        cursor.begin(progress(3, 4, 6));
+        assert_eq!(next(&cursor), (4, 0));
+        assert_eq!(reached(&cursor), (3, 100));
     }
 
     #[test]
-    fn an_epoch_that_is_through_leaves_the_one_chosen_after_it_alone() {
+    fn a_state_of_an_epoch_that_is_through_goes_on_with_the_next() {
+        let mut cursor = Cursor::default();
+        cursor.load(state(3, 10));
+        assert_eq!((cursor.epoch(), next(&cursor)), (4, (4, 0)));
+        assert_eq!(reached(&cursor), (3, 100));
+        cursor.choose(4);
+        assert_eq!(next(&cursor), (4, 0));
+        // Chosen before it was loaded, or after: the next epoch, and the one that is through.
         for (chosen, steps, expected) in [(1, 10, (1, 0)), (0, 10, (0, 100)), (1, 4, (0, 40))] {
             let mut cursor = Cursor::default();
             cursor.choose(chosen);
             cursor.load(state(0, steps));
             assert_eq!(next(&cursor), expected);
         }
+        let mut cursor = Cursor::default();
+        cursor.load(state(0, 10));
+        cursor.choose(0);
+        assert_eq!(next(&cursor), (0, 100));
         // What was chosen for an iteration that has begun says nothing of the next one.
         let mut cursor = Cursor::default();
         cursor.choose(5);
-        cursor.begin(progress(5, 0));
+        cursor.begin(progress(5, 0, 1));
         cursor.load(state(0, 10));
-        assert_eq!(next(&cursor), (0, 100));
+        assert_eq!(next(&cursor), (1, 0));
     }
 }

@@ -164,7 +164,9 @@ impl Epoch {
     /// [`Error::Sample`] with `on_error = raise`; [`Error::TooManyErrors`]; [`Error::Config`] for `memory` when the
     /// consumer has kept every buffer for some seconds; [`Error::Internal`] when a thread died.
     pub fn poll(&mut self, patience: Duration) -> Result<Poll> {
+        self.progress.asked();
         if self.next_step >= self.steps {
+            self.progress.end();
             return Ok(Poll::End);
         }
         if self.process != std::process::id() {
@@ -293,8 +295,13 @@ impl Epoch {
     }
 
     fn stop(&mut self) {
+        // A forked child has copies of the locks, some perhaps held by threads that it does not have.
+        if self.process != std::process::id() {
+            return;
+        }
         self.turn();
         self.next_step = self.steps;
+        self.progress.end();
         self.run.stop(&self.shared.bell);
     }
 }

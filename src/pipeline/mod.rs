@@ -17,12 +17,12 @@ mod threads;
 mod watch;
 mod work;
 
-pub use cursor::Cursor;
+pub use cursor::{Cursor, Start};
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use progress::Progress;
 pub use stats::{EpochStats, GpuStats, StageTimes};
 
-use crate::augment::View;
+use crate::augment::{Policy, View};
 use crate::config::LoaderConfig;
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::decode::Decoder;
@@ -220,12 +220,24 @@ impl Pipeline {
         self.check(state)?;
         let schedule = self.schedule(state.epoch, rank, world_size)?;
         let first_step = state.first_step(&schedule)?;
+        if state.is_through() {
+            self.index().notices().say("epoch", || {
+                format!(
+                    "epoch {} was chosen, but nothing of it is left in the state that was loaded: this iteration has no \
+                     batch; a training goes on with epoch {}, which the loader's `epoch` says when none is chosen",
+                    state.epoch,
+                    state.epoch.saturating_add(1)
+                )
+            });
+        }
         self.start(state.epoch, schedule, first_step, state.errors)
     }
 
     fn start(&self, epoch: u64, schedule: Schedule, first_step: u64, errors: u64) -> Result<Epoch> {
         let seed = self.shared.config.seed;
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        // What went wrong as the cache was opened is for the first epoch to say.
+        let first = threads.is_none();
         let threads = match &mut *threads {
             Some(threads) if threads.process != std::process::id() => {
                 return Err(forked());
@@ -237,8 +249,16 @@ impl Pipeline {
             former.stop(&self.shared.bell);
         }
         if let Some(cache) = self.cache() {
+            if !first {
+                cache.forget_error();
+            }
             cache.begin(epoch, &schedule, first_step, &|epoch| self.shared.order(epoch));
         }
+        // An evaluation that goes through its samples in their order gives the same ones in every epoch.
+        let config = &self.shared.config;
+        let same = !config.shuffle && matches!(config.policy, Policy::Eval { .. });
+        let refill =
+            Key::new(&self.shared.index.fingerprint().0, seed, if same { 0 } else { epoch }, Use::Refill);
         let identity = self.shared.identity.clone();
         let progress = Progress::new(identity, epoch, schedule.clone(), first_step, errors);
         let run = Arc::new(Run {
@@ -246,7 +266,7 @@ impl Pipeline {
             schedule,
             first_step,
             augment: Key::new(&[], seed, epoch, Use::Augment),
-            refill: Key::new(&self.shared.index.fingerprint().0, seed, epoch, Use::Refill),
+            refill,
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
             clock: stats::Clock::default(),

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
 use crate::state::{Identity, State};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Of one epoch; the epoch writes it and whoever holds it reads it.
@@ -11,6 +12,10 @@ pub struct Progress {
     epoch: u64,
     schedule: Schedule,
     reached: Mutex<Reached>,
+    /// Whether its consumer has asked for a batch.
+    asked: AtomicBool,
+    /// Whether its consumer has dropped it or was told that no batch is left, or it failed.
+    ended: AtomicBool,
 }
 
 struct Reached {
@@ -29,12 +34,45 @@ impl Progress {
         errors: u64,
     ) -> Self {
         let failures = vec![(steps, errors)];
-        Self { identity, epoch, schedule, reached: Mutex::new(Reached { steps, failures }) }
+        let reached = Mutex::new(Reached { steps, failures });
+        Self {
+            identity,
+            epoch,
+            schedule,
+            reached,
+            asked: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        }
     }
 
     /// The epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Whether its consumer is busy with it: with its last batch, too, until it asks for one more.
+    pub fn is_under_way(&self) -> bool {
+        !self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Where it began, when its consumer asked for no batch although there are some.
+    pub fn unasked(&self) -> Option<State> {
+        let reached = self.reached();
+        let (steps, errors) = reached.failures[0];
+        if self.asked.load(Ordering::SeqCst) || steps >= self.schedule.steps() {
+            return None;
+        }
+        Some(State::new(&self.identity, self.epoch, &self.schedule, steps, errors))
+    }
+
+    /// Its consumer asks for a batch.
+    pub(super) fn asked(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+    }
+
+    /// No more batches come of it.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
     }
 
     /// Failures so far, also before the epoch was resumed.

@@ -31,7 +31,9 @@ pub(super) struct Threads {
 impl Threads {
     pub(super) fn start(shared: &Arc<Shared>) -> Result<Self> {
         let config = &shared.config;
-        let slots = SlotPool::new(config.pools.slot_bytes)?;
+        // Encoded files are handed over in their slots.
+        let arena = if config.decoded { SlotPool::new } else { SlotPool::inherited };
+        let slots = arena(config.pools.slot_bytes)?;
         if let (Some(options), None) = (&config.cache, shared.cache.get()) {
             if let Some(cache) = Cache::open(&shared.index, options.clone(), shared.trace.clone())? {
                 shared.cache.get_or_init(|| cache);

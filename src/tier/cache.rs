@@ -267,6 +267,12 @@ impl Cache {
         own.or_else(|| self.store.last_error())
     }
 
+    /// Another epoch begins: what went wrong before is no news of it.
+    pub fn forget_error(&self) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.store.forget_error();
+    }
+
     /// What happened since the cache was opened.
     pub fn stats(&self) -> TierStats {
         let number = |counter: &AtomicU64| counter.load(Relaxed);

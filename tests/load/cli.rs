@@ -370,6 +370,34 @@ fn a_slow_file_system_is_emulated_without_changing_a_byte() {
 }
 
 #[test]
+fn bench_measures_something_or_refuses_and_says_what_is_noise() {
+    let workshop = Workshop::new();
+    json(&workshop.synth("folder", &["--images", "60"]));
+    let (data, index) = (workshop.path("folder"), workshop.path("index"));
+    let fixed =
+        ["bench", data.to_str().unwrap(), "--index-dir", index.to_str().unwrap(), "--image-size", "32"];
+    let bench = |more: &[&str]| foreload(&[&fixed[..], &["--batch-size", "10"], more].concat());
+    for flag in ["--epochs", "--steps"] {
+        let refused = bench(&[flag, "0"]);
+        assert_eq!(code(&refused), 2);
+        assert!(stderr(&refused).contains(&format!("'0' for '{flag}")), "{}", stderr(&refused));
+    }
+    let stall = json(&bench(&["--epochs", "3", "--stall", "--json"]))["stall"].clone();
+    let chance = stall["chance_seconds"].as_f64().unwrap();
+    let waits: Vec<f64> = stall["epochs"].as_array().unwrap()[1..]
+        .iter()
+        .map(|epoch| epoch["wait_seconds_from_memory"].as_f64().unwrap())
+        .collect();
+    assert!((chance - 3.0 * (waits[0] - waits[1]).abs()).abs() < 1e-9, "{stall}");
+    for (epochs, words) in
+        [("1", "a single epoch does not say"), ("2", "is chance, by the epochs from memory")]
+    {
+        let said = bench(&["--epochs", epochs, "--stall"]);
+        assert!(String::from_utf8_lossy(&said.stdout).contains(words), "{said:?}");
+    }
+}
+
+#[test]
 fn calibrate_measures_what_is_there_and_leaves_nothing_behind() {
     let workshop = Workshop::new();
     json(&workshop.synth("tar", &["--images", "60", "--layout", "tar", "--shard-size", "15"]));

@@ -3,6 +3,7 @@
 
 use crate::common::{Dataset, epoch_bytes};
 use foreload::Error;
+use foreload::augment::DType;
 use foreload::config::{LoaderOptions, OnError};
 use foreload::io::fault::{FaultOptions, FaultReader};
 use foreload::io::{Direct, IoChoice};
@@ -45,6 +46,28 @@ fn same_bytes_for_any_threads_io_and_depth() {
         );
         assert!(epoch_bytes(&pipeline, 3) == reference, "the same pipeline again");
         assert!(epoch_bytes(&pipeline, 4) != reference, "another epoch is another epoch");
+    }
+}
+
+#[test]
+fn statistics_of_another_scale_are_questioned() {
+    let dataset = Dataset::folder(8);
+    let of_bytes =
+        LoaderOptions { mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375], ..options() };
+    let questions = |asked: &LoaderOptions| dataset.pipeline(asked).index().notices().take();
+    let said = questions(&of_bytes);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("mean is [123.675, ") && said[0].ends_with("give [0.485, 0.456, 0.406]"));
+    assert!(said[1].starts_with("std is [58.395, ") && said[1].ends_with("give [0.229, 0.224, 0.225]"));
+    for fine in [
+        options(),
+        LoaderOptions { mean: [0.0; 3], std: [1.0; 3], ..options() },
+        LoaderOptions { mean: [1.0; 3], std: [1.0 / 255.0; 3], ..options() },
+        // There they mean nothing.
+        LoaderOptions { dtype: DType::U8, ..of_bytes.clone() },
+        LoaderOptions { decoded: false, ..of_bytes },
+    ] {
+        assert!(questions(&fine).is_empty(), "{fine:?}");
     }
 }
 

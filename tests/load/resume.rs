@@ -79,6 +79,21 @@ fn a_small_epoch_goes_on_at_every_step() {
 }
 
 #[test]
+fn an_epoch_of_which_nothing_is_left_says_so() {
+    let pipeline = Dataset::folder(61).pipeline(&options(1));
+    let mut epoch = pipeline.epoch(2, 0, 1, 0).unwrap();
+    while epoch.next_batch().unwrap().is_some() {}
+    let state = epoch.progress().state(None).unwrap();
+    assert!(state.is_through() && pipeline.index().notices().take().is_empty());
+    assert!(rest(pipeline.resume(&state, 0, 1).unwrap()).is_empty());
+    let said = pipeline.index().notices().take();
+    assert!(
+        said.len() == 1 && said[0].contains("epoch 2 was chosen") && said[0].contains("epoch 3"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn ranks_come_and_go_in_the_middle_of_an_epoch() {
     let mut choices = choices();
     for last in [LastBatch::Drop, LastBatch::Pad, LastBatch::Partial] {

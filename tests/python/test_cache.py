@@ -63,11 +63,15 @@ def test_a_spoilt_cache_is_noticed_and_named(dataset: Path, tmp_path: Path) -> N
         data = bytearray(segment.read_bytes())
         data[len(data) // 3] ^= 1
         segment.write_bytes(data)
-    again, cache = run(foreload.ImageLoader(dataset, **settings), 0)
+    loader = foreload.ImageLoader(dataset, **settings)
+    again, cache = run(loader, 0)
     assert again == digest
     assert cache["damaged"] == len(segments)
     assert cache["source_reads"] >= len(segments)
     assert str(tmp_path / "cache") in cache["last_error"]
+    # The next epoch has nothing to say of it.
+    cache = run(loader, 1)[1]
+    assert (cache["damaged"], cache["last_error"]) == (0, None)
 
 
 @pytest.mark.parametrize(

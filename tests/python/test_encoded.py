@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import foreload
@@ -32,6 +33,47 @@ def test_files_are_handed_over_where_they_were_read_to(dataset: Path) -> None:
     gc.collect()
     assert sorted(sample for _, sample in kept) == list(range(60))
     assert all(array.tobytes() == files[sample] for array, sample in kept)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+@pytest.mark.parametrize("io", ["auto", "pread"])
+@pytest.mark.parametrize("direct", ["on", "off"])
+def test_a_forked_child_reads_what_its_parent_holds(dataset: Path, io: str, direct: str) -> None:
+    files = [path.read_bytes() for path in paths(dataset)]
+    loader = foreload.ImageLoader(dataset, decoded=False, keep=8, io=io, direct=direct, **SETTINGS)
+    images = foreload.ImageLoader(dataset, **SETTINGS)
+    for epoch in range(3):
+        batches = iter(loader)
+        held = [next(batches) for _ in range(4)]
+        arrays = [[np.from_dlpack(file) for file in batch.files] for batch in held[:2]]
+        decoded = next(iter(images))
+        pixels = np.from_dlpack(decoded.images).copy()
+        # While the next batches are being read.
+        child = os.fork()
+        if child == 0:
+            right = False
+            try:
+                ids = [np.from_dlpack(batch.sample_ids).tolist() for batch in held]
+                seen = [*arrays, *([np.from_dlpack(file) for file in batch.files] for batch in held[2:])]
+                right = all(
+                    array.tobytes() == files[sample]
+                    for batch, numbers in zip(seen, ids, strict=True)
+                    for array, sample in zip(batch, numbers, strict=True)
+                ) and np.array_equal(np.from_dlpack(decoded.images), pixels)
+                # What it drops stays its parent's.
+                del held, arrays, seen, batches, decoded
+                gc.collect()
+            finally:
+                os._exit(0 if right else 1)
+        rest = list(batches)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        # The parent's reads went to the parent.
+        for batch in [*held, *rest]:
+            for file, sample in zip(batch.files, np.from_dlpack(batch.sample_ids), strict=True):
+                assert np.from_dlpack(file).tobytes() == files[sample]
+        assert sum(map(len, [*held, *rest])) == 60
+        del held, arrays, batches, rest, batch, file
+        assert loader.epoch == epoch + 1
 
 
 def test_images_are_no_files(dataset: Path) -> None:

@@ -79,10 +79,29 @@ def test_a_stateful_dataloader_after_its_epoch(dataset: Path, whole: list[list[i
     assert len(list(first)) == STEPS
     second = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
     second.load_state_dict(first.state_dict())
-    # The loop of that epoch has nothing left to do, the next has it all.
-    assert list(second) == []
-    second.dataset.set_epoch(1)
     assert [ids.tolist() for _, _, ids in second] == whole[STEPS : 2 * STEPS]
+
+
+@pytest.mark.parametrize("step", range(1, 2 * STEPS))
+def test_a_stateful_dataloader_goes_on_by_itself(step: int, dataset: Path, whole: list[list[int]]) -> None:
+    """Nobody says which epoch it is, as is usual with datasets of torch."""
+    first = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
+    seen: list[list[int]] = []
+    while len(seen) < step:
+        for _, _, ids in first:
+            seen.append(ids.tolist())
+            if len(seen) == step:
+                state = first.state_dict()
+                break
+    assert seen == whole[:step]
+    second = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
+    second.load_state_dict(state)
+    while len(seen) < len(whole):
+        more = [ids.tolist() for _, _, ids in second]
+        # Never an epoch of nothing, nor one twice.
+        assert more
+        seen += more
+    assert seen == whole
 
 
 def test_a_stateful_dataloader_that_begins_with_the_next_epoch(dataset: Path, whole: list[list[int]]) -> None:
@@ -117,9 +136,10 @@ class Recorder(lightning.LightningModule):
         """As the example has it."""
         return self.images
 
-    def val_dataloader(self) -> ImageDataset:
-        """Another loader, with epochs of its own."""
-        return ImageDataset(self.data, batch_size=8, image_size=16, train=False)
+    def val_dataloader(self) -> list[ImageDataset]:
+        """Other loaders, with epochs of their own; two batches of each are looked at before training."""
+        settings = {"batch_size": 8, "image_size": 16, "train": False, "with_ids": True}
+        return [ImageDataset(self.data, **settings), ImageDataset(self.data, classes=[1], **settings)]
 
     def training_step(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Notes the ids."""
@@ -129,8 +149,10 @@ class Recorder(lightning.LightningModule):
             raise Crash
         return torch.nn.functional.cross_entropy(self.layer(images.flatten(1)), labels)
 
-    def validation_step(self, batch: tuple[torch.Tensor, ...]) -> None:
-        """Must not disturb training."""
+    def validation_step(self, batch: tuple[torch.Tensor, ...], number: int, dataloader_idx: int) -> None:
+        """Must not disturb training, and is the same each time."""
+        first = 20 * dataloader_idx + 8 * number
+        assert batch[2].tolist() == list(range(first, min(first + 8, (60, 40)[dataloader_idx])))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Any."""

@@ -170,3 +170,41 @@ def test_under_a_real_mpirun(dataset: Path, tmp_path: Path) -> None:
     whole = foreload.ImageLoader(dataset, batch_size=30, image_size=16, seed=4)
     together = [[sample for part in step for sample in part] for step in zip(*parts, strict=True)]
     assert together == [np.from_dlpack(batch.sample_ids).tolist() for batch in whole]
+
+
+THREADS = """
+import os, re, sys
+import foreload
+if len(sys.argv) > 2:
+    os.sched_setaffinity(0, {int(sys.argv[2])})
+loader = foreload.ImageLoader(sys.argv[1], image_size=16, progress=False)
+print(re.search(r"threads=([0-9]+)", repr(loader))[1])
+"""
+
+
+def threads_of(dataset: Path, *more: str, **variables: str) -> int:
+    """Decoding threads of a loader in a process with these variables."""
+    command = [sys.executable, "-c", THREADS, str(dataset), *more]
+    run = subprocess.run(command, check=True, capture_output=True, env={**os.environ, **variables}, timeout=60)
+    return int(run.stdout)
+
+
+def test_ranks_of_a_node_share_its_processors(dataset: Path) -> None:
+    processors = threads_of(dataset)
+    assert processors <= os.cpu_count()
+    for local in (1, 2, 3, 8, 1000):
+        ranks = {"RANK": "0", "WORLD_SIZE": "1000", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(local)}
+        assert threads_of(dataset, **ranks) == max(1, processors // local)
+    # Who has a processor of its own already has that one.
+    one = str(min(os.sched_getaffinity(0)))
+    ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    assert threads_of(dataset, one, **ranks) == 1
+
+
+def test_a_ranks_part_of_the_memory(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of which one process alone could keep enough, and each of very many could not."""
+    settings = {"batch_size": 16, "image_size": 64}
+    foreload.ImageLoader(dataset, **settings)
+    put(monkeypatch, {"LOCAL_WORLD_SIZE": "1000000"})
+    with pytest.raises(foreload.ConfigError, match=r"config: batch_size: .* this rank's part"):
+        foreload.ImageLoader(dataset, **settings)

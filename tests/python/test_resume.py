@@ -36,17 +36,21 @@ def test_resumed_at_every_step_the_rest_is_the_same(dataset: Path, last_batch: s
     for batch in loader:
         whole.append(digest(batch))
         states.append(loader.state_dict())
+    next_epoch = epoch(loader)
+    assert next_epoch not in ([], whole)
     for step, state in enumerate(states):
         resumed = foreload.ImageLoader(dataset, **settings)
         resumed.load_state_dict(json.loads(json.dumps(state)))
-        assert resumed.epoch == 3
         assert resumed.state_dict() == state
-        assert epoch(resumed) == whole[step:]
-        # The next one is whole, and so is this one when it is run again.
+        if step < len(whole):
+            assert resumed.epoch == 3
+            assert epoch(resumed) == whole[step:]
         assert resumed.state_dict() == states[-1]
-        resumed.set_epoch(4)
-        assert resumed.state_dict()["position"] == 0
-        assert len(epoch(resumed)) == len(whole)
+        # The next one is whole, and so is this one when it is run again.
+        assert resumed.epoch == 4
+        assert epoch(resumed) == next_epoch
+        resumed.set_epoch(3)
+        assert epoch(resumed) == whole
 
 
 def test_a_state_is_small_and_says_what_it_is_of(dataset: Path) -> None:
@@ -98,6 +102,104 @@ def test_the_chosen_epoch_decides_whether_a_state_counts(dataset: Path) -> None:
         resumed.load_state_dict(state)
         resumed.set_epoch(chosen)
         assert len(epoch(resumed)) == length
+
+
+def all_epochs(dataset: Path, number: int) -> list[list[str]]:
+    """Each epoch as it is when it is asked for by its number."""
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    return [[digest(batch) for batch in loader.batches(epoch)] for epoch in range(number)]
+
+
+def test_epochs_go_on_by_themselves(dataset: Path) -> None:
+    expected = all_epochs(dataset, 8)
+    assert len({tuple(epoch) for epoch in expected}) == 8
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    assert [epoch(loader) for _ in range(3)] == expected[:3]
+    # After a `break`, too.
+    for batch in loader:
+        assert loader.epoch == 3
+        assert digest(batch) == expected[3][0]
+        break
+    del batch
+    assert loader.epoch == 4
+    assert epoch(loader) == expected[4]
+    # The same again is said outright, any time.
+    for chosen in (4, 4, 1):
+        loader.set_epoch(chosen)
+        assert loader.epoch == chosen
+        assert epoch(loader) == expected[chosen]
+        assert loader.epoch == chosen + 1
+    assert epoch(loader) == expected[2]
+    # `batches` stands beside.
+    assert [digest(batch) for batch in loader.batches(7)] == expected[7]
+    assert epoch(loader) == expected[3]
+
+
+def test_the_epoch_is_under_way_until_nothing_is_left_of_it(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    assert [loader.epoch for _ in loader] == [0] * 10
+    assert loader.epoch == 1
+    batches = iter(loader)
+    next(batches)
+    assert loader.epoch == 1
+    loader.set_epoch(5)
+    assert loader.epoch == 5
+    # It says nothing of what is under way.
+    assert len(list(batches)) == 9
+    assert loader.epoch == 5
+    assert loader.state_dict()["epoch"] == 5
+
+
+def test_an_iteration_of_which_nothing_was_taken_does_not_count(dataset: Path) -> None:
+    first, second = all_epochs(dataset, 2)
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    unused = iter(loader)
+    used = iter(loader)
+    taken = [digest(next(used))]
+    with pytest.raises(foreload.UnavailableError, match="one epoch at a time"):
+        next(unused)
+    state = loader.state_dict()
+    assert taken + [digest(batch) for batch in used] == first
+    assert epoch(loader) == second
+    loader.load_state_dict(state)
+    for _ in range(2):
+        iter(loader)
+        assert loader.state_dict() == state
+    assert epoch(loader) == first[1:]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 9, 10, 11, 20])
+def test_the_loop_that_goes_on(dataset: Path, steps: int) -> None:
+    """As README has it: killed after so many steps, with and without `set_epoch` in the loop."""
+    expected = [digest for epoch in all_epochs(dataset, 3) for digest in epoch]
+    for says in (True, False):
+        loader = foreload.ImageLoader(dataset, **SETTINGS)
+        seen, state = [], loader.state_dict()
+        for number in range(3):
+            for batch in loader:
+                if len(seen) == steps:
+                    break
+                seen.append((number, digest(batch)))
+                state = loader.state_dict()
+        resumed = foreload.ImageLoader(dataset, **SETTINGS)
+        resumed.load_state_dict(state)
+        for number in range(resumed.epoch, 3):
+            assert resumed.epoch == number
+            if says:
+                resumed.set_epoch(number)
+            seen += [(number, digest(batch)) for batch in resumed]
+        assert seen == [(at // 10, digest) for at, digest in enumerate(expected)]
+
+
+def test_evaluation_is_the_same_in_every_epoch(own_dataset: Path) -> None:
+    """Also what takes the place of a broken image."""
+    for path in sorted(own_dataset.glob("*/*.jpg"))[::7]:
+        path.write_bytes(b"no JPEG " * (path.stat().st_size // 8))
+    loader = foreload.ImageLoader(own_dataset, train=False, on_error="skip", **SETTINGS)
+    first = epoch(loader)
+    assert len(first) == 10
+    assert [epoch(loader) for _ in range(3)] == [first] * 3
+    assert loader.epoch == 4
 
 
 def test_the_same_samples_on_any_number_of_ranks(dataset: Path) -> None:

@@ -53,6 +53,49 @@ def test_under_a_data_loader_it_is_the_same(dataset: Path) -> None:
             assert torch.equal(b, d)
 
 
+def test_epochs_go_on_by_themselves(dataset: Path) -> None:
+    settings = {"batch_size": 12, "image_size": 32, "with_ids": True}
+    loader = foreload.ImageLoader(dataset, batch_size=12, image_size=32)
+    expected = [
+        [np.from_dlpack(batch.sample_ids).tolist() for batch in loader.batches(epoch)] for epoch in range(4)
+    ]
+
+    def ids(batches: ImageDataset | DataLoader) -> list[list[int]]:
+        return [ids.tolist() for _, _, ids in batches]
+
+    alone = ImageDataset(dataset, **settings)
+    wrapped = DataLoader(ImageDataset(dataset, **settings), batch_size=None, num_workers=0)
+    for batches in (alone, wrapped):
+        assert [ids(batches), ids(batches)] == expected[:2]
+        next(iter(batches))
+        assert ids(batches) == expected[3]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_batches_of_batches_are_refused(dataset: Path, batch_size: int) -> None:
+    batches = ImageDataset(dataset, batch_size=12, image_size=32)
+    with pytest.raises(
+        foreload.ConfigError, match=r"config: batch_size: .* batch_size=None and num_workers=0"
+    ):
+        next(iter(DataLoader(batches, batch_size=batch_size)))
+    # Whoever puts them together himself knows what comes.
+    pairs = DataLoader(batches, batch_size=batch_size, collate_fn=list)
+    assert [images.shape for images, _ in next(iter(pairs))] == [(12, 3, 32, 32)] * batch_size
+
+
+def test_what_image_folder_has(own_dataset: Path) -> None:
+    (own_dataset / "class_1" / "020.jpg").write_bytes(b"no JPEG")
+    batches = ImageDataset(own_dataset, batch_size=12, image_size=32, on_error="skip", with_ids=True)
+    assert batches.classes == ["class_0", "class_1", "class_2"]
+    assert batches.class_to_idx == {"class_0": 0, "class_1": 1, "class_2": 2}
+    assert batches.targets.dtype == np.int64
+    assert batches.targets.tolist() == [0] * 20 + [1] * 20 + [2] * 20
+    assert batches.errors == []
+    for _, labels, ids in batches:
+        assert batches.targets[ids.numpy()].tolist() == labels.tolist()
+    assert [error["sample_id"] for error in batches.errors] == [20]
+
+
 def test_worker_processes_are_refused(dataset: Path) -> None:
     loader = DataLoader(ImageDataset(dataset, batch_size=12, image_size=32), batch_size=None, num_workers=1)
     with pytest.raises(Exception, match="num_workers=0"):

@@ -18,11 +18,11 @@ pub(in crate::cli) struct Args {
     /// Samples per batch
     #[arg(long, default_value_t = 256)]
     pub(super) batch_size: u32,
-    /// Epochs to run; the n-th has number n, from 0
-    #[arg(long, default_value_t = 2)]
+    /// Epochs to run, at least 1; the n-th has number n, from 0
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) epochs: u64,
-    /// Stop each epoch after this many batches
-    #[arg(long)]
+    /// Stop each epoch after this many batches, at least 1
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) steps: Option<u64>,
     /// This process' rank among those of the job; it gets its share of each global batch
     #[arg(long, default_value_t = 0)]
@@ -37,7 +37,7 @@ pub(in crate::cli) struct Args {
     /// opens=6000 (a second) and concurrency=64 (requests at once)
     #[arg(long, value_name = "SPEC", value_parser = emulate::rates)]
     pub(super) emulate_pfs: Option<PfsRates>,
-    /// Decoding threads [default: the processors this process may use]
+    /// Decoding threads [default: the processors this process may use, shared with the node's other ranks]
     #[arg(long)]
     pub(super) threads: Option<u32>,
     /// Where the batch ends: auto, cpu, cuda or cuda:N
@@ -92,7 +92,8 @@ pub(in crate::cli) struct Args {
     /// Bytes per second that filling ahead may take of the source, e.g. 500MB [default: what is left over]
     #[arg(long, value_parser = |text: &str| parse_bytes("stage-bandwidth", text))]
     pub(super) stage_bandwidth: Option<u64>,
-    /// Ranks that share the cache: those of one node [default: all]
+    /// Ranks of this node, which share the cache, processors and memory [default: all share the cache, and this process
+    /// has processors and memory alone]
     #[arg(long)]
     pub(super) local_world_size: Option<u32>,
     /// Cap of all pools, e.g. 300MB [default: what the settings need]

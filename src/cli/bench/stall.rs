@@ -21,6 +21,9 @@ pub(super) struct Stall {
     pub(super) held_up_seconds: f64,
     /// Of all seconds of the epochs as given.
     pub(super) held_up_share: f64,
+    /// Seconds by which it may do so by chance: how far the waits of the epochs from memory are apart, times their number.
+    /// Of several epochs the first is left out, which starts the threads; of a single one it is not known.
+    pub(super) chance_seconds: Option<f64>,
     /// Per epoch.
     pub(super) epochs: Vec<EpochStall>,
     /// The epochs from memory.
@@ -39,6 +42,13 @@ pub(super) struct EpochStall {
     /// The difference of the waits: what storage costs the consumer.
     pub(super) held_up_seconds: f64,
     pub(super) held_up_seconds_per_step: f64,
+}
+
+impl Stall {
+    /// Whether the epochs differ by no more than chance makes of them, as far as that is known.
+    pub(super) fn is_within_chance(&self) -> bool {
+        self.held_up_seconds <= self.chance_seconds.unwrap_or(0.0)
+    }
 }
 
 impl EpochStall {
@@ -83,11 +93,56 @@ pub(super) fn measure(
         given.iter().zip(&memory.epochs).map(|(given, memory)| EpochStall::new(given, memory)).collect();
     let sum = |of: fn(&EpochStall) -> f64| epochs.iter().map(of).sum::<f64>();
     let held_up_seconds = sum(|epoch| epoch.held_up_seconds);
+    let chance_seconds =
+        chance(&epochs.iter().map(|epoch| epoch.wait_seconds_from_memory).collect::<Vec<_>>());
     Ok(Stall {
         resident_bytes: index.total_bytes(),
+        chance_seconds,
         held_up_seconds,
         held_up_share: held_up_seconds / sum(|epoch| epoch.seconds).max(f64::MIN_POSITIVE),
         epochs,
         from_memory: memory.epochs,
     })
+}
+
+/// How much of all epochs' waits together may be chance, by the waits of each epoch from memory.
+fn chance(waits: &[f64]) -> Option<f64> {
+    let alike = if waits.len() > 2 { &waits[1..] } else { waits };
+    let most = alike.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let least = alike.iter().copied().fold(f64::INFINITY, f64::min);
+    (alike.len() > 1).then(|| (most - least) * waits.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_is_what_epochs_alike_differ_by() {
+        assert_eq!(chance(&[]), None);
+        assert_eq!(chance(&[1.0]), None);
+        assert_eq!(chance(&[1.0, 1.5]), Some(1.0));
+        assert_eq!(chance(&[9.0, 1.0, 1.5, 1.25]), Some(2.0));
+    }
+
+    #[test]
+    fn what_is_below_chance_is_called_so() {
+        for (held_up_seconds, chance_seconds, expected) in [
+            (-0.1, None, true),
+            (0.1, None, false),
+            (0.1, Some(0.2), true),
+            (0.3, Some(0.2), false),
+            (-0.3, Some(0.2), true),
+        ] {
+            let stall = Stall {
+                resident_bytes: 0,
+                held_up_seconds,
+                held_up_share: 0.0,
+                chance_seconds,
+                epochs: Vec::new(),
+                from_memory: Vec::new(),
+            };
+            assert_eq!(stall.is_within_chance(), expected, "{held_up_seconds} of {chance_seconds:?}");
+        }
+    }
 }

@@ -107,12 +107,18 @@ fn held_up(stall: &Stall) -> Vec<String> {
             output::seconds(epoch.held_up_seconds_per_step),
         ));
     }
-    lines.push(format!(
-        "storage holds the consumer up for {} of {:.1} s: {:.1} %",
-        output::seconds(stall.held_up_seconds),
-        stall.epochs.iter().map(|epoch| epoch.seconds).sum::<f64>(),
-        100.0 * stall.held_up_share
-    ));
+    let (held_up, all) =
+        (output::seconds(stall.held_up_seconds), stall.epochs.iter().map(|epoch| epoch.seconds).sum::<f64>());
+    let chance = match stall.chance_seconds {
+        Some(chance) => format!("up to {} is chance, by the epochs from memory", output::seconds(chance)),
+        None => "how much of it is chance a single epoch does not say".into(),
+    };
+    lines.push(if stall.is_within_chance() {
+        format!("storage does not hold the consumer up: the difference, {held_up} of {all:.1} s, is noise ({chance})")
+    } else {
+        let percent = 100.0 * stall.held_up_share;
+        format!("storage holds the consumer up for {held_up} of {all:.1} s: {percent:.1} % ({chance})")
+    });
     lines
 }
 

@@ -11,10 +11,10 @@ use super::batches::Batches;
 use super::error::raise;
 use crate::config::LoaderOptions;
 use crate::dataset::{DatasetIndex, IndexOptions};
-use crate::pipeline::{Cursor, Epoch, FailureLog, Pipeline, SampleFailure};
+use crate::pipeline::{Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
 use crate::state::State;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyByteArray, PyDict};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +60,7 @@ impl Loader {
         lock(&self.cursor).choose(epoch);
     }
 
-    /// The epoch that the next iteration runs.
+    /// The epoch that is under way; while none is, the one that the next iteration runs.
     #[getter]
     fn epoch(&self) -> u64 {
         lock(&self.cursor).epoch()
@@ -68,20 +68,17 @@ impl Loader {
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Py<Batches>> {
         let (rank, world_size) = self.place_in_world(py)?;
-        let (number, saved) = {
-            let cursor = lock(&self.cursor);
-            (cursor.epoch(), cursor.saved().cloned())
-        };
-        let epoch = py.detach(|| match &saved {
-            Some(state) => self.pipeline.resume(state, rank, world_size),
-            None => self.pipeline.epoch(number, rank, world_size, 0),
+        let start = lock(&self.cursor).start();
+        let epoch = py.detach(|| match &start {
+            Start::State(state) => self.pipeline.resume(state, rank, world_size),
+            Start::Epoch(number) => self.pipeline.epoch(*number, rank, world_size, 0),
         });
         let epoch = raise(py, epoch)?;
         lock(&self.cursor).begin(epoch.progress().clone());
         self.iterate(py, epoch)
     }
 
-    /// One epoch (None: the chosen one) from `first_step` on.
+    /// One epoch (None: the one that `epoch` says) from `first_step` on.
     #[pyo3(signature = (epoch=None, first_step=0))]
     fn batches(&self, py: Python<'_>, epoch: Option<u64>, first_step: u64) -> PyResult<Py<Batches>> {
         let (rank, world_size) = self.place_in_world(py)?;
@@ -137,6 +134,17 @@ impl Loader {
     #[getter]
     fn classes(&self) -> Vec<String> {
         self.pipeline.index().classes().to_vec()
+    }
+
+    /// Class numbers of all samples, a NumPy array, int64 [samples].
+    #[getter]
+    fn targets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let index = self.pipeline.index();
+        let labels =
+            || (0..index.len()).flat_map(|sample| i64::from(index.label(sample)).to_ne_bytes()).collect();
+        let bytes: Vec<u8> = py.detach(labels);
+        let array = PyByteArray::new(py, &bytes);
+        py.import("numpy")?.call_method1("frombuffer", (array, "int64"))
     }
 
     /// SHA-256 of the dataset's layout, names, extents and labels, in hex.
@@ -202,11 +210,9 @@ impl Loader {
         index_options: IndexOptions,
         (rank, world_size): (Option<u32>, Option<u32>),
     ) -> PyResult<Self> {
-        if options.cache_dir.is_some() {
-            let ranks = py.import("foreload._ranks")?;
-            let local = ranks.call_method1("local_world_size", (options.local_world_size,))?;
-            options.local_world_size = local.extract()?;
-        }
+        let ranks = py.import("foreload._ranks")?;
+        let local = ranks.call_method1("local_world_size", (options.local_world_size,))?;
+        options.local_world_size = local.extract()?;
         raise(py, options.validate())?;
         let index = open_index(py, roots, index_options)?;
         let config = raise(py, py.detach(|| options.check(&index)))?;

@@ -360,6 +360,11 @@ impl Store {
     pub fn last_error(&self) -> Option<String> {
         self.shared.counters.last_error()
     }
+
+    /// From here on [`Store::last_error`] says what is yet to come.
+    pub fn forget_error(&self) {
+        self.shared.counters.forget_error();
+    }
 }
 
 /// Dropped when the writer ends, however it does.

@@ -103,6 +103,10 @@ impl Counters {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
     }
 
+    pub fn forget_error(&self) {
+        *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+    }
+
     pub fn last_error(&self) -> Option<String> {
         self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }

@@ -42,6 +42,14 @@ fn the_users_choice_is_obeyed_and_described() {
     let mut reader = open(IoChoice::Pread, Direct::Off, 0);
     assert_eq!(reader.describe(), "pread with 16 threads, buffered (io=pread; direct=off)");
     check(&mut *reader, &world, &slots);
+    // What blocks in a thread is as deep as was asked for, within reason.
+    for (depth, threads) in [(1, 1), (100, 100), (4000, 256)] {
+        let mut reader =
+            open_source(&source(&world, 0), &slots, IoChoice::Pread, Direct::Off, depth).unwrap();
+        assert!(reader.describe().starts_with(&format!("pread with {threads} threads,")));
+        assert_eq!(reader.room(), depth);
+        check(&mut *reader, &world, &slots);
+    }
     let mut reader = open(IoChoice::Auto, Direct::Auto, 1);
     assert!(reader.describe().contains("buffered ("), "{}", reader.describe());
     check(&mut *reader, &world, &slots);

@@ -1,0 +1,135 @@
+//! What of its machine a process takes when other ranks of its job run there too.
+
+use rustix::process::{Pid, getppid};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use std::path::Path;
+
+/// Processors for one of `ranks` processes of this machine.
+///
+/// A launcher may have given each rank processors of its own already, or all of them the same. So what the launcher
+/// itself may use is shared out, and nobody takes more than it may.
+pub(super) fn processors(ranks: u32) -> usize {
+    let own = std::thread::available_parallelism().map_or(1, usize::from);
+    if ranks <= 1 {
+        return own;
+    }
+    let listed = |cpus: &CpuSet| (0..CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)).collect::<Vec<_>>();
+    let mine = sched_getaffinity(None).map_or(0, |cpus| cpus.count() as usize);
+    let mut together =
+        launcher().and_then(|launcher| sched_getaffinity(Some(launcher)).ok()).map(|cpus| listed(&cpus));
+    if let (Some(cpus), Some(group)) = (&mut together, group_cpus()) {
+        cpus.retain(|cpu| group.contains(cpu));
+    }
+    let together = together.map_or(own, |cpus| cpus.len());
+    // Less time than processors: a quota of the control group, which is that of all ranks in it.
+    let together = if own < mine { together.min(own) } else { together };
+    share(own, together, ranks as usize)
+}
+
+/// The part of one rank that may use `own` processors, of the `together` that all may use.
+fn share(own: usize, together: usize, ranks: usize) -> usize {
+    match together > own {
+        true => own.min(together.div_ceil(ranks)),
+        false => (own / ranks).max(1),
+    }
+}
+
+/// The process that started the ranks of this machine: the nearest one above that is no rank itself, as a script between
+/// the two would be.
+fn launcher() -> Option<Pid> {
+    let mut process = getppid()?;
+    for _ in 0..8 {
+        let folder = format!("/proc/{}", process.as_raw_nonzero());
+        // Where it may not be read the process is another user's: a daemon that starts tasks.
+        let Ok(environment) = std::fs::read(format!("{folder}/environ")) else { break };
+        if !is_a_rank(&environment) {
+            break;
+        }
+        let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
+        process = Pid::from_raw(parent)?;
+    }
+    Some(process)
+}
+
+/// Whether a process with this environment was told its rank on its machine.
+fn is_a_rank(environment: &[u8]) -> bool {
+    let told = |variable: &[u8]| {
+        let name = variable.split(|byte| *byte == b'=').next().unwrap_or_default();
+        name == b"SLURM_LOCALID" || super::device::LOCAL_RANKS.iter().any(|known| known.as_bytes() == name)
+    };
+    environment.split(|byte| *byte == 0).any(told)
+}
+
+/// The processors that this process' control group may use; `None` where none says.
+fn group_cpus() -> Option<Vec<usize>> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let files = groups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        let (mount, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "cpuset.cpus.effective"),
+            _ if controllers.split(',').any(|controller| controller == "cpuset") => {
+                ("/sys/fs/cgroup/cpuset", "cpuset.effective_cpus")
+            }
+            _ => return None,
+        };
+        // Inside a container the mounted hierarchy begins at the container's own group.
+        let group = Path::new(group.trim_start_matches('/'));
+        let mut places = group.ancestors().map(|group| Path::new(mount).join(group).join(file));
+        places.find_map(|place| std::fs::read_to_string(place).ok())
+    });
+    files.filter_map(|list| listed(&list)).min_by_key(Vec::len)
+}
+
+/// The numbers of a list like `0-3,8`.
+fn listed(list: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?);
+    }
+    (!numbers.is_empty()).then_some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_share_what_they_have_together() {
+        for (own, together, ranks, expected) in [
+            // All have the same.
+            (128, 128, 8, 16),
+            (10, 10, 4, 2),
+            (2, 2, 8, 1),
+            // Each has its own already: those of a launcher that leaves some to the system.
+            (16, 128, 8, 16),
+            (15, 120, 8, 15),
+            (16, 127, 8, 16),
+            // Those of a socket, which four ranks have in common.
+            (64, 128, 8, 16),
+            // Fewer than its share.
+            (4, 128, 8, 4),
+            (1, 128, 8, 1),
+        ] {
+            assert_eq!(share(own, together, ranks), expected, "{own} of {together} for {ranks}");
+        }
+    }
+
+    #[test]
+    fn a_rank_is_known_by_its_environment() {
+        assert!(is_a_rank(b"HOME=/\0LOCAL_RANK=0\0"));
+        assert!(is_a_rank(b"SLURM_LOCALID=3"));
+        assert!(!is_a_rank(b"HOME=/\0MY_LOCAL_RANK=0\0LOCAL_WORLD_SIZE=8\0"));
+        assert!(!is_a_rank(b""));
+        assert!(launcher().is_some());
+    }
+
+    #[test]
+    fn lists_of_processors() {
+        assert_eq!(listed("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(listed("\n"), None);
+        assert_eq!(listed("x-3"), None);
+    }
+}
