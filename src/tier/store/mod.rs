@@ -18,6 +18,7 @@ mod batch;
 mod catalog;
 mod directory;
 mod draft;
+pub mod inspect;
 mod listing;
 mod ranges;
 mod segment;
