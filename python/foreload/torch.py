@@ -24,6 +24,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from foreload._core import Batch, ConfigError, ImageLoader, UnavailableError
+from foreload._docs import hands_on_settings
 
 if TYPE_CHECKING:
     from foreload._core import LoaderState
@@ -45,6 +46,7 @@ def _repr(value: Any) -> str:
     return short.repr(value)
 
 
+@hands_on_settings
 class ImageDataset(IterableDataset):
     """Batches of (images, labels) as torch tensors that share Foreload's memory.
 
