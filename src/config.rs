@@ -370,6 +370,12 @@ impl LoaderOptions {
         let image_bytes = if self.decoded { output.bytes() } else { 0 };
         let batch_bytes = crate::batch::buffer_bytes(self.batch_size as usize, image_bytes);
         let chosen = if self.decoded { device::choose(&self.device)? } else { device::choose("cpu")? };
+        if chosen.overlooked {
+            index.notices().say("device", || {
+                let why = &chosen.why;
+                format!("there is a GPU, but the CPU makes the batches: {why}; device=\"cpu\" says that this is meant")
+            });
+        }
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {

@@ -1,14 +1,34 @@
 //! What the user should hear although nothing failed: what is left out, replaced, slowed or not known. Each is said once.
 //!
-//! Whoever notices something says it here, on any thread; Python turns it into a warning, the command line prints it. A
-//! message names the reason and the remedy.
+//! Whoever notices something says it here, on any thread; Python turns it into a warning (what is merely good to know, into a
+//! line of its log), the command line prints it. A message names the reason and the remedy.
 
-use std::collections::BTreeSet;
+use serde::Serialize;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most bytes of a message: enough for reason, remedy and a long path; a list of all that is concerned is not for here.
 const LONGEST: usize = 1000;
+
+/// Whether somebody should do something about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It is likely not what the user wants.
+    Warning,
+    /// Good to know; a healthy run may say it.
+    Information,
+}
+
+/// What the user should hear.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Notice {
+    /// How much it matters.
+    pub kind: Kind,
+    /// In words, of bounded length.
+    pub message: String,
+}
 
 /// The notices of one loader. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -24,27 +44,52 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Said {
     subjects: BTreeSet<&'static str>,
-    waiting: Vec<String>,
+    waiting: VecDeque<Notice>,
 }
 
 impl Notices {
-    /// Says `message`, unless something was said on this `subject` before.
+    /// Warns of `message`, unless something was said on this `subject` before.
     pub fn say(&self, subject: &'static str, message: impl FnOnce() -> String) {
+        self.once(Kind::Warning, subject, message);
+    }
+
+    /// Likewise, of what is merely good to know.
+    pub fn mention(&self, subject: &'static str, message: impl FnOnce() -> String) {
+        self.once(Kind::Information, subject, message);
+    }
+
+    fn once(&self, kind: Kind, subject: &'static str, message: impl FnOnce() -> String) {
         let mut said = self.said();
         if said.subjects.insert(subject) {
-            said.waiting.push(shortened(message()));
-            self.0.waiting.store(true, Ordering::Release);
+            self.add(&mut said, kind, message());
         }
     }
 
-    /// What was said since this was last called, in order.
-    pub fn take(&self) -> Vec<String> {
+    /// Says `message` whatever was said before: of each dataset, or of each epoch.
+    pub fn tell(&self, kind: Kind, message: String) {
+        self.add(&mut self.said(), kind, message);
+    }
+
+    fn add(&self, said: &mut Said, kind: Kind, message: String) {
+        said.waiting.push_back(Notice { kind, message: shortened(message) });
+        self.0.waiting.store(true, Ordering::Release);
+    }
+
+    /// The first of what was said and not taken yet. Costs nothing when there is none.
+    pub fn next(&self) -> Option<Notice> {
         if !self.0.waiting.load(Ordering::Acquire) {
-            return Vec::new();
+            return None;
         }
         let mut said = self.said();
-        self.0.waiting.store(false, Ordering::Release);
-        std::mem::take(&mut said.waiting)
+        let next = said.waiting.pop_front();
+        self.0.waiting.store(!said.waiting.is_empty(), Ordering::Release);
+        next
+    }
+
+    /// The warnings that were not taken yet, in order; what was merely good to know is dropped.
+    pub fn take(&self) -> Vec<String> {
+        let all = std::iter::from_fn(|| self.next());
+        all.filter(|notice| notice.kind == Kind::Warning).map(|notice| notice.message).collect()
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {
@@ -77,5 +122,18 @@ mod tests {
         assert!(taken[1].len() <= LONGEST + '…'.len_utf8() && taken[1].ends_with("é…"));
         notices.say("cache", || unreachable!("said before"));
         assert!(notices.take().is_empty());
+    }
+
+    #[test]
+    fn one_is_taken_at_a_time_and_what_is_good_to_know_is_no_warning() {
+        let notices = Notices::default();
+        notices.mention("io", || "registered".into());
+        notices.tell(Kind::Warning, "epoch 0".into());
+        notices.tell(Kind::Warning, "epoch 1".into());
+        assert_eq!(notices.next().unwrap().kind, Kind::Information);
+        assert_eq!(notices.next().unwrap().message, "epoch 0");
+        notices.mention("io", || unreachable!("said before"));
+        assert_eq!(notices.take(), ["epoch 1"]);
+        assert_eq!(notices.next(), None);
     }
 }

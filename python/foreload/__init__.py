@@ -8,6 +8,11 @@
             images = np.from_dlpack(batch.images)  # or torch.from_dlpack: no copy
 
 PyTorch users want `foreload.torch.ImageDataset`.
+
+What is left out of a dataset, replaced or slowed though nothing failed is said by `foreload.Warning`, through Python's
+`warnings`, with what to do about it: when a loader is made, before a batch is asked for and at the end of an epoch, once of
+each loader. With warnings as errors no batch is lost. What is merely good to know goes, as INFO, to
+`logging.getLogger("foreload")`.
 """
 
 from foreload._core import (
@@ -27,6 +32,7 @@ from foreload._core import (
     Tensor,
     TooManyErrorsError,
     UnavailableError,
+    Warning,
     __version__,
 )
 
@@ -47,5 +53,6 @@ __all__ = [
     "Tensor",
     "TooManyErrorsError",
     "UnavailableError",
+    "Warning",
     "__version__",
 ]

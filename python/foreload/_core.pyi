@@ -46,6 +46,9 @@ class GpuError(Error):
 class InternalError(Error):
     """A defect in Foreload."""
 
+class Warning(UserWarning):
+    """What is left out, replaced or slowed though nothing failed, and what to do about it."""
+
 @final
 class Tensor:
     """A tensor that any DLPack consumer takes without a copy: `np.from_dlpack`, `torch.from_dlpack`.
@@ -463,7 +466,17 @@ class FileLoader(Loader):
         batch_size: Samples per step and rank.
         seed: Seed of the order.
         shuffle: Shuffled order.
-        last_batch: As `ImageLoader`'s; so are all others, from `indices` on. `files` lists files.
+        last_batch: What happens to the samples that do not fill the last global batch: `drop` them, `pad` the batch
+            from the epoch's beginning (`mask` says which), or a `partial` batch.
+        files: A text file that lists what to draw from, one path a line, relative to the dataset: files, or shards
+            for all their records. None: everything. Where `indices` is given too, both must hold.
+        weights: `"balanced"`, a dict of classes (the first directories), or one number for each sample, as
+            `ImageLoader` takes them.
+        on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
+            position) alone, takes its place; `zero`: a file without bytes, mask False.
+        indices, ratios, epoch_size, keep, memory, io, direct, queue_depth, cache_dir, cache_size, cache_fill,
+            stage_bandwidth, local_world_size, max_errors, rank, world_size, index_dir, rebuild_index, progress: As
+            `ImageLoader`'s.
 
     Batches have `files`, `sample_ids`, `mask` and `labels` (the number of the sample's first directory, else 0).
     """

@@ -26,6 +26,7 @@ import numpy as np
 
 from foreload import _ranks
 from foreload._core import Batch, Batches, ConfigError, ImageLoader, Tensor, UnavailableError
+from foreload._docs import hands_on_settings
 
 if TYPE_CHECKING:
     from foreload._core import LoaderState
@@ -36,6 +37,7 @@ _ONE_PROCESS = (
 )
 
 
+@hands_on_settings
 class ImageSource:
     """A callable for `fn.external_source`: DALI's `BatchInfo` in, a tuple (images, labels) out.
 

@@ -24,6 +24,7 @@ import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from foreload._core import Batch, ConfigError, ImageLoader, UnavailableError
+from foreload._docs import hands_on_settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +53,7 @@ def _repr(value: Any) -> str:
     return short.repr(value)
 
 
+@hands_on_settings
 class ImageDataset(IterableDataset):
     """Batches of (images, labels) as torch tensors that share Foreload's memory.
 

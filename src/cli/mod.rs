@@ -1,6 +1,7 @@
 //! The command line: what the user can ask for, one file per command.
 
 mod bench;
+mod cache;
 mod calibrate;
 mod doctor;
 mod emulate;
@@ -29,6 +30,9 @@ struct Cli {
 enum Command {
     /// Run epochs of a dataset as fast as they go and show what limits them
     Bench(Box<bench::Args>),
+    /// Show what a cache directory holds, or empty it
+    #[command(subcommand)]
+    Cache(cache::Command),
     /// Measure how fast storage and decoders of this machine are, for `foreload plan`
     Calibrate(calibrate::Args),
     /// Say what this machine offers, what will be chosen, and why
@@ -63,6 +67,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     };
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Cache(command) => cache::run(&command),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Index(args) => index::run(&args),

@@ -1,6 +1,7 @@
 //! How commands speak: results on stdout, progress on stderr, sizes and counts in words people read.
 
 use crate::Result;
+use crate::notices::{Kind, Notice, Notices};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 
@@ -24,6 +25,18 @@ pub fn print(text: &str) -> Result<()> {
 /// Prints one JSON object to stdout.
 pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| crate::Error::Internal(error.to_string()))?)
+}
+
+/// Prints what was noticed and not printed yet to stderr, and returns it for `--json`.
+pub fn print_notices(notices: &Notices) -> Vec<Notice> {
+    let print = |notice: &Notice| {
+        let kind = match notice.kind {
+            Kind::Warning => "warning",
+            Kind::Information => "note",
+        };
+        eprintln!("{kind}: {}", notice.message);
+    };
+    std::iter::from_fn(|| notices.next()).inspect(print).collect()
 }
 
 /// Bytes with a decimal unit: `108 KB`, `1.41 GB`.

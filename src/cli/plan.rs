@@ -4,6 +4,7 @@ use super::{calibrate, output};
 use crate::config::{parse_bytes, parse_duration};
 use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::error::{Error, Result};
+use crate::notices::Notice;
 use crate::simulate::predict::{EpochCost, Job, Limit, Prediction, predict};
 use crate::tier::{FillChoice, Machine, TierRates};
 use serde::Serialize;
@@ -71,6 +72,8 @@ struct Report {
     plan: Prediction,
     /// With others: none, half, a terabyte more, twice as much.
     others: Vec<Other>,
+    /// What is left out of the dataset, as on stderr.
+    notices: Vec<Notice>,
 }
 
 /// A cache of another size.
@@ -101,6 +104,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let directory = args.index_dir.clone();
     let options = IndexOptions { directory, progress: true, ..IndexOptions::default() };
     let index = DatasetIndex::open(&args.dir, &options)?;
+    let notices = output::print_notices(index.notices());
     let job = job(args, &index);
     let size = args.cache_size;
     let others = [
@@ -124,6 +128,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         machine,
         plan: predict(&job, &machine),
         others: others.into_iter().map(other).collect(),
+        notices,
     };
     if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
 }

@@ -125,6 +125,8 @@ pub struct Chosen {
     pub why: String,
     /// Bytes of a GPU's memory.
     pub memory: u64,
+    /// A GPU is there, none was asked for by name, and it does not serve.
+    pub overlooked: bool,
 }
 
 /// The device that `text` means here.
@@ -140,21 +142,22 @@ pub fn choose(text: &str) -> Result<Chosen> {
 /// # Errors
 /// As [`choose`].
 pub fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chosen> {
-    let cpu = |why: String| Chosen { device: Device::Cpu, why, memory: 0 };
+    let cpu = |why: String, overlooked| Chosen { device: Device::Cpu, why, memory: 0, overlooked };
     let asked = parse(text)?;
     if asked == Asked::Cpu {
-        return Ok(cpu("as asked".into()));
+        return Ok(cpu("as asked".into(), false));
     }
     let wish = match asked {
         Asked::Cuda(Some(ordinal)) => Ok(Wish::Exactly(ordinal)),
         _ => launchers_wish(),
     };
-    match (wish.and_then(|wish| gpu_that_serves(&probe(), wish)), asked) {
+    let probe = probe();
+    match (wish.and_then(|wish| gpu_that_serves(&probe, wish)), asked) {
         (Ok(gpu), _) => {
             let device = Device::Cuda { ordinal: gpu.ordinal };
-            Ok(Chosen { device, why: gpu.name, memory: gpu.memory })
+            Ok(Chosen { device, why: gpu.name, memory: gpu.memory, overlooked: false })
         }
-        (Err(why), Asked::Auto) => Ok(cpu(why)),
+        (Err(why), Asked::Auto) => Ok(cpu(why, !probe.devices.is_empty())),
         (Err(why), _) => {
             Err(Error::Unavailable(format!("device: {text}: {why}; device=\"cpu\" decodes without a GPU")))
         }
@@ -294,5 +297,28 @@ mod tests {
         }
         assert_eq!(Device::Cuda { ordinal: 3 }.to_string(), "cuda:3");
         assert_eq!(choose("cpu").unwrap().device, Device::Cpu);
+    }
+
+    #[test]
+    fn a_gpu_that_does_not_serve_is_not_passed_over_in_silence() {
+        let problem = "is too old".to_owned();
+        let info = DeviceInfo {
+            ordinal: 0,
+            name: "NVIDIA T4".to_owned(),
+            capability: gpu::Capability { major: 7, minor: 5 },
+            memory: 16 << 30,
+            multiprocessors: 40,
+            problem: Some(problem.clone()),
+        };
+        let none = || gpu::Probe { driver: None, devices: Vec::new(), problem: Some("no driver".to_owned()) };
+        let old = || gpu::Probe { devices: vec![info.clone()], problem: Some(problem.clone()), ..none() };
+        let chosen = choose_of("auto", old).unwrap();
+        assert!(
+            chosen.overlooked && chosen.device == Device::Cpu && chosen.why.contains("too old"),
+            "{chosen:?}"
+        );
+        assert!(!choose_of("auto", none).unwrap().overlooked, "nobody misses what is not there");
+        assert!(!choose_of("cpu", old).unwrap().overlooked, "as asked");
+        assert!(choose_of("cuda", old).is_err());
     }
 }

@@ -86,6 +86,7 @@ impl DatasetIndex {
         let mut index =
             Self { parts: Vec::with_capacity(parts.len()), classes, samples: 0, files: 0, notices };
         for part in parts {
+            part.notes.tell(&part.root, &index.notices);
             let (sample, file) = (index.samples, index.files);
             index.samples += part.len();
             index.files = file.checked_add(part.files()).ok_or_else(|| {

@@ -1,9 +1,10 @@
 //! What there is to say about an index, for people and for `--json`.
 
 use super::Layout;
+use crate::notices::{Kind, Notices};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where an index came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -35,6 +36,31 @@ pub struct Notes {
     pub unlabeled: bool,
 }
 
+/// Reasons that a message names: a dataset may have as many as files, as those of tar members are their endings.
+const REASONS_NAMED: usize = 5;
+/// Bytes of an example in a message.
+const LONGEST_EXAMPLE: usize = 120;
+
+/// What a file that was left out is to whoever trains.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// A sample was perhaps meant.
+    Sample,
+    /// Something beside the samples.
+    Beside,
+    /// Nobody would expect it to be read.
+    Nothing,
+}
+
+fn loss(reason: &str) -> Loss {
+    match reason {
+        "hidden files" | "files beside TFRecord shards" => Loss::Nothing,
+        "files that are no images" | "files in the root" => Loss::Beside,
+        _ if reason.starts_with('.') && reason.ends_with(" members") => Loss::Beside,
+        _ => Loss::Sample,
+    }
+}
+
 impl Notes {
     /// Counts something that is no sample.
     pub(super) fn skip(&mut self, reason: impl Into<String>, example: impl FnOnce() -> String) {
@@ -45,11 +71,37 @@ impl Notes {
 
     /// That something is missing, and what was found instead.
     pub(super) fn explain(&self, missing: &str) -> String {
-        let found = |(reason, skipped): (&String, &Skipped)| {
-            format!("{} {reason}, e.g. {}", skipped.count, skipped.example)
-        };
-        let found: Vec<String> = self.skipped.iter().map(found).collect();
-        if found.is_empty() { missing.to_owned() } else { format!("{missing}; found: {}", found.join("; ")) }
+        match named(self.skipped.iter()) {
+            found if found.is_empty() => missing.to_owned(),
+            found => format!("{missing}; found: {found}"),
+        }
+    }
+
+    /// Says what of the dataset at `root` does not become batches.
+    pub(super) fn tell(&self, root: &Path, notices: &Notices) {
+        let of = |wanted| named(self.skipped.iter().filter(move |(reason, _)| loss(reason) == wanted));
+        let root = root.display();
+        let (samples, beside) = (of(Loss::Sample), of(Loss::Beside));
+        if !samples.is_empty() {
+            let message = format!(
+                "{root}: left out when it was indexed: {samples}; convert, repair or remove them, and index it anew; \
+                 `foreload index {root}` shows all"
+            );
+            notices.tell(Kind::Warning, message);
+        }
+        if !beside.is_empty() {
+            let message = format!("{root}: not read, as no samples: {beside}");
+            notices.tell(Kind::Information, message);
+        }
+        if let Some(first) = self.empty_classes.first() {
+            let message = format!(
+                "{root}: {} classes have no image, e.g. {}; they keep their class numbers: remove their directories if \
+                 they are not meant as classes, and index it anew",
+                self.empty_classes.len(),
+                shortened(first)
+            );
+            notices.tell(Kind::Warning, message);
+        }
     }
 
     /// Adds what another thread noticed. Which example stays does not depend on who came first.
@@ -65,6 +117,32 @@ impl Notes {
         self.empty_classes.extend(other.empty_classes);
         self.unlabeled |= other.unlabeled;
     }
+}
+
+/// What was left out by the reasons that left out most, and how many other reasons there are.
+fn named<'a>(skipped: impl Iterator<Item = (&'a String, &'a Skipped)>) -> String {
+    let mut skipped: Vec<_> = skipped.collect();
+    skipped.sort_by_key(|(_, skipped)| std::cmp::Reverse(skipped.count));
+    let more = skipped.len().saturating_sub(REASONS_NAMED);
+    let name = |(reason, skipped): &(&String, &Skipped)| {
+        format!("{} {}, e.g. {}", skipped.count, shortened(reason), shortened(&skipped.example))
+    };
+    let mut names: Vec<String> = skipped.iter().take(REASONS_NAMED).map(name).collect();
+    if more > 0 {
+        names.push(format!("and {more} other kinds"));
+    }
+    names.join("; ")
+}
+
+/// A name with its middle left out where it is long.
+fn shortened(name: &str) -> String {
+    if name.len() <= LONGEST_EXAMPLE {
+        return name.to_owned();
+    }
+    let half = LONGEST_EXAMPLE / 2;
+    let head = (0..=half).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
+    let tail = (name.len() - half..name.len()).find(|&at| name.is_char_boundary(at)).unwrap_or(name.len());
+    format!("{}…{}", &name[..head], &name[tail..])
 }
 
 /// What `foreload index` shows.
@@ -109,4 +187,49 @@ pub(super) fn class_names(mut bytes: &[u8]) -> Vec<&[u8]> {
         bytes = rest;
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(notes: &Notes) -> Vec<crate::notices::Notice> {
+        let notices = Notices::default();
+        notes.tell(Path::new("/data"), &notices);
+        std::iter::from_fn(|| notices.next()).collect()
+    }
+
+    #[test]
+    fn what_is_left_out_is_said_briefly_however_much_it_is() {
+        assert_eq!(said(&Notes::default()), []);
+        let mut notes = Notes::default();
+        for number in 0..10_000 {
+            notes.skip(format!("{number} of some kind"), || "x/".repeat(3000));
+        }
+        notes.skip("broken links and special files", || "class/b.jpg".to_owned());
+        notes.skip("broken links and special files", || unreachable!("one example is enough"));
+        let [only] = &said(&notes)[..] else { panic!("one message") };
+        assert!(
+            only.message.contains("2 broken links and special files, e.g. class/b.jpg"),
+            "{}",
+            only.message
+        );
+        assert!(only.message.contains("and 9996 other kinds"), "{}", only.message);
+        assert!(notes.explain("nothing is there").len() < 2000);
+    }
+
+    #[test]
+    fn what_nobody_misses_is_no_warning() {
+        let mut notes = Notes::default();
+        notes.skip("hidden files", || ".nfs01".to_owned());
+        assert_eq!(said(&notes), []);
+        notes.skip("files that are no images", || "a/Thumbs.db".to_owned());
+        notes.skip(".txt members", || "0001.txt".to_owned());
+        let [only] = &said(&notes)[..] else { panic!("one message") };
+        assert_eq!(only.kind, Kind::Information);
+        assert!(only.message.contains("a/Thumbs.db") && only.message.contains("0001.txt"));
+        let classes = Notes { empty_classes: vec!["dog".to_owned()], ..Notes::default() };
+        let [only] = &said(&classes)[..] else { panic!("one message") };
+        assert!(only.kind == Kind::Warning && only.message.contains("dog"), "{}", only.message);
+    }
 }

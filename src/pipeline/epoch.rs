@@ -191,11 +191,21 @@ impl Epoch {
         for failure in batch.take_failures() {
             self.charge(failure)?;
         }
+        self.shared.tell_cache_error();
         batch.deliver();
         self.busy_with = Some(batch.len() as u64);
         self.next_step += 1;
         self.progress.step(self.failed);
+        if self.next_step == self.steps {
+            self.conclude();
+        }
         Ok(batch)
+    }
+
+    /// Says what there is to say of the whole epoch: with its last batch, for some consumers ask for no more.
+    fn conclude(&self) {
+        self.shared.tell_failures(self.run.epoch, self.failed);
+        self.shared.tell_cache_full(&self.stats().tiers);
     }
 
     /// The consumer turns from the batch it got last to the next one.
@@ -230,6 +240,7 @@ impl Epoch {
             let (count, max_errors) = (self.failed, config.max_errors);
             return Err(Error::TooManyErrors { count, max_errors, source: Box::new(error) });
         }
+        self.shared.tell_failure(&error);
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() < FAILURES_KEPT {
             let extent = self.shared.index.extent(sample);

@@ -13,6 +13,7 @@ mod inbox;
 mod progress;
 mod refill;
 mod stats;
+mod tell;
 mod threads;
 mod watch;
 mod work;

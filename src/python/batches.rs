@@ -2,6 +2,7 @@
 
 use super::error::raise;
 use super::loader::{SIGNAL_CHECK, Shared, as_dict, lock};
+use super::notices::deliver;
 use super::tensor::Tensor;
 use crate::batch;
 use crate::config::Device;
@@ -27,11 +28,14 @@ impl Batches {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let notices = self.pipeline.index().notices();
+        // Before a batch is taken: one that a warning takes the place of would be lost.
+        deliver(py, notices)?;
         loop {
             let polled = py.detach(|| lock(&self.epoch).poll(SIGNAL_CHECK));
             match raise(py, polled)? {
                 Poll::Batch(batch) => return Ok(Some(Batch(batch))),
-                Poll::End => return Ok(None),
+                Poll::End => return deliver(py, notices).map(|()| None),
                 Poll::Pending => py.check_signals()?,
             }
         }

@@ -1,7 +1,7 @@
 //! One Python exception per kind of error, all under `foreload.Error`.
 
 use crate::error::Error as Cause;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyUserWarning};
 use pyo3::prelude::*;
 
 macro_rules! exceptions {
@@ -22,6 +22,7 @@ exceptions! {
     UnavailableError: Error = "Something this build or machine does not have.";
     GpuError: Error = "A call of the GPU's driver or of a library on it failed.";
     InternalError: Error = "A defect in Foreload.";
+    Warning: PyUserWarning = "What is left out, replaced or slowed though nothing failed, and what to do about it.";
 }
 
 /// The exception for `error`, with its causes chained and a sample's place as attributes.

@@ -3,6 +3,7 @@
 mod batches;
 mod error;
 mod loader;
+mod notices;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -15,7 +16,7 @@ mod _core {
     #[pymodule_export]
     use super::error::{
         ConfigError, DatasetChangedError, DatasetError, DecodeError, Error, GpuError, InternalError, IoError,
-        SampleError, TooManyErrorsError, UnavailableError,
+        SampleError, TooManyErrorsError, UnavailableError, Warning,
     };
     #[pymodule_export]
     use super::loader::{FileLoader, ImageLoader, Loader};

@@ -108,6 +108,7 @@ def test_never_means_never(mixed: Path) -> None:
     assert "cpu_decode" in f"{raised.value} {raised.value.__cause__}"
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 @pytest.mark.parametrize("forced", ["cuda", "cpu"])
 def test_a_damaged_file(own_dataset: Path, rung: Callable[[str], None], forced: str) -> None:
     rung(forced)
@@ -129,6 +130,7 @@ def test_a_damaged_file(own_dataset: Path, rung: Callable[[str], None], forced: 
         assert all(image.any() for image in pixels[mask])
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_damage_does_not_reach_its_neighbours(own_dataset: Path, on_cpu: Callable) -> None:
     broken = (3, 17, 33, 34, 59)
     expected = on_cpu(own_dataset)

@@ -344,6 +344,66 @@ fn index_shows_several_datasets_and_files_that_are_no_images() {
 }
 
 #[test]
+fn every_damaged_image_is_listed() {
+    let workshop = Workshop::new();
+    for layout in ["folder", "tar"] {
+        json(&workshop.synth(layout, &["--images", "20", "--layout", layout, "--shard-size", "10"]));
+        let (data, kept) = (workshop.path(layout), workshop.path("index"));
+        let index = |more: &[&str]| {
+            let fixed = ["index", data.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()];
+            foreload(&[&fixed[..], more].concat())
+        };
+        let sound = json(&index(&["--verify", "--decode", "--json"]));
+        assert_eq!((&sound["damaged"], &sound["notices"]), (&Value::Array(vec![]), &Value::Array(vec![])));
+        // Of the last image in a file the signature stays, as do all sizes.
+        let (path, mut bytes) = workshop.files(layout).into_iter().next_back().unwrap();
+        let image = bytes.windows(3).rposition(|w| w == [0xFF, 0xD8, 0xFF]).unwrap();
+        bytes[image + 4..image + 400].fill(0);
+        fs::write(data.join(&path), bytes).unwrap();
+        json(&index(&["--rebuild", "--json"]));
+        let found = index(&["--verify", "--decode"]);
+        let (shown, said) = (String::from_utf8_lossy(&found.stdout), stderr(&found));
+        assert_eq!(code(&found), 1);
+        assert!(
+            shown.contains("20 images decoded, 1 damaged") && said.contains("1 of 20 images"),
+            "{shown}{said}"
+        );
+        let line = shown.lines().find(|line| line.starts_with("damaged: ")).unwrap();
+        assert!(line.contains(path.to_str().unwrap()) && line.contains("corrupt image"), "{line}");
+        let found = index(&["--verify", "--decode", "--json"]);
+        let listed: Value = serde_json::from_slice(&found.stdout).unwrap();
+        assert_eq!((code(&found), listed["damaged"][0]["sample_id"].as_u64()), (1, Some(19)), "{listed}");
+        for refused in [&["--decode"][..], &["--verify", "--decode", "--files"]] {
+            assert_eq!(code(&index(refused)), 2, "{refused:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cache_is_shown_and_emptied() {
+    let workshop = Workshop::new();
+    json(&workshop.synth("data", &["--images", "20"]));
+    let paths = ["data", "index", "cache"].map(|name| workshop.path(name));
+    let [data, index, cache] = paths.each_ref().map(|path| path.to_str().unwrap());
+    let bench =
+        ["bench", data, "--index-dir", index, "--cache", cache, "--cache-size", "50MB", "--epochs", "1"];
+    json(&foreload(&[&bench[..], &["--batch-size", "10", "--image-size", "32", "--json"]].concat()));
+    let held = json(&foreload(&["cache", "show", cache, "--json"]));
+    let one = &held["datasets"][0];
+    assert_eq!((&one["samples"], &one["in_use"]), (&20.into(), &false.into()), "{held}");
+    let shown = String::from_utf8(foreload(&["cache", "show", cache]).stdout).unwrap();
+    let fingerprint = one["fingerprint"].as_str().unwrap();
+    for word in [&fingerprint[..16], data, "20 samples", "last used", "1 datasets"] {
+        assert!(shown.contains(word), "{word} is missing: {shown}");
+    }
+    assert_eq!(code(&foreload(&["cache", "clear", cache, "0123456789"])), 2);
+    let cleared = json(&foreload(&["cache", "clear", cache, data, "--json"]));
+    assert_eq!(cleared["bytes"], held["bytes"]);
+    assert!(String::from_utf8(foreload(&["cache", "clear", cache]).stdout).unwrap().contains("0 B freed"));
+    assert_eq!(code(&foreload(&["cache", "show", data])), 2, "is none");
+}
+
+#[test]
 fn a_slow_file_system_is_emulated_without_changing_a_byte() {
     let workshop = Workshop::new();
     for layout in ["folder", "tar"] {

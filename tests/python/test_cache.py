@@ -54,6 +54,7 @@ def test_a_loader_without_a_cache_has_no_such_counters(dataset: Path) -> None:
     assert run(foreload.ImageLoader(dataset, **SETTINGS), 0)[1] == {}
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_a_spoilt_cache_is_noticed_and_named(dataset: Path, tmp_path: Path) -> None:
     settings = dict(cache_dir=tmp_path / "cache", cache_size=50_000_000, **SETTINGS)
     digest = run(foreload.ImageLoader(dataset, **settings), 0)[0]

@@ -156,6 +156,7 @@ def _ids(dataset: Path, step: int) -> foreload.Tensor:
     return next(skipping.batches(0, step)).sample_ids
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_masks(own_dataset: Path) -> None:
     paths(own_dataset)[13].write_bytes(b"no image")
     settings = {**SETTINGS, "last_batch": "pad", "on_error": "zero", "rebuild_index": True}
@@ -336,6 +337,7 @@ def test_no_rank_is_left_an_empty_batch(dataset: Path, given: dict[str, Any]) ->
         ImageSource(dataset, **settings, rank=1)(info(0, 0))
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_a_state_has_the_errors_of_its_step(own_dataset: Path) -> None:
     for path in paths(own_dataset)[::6]:
         path.write_bytes(b"no JPEG".ljust(path.stat().st_size))

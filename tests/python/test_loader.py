@@ -135,6 +135,7 @@ def test_a_dropped_iteration_stops(dataset: Path) -> None:
     assert sum(len(batch) for batch in loader) == 60
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_on_error(own_dataset: Path) -> None:
     bad = paths(own_dataset)[33]
     bad.write_bytes(bad.read_bytes()[:300].ljust(bad.stat().st_size, b"\0"))

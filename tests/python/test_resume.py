@@ -263,6 +263,7 @@ def test_another_order_is_refused(dataset: Path, own_dataset: Path) -> None:
     assert loader.state_dict() == state
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_errors_spent_stay_spent(own_dataset: Path) -> None:
     broken = sorted(own_dataset.glob("*/*.jpg"))[::5]
     for path in broken:

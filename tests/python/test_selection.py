@@ -151,6 +151,7 @@ def test_what_cannot_be_selected_is_refused(dataset: Path, wrong: dict, words: s
         foreload.ImageLoader(dataset, **SETTINGS, **wrong)
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_substitutes_come_from_the_selection(own_dataset: Path) -> None:
     broken = paths(own_dataset)[3]
     broken.write_bytes(b"\xff\xd8" + bytes(broken.stat().st_size - 2))

@@ -7,6 +7,7 @@ use crate::batch::Batch;
 use crate::cli::output;
 use crate::cli::usage::Usage;
 use crate::error::Result;
+use crate::notices::Notice;
 use crate::pipeline::{Epoch, EpochStats, Pipeline};
 use crate::tier::Cache;
 use sha2::{Digest, Sha256};
@@ -18,6 +19,8 @@ pub(super) struct Pass {
     pub(super) epochs: Vec<EpochReport>,
     pub(super) total: EpochStats,
     pub(super) first_batch: Option<Instant>,
+    /// What was noticed meanwhile.
+    pub(super) notices: Vec<Notice>,
 }
 
 impl Pass {
@@ -31,6 +34,7 @@ impl Pass {
                 pass.first_batch.get_or_insert_with(Instant::now);
             })?;
             pass.total += epoch.stats();
+            pass.notices.extend(output::print_notices(pipeline.index().notices()));
             if !args.json {
                 output::print(&text::epoch(&report))?;
             }

@@ -12,6 +12,7 @@ use super::{emulate, output};
 use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::error::Result;
 use crate::io::Resident;
+use crate::notices::Kind;
 use crate::pipeline::Pipeline;
 use crate::trace::Trace;
 use epochs::Pass;
@@ -32,6 +33,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let index = Arc::new(DatasetIndex::open(&args.dir, &index_options)?);
     let index_seconds = start.elapsed().as_secs_f64();
     let config = options.check(&index)?;
+    let notices = index.notices().clone();
+    let mut heard = output::print_notices(&notices);
     if args.stall {
         Resident::check(&index)?;
     }
@@ -48,6 +51,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
         drop(pipeline);
     }
     let written = trace.finish()?;
+    if written.dropped > 0 {
+        notices.tell(Kind::Warning, text::lost(written));
+    }
+    heard.append(&mut report.notices);
+    heard.extend(output::print_notices(&notices));
+    report.notices = heard;
     if args.json {
         return output::print_json(&report);
     }

@@ -4,6 +4,7 @@ use super::epochs::Pass;
 use super::stall::Stall;
 use crate::cli::usage::Usage;
 use crate::config::{Choice, Device, LoaderConfig};
+use crate::notices::Notice;
 use crate::pipeline::{EpochStats, Pipeline, StageTimes};
 use crate::tier::TierStats;
 use crate::trace::Histogram;
@@ -41,6 +42,8 @@ pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stall: Option<Stall>,
     pub(super) peak_rss_bytes: u64,
+    /// What was left out, replaced or slowed, as on stderr.
+    pub(super) notices: Vec<Notice>,
 }
 
 impl Report {
@@ -75,6 +78,7 @@ impl Report {
             stall_per_step: Percentiles::of(&total.stalls),
             latency: Latency::of(total),
             epochs: pass.epochs,
+            notices: pass.notices,
             stall: None,
             peak_rss_bytes: Usage::now().peak_rss_bytes,
         }

@@ -124,7 +124,13 @@ fn held_up(stall: &Stall) -> Vec<String> {
 
 /// Where the interval log is.
 pub(super) fn trace(path: &Path, written: Written) -> String {
-    let Written { intervals, dropped } = written;
-    let lost = if dropped > 0 { format!(", {dropped} lost: the disk was too slow") } else { String::new() };
-    format!("trace        {intervals} intervals{lost}; see foreload report {}", path.display())
+    format!("trace        {} intervals; see foreload report {}", written.intervals, path.display())
+}
+
+/// That the interval log lacks some.
+pub(super) fn lost(written: Written) -> String {
+    format!(
+        "the trace lacks {} intervals: the disk it is on was too slow; write it to a local drive",
+        written.dropped
+    )
 }

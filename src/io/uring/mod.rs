@@ -89,6 +89,11 @@ struct Opening {
 }
 
 impl UringReader {
+    /// Why its buffers are not registered with the kernel; `None`: they are, or nobody asked for it.
+    pub(in crate::io) fn unregistered(&self) -> Option<&str> {
+        self.ring.unregistered.as_deref()
+    }
+
     /// A reader of up to `depth` requests in flight into slots of `slots`.
     ///
     /// # Errors

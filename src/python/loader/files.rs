@@ -8,7 +8,7 @@ use crate::python::error::raise;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
-/// See `_core.pyi` for the documentation of every setting.
+#[doc = include_str!(concat!(env!("OUT_DIR"), "/FileLoader"))]
 #[pyclass(frozen, extends = Loader, module = "foreload")]
 pub(in crate::python) struct FileLoader;
 

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
 
-/// See `_core.pyi` for the documentation of every setting.
+#[doc = include_str!(concat!(env!("OUT_DIR"), "/ImageLoader"))]
 #[pyclass(frozen, extends = Loader, module = "foreload")]
 pub(in crate::python) struct ImageLoader;
 

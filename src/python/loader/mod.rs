@@ -9,6 +9,7 @@ pub(super) use images::ImageLoader;
 
 use super::batches::Batches;
 use super::error::raise;
+use super::notices::deliver;
 use crate::config::LoaderOptions;
 use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::pipeline::{Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
@@ -74,6 +75,7 @@ impl Loader {
             Start::Epoch(number) => self.pipeline.epoch(*number, rank, world_size, 0),
         });
         let epoch = raise(py, epoch)?;
+        deliver(py, self.pipeline.index().notices())?;
         lock(&self.cursor).begin(epoch.progress().clone());
         self.iterate(py, epoch)
     }
@@ -83,8 +85,9 @@ impl Loader {
     fn batches(&self, py: Python<'_>, epoch: Option<u64>, first_step: u64) -> PyResult<Py<Batches>> {
         let (rank, world_size) = self.place_in_world(py)?;
         let number = epoch.unwrap_or_else(|| self.epoch());
-        let epoch = py.detach(|| self.pipeline.epoch(number, rank, world_size, first_step));
-        self.iterate(py, raise(py, epoch)?)
+        let epoch = raise(py, py.detach(|| self.pipeline.epoch(number, rank, world_size, first_step)))?;
+        deliver(py, self.pipeline.index().notices())?;
+        self.iterate(py, epoch)
     }
 
     /// What a checkpoint keeps: a dict of numbers and texts.
@@ -216,6 +219,7 @@ impl Loader {
         raise(py, options.validate())?;
         let index = open_index(py, roots, index_options)?;
         let config = raise(py, py.detach(|| options.check(&index)))?;
+        deliver(py, index.notices())?;
         let pipeline = Pipeline::new(Arc::new(index), config);
         let pipeline = Shared(Some(Arc::new(pipeline)));
         Ok(Self { pipeline, rank, world_size, cursor: Mutex::default(), failures: Mutex::default() })

@@ -3,6 +3,7 @@
 //! ```text
 //! <directory>/lock                    format, next segment's number, generation; its byte ranges are locked
 //! <directory>/<dataset>/used          who uses the dataset shares a lock on byte 0; its time: when it was last opened
+//! <directory>/<dataset>/dataset.json  which dataset it is, for people
 //! <directory>/<dataset>/<number>.seg  published segments, whole from the moment they have a name
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! that nobody lists it for nothing and nobody misses a change. A process that is killed loses its locks and its nameless
 //! files together.
 
+use super::about::{self, About};
 use super::draft::{Draft, nameless};
 use super::listing::{datasets, last_use, segments};
 use super::ranges::{Kind, Ranges};
@@ -27,6 +29,7 @@ use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,6 +39,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub(super) const PAGE: u64 = 4096;
 /// Segment n's reservation is a range from n << 24: up to 64 GiB in pages.
 const NUMBER_SHIFT: u32 = 24;
+/// Where in the lock file all reservations are.
+pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
 /// Pages that `bytes` take.
 pub(super) fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE)
@@ -94,7 +99,7 @@ impl Directory {
     pub fn open(path: &Path, quota: u64, index: &DatasetIndex, counters: Arc<Counters>) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
         let key = Key::of(index);
-        let refusal = match Self::enter_to_write(&path, key) {
+        let refusal = match Self::enter_to_write(&path, key, &About::of(index)) {
             Ok((lock, marker)) => {
                 let directory = Self::new(path, key, quota, (lock, marker, true), counters);
                 directory.shrink()?;
@@ -113,11 +118,15 @@ impl Directory {
         Ok(Self::new(path, key, quota, (lock, marker, false), counters))
     }
 
-    fn enter_to_write(path: &Path, key: Key) -> Result<(Ranges, Ranges)> {
+    fn enter_to_write(path: &Path, key: Key, about: &About) -> Result<(Ranges, Ranges)> {
         fs::create_dir_all(path).map_err(|error| Error::io("create cache directory", path, error))?;
         let lock = Ranges::new(open_file(&path.join("lock"), true)?);
         wait_for(&lock, path, SHORT_PATIENCE)?;
-        let entered = initialise(&lock, path).and_then(|()| enter_dataset(&path.join(key.to_string())));
+        let own = path.join(key.to_string());
+        let entered = initialise(&lock, path).and_then(|()| enter_dataset(&own));
+        if entered.is_ok() {
+            about.write(&own);
+        }
         lock.unlock(0..1).map_err(|error| Error::io("unlock", path.join("lock"), error))?;
         Ok((lock, entered?))
     }
@@ -380,8 +389,7 @@ impl Guard<'_> {
 
     /// Pages used: published, reserved here, reserved by others. [`Guard::settle`] goes before.
     fn used(&self) -> Result<u64> {
-        let first = reservation(1, 0).start;
-        let others = self.directory.lock.of_others(first..i64::MAX as u64);
+        let others = self.directory.lock.of_others(RESERVATIONS);
         let others = others.map_err(|error| self.directory.failed("look at locks of", error))?;
         let reserved: u64 = others.iter().map(|range| range.end - range.start).sum();
         let own: u64 = self.books.reserved.values().sum();
@@ -447,10 +455,8 @@ impl Guard<'_> {
         for (_, key) in unused {
             if self.books.published[&key].is_empty() {
                 self.books.published.remove(&key);
-                let path = self.directory.path.join(key.to_string());
                 // What else somebody laid there keeps the directory.
-                let _ = fs::remove_file(path.join("used"));
-                let _ = fs::remove_dir(path);
+                let _ = about::forget(&self.directory.path.join(key.to_string()));
             }
         }
         Ok(())
@@ -479,7 +485,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-fn reservation(number: u64, pages: u64) -> std::ops::Range<u64> {
+fn reservation(number: u64, pages: u64) -> Range<u64> {
     let start = number << NUMBER_SHIFT;
     start..start + pages
 }

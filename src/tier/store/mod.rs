@@ -13,10 +13,12 @@
 //! - A segment that another process evicts is unlinked; readers that have it open can go on, and its bytes stay on the
 //!   drive until they close it.
 
+mod about;
 mod batch;
 mod catalog;
 mod directory;
 mod draft;
+pub mod inspect;
 mod listing;
 mod ranges;
 mod segment;

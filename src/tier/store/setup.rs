@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Of the lock file: magic, version u32, 0 u32, next segment's number u64, generation u64.
-const MAGIC: [u8; 8] = *b"FLCACHE\n";
+pub(super) const MAGIC: [u8; 8] = *b"FLCACHE\n";
 pub(super) const HEADER: usize = 32;
 /// How long others may hold the directory's lock, whose holders do only what takes moments.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -118,7 +118,8 @@ pub(super) fn check_format(lock: &File, directory: &Path) -> Result<()> {
     let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
     if version != VERSION {
         let message = format!(
-            "has format {version}, this program's is {VERSION}: choose another directory, or empty this one"
+            "has format {version}, this program's is {VERSION}: choose another directory, or empty this one with \
+             `foreload cache clear`"
         );
         return Err(unusable(directory, &message));
     }

@@ -122,6 +122,7 @@ fn a_seccomp_filter_leads_to_threads_and_says_so() {
         "{described}"
     );
     check(&mut *reader, &world, &slots);
+    what_is_slower_is_said(&slots, &role);
     let refused = open_source(&source(&world, 1), &slots, IoChoice::Uring, Direct::Auto, 8);
     let error = refused.err().expect("io_uring is refused").to_string();
     assert!(error.starts_with("config: io: is io_uring, but ") && error.contains(&role), "{error}");
@@ -129,6 +130,23 @@ fn a_seccomp_filter_leads_to_threads_and_says_so() {
     assert_eq!(report.io_uring.mode, None);
     assert!(report.io_uring.problem.as_ref().is_some_and(|problem| problem.contains(&role)), "{report:?}");
     assert_eq!(report.choice(world.dir.path(), 1).unwrap().io, IoChoice::Pread);
+}
+
+/// A reader that is not what was asked for is warned of, once; one that was asked for is not.
+fn what_is_slower_is_said(slots: &foreload::slot::SlotPool, role: &str) {
+    let scene = tempfile::tempdir().unwrap();
+    let options = IndexOptions { directory: Some(scene.path().join("index")), ..IndexOptions::default() };
+    std::fs::create_dir_all(scene.path().join("data/class")).unwrap();
+    std::fs::write(scene.path().join("data/class/0.jpg"), [7; 5000]).unwrap();
+    let index = Arc::new(DatasetIndex::open(&scene.path().join("data"), &options).unwrap());
+    open(&index, slots, IoChoice::Pread, Direct::Off, 8).unwrap();
+    assert_eq!(index.notices().next(), None);
+    for _ in 0..2 {
+        open(&index, slots, IoChoice::Auto, Direct::Off, 8).unwrap();
+    }
+    let said = index.notices().take();
+    let [only] = &said[..] else { panic!("{said:?}") };
+    assert!(only.contains(role) && only.contains("io=\"pread\""), "{only}");
 }
 
 #[test]

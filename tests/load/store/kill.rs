@@ -71,8 +71,8 @@ fn kill_many(cache: &Path, exact: bool) {
     let world = World::new(seed, SAMPLES, LARGEST);
     let quota = world.total() / 2 / 4096 * 4096;
     let mut random = random(seed);
-    // The lock file and the tag take a page each.
-    let limit = quota + 2 * 4096;
+    // The lock file, the tag and the dataset's description take a page each.
+    let limit = quota + 3 * 4096;
     let (mut survived, mut full) = (0, 0);
     for round in 0..ROUNDS {
         let what = format!("seed {seed}, round {round}");

@@ -4,6 +4,7 @@ mod basics;
 mod damage;
 mod faults;
 mod forked;
+mod inspect;
 mod kill;
 mod refusals;
 mod sharing;

@@ -182,7 +182,7 @@ pub fn leftovers(cache: &Path) -> Vec<PathBuf> {
             left.extend(
                 fs::read_dir(path).expect("a directory").map(|entry| entry.expect("an entry").path()),
             );
-        } else if !["lock", "CACHEDIR.TAG", "used"].iter().any(|name| path.ends_with(name))
+        } else if !["lock", "CACHEDIR.TAG", "used", "dataset.json"].iter().any(|name| path.ends_with(name))
             && path.extension().is_none_or(|extension| extension != "seg")
         {
             found.push(path);

@@ -1,8 +1,12 @@
 //! `foreload index`: build, check and show the persistent index of a dataset.
 
+mod decode;
+
 use super::output;
-use crate::dataset::{Contents, DatasetIndex, FileId, IndexOptions, Layout, Origin, Stamp, Summary};
+use crate::dataset::{Contents, DatasetIndex, FileId, IndexOptions, Layout, Notes, Origin, Stamp, Summary};
+use crate::notices::Notice;
 use crate::{Error, Result};
+use decode::Damaged;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,10 +26,14 @@ pub struct Args {
     /// Check the index file for damage, and every directory or shard for changes since it was indexed
     #[arg(long)]
     verify: bool,
+    /// With --verify: decode every image too, on all processors, and list those that cannot be; exit code 1 if any is
+    #[arg(long, requires = "verify", conflicts_with = "files")]
+    decode: bool,
     /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else foreload/index in the user's cache directory]
     #[arg(long, value_name = "DIR")]
     index_dir: Option<PathBuf>,
-    /// Threads that list directories and read shards [default: one per processor, at least 4]
+    /// Threads that list directories and read shards [default: one per processor, at least 4], or decode [default: one per
+    /// processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Print the summary as one JSON object
@@ -43,6 +51,25 @@ struct Report {
     verified: bool,
 }
 
+/// What was found in all datasets together.
+#[derive(Serialize)]
+struct Findings {
+    /// Present with `--decode`: the images that cannot be decoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<Vec<Damaged>>,
+    /// What is left out of the batches, as on stderr.
+    notices: Vec<Notice>,
+}
+
+/// One dataset.
+#[derive(Serialize)]
+struct Alone {
+    #[serde(flatten)]
+    report: Report,
+    #[serde(flatten)]
+    findings: Findings,
+}
+
 /// Several datasets that are read as one.
 #[derive(Serialize)]
 struct Together {
@@ -50,6 +77,8 @@ struct Together {
     classes: u32,
     fingerprint: String,
     datasets: Vec<Report>,
+    #[serde(flatten)]
+    findings: Findings,
 }
 
 /// Opens or builds the index and prints what it holds.
@@ -67,19 +96,48 @@ pub fn run(args: &Args) -> Result<()> {
         index.verify()?;
         compare(&index)?;
     }
+    let damaged = args.decode.then(|| decode::damaged(&index, decoders(args))).transpose()?;
+    let verdict = verdict(&index, damaged.as_deref().unwrap_or_default());
+    let findings = Findings { damaged, notices: output::print_notices(index.notices()) };
+    show(args, &index, findings)?;
+    verdict
+}
+
+fn decoders(args: &Args) -> usize {
+    args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
+}
+
+/// That images are damaged, as the command's failure.
+fn verdict(index: &DatasetIndex, damaged: &[Damaged]) -> Result<()> {
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "{} of {} images cannot be decoded: repair or remove them, or train with on_error=\"skip\"",
+        damaged.len(),
+        index.len()
+    );
+    Err(Error::dataset(index.root(), message))
+}
+
+fn show(args: &Args, index: &DatasetIndex, findings: Findings) -> Result<()> {
     let mut reports: Vec<_> = index.summaries().map(|summary| Report::of(summary, args.verify)).collect();
-    if reports.len() == 1 {
-        let report = reports.remove(0);
-        return if args.json { output::print_json(&report) } else { output::print(&describe(&report)) };
-    }
     let (samples, classes, fingerprint) = (index.len(), index.num_classes(), index.fingerprint().to_string());
-    if args.json {
-        output::print_json(&Together { samples, classes, fingerprint, datasets: reports })
-    } else {
-        let mut lines: Vec<_> = reports.iter().map(describe).collect();
-        lines.push(format!("together: {samples} samples of {classes} classes\n  fingerprint  {fingerprint}"));
-        output::print(&lines.join("\n"))
+    if args.json && reports.len() == 1 {
+        return output::print_json(&Alone { report: reports.remove(0), findings });
     }
+    if args.json {
+        return output::print_json(&Together { samples, classes, fingerprint, datasets: reports, findings });
+    }
+    let mut lines: Vec<_> = reports.iter().map(describe).collect();
+    if reports.len() > 1 {
+        lines.push(format!("together: {samples} samples of {classes} classes\n  fingerprint  {fingerprint}"));
+    }
+    if let Some(damaged) = &findings.damaged {
+        lines.extend(damaged.iter().map(|one| format!("damaged: {}", one.describe())));
+        lines.push(format!("{samples} images decoded, {} damaged", damaged.len()));
+    }
+    output::print(&lines.join("\n"))
 }
 
 impl Report {
@@ -145,21 +203,31 @@ fn describe(report: &Report) -> String {
             report.summary.seconds
         ),
     ];
-    let notes = &report.summary.notes;
-    if notes.unlabeled {
-        lines.push("  labels       none: every sample is of class 0".to_owned());
-    }
-    if let Some(first) = notes.empty_classes.first() {
-        lines.push(format!(
-            "  empty        {} classes without a sample, e.g. {first}",
-            notes.empty_classes.len()
-        ));
-    }
-    for (reason, skipped) in &notes.skipped {
-        lines.push(format!("  left out     {}: {reason}, e.g. {}", skipped.count, skipped.example));
-    }
+    lines.extend(left_out(&report.summary.notes));
     if report.verified {
         lines.push("  verified     the index file is sound and the dataset is as it was".to_owned());
     }
     lines.join("\n")
+}
+
+/// Most reasons that are listed for people: there may be as many as files.
+const REASONS_LISTED: usize = 20;
+
+/// What of a dataset does not become batches.
+fn left_out(notes: &Notes) -> Vec<String> {
+    let mut lines = Vec::new();
+    if notes.unlabeled {
+        lines.push("  labels       none: every sample is of class 0".to_owned());
+    }
+    if let Some(first) = notes.empty_classes.first() {
+        let count = notes.empty_classes.len();
+        lines.push(format!("  empty        {count} classes without a sample, e.g. {first}"));
+    }
+    for (reason, skipped) in notes.skipped.iter().take(REASONS_LISTED) {
+        lines.push(format!("  left out     {}: {reason}, e.g. {}", skipped.count, skipped.example));
+    }
+    if let Some(more) = notes.skipped.len().checked_sub(REASONS_LISTED).filter(|&more| more > 0) {
+        lines.push(format!("  left out     {more} other kinds of files; --json lists all"));
+    }
+    lines
 }

@@ -1,0 +1,31 @@
+"""Docstrings of classes that hand settings on to `ImageLoader`: what they say of their own, and what that says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TypeVar
+
+from foreload._core import ImageLoader
+
+Class = TypeVar("Class", bound=type)
+
+
+def arguments(documented: type) -> dict[str, str]:
+    """What the docstring of a class says of each of its arguments, by name, as it stands there."""
+    doc = inspect.cleandoc(documented.__doc__ or "")
+    section = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
+    # An argument is indented by four; what else is said of it by more.
+    found = re.finditer(r"^    (\w+): .*(?:\n {5,}.*)*", section, re.MULTILINE)
+    return {paragraph[1]: paragraph[0] for paragraph in found}
+
+
+def hands_on_settings(made: Class) -> Class:
+    """Put what `ImageLoader` says of the settings that a class takes as `**settings` into the class's docstring."""
+    own = arguments(made)
+    # Without docstrings (`python -OO`) there is nothing to complete.
+    if "settings" in own:
+        handed_on = [text for name, text in arguments(ImageLoader).items() if name not in own]
+        doc = inspect.cleandoc(made.__doc__ or "")
+        made.__doc__ = doc.replace(own["settings"], "\n".join([own["settings"], *handed_on]))
+    return made

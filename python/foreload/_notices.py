@@ -1,0 +1,25 @@
+"""How Foreload speaks to its user though nothing failed: by Python's `warnings`, and by its `logging`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+
+from foreload._core import Warning as ForeloadWarning
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def warn(message: str) -> None:
+    """Issue `message` as a warning of the line that made or iterates the loader: the innermost outside this package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, ForeloadWarning, stacklevel=level)
+
+
+def inform(message: str) -> None:
+    """Log what is merely good to know."""
+    logging.getLogger("foreload").info("%s", message)

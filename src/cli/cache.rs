@@ -1,0 +1,128 @@
+//! `foreload cache`: what a cache directory holds, and how to empty it.
+
+use super::output;
+use crate::error::Result;
+use crate::tier::store::inspect::{self, Cleared, Dataset, Held};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What `foreload cache` is asked for.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Show which datasets a cache directory has samples of, their bytes, and when they were last used
+    Show {
+        /// The cache directory (`cache_dir`)
+        directory: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Empty a cache directory, also of an older format; jobs that use it go on, and read from their dataset
+    Clear {
+        /// The cache directory (`cache_dir`)
+        directory: PathBuf,
+        /// Only this dataset: a path it was used at, or the beginning of its fingerprint [default: all]
+        dataset: Option<String>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<T: Serialize> {
+    version: String,
+    #[serde(flatten)]
+    found: T,
+}
+
+/// Looks, or empties, and prints.
+pub(super) fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Show { directory, json } => print(inspect::look(directory)?, *json, show),
+        Command::Clear { directory, dataset, json } => {
+            print(inspect::clear(directory, dataset.as_deref())?, *json, freed)
+        }
+    }
+}
+
+fn print<T: Serialize>(found: T, json: bool, describe: impl Fn(&T) -> String) -> Result<()> {
+    if json {
+        output::print_json(&Report { version: super::version(), found })
+    } else {
+        output::print(&describe(&found))
+    }
+}
+
+fn show(held: &Held) -> String {
+    let Held { directory, format, usable, datasets, bytes, filling_bytes, others } = held;
+    let mut lines = vec![format!(
+        "{}: {} of {} datasets, format {format}",
+        directory.display(),
+        output::bytes(*bytes),
+        datasets.len()
+    )];
+    if !usable {
+        lines.push(
+            "  this program cannot use this format: `foreload cache clear` empties an older one".to_owned(),
+        );
+    }
+    for one in datasets {
+        lines.push(format!(
+            "{}\n  {} samples, {} in {} files, {}",
+            title(one),
+            one.samples,
+            output::bytes(one.bytes),
+            one.segments,
+            if one.in_use { "in use".to_owned() } else { format!("last used {}", when(one.last_used)) }
+        ));
+    }
+    if *filling_bytes > 0 {
+        lines.push(format!("being filled: {}", output::bytes(*filling_bytes)));
+    }
+    if !others.is_empty() {
+        lines.push(format!("not the cache's: {}", others.join(", ")));
+    }
+    lines.join("\n")
+}
+
+fn freed(cleared: &Cleared) -> String {
+    let mut lines: Vec<_> = cleared
+        .datasets
+        .iter()
+        .map(|one| {
+            let beside = if one.in_use {
+                "; a job uses it: it goes on, reads from the dataset and may fill the cache again"
+            } else {
+                ""
+            };
+            format!("{}\n  {} samples, {}{beside}", title(one), one.samples, output::bytes(one.bytes))
+        })
+        .collect();
+    lines.push(format!("{} freed in {} files", output::bytes(cleared.bytes), cleared.segments));
+    if cleared.renewed {
+        lines.push("the directory had an older format; it can be used again".to_owned());
+    }
+    lines.join("\n")
+}
+
+/// Enough of a fingerprint to tell it from all others of a directory.
+const SHOWN_OF_NAME: usize = 16;
+
+fn title(dataset: &Dataset) -> String {
+    let name = dataset.name().get(..SHOWN_OF_NAME).unwrap_or(dataset.name());
+    if dataset.roots.is_empty() { name.to_owned() } else { format!("{name}  {}", dataset.roots.join(", ")) }
+}
+
+fn when(last_used: Option<u64>) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    match last_used.map(|then| now.saturating_sub(then)) {
+        None => "nobody knows when".to_owned(),
+        Some(s) if s < 120 => format!("{s} seconds ago"),
+        Some(s) if s < 2 * 3600 => format!("{} minutes ago", s / 60),
+        Some(s) if s < 48 * 3600 => format!("{} hours ago", s / 3600),
+        Some(s) => format!("{} days ago", s / 86_400),
+    }
+}

@@ -1,0 +1,99 @@
+//! `foreload index --decode`: every image read and decoded whole, on all processors; those that cannot be are listed.
+
+use crate::cli::output;
+use crate::config::LoaderOptions;
+use crate::dataset::DatasetIndex;
+use crate::decode::{Decoder, Planes, Region};
+use crate::error::{Error, Result};
+use crate::io::read_blocking;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+/// Samples that a thread takes at a time: neighbours, so that shards are read in order.
+const AT_ONCE: u64 = 16;
+
+/// An image that cannot become part of a batch.
+#[derive(Debug, Serialize)]
+pub(super) struct Damaged {
+    /// Its number in the index.
+    sample_id: u64,
+    /// Its file, or the shard that holds it.
+    path: PathBuf,
+    /// Where its bytes begin there.
+    offset: u64,
+    /// How many it has.
+    bytes: u32,
+    /// What is wrong with it.
+    reason: String,
+}
+
+impl Damaged {
+    /// In one line.
+    pub(super) fn describe(&self) -> String {
+        format!("{}, bytes {}+{}: {}", self.path.display(), self.offset, self.bytes, self.reason)
+    }
+}
+
+/// The images of `index` that cannot be read or decoded whole, by number.
+///
+/// # Errors
+/// [`Error::Unavailable`] when no thread can be started.
+pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<Vec<Damaged>> {
+    let bar = output::bar(index.len(), "images decoded");
+    let (next, found) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        let mut decoder = Decoder::new(LoaderOptions::default().max_pixels);
+        let mut planes = Planes::default();
+        loop {
+            let first = next.fetch_add(AT_ONCE, Relaxed);
+            let block = first..index.len().min(first.saturating_add(AT_ONCE));
+            if block.is_empty() {
+                return;
+            }
+            for sample in block {
+                if let Err(error) = decode(index, sample, &mut decoder, &mut planes) {
+                    let damaged = describe(index, sample, &error);
+                    found.lock().unwrap_or_else(PoisonError::into_inner).push(damaged);
+                }
+                bar.inc(1);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 0..threads.max(1) {
+            let thread = std::thread::Builder::new().name(format!("foreload-decode-{number}"));
+            if let Err(error) = thread.spawn_scoped(scope, work) {
+                // Fewer threads do the same work; none cannot.
+                return if number == 0 {
+                    Err(Error::Unavailable(format!("no thread could be started: {error}")))
+                } else {
+                    Ok(())
+                };
+            }
+        }
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_unstable_by_key(|damaged: &Damaged| damaged.sample_id);
+    Ok(found)
+}
+
+fn decode(index: &DatasetIndex, sample: u64, decoder: &mut Decoder, planes: &mut Planes) -> Result<()> {
+    let bytes = read_blocking(index, index.extent(sample))?;
+    decoder.decode(&bytes, |width, height| Region { x: 0, y: 0, width, height }, planes)?;
+    Ok(())
+}
+
+fn describe(index: &DatasetIndex, sample: u64, error: &Error) -> Damaged {
+    let extent = index.extent(sample);
+    Damaged {
+        sample_id: sample,
+        path: index.path(extent.file),
+        offset: extent.offset,
+        bytes: extent.length,
+        reason: error.to_string(),
+    }
+}

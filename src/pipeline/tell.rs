@@ -1,0 +1,64 @@
+//! What the user should hear of an epoch: samples that failed, a cache that does not do what was planned.
+
+use super::Shared;
+use crate::config::OnError;
+use crate::error::Error;
+use crate::notices::Kind;
+use crate::tier::TierStats;
+
+/// Below this share of what it could hold for the dataset a full cache is fuller than it was meant to be.
+const AS_PLANNED: f64 = 0.9;
+
+impl Shared {
+    /// The first sample that was skipped or replaced.
+    pub(super) fn tell_failure(&self, error: &Error) {
+        let instead = match self.config.on_error {
+            OnError::Skip => "another sample takes its place",
+            _ => "zeros take its place",
+        };
+        self.index.notices().say("sample", || {
+            let max_errors = self.config.max_errors;
+            format!(
+                "{error}; {instead}, as up to {max_errors} times in an epoch (on_error, max_errors): `foreload index --verify \
+                 --decode` finds all damaged images"
+            )
+        });
+    }
+
+    /// How many failed, at the end of `epoch`.
+    pub(super) fn tell_failures(&self, epoch: u64, failed: u64) {
+        if failed > 0 {
+            let message =
+                format!("epoch {epoch}: {failed} samples failed and were replaced; `errors` names them");
+            self.index.notices().tell(Kind::Warning, message);
+        }
+    }
+
+    /// The cache's latest failure. Cheap: it is asked for at every batch.
+    pub(super) fn tell_cache_error(&self) {
+        if let Some(error) = self.cache.get().and_then(|cache| cache.last_error()) {
+            self.index.notices().say("cache", || {
+                format!(
+                    "cache: {error}; training goes on, what the cache lacks comes from the dataset: `stats()` counts it"
+                )
+            });
+        }
+    }
+
+    /// That the cache filled up with less of this dataset than there was room for, in an epoch that did `tiers`.
+    pub(super) fn tell_cache_full(&self, tiers: &TierStats) {
+        let room = tiers.quota.min(self.index.total_bytes());
+        if tiers.dropped_full == 0 || tiers.held_bytes as f64 >= AS_PLANNED * room as f64 {
+            return;
+        }
+        let Some(options) = &self.config.cache else { return };
+        self.index.notices().say("cache is full", || {
+            let directory = options.directory.display();
+            format!(
+                "cache: {directory} is full with {} bytes of this dataset, of {room} that were meant to fit: other datasets \
+                 in use have the rest; raise cache_size, or see `foreload cache show {directory}`",
+                tiers.held_bytes
+            )
+        });
+    }
+}

@@ -1,0 +1,20 @@
+//! Notices become Python's warnings, and lines of its log.
+
+use crate::notices::{Kind, Notice, Notices};
+use pyo3::prelude::*;
+
+/// Says what was noticed and not said yet.
+///
+/// # Errors
+/// The warning itself where the user's filter makes warnings errors; what comes behind it is said the next time. So this is
+/// called where nothing that was taken could be lost: never between taking a batch and returning it.
+pub(super) fn deliver(py: Python<'_>, notices: &Notices) -> PyResult<()> {
+    while let Some(Notice { kind, message }) = notices.next() {
+        let say = match kind {
+            Kind::Warning => "warn",
+            Kind::Information => "inform",
+        };
+        py.import("foreload._notices")?.call_method1(say, (message,))?;
+    }
+    Ok(())
+}

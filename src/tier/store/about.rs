@@ -1,0 +1,61 @@
+//! What a dataset's place in the cache says of itself, for people who look into the directory: `foreload cache show`.
+
+use super::draft::{link, nameless};
+use crate::dataset::DatasetIndex;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+const NAME: &str = "dataset.json";
+
+/// Which dataset the samples are of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct About {
+    /// In hexadecimal.
+    pub fingerprint: String,
+    /// Where it was when it was last used: another path may have the same dataset.
+    pub roots: Vec<String>,
+}
+
+impl About {
+    pub fn of(index: &DatasetIndex) -> Self {
+        let whole = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
+        let roots = index.parts().map(|(root, _)| whole(root).to_string_lossy().into_owned()).collect();
+        Self { fingerprint: index.fingerprint().to_string(), roots }
+    }
+
+    /// What the directory `own` says; `None` where it says nothing: it was filled by an older program.
+    pub fn read(own: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(own.join(NAME)).ok()?).ok()
+    }
+
+    /// Says so in the directory `own`. Nothing depends on it, so that a full drive fails nobody.
+    pub fn write(&self, own: &Path) {
+        if Self::read(own).as_ref() != Some(self) {
+            // Who is killed meanwhile leaves no half of it.
+            let _ = self.replace(own);
+        }
+    }
+
+    fn replace(&self, own: &Path) -> io::Result<()> {
+        let mut file = nameless(own)?;
+        serde_json::to_writer(&mut file, self)?;
+        let path = own.join(NAME);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => link(&file, &path),
+        }
+    }
+}
+
+/// Removes the directory of a dataset that nobody uses and that has no segment any more.
+pub(super) fn forget(own: &Path) -> io::Result<()> {
+    for name in ["used", NAME] {
+        match fs::remove_file(own.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::remove_dir(own)
+}

@@ -1,0 +1,26 @@
+"""`help()` says of every setting what it is."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import foreload
+from foreload._docs import arguments
+
+
+@pytest.mark.parametrize("loader", [foreload.ImageLoader, foreload.FileLoader])
+def test_every_parameter_of_a_loader_has_a_paragraph(loader: type) -> None:
+    said = arguments(loader)
+    assert set(inspect.signature(loader).parameters) == set(said)
+    assert all(len(text.split(": ", 1)[1]) > 10 for text in said.values())
+    assert "As `ImageLoader`'s" not in (loader.__doc__ or "")
+
+
+def test_what_a_class_hands_on_is_said_there_too() -> None:
+    torch = pytest.importorskip("foreload.torch", exc_type=ImportError)
+    said = arguments(torch.ImageDataset)
+    assert set(arguments(foreload.ImageLoader)) < set(said)
+    assert "with_mask" in said
+    assert "torch.channels_last" in said["memory_format"], "its own word stands"

@@ -1,0 +1,165 @@
+"""What a user hears though nothing failed: once, at a line of their own, and never at the price of a batch."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import foreload
+from conftest import paths
+
+
+def heard(work: object) -> list[warnings.WarningMessage]:
+    """The warnings of Foreload that a callable issues."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work()  # type: ignore[operator]
+    return [warning for warning in caught if issubclass(warning.category, foreload.Warning)]
+
+
+def epochs(loader: foreload.ImageLoader, count: int) -> list[int]:
+    """The samples of some epochs."""
+    taken: list[int] = []
+    for epoch in range(count):
+        loader.set_epoch(epoch)
+        for batch in loader:
+            taken.extend(np.from_dlpack(batch.sample_ids))
+    return taken
+
+
+def test_a_healthy_run_says_nothing(dataset: Path, tmp_path: Path) -> None:
+    settings = dict(batch_size=8, image_size=32, io="pread", cache_dir=tmp_path / "cache", cache_size="50MB")
+    assert heard(lambda: epochs(foreload.ImageLoader(dataset, **settings), 2)) == []
+
+
+def test_what_is_left_out_is_said_once_at_the_users_line(own_dataset: Path) -> None:
+    (own_dataset / "class_0" / "more.webp").write_bytes(b"RIFF")
+    (own_dataset / "class_9").mkdir()
+
+    def work() -> None:
+        loader = foreload.ImageLoader(own_dataset, batch_size=8, image_size=32, io="pread")  # here
+        epochs(loader, 2)
+
+    left_out, empty = heard(work)
+    assert "1 .webp images" in str(left_out.message)
+    assert "class_0/more.webp" in str(left_out.message)
+    assert f"`foreload index {own_dataset}`" in str(left_out.message)
+    assert "1 classes have no image, e.g. class_9" in str(empty.message)
+    line = Path(__file__).read_text().splitlines()[left_out.lineno - 1]
+    assert left_out.filename == __file__
+    assert line.endswith("# here")
+
+
+def test_a_wrapper_of_ours_is_not_the_users_line(own_dataset: Path) -> None:
+    torch = pytest.importorskip("foreload.torch", exc_type=ImportError)
+    (own_dataset / "class_0" / "more.webp").write_bytes(b"RIFF")
+    (warning,) = heard(lambda: torch.ImageDataset(own_dataset, image_size=32))
+    assert warning.filename == __file__
+
+
+def test_what_is_good_to_know_goes_to_the_log(own_dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (own_dataset / "readme.txt").write_text("Photographs.")
+    with caplog.at_level(logging.INFO, logger="foreload"):
+        assert heard(lambda: foreload.ImageLoader(own_dataset)) == []
+    (record,) = [record for record in caplog.records if "readme.txt" in record.getMessage()]
+    assert (record.name, record.levelname) == ("foreload", "INFO")
+
+
+@pytest.mark.parametrize("on_error", ["skip", "zero"])
+def test_failed_samples_are_said_at_the_first_and_counted_at_the_end(own_dataset: Path, on_error: str) -> None:
+    for number in (3, 30):
+        path = paths(own_dataset)[number]
+        path.write_bytes(path.read_bytes()[:200])
+    loader = foreload.ImageLoader(
+        own_dataset, batch_size=10, image_size=32, on_error=on_error, io="pread", rebuild_index=True
+    )
+    first, *ends = heard(lambda: epochs(loader, 2))
+    assert "corrupt image" in str(first.message)
+    assert "its place, as up to 100 times in an epoch" in str(first.message)
+    assert [str(end.message) for end in ends] == [
+        f"epoch {epoch}: 2 samples failed and were replaced; `errors` names them" for epoch in (0, 1)
+    ]
+
+
+def test_no_batch_is_lost_where_warnings_are_errors(own_dataset: Path) -> None:
+    path = paths(own_dataset)[0]
+    path.write_bytes(path.read_bytes()[:200])
+    (own_dataset / "class_9").mkdir()
+    made = dict(batch_size=10, image_size=32, shuffle=False, on_error="zero", io="pread")
+    with pytest.warns(foreload.Warning, match="class_9"):
+        loader = foreload.ImageLoader(own_dataset, **made)
+    batches, taken, raised = iter(loader), [], []
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            break
+        except foreload.Warning as warning:
+            raised.append(str(warning))
+            continue
+        taken.extend(np.from_dlpack(batch.sample_ids))
+    assert taken == list(range(60))
+    assert len(raised) == 2
+    with pytest.raises(foreload.Warning, match="class_9"):
+        foreload.ImageLoader(own_dataset, **made)
+
+
+def test_many_kinds_of_members_make_one_short_message(tmp_path: Path, dataset: Path) -> None:
+    import io
+    import tarfile
+
+    image = paths(dataset)[0].read_bytes()
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(3000):
+            for suffix, data in (("cls", b"0"), ("jpg", image), (f"part{number}", b"x")):
+                member = tarfile.TarInfo(f"{number:06}.{suffix}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    log = logging.getLogger("foreload")
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        foreload.ImageLoader(tmp_path)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
+    (record,) = records
+    assert "and 2995 other kinds" in record.getMessage()
+    assert len(record.getMessage()) < 1100
+
+
+def test_a_broken_cache_is_said(dataset: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    settings = dict(batch_size=10, image_size=32, cache_dir=cache, cache_size="50MB", io="pread")
+    epochs(foreload.ImageLoader(dataset, **settings), 1)
+    segments = list(cache.glob("*/*.seg"))
+    assert segments
+    for segment in segments:
+        damaged = bytearray(segment.read_bytes())
+        damaged[-10] ^= 255
+        segment.write_bytes(damaged)
+    said = [str(w.message) for w in heard(lambda: epochs(foreload.ImageLoader(dataset, **settings), 1))]
+    assert any("cache" in message and "damaged" in message for message in said), said
+
+
+def test_the_program_says_it_on_stderr_and_in_json(own_dataset: Path) -> None:
+    (own_dataset / "class_9").mkdir()
+    program = [sys.executable, "-m", "foreload"]
+    for command in (["index"], ["bench", "--batch-size", "10", "--image-size", "32", "--epochs", "1"]):
+        arguments = [*program, command[0], str(own_dataset), *command[1:], "--json"]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+        assert "warning: " in done.stderr
+        assert "class_9" in done.stderr
+        import json
+
+        said = json.loads(done.stdout)["notices"]
+        assert [one["kind"] for one in said if "class_9" in one["message"]] == ["warning"]
