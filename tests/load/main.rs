@@ -1,5 +1,6 @@
 //! Reading, the cache, the whole pipeline on the CPU, and the program.
 
+mod campaign;
 mod cli;
 #[path = "../common/mod.rs"]
 mod common;

@@ -8,4 +8,4 @@ mod inspect;
 mod kill;
 mod refusals;
 mod sharing;
-mod world;
+pub mod world;
