@@ -384,6 +384,10 @@ class ImageLoader(Loader):
         world_size: Number of ranks, likewise.
         index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory.
         rebuild_index: Index the dataset anew.
+        changed: What happens at the start when the dataset is not what its index says, which is looked at in every start:
+            "rebuild" indexes it anew, with a notice; "warn" goes on with the old index, so that the order stays, with a
+            notice, and refuses what is gone or cannot be right when it is read; "refuse" raises DatasetChangedError. What
+            only looks changed, as a directory that was touched, is none of these.
         progress: Show a progress bar while indexing, when stderr is a terminal.
 
     Raises:
@@ -441,6 +445,7 @@ class ImageLoader(Loader):
         world_size: int | None = None,
         index_dir: str | os.PathLike[str] | None = None,
         rebuild_index: bool = False,
+        changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
         progress: bool = True,
     ) -> None: ...
     @property
@@ -512,6 +517,7 @@ class FileLoader(Loader):
         world_size: int | None = None,
         index_dir: str | os.PathLike[str] | None = None,
         rebuild_index: bool = False,
+        changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
         progress: bool = True,
     ) -> None: ...
 
