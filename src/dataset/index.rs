@@ -46,8 +46,8 @@ impl DatasetIndex {
     ///
     /// # Errors
     /// [`Error::DatasetChanged`] for a dataset that is not what was indexed, where that is to be refused;
-    /// [`Error::Dataset`] for a root that does not exist, without samples or of no known layout, shards that cannot be indexed, and an index
-    /// directory inside the dataset; [`Error::Io`] when something cannot be read or written.
+    /// [`Error::Dataset`] for a root that does not exist, has no samples or no known layout, shards that cannot be indexed,
+    /// and an index directory inside the dataset; [`Error::Io`] when something cannot be read or written.
     pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
         Self::concatenate(vec![open::open(root, options, &Cancel::default())?], options.notices.clone())
     }

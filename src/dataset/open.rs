@@ -79,7 +79,8 @@ impl Opening<'_> {
         let mut built = self.load(&file)?;
         built.origin = Origin::Built(because);
         if let Some(change) = change {
-            let then = "its index was built anew, so that the order of samples is another and states saved before do not fit";
+            let then =
+                "its index was built anew, so that orders are others and states saved before do not fit";
             self.tell(&change, then);
         }
         Ok(built)
@@ -106,7 +107,8 @@ impl Opening<'_> {
             Changed::Warn => {}
         }
         index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
-        let then = "the old index is used all the same; what is gone or cannot be right any more is refused when it is read";
+        let then =
+            "the old index is used all the same; what is gone or cannot be right is refused when it is read";
         self.tell(&change, then);
         Ok(Settled::Index(index))
     }

@@ -1,32 +1,26 @@
 //! The index file: it may be damaged before a run and anything may happen to it during one, and it needs no home.
 
+use crate::common::child;
 use crate::common::scene::{Scene, summary};
 use foreload::dataset::{DatasetIndex, IndexOptions, Origin};
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// Says to a test that it runs in a process of its own, and with which dataset.
-const CHILD: &str = "FORELOAD_TEST_DATASET";
+/// What tells a test in a process of its own where the dataset is.
+const DATASET: &str = "FORELOAD_TEST_DATASET";
 
-/// The dataset, in the process that [`alone`] started.
-fn given() -> Option<PathBuf> {
-    std::env::var_os(CHILD).map(PathBuf::from)
+fn dataset() -> PathBuf {
+    std::env::var_os(DATASET).expect("a test above says it").into()
 }
 
-/// Runs a test of this file again, in a process of its own that may die and whose environment may be changed.
-fn alone(test: &str, dataset: &Path, adapt: impl FnOnce(&mut Command)) -> Output {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("index_file::{test}"), "--nocapture"]).env(CHILD, dataset);
-    adapt(&mut command);
-    command.output().unwrap()
-}
-
-fn assert_passed(output: &Output) {
-    let [out, error] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    assert!(output.status.success() && out.contains("1 passed"), "{}: {out}{error}", output.status);
+fn assert_passes(command: &mut Command) {
+    let output = command.output().unwrap();
+    let shown =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
+    assert!(output.status.success() && shown.contains("1 passed"), "{}: {shown}", output.status);
 }
 
 fn classes_of_images(classes: usize, images: usize) -> Scene {
@@ -49,14 +43,17 @@ fn all_of(index: &DatasetIndex) -> Vec<(PathBuf, u32, u32)> {
 
 #[test]
 fn anything_may_happen_to_the_file_while_it_is_used() {
-    let name = "anything_may_happen_to_the_file_while_it_is_used";
-    let Some(root) = given() else {
-        let scene = classes_of_images(3, 2000);
-        let directory = scene.options.directory.as_ref().unwrap();
-        return assert_passed(&alone(name, &scene.root, |child| {
-            child.env("FORELOAD_INDEX_DIR", directory);
-        }));
-    };
+    let scene = classes_of_images(3, 2000);
+    let directory = scene.options.directory.as_ref().unwrap();
+    assert_passes(
+        child(use_a_file_that_changes).env(DATASET, &scene.root).env("FORELOAD_INDEX_DIR", directory),
+    );
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own: a signal would end it"]
+fn use_a_file_that_changes() {
+    let root = dataset();
     let open = || DatasetIndex::open(&root, &IndexOptions::default()).unwrap();
     let expected = all_of(&open());
     let changes: [&dyn Fn(&Path); 4] = [
@@ -116,23 +113,31 @@ fn what_others_write_beside_it_is_left_until_it_is_old() {
 
 #[test]
 fn a_home_that_cannot_be_written_is_no_failure() {
-    let name = "a_home_that_cannot_be_written_is_no_failure";
-    let Some(root) = given() else {
-        let scene = classes_of_images(2, 3);
-        let file = scene.write("../a file", b"and no directory");
-        // Neither a file nor a missing variable is a home; the superuser may write to all else.
-        for home in [Some(&file), None] {
-            let temporary = tempfile::tempdir().unwrap();
-            for origin in ["built", "loaded"] {
-                assert_passed(&alone(name, &scene.root, |child| {
-                    child.env_remove("FORELOAD_INDEX_DIR").env_remove("XDG_CACHE_HOME").env_remove("HOME");
-                    home.map(|home| child.env("HOME", home));
-                    child.env("TMPDIR", temporary.path()).env("EXPECTED", origin);
-                }));
-            }
+    let scene = classes_of_images(2, 3);
+    let file = scene.write("../a file", b"and no directory");
+    // Neither a file nor a missing variable is a home; the superuser may write to all else.
+    for home in [Some(&file), None] {
+        let temporary = tempfile::tempdir().unwrap();
+        for origin in ["built", "loaded"] {
+            let mut child = homeless(open_without_a_home, &scene, temporary.path());
+            home.map(|home| child.env("HOME", home));
+            assert_passes(child.env("EXPECTED", origin));
         }
-        return;
-    };
+    }
+}
+
+/// A test in a process of its own that has no home, and whose temporary files are in `temporary`.
+fn homeless<Test: Fn()>(test: Test, scene: &Scene, temporary: &Path) -> Command {
+    let mut child = child(test);
+    child.env_remove("FORELOAD_INDEX_DIR").env_remove("XDG_CACHE_HOME").env_remove("HOME");
+    child.env(DATASET, &scene.root).env("TMPDIR", temporary);
+    child
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own: its environment is changed"]
+fn open_without_a_home() {
+    let root = dataset();
     let temporary = std::env::temp_dir().canonicalize().unwrap();
     let index = DatasetIndex::open(&root, &IndexOptions::default()).unwrap();
     let found = summary(&index);
@@ -154,18 +159,17 @@ fn a_home_that_cannot_be_written_is_no_failure() {
 
 #[test]
 fn a_temporary_directory_of_others_is_refused() {
-    let name = "a_temporary_directory_of_others_is_refused";
-    let Some(root) = given() else {
-        let scene = classes_of_images(1, 3);
-        for kind in ["open to all", "a link"] {
-            let temporary = tempfile::tempdir().unwrap();
-            assert_passed(&alone(name, &scene.root, |child| {
-                child.env_remove("FORELOAD_INDEX_DIR").env_remove("XDG_CACHE_HOME").env_remove("HOME");
-                child.env("TMPDIR", temporary.path()).env("KIND", kind);
-            }));
-        }
-        return;
-    };
+    let scene = classes_of_images(1, 3);
+    for kind in ["open to all", "a link"] {
+        let temporary = tempfile::tempdir().unwrap();
+        assert_passes(homeless(open_beside_others, &scene, temporary.path()).env("KIND", kind));
+    }
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own: its environment is changed"]
+fn open_beside_others() {
+    let root = dataset();
     let open = || DatasetIndex::open(&root, &IndexOptions::default());
     let kept = summary(&open().unwrap()).index_path.parent().unwrap().to_path_buf();
     fs::remove_dir_all(&kept).unwrap();

@@ -274,7 +274,7 @@ fn a_replaced_shard_has_another_stamp() {
     let replaced = scene.open().unwrap();
     assert_eq!(replaced.fingerprint(), index.fingerprint(), "images of the same length");
     assert_eq!(replaced.shard_stamp(FileId(0)).unwrap(), Stamp::of(&fs::metadata(&path).unwrap()));
-    assert_ne!(replaced.version(FileId(0)).unwrap(), index.version(FileId(0)).unwrap());
+    assert_ne!(replaced.shard_version(FileId(0)).unwrap(), index.shard_version(FileId(0)).unwrap());
 }
 
 #[test]
