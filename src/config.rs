@@ -17,7 +17,7 @@ pub use units::{parse_bytes, parse_duration};
 
 use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
 use crate::batch::Pools;
-use crate::dataset::{DatasetIndex, Select};
+use crate::dataset::{Changed, DatasetIndex, Select};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::{LastBatch, Selection};
@@ -66,6 +66,10 @@ pub trait Choice: Copy + PartialEq + 'static {
 impl Choice for OnError {
     const NAMES: &'static [(&'static str, Self)] =
         &[("raise", Self::Raise), ("skip", Self::Skip), ("zero", Self::Zero)];
+}
+
+impl Choice for Changed {
+    const NAMES: &'static [(&'static str, Self)] = Self::NAMES;
 }
 
 impl Choice for LastBatch {

@@ -61,7 +61,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("io-uring", &["io"]),
     ("jpeg-encoder", &["cli"]),
     ("libm", &["augment"]),
-    ("memmap2", &["batch", "dataset"]),
+    ("memmap2", &["batch"]),
     ("nvjpeg-sys", &["decode"]),
     ("plotters", &["cli"]),
     ("png", &["cli", "decode"]),

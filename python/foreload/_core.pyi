@@ -382,8 +382,13 @@ class ImageLoader(Loader):
         rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
             mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
         world_size: Number of ranks, likewise.
-        index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory.
+        index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that cannot
+            be written, a directory of the user's own among the temporary files, with a warning.
         rebuild_index: Index the dataset anew.
+        changed: What happens at the start when the dataset is not what its index says, which is looked at in every start:
+            "rebuild" indexes it anew, with a notice; "warn" goes on with the old index, so that the order stays, with a
+            notice, and refuses what is gone or cannot be right when it is read; "refuse" raises DatasetChangedError. What
+            only looks changed, as a directory that was touched, is none of these.
         progress: Show a progress bar while indexing, when stderr is a terminal.
 
     Raises:
@@ -441,6 +446,7 @@ class ImageLoader(Loader):
         world_size: int | None = None,
         index_dir: str | os.PathLike[str] | None = None,
         rebuild_index: bool = False,
+        changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
         progress: bool = True,
     ) -> None: ...
     @property
@@ -475,8 +481,8 @@ class FileLoader(Loader):
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place; `zero`: a file without bytes, mask False.
         indices, ratios, epoch_size, keep, memory, io, direct, queue_depth, cache_dir, cache_size, cache_fill,
-            stage_bandwidth, local_world_size, max_errors, rank, world_size, index_dir, rebuild_index, progress: As
-            `ImageLoader`'s.
+            stage_bandwidth, local_world_size, max_errors, rank, world_size, index_dir, rebuild_index, changed,
+            progress: As `ImageLoader`'s.
 
     Batches have `files`, `sample_ids`, `mask` and `labels` (the number of the sample's first directory, else 0).
     """
@@ -512,6 +518,7 @@ class FileLoader(Loader):
         world_size: int | None = None,
         index_dir: str | os.PathLike[str] | None = None,
         rebuild_index: bool = False,
+        changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
         progress: bool = True,
     ) -> None: ...
 

@@ -55,6 +55,7 @@ SETTINGS = (
     "max_errors",
     "index_dir",
     "rebuild_index",
+    "changed",
 )
 """What the section `foreload` of a workload may say; all else is DLIO's to say."""
 

@@ -15,6 +15,7 @@ mod synth;
 mod usage;
 
 use crate::Error;
+use crate::config::Choice;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -47,6 +48,13 @@ enum Command {
     Report(report::Args),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::Args),
+}
+
+/// A clap parser for a named choice.
+fn choice<T: Choice + Send + Sync>(
+    setting: &'static str,
+) -> impl Fn(&str) -> Result<T, crate::Error> + Clone + Send + Sync + 'static {
+    move |name| T::parse(setting, name)
 }
 
 /// Version of the program, with the revision it was built from where that is known: `0.1.0 (1a2b3c4d5)`.

@@ -1,8 +1,8 @@
 //! `foreload plan`: what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy.
 
-use super::{calibrate, output};
+use super::{calibrate, choice, output};
 use crate::config::{parse_bytes, parse_duration};
-use crate::dataset::{DatasetIndex, IndexOptions};
+use crate::dataset::{Changed, DatasetIndex, IndexOptions};
 use crate::error::{Error, Result};
 use crate::notices::Notice;
 use crate::simulate::predict::{EpochCost, Job, Limit, Prediction, predict};
@@ -46,6 +46,9 @@ pub(super) struct Args {
     /// How the cache is filled: auto, use or ahead
     #[arg(long, default_value = "auto", value_parser = fill)]
     fill: FillChoice,
+    /// A dataset that is not what its index says: rebuild (index it anew), warn (go on with the old index) or refuse
+    #[arg(long, default_value = "rebuild", value_parser = choice::<Changed>("changed"))]
+    changed: Changed,
     /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else the user's cache directory]
     #[arg(long)]
     index_dir: Option<PathBuf>,
@@ -102,7 +105,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         (None, None) => return Err(Error::config("rates", "are missing: give --rates or --cache")),
     };
     let directory = args.index_dir.clone();
-    let options = IndexOptions { directory, progress: true, ..IndexOptions::default() };
+    let options =
+        IndexOptions { directory, changed: args.changed, progress: true, ..IndexOptions::default() };
     let index = DatasetIndex::open(&args.dir, &options)?;
     let notices = output::print_notices(index.notices());
     let job = job(args, &index);

@@ -3,7 +3,7 @@
 
 use super::cancel::Cancel;
 use super::format::{Entry, HEADER, Header, Section};
-use super::{Contents, Layout, Stamp};
+use super::{Contents, Layout, Stamp, publish};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -81,6 +81,7 @@ pub struct Builder {
     groups: Vec<Spilled>,
     header: Header,
     cancel: Cancel,
+    inodes: bool,
 }
 
 /// A group whose rows are in the spill file: lengths, then labels and offsets, or ends of names and names.
@@ -121,9 +122,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Io`] when nothing can be written beside `target`.
     pub fn new(target: &Path, layout: Layout, contents: Contents) -> Result<Self> {
-        let path = temporary(target, "spill");
-        let spill = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-        let spill = spill.map_err(|error| Error::io("create", &path, error))?;
+        let (spill, path) = publish::create(target, "spill")?;
         // Nameless from here on: it goes with the process, however that ends.
         std::fs::remove_file(&path).map_err(|error| Error::io("unlink", &path, error))?;
         Ok(Self {
@@ -133,12 +132,22 @@ impl Builder {
             groups: Vec::new(),
             header: Header::new(layout, contents),
             cancel: Cancel::default(),
+            inodes: true,
         })
     }
 
     /// The same, failing as soon as `cancel` asks.
     pub(super) fn cancelled_by(self, cancel: &Cancel) -> Self {
         Self { cancel: cancel.clone(), ..self }
+    }
+
+    /// The same, with or without the inodes of directories and shards, which do not last on every file system.
+    pub(super) fn with_inodes(self, inodes: bool) -> Self {
+        Self { inodes, ..self }
+    }
+
+    fn known(&self, found: Stamp) -> Stamp {
+        if self.inodes { found } else { found.without_inode() }
     }
 
     /// Number of samples so far.
@@ -158,7 +167,7 @@ impl Builder {
         let mut spilled = Spilled {
             class,
             path: group.path.clone(),
-            stamp: group.stamp,
+            stamp: self.known(group.stamp),
             at: self.spilled,
             samples,
             names: 0,
@@ -227,25 +236,16 @@ impl Builder {
     /// # Errors
     /// [`Error::Io`] when it cannot be written.
     pub fn finish(mut self, whole: &Whole) -> Result<()> {
-        let path = temporary(&self.target, "new");
-        let result = self.write(&path, whole).map_err(|error| Error::io("write", &path, error));
-        let result = result.and_then(|()| {
-            std::fs::rename(&path, &self.target).map_err(|error| Error::io("rename into place", &path, error))
-        });
-        if result.is_err() {
-            // The cause is reported; a leftover that cannot be removed either is overwritten by the next build.
-            let _ = std::fs::remove_file(&path);
-        }
-        result
+        let target = self.target.clone();
+        publish::publish(&target, |file| self.write(file, whole))
     }
 
-    fn write(&mut self, path: &Path, whole: &Whole) -> std::io::Result<()> {
+    fn write(&mut self, mut file: &File, whole: &Whole) -> std::io::Result<()> {
         self.spill.flush()?;
         self.groups.sort_unstable_by(|a, b| (a.class, a.own_path()).cmp(&(b.class, b.own_path())));
-        let mut file = File::create(path)?;
         file.write_all(&[0; HEADER])?;
         let mut out = Columns {
-            file: BufWriter::with_capacity(1 << 18, &file),
+            file: BufWriter::with_capacity(1 << 18, file),
             at: HEADER as u64,
             open: None,
             cancel: &self.cancel,
@@ -309,11 +309,9 @@ impl Builder {
         drop(out);
         self.header.groups = groups.len() as u64;
         self.header.classes = self.header.classes.max(whole.classes.len() as u32);
-        self.header.root = whole.root_stamp;
+        self.header.root = self.known(whole.root_stamp);
         self.header.fingerprint = fingerprint(&self.header, &table);
-        file.write_all_at(&self.header.encode(&table), 0)?;
-        // A power failure after the rename must not leave an index whose columns were never written.
-        file.sync_data()
+        file.write_all_at(&self.header.encode(&table), 0)
     }
 }
 
@@ -329,25 +327,6 @@ fn fingerprint(header: &Header, table: &[Entry; Section::COUNT]) -> [u8; 32] {
         hash.update(table[section as usize].digest);
     }
     hash.finalize().into()
-}
-
-/// Where a file that is to become `target` is written.
-fn temporary(target: &Path, kind: &str) -> PathBuf {
-    target.with_extension(format!("{}.{kind}", std::process::id()))
-}
-
-/// Removes what builders of `target` that were killed left behind. Only while no other builder runs.
-pub(super) fn remove_leftovers(target: &Path) {
-    let (Some(directory), Some(stem)) = (target.parent(), target.file_stem()) else { return };
-    let stem = [stem.as_encoded_bytes(), b"."].concat();
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let name = name.as_encoded_bytes();
-        if name.starts_with(&stem) && (name.ends_with(b".new") || name.ends_with(b".spill")) {
-            // Best effort: a leftover costs space, not correctness.
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
 }
 
 /// Writes sections one after the other and digests them on the way.

@@ -53,7 +53,7 @@ impl Classes {
             maps: parts.iter().map(|part| differing(own(part))).collect(),
         };
         let Some((first, odd)) = different(parts) else { return Ok(classes) };
-        if first.map.header().contents == Contents::Files {
+        if first.file.header().contents == Contents::Files {
             let all_zero = |part: &Part| differing(vec![0; part.class_names().len().max(1)]);
             classes = Self { names: Vec::new(), count: 1, maps: parts.iter().map(all_zero).collect() };
         } else if !classes.are_counted_by_numbers(parts) {

@@ -9,7 +9,8 @@
 
 use super::build::{Builder, Group, Loose, Rows};
 use super::cancel::Cancel;
-use super::open::{Progress, collect};
+use super::open::Progress;
+use super::parallel::collect;
 use super::{Contents, Notes, Stamp, survey};
 use crate::error::{Error, Result};
 use rustix::fs::{AtFlags, FileType, RawDir};
@@ -48,7 +49,8 @@ pub(super) fn index(
         walk.queue.push(Job::List(Place { class: 0, path: Vec::new(), above: None }));
     }
     for (class, name) in classes.iter().enumerate().rev() {
-        walk.queue.push(Job::List(Place { class: class as u32, path: name.clone(), above: None }));
+        let above = above(root, name)?;
+        walk.queue.push(Job::List(Place { class: class as u32, path: name.clone(), above }));
     }
     collect(
         threads,
@@ -74,6 +76,46 @@ pub(super) fn index(
     let empty = classes.iter().zip(filled).filter(|(_, filled)| !filled);
     notes.empty_classes = empty.map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
     Ok(notes)
+}
+
+/// Lists one directory below `root` anew, as `index` does: its files, which are not said to be of any class, and the names
+/// of the directories in it, sorted.
+pub(super) fn list_again(
+    root: &Path,
+    contents: Contents,
+    path: &[u8],
+    cancel: &Cancel,
+) -> Result<(Group, Vec<Vec<u8>>)> {
+    let walk = Walk { root, contents, cancel, queue: Queue::new() };
+    let listing = walk.list(Place { class: 0, path: path.to_vec(), above: above(root, path)? })?;
+    walk.measure(&listing, 0..listing.files.len())?;
+    let mut directories: Vec<Vec<u8>> = std::mem::take(&mut walk.queue.state().jobs)
+        .into_iter()
+        .filter_map(|job| match job {
+            Job::List(Place { mut path, .. }) => {
+                let name = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+                Some(path.split_off(name))
+            }
+            Job::Measure(..) => None,
+        })
+        .collect();
+    directories.sort_unstable();
+    Ok((listing.finish().0, directories))
+}
+
+/// The directories above that at `path` below `root`, the root among them.
+fn above(root: &Path, path: &[u8]) -> Result<Option<Arc<Above>>> {
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let slashes = (0..path.len()).filter(|&at| path[at] == b'/');
+    let mut above = None;
+    for end in std::iter::once(0).chain(slashes) {
+        let path = root.join(OsStr::from_bytes(&path[..end]));
+        let metadata = path.metadata().map_err(|error| Error::io("look at", &path, error))?;
+        above = Some(Arc::new(Above { identity: (metadata.dev(), metadata.ino()), next: above }));
+    }
+    Ok(above)
 }
 
 /// A directory to list.

@@ -1,16 +1,20 @@
-//! The index file: a header, ten sections, each with a digest. Little-endian, memory-mapped, never trusted.
+//! The index file: a header, ten sections, each with a digest. Little-endian, never trusted.
 //!
-//! Header and small sections are verified at every load; the columns (one row a sample) only by [`Map::verify`],
-//! because hashing them would make the start as slow as the dataset is large. A damaged column can therefore give a
-//! wrong answer, never one out of bounds.
+//! It is read whole, into memory of this process's own, and every section is compared with its digest. Whatever happens
+//! to the file afterwards, that it is truncated, overwritten, removed or that its server goes away, a run that has it goes
+//! on with what it read. A mapping of the file would answer the same with a signal or with other bytes. The digests tell
+//! damage, not malice: answers stay within bounds even where a digest was made to fit.
 
+use super::parallel::for_each;
 use super::{Contents, Layout, Stamp};
 use crate::error::{Error, Result};
-use memmap2::Mmap;
 use sha2::{Digest, Sha256};
 use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// Version of the file format; another one is built anew.
@@ -19,6 +23,8 @@ pub(super) const VERSION: u32 = 2;
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;
+/// Bytes that are worth a thread to read and digest them: a few milliseconds of work.
+const WORTH_A_THREAD: usize = 4 << 20;
 /// Bytes of a row of [`Section::Groups`]: ends (exclusive) of its samples, of its path and of its names (u64 each),
 /// lengths of the prefix and of the suffix that all its names share (u32 each), which stand behind its path.
 pub(super) const GROUP_ROW: usize = 32;
@@ -65,11 +71,6 @@ impl Section {
         Self::Places,
         Self::Names,
     ];
-
-    /// Whether it has one row a sample, and so is too large to verify at every load.
-    fn is_column(self) -> bool {
-        matches!(self, Self::Labels | Self::Lengths | Self::Places | Self::Names)
-    }
 
     /// Whether it is the same wherever and whenever the same data is indexed.
     pub(super) fn is_content(self) -> bool {
@@ -176,55 +177,90 @@ fn digest_at(bytes: &[u8], at: usize) -> [u8; 32] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default()
 }
 
-/// An index file in memory, its header and small sections verified.
-pub(super) struct Map {
+/// An index file, read whole and verified. Nothing of it is looked up in the file again.
+pub(super) struct IndexFile {
     path: PathBuf,
-    bytes: Mmap,
+    bytes: Vec<u8>,
     header: Header,
-    sections: [Range<usize>; Section::COUNT],
-    digests: [[u8; 32]; Section::COUNT],
+    table: [Entry; Section::COUNT],
 }
 
-impl Map {
-    /// Maps and checks the file at `path`.
+impl IndexFile {
+    /// Reads and checks the file at `path`: about a gigabyte a second and thread.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be opened; [`Error::Dataset`] when it is not an index of this version, or damaged.
+    /// [`Error::Io`] when it cannot be read; [`Error::Dataset`] when it is not an index of this version, or damaged.
     pub(super) fn load(path: &Path) -> Result<Self> {
+        let fail = |what| move |error| Error::io(what, path, error);
         let damaged = |what: &str| Error::dataset(path, format!("not a usable index file: {what}"));
-        let file = File::open(path).map_err(|error| Error::io("open index", path, error))?;
-        // SAFETY: index files are written under another name and renamed into place when complete; nothing writes to
-        // or shortens one afterwards (a rebuild renames a new file over it, and this mapping keeps the old one), so
-        // the bytes under the returned slice do not change. It is read as plain bytes, any value of which is valid.
-        let bytes = unsafe { Mmap::map(&file) }.map_err(|error| Error::io("map index", path, error))?;
-        if bytes.len() < HEADER || bytes[..8] != MAGIC {
+        let mut file = File::open(path).map_err(fail("open index"))?;
+        let size = file.metadata().map_err(fail("look at index"))?.len();
+        let mut head = Vec::new();
+        Read::by_ref(&mut file).take(HEADER as u64).read_to_end(&mut head).map_err(fail("read index"))?;
+        if head.len() < HEADER || head[..8] != MAGIC {
             return Err(damaged("it does not begin as one"));
         }
-        let version = u32_at(&bytes, 8);
+        let version = u32_at(&head, 8);
         if version != VERSION {
             return Err(damaged(&format!("it has format {version}, this program reads {VERSION}")));
         }
-        let (head, digest) = bytes[..HEADER].split_at(HEADER - 32);
-        if *digest != *Sha256::digest(head) {
+        let (facts, digest) = head.split_at(HEADER - 32);
+        if *digest != *Sha256::digest(facts) {
             return Err(damaged("its header is damaged"));
         }
-        let header = Header::decode(head).ok_or_else(|| damaged("its layout is unknown"))?;
-        let mut sections: [Range<usize>; Section::COUNT] = Default::default();
-        let mut digests = [[0; 32]; Section::COUNT];
-        for section in Section::ALL {
-            let i = section as usize;
-            let at = SECTIONS_AT + i * SECTION_ROW;
-            let (offset, length) = (u64_at(head, at), u64_at(head, at + 8));
-            let end = offset.checked_add(length).filter(|&end| end <= bytes.len() as u64);
-            let Some(end) = end else { return Err(damaged("it is truncated")) };
-            sections[i] = offset as usize..end as usize;
-            digests[i] = digest_at(head, at + 16);
+        let header = Header::decode(facts).ok_or_else(|| damaged("its layout is unknown"))?;
+        let table = Section::ALL.map(|section| {
+            let at = SECTIONS_AT + section as usize * SECTION_ROW;
+            let (offset, length) = (u64_at(facts, at), u64_at(facts, at + 8));
+            Entry { offset, length, digest: digest_at(facts, at + 16) }
+        });
+        // They stand one after the other, so that threads can fill disjoint parts of one piece of memory.
+        let mut end = HEADER as u64;
+        for entry in &table {
+            let stop = entry.offset.checked_add(entry.length).filter(|_| entry.offset >= end);
+            end = stop.ok_or_else(|| damaged("its sections overlap"))?;
         }
-        let map = Self { path: path.to_path_buf(), bytes, header, sections, digests };
-        map.check_lengths().ok_or_else(|| damaged("its sections contradict its header"))?;
-        map.verify_sections(|section| !section.is_column())?;
-        map.check_groups().ok_or_else(|| damaged("its table of directories or shards is damaged"))?;
-        Ok(map)
+        if end > size {
+            return Err(damaged("it is truncated"));
+        }
+        let mut bytes = vec![0; end as usize];
+        bytes[..HEADER].copy_from_slice(&head);
+        let mut index = Self { path: path.to_path_buf(), bytes, header, table };
+        index.read_sections(&file)?;
+        index.check_lengths().ok_or_else(|| damaged("its sections contradict its header"))?;
+        index.check_groups().ok_or_else(|| damaged("its table of directories or shards is damaged"))?;
+        Ok(index)
+    }
+
+    /// Reads every section and compares it with its digest; large ones at the same time.
+    fn read_sections(&mut self, file: &File) -> Result<()> {
+        let (path, table) = (&self.path, &self.table);
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(Section::COUNT));
+        let threads = threads.min(self.bytes.len() / WORTH_A_THREAD);
+        let mut parts = Vec::with_capacity(Section::COUNT);
+        let (mut rest, mut at) = (&mut self.bytes[..], 0);
+        for entry in table {
+            let (_, behind) = rest.split_at_mut(entry.offset as usize - at);
+            let (part, behind) = behind.split_at_mut(entry.length as usize);
+            (rest, at) = (behind, (entry.offset + entry.length) as usize);
+            parts.push(Mutex::new(part));
+        }
+        for_each(threads, Section::COUNT, |i| {
+            // The large ones stand behind; begun last, one of them would be waited for alone.
+            let section = Section::ALL[Section::COUNT - 1 - i];
+            let entry = table[section as usize];
+            let mut part = parts[section as usize].lock().unwrap_or_else(PoisonError::into_inner);
+            match file.read_exact_at(&mut part, entry.offset) {
+                Ok(()) if entry.digest == *Sha256::digest(&**part) => Ok(()),
+                Ok(()) => {
+                    Err(Error::dataset(path, format!("this index file is damaged (section {section:?})")))
+                }
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Err(Error::dataset(path, "not a usable index file: it is truncated"))
+                }
+                Err(error) => Err(Error::io("read index", path, error)),
+            }
+        })
     }
 
     fn check_lengths(&self) -> Option<()> {
@@ -257,44 +293,38 @@ impl Map {
         (last == limits).then_some(())
     }
 
-    /// Compares every section with its digest: reads the whole file.
-    ///
-    /// # Errors
-    /// [`Error::Dataset`] naming the first section that differs.
-    pub(super) fn verify(&self) -> Result<()> {
-        self.verify_sections(|_| true)
-    }
-
-    fn verify_sections(&self, which: impl Fn(Section) -> bool) -> Result<()> {
-        for section in Section::ALL.into_iter().filter(|&section| which(section)) {
-            if self.digests[section as usize] != *Sha256::digest(self.section(section)) {
-                let message = format!(
-                    "this index file is damaged (section {section:?}): run `foreload index --rebuild` on the dataset"
-                );
-                return Err(Error::dataset(&self.path, message));
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn header(&self) -> &Header {
         &self.header
-    }
-
-    /// SHA-256 of a section; compared with its bytes when the index was loaded, unless it is a column.
-    pub(super) fn digest(&self, section: Section) -> [u8; 32] {
-        self.digests[section as usize]
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn len(&self) -> u64 {
-        self.bytes.len() as u64
+    pub(super) fn section(&self, section: Section) -> &[u8] {
+        &self.bytes[self.range(section)]
     }
 
-    pub(super) fn section(&self, section: Section) -> &[u8] {
-        &self.bytes[self.sections[section as usize].clone()]
+    fn range(&self, section: Section) -> Range<usize> {
+        let entry = &self.table[section as usize];
+        entry.offset as usize..(entry.offset + entry.length) as usize
+    }
+
+    /// Takes newer stamps for the root and for these groups, which hold what the index says all the same.
+    pub(super) fn accept(&mut self, root: Stamp, groups: &[(usize, Stamp)]) {
+        self.header.root = root;
+        let range = self.range(Section::Stamps);
+        let stamps = &mut self.bytes[range];
+        for (group, stamp) in groups {
+            stamps[STAMP_ROW * group..][..STAMP_ROW].copy_from_slice(&stamp.to_bytes());
+        }
+        self.table[Section::Stamps as usize].digest = Sha256::digest(stamps).into();
+        let head = self.header.encode(&self.table);
+        self.bytes[..HEADER].copy_from_slice(&head);
+    }
+
+    /// The file as it is now to be.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 }

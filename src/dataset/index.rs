@@ -2,7 +2,7 @@
 
 use super::cancel::Cancel;
 use super::classes::Classes;
-use super::format::Map;
+use super::format::IndexFile;
 use super::part::Part;
 use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, Stamp, Summary, Version, open};
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// All samples' extents and labels. Memory-mapped: opening costs no time or memory per sample.
+/// All samples' extents and labels, in memory: of loose files some 20 bytes a sample.
 pub struct DatasetIndex {
     /// At least one.
     parts: Vec<Placed>,
@@ -40,10 +40,14 @@ impl DatasetIndex {
     /// [`super::Contents::Files`] what is said there. Processes that start together build one index: the first builds,
     /// the others wait for it.
     ///
+    /// Whether the dataset is what the index says is looked at in every start: the stamps of the root, of all directories
+    /// and of all shards are compared, and what has another one is listed or parsed anew. Where it differs,
+    /// [`IndexOptions::changed`] says what happens.
+    ///
     /// # Errors
-    /// [`Error::DatasetChanged`] when entries were added to the root or removed since it was indexed;
-    /// [`Error::Dataset`] for a root without samples or of no known layout, shards that cannot be indexed, and an index
-    /// directory inside the dataset; [`Error::Io`] when something cannot be read or written.
+    /// [`Error::DatasetChanged`] for a dataset that is not what was indexed, where that is to be refused;
+    /// [`Error::Dataset`] for a root that does not exist, has no samples or no known layout, shards that cannot be indexed,
+    /// and an index directory inside the dataset; [`Error::Io`] when something cannot be read or written.
     pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
         Self::concatenate(vec![open::open(root, options, &Cancel::default())?], options.notices.clone())
     }
@@ -78,7 +82,7 @@ impl DatasetIndex {
     /// # Errors
     /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
     pub fn load(root: &Path, file: &Path) -> Result<Self> {
-        Self::concatenate(vec![Part::new(root, Map::load(file)?)?], Notices::default())
+        Self::concatenate(vec![Part::new(root, IndexFile::load(file)?)?], Notices::default())
     }
 
     fn concatenate(parts: Vec<Part>, notices: Notices) -> Result<Self> {
@@ -122,7 +126,7 @@ impl DatasetIndex {
 
     /// What the samples are.
     pub fn contents(&self) -> Contents {
-        self.parts[0].part.map.header().contents
+        self.parts[0].part.file.header().contents
     }
 
     /// Number of samples.
@@ -231,10 +235,11 @@ impl DatasetIndex {
         Fingerprint(self.digest(b"foreload datasets 1", |part| part.fingerprint().0))
     }
 
-    /// Hash of the sizes and times of all shards, or the times of all directories, when they were indexed: what the
-    /// fingerprint leaves out. Who keeps copies of samples tells by both whether they are still the dataset's.
-    pub fn stamps_digest(&self) -> [u8; 32] {
-        self.digest(b"foreload stamps 1", Part::stamps_digest)
+    /// Which directories, or single shards, the datasets are, by their inodes: it tells two datasets of equal content apart,
+    /// as the fingerprint does not, and is the same on all nodes that share the file system. Where inode numbers do not
+    /// last, as on FUSE, they are left out.
+    pub fn identity(&self) -> [u8; 32] {
+        self.digest(b"foreload roots 1", Part::identity)
     }
 
     /// What one dataset has, or the hash of what several have.
@@ -249,12 +254,12 @@ impl DatasetIndex {
 
     /// Bytes of the largest sample.
     pub fn largest(&self) -> u32 {
-        self.parts.iter().map(|placed| placed.part.map.header().largest).max().unwrap_or(0)
+        self.parts.iter().map(|placed| placed.part.file.header().largest).max().unwrap_or(0)
     }
 
     /// Bytes of all samples.
     pub fn total_bytes(&self) -> u64 {
-        self.parts.iter().map(|placed| placed.part.map.header().total_bytes).sum()
+        self.parts.iter().map(|placed| placed.part.file.header().total_bytes).sum()
     }
 
     /// What a shard was when it was indexed; `None` for loose files.
@@ -269,7 +274,8 @@ impl DatasetIndex {
     /// [`Error::Io`] when there is no such file any more, or it cannot be looked at.
     pub fn look(&self, file: FileId) -> Result<Stamp> {
         let path = self.path(file);
-        Stamp::at(&path).map_err(|error| Error::io("look at", path, error))
+        let stamp = Stamp::at(&path).map_err(|error| Error::io("look at", path, error))?;
+        Ok(self.known(file, stamp))
     }
 
     /// The version of a shard that was indexed; `None` for loose files, of which only a look tells.
@@ -277,25 +283,21 @@ impl DatasetIndex {
         self.shard_stamp(file).map(Stamp::version)
     }
 
-    /// Compares the directory that holds a loose file with its mtime at indexing, once per directory; cheap after that.
-    /// The reader calls it before a directory's first read.
+    /// What is compared of the stamp that a file was found to have: all of it, but no inode where inodes do not last.
     ///
-    /// A file overwritten in place with as many bytes is not noticed: its directory does not change.
-    ///
-    /// # Errors
-    /// [`Error::DatasetChanged`] naming the directory when entries were added, removed or replaced, at every call;
-    /// [`Error::Io`] when it cannot be looked at.
-    pub fn check_directory(&self, file: FileId) -> Result<()> {
-        let (placed, file) = self.part_of(file);
-        placed.part.check_directory(file)
+    /// # Panics
+    /// When the index has no such file.
+    pub fn known(&self, file: FileId, found: Stamp) -> Stamp {
+        self.part_of(file).0.part.known(found)
     }
 
-    /// Compares all of the index files with their digests: about a second a gigabyte.
+    /// Lists every directory and parses every shard anew, whatever their stamps say, and compares them with the index: as
+    /// long as indexing takes. That the index file is sound is known when it is open.
     ///
     /// # Errors
-    /// [`Error::Dataset`] naming the index file when it is damaged.
+    /// [`Error::DatasetChanged`] naming what differs; [`Error::Io`] for what cannot be read.
     pub fn verify(&self) -> Result<()> {
-        self.parts.iter().try_for_each(|placed| placed.part.map.verify())
+        self.parts.iter().try_for_each(|placed| open::verify(&placed.part))
     }
 
     /// What `foreload index` shows of each dataset.

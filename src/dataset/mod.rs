@@ -2,9 +2,10 @@
 //!
 //! Images lie in class directories, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]), or in tar shards as
 //! WebDataset writes them ([`Layout::Tar`]). [`Contents::Files`] takes files of any kind below a directory, or the records
-//! of TFRecord shards ([`Layout::TfRecord`]). All are listed once, by several threads, into a file that later starts map
-//! into memory; nothing of the dataset is then listed again. What was changed since is found when it is read: see
-//! [`DatasetIndex::check_directory`] and [`DatasetIndex::shard_stamp`]. Several datasets can be opened as one
+//! of TFRecord shards ([`Layout::TfRecord`]). All are listed once, by several threads, into a file that later starts read
+//! whole; nothing of the dataset is then listed again. Whether it is
+//! still what the index says is looked at in every start (`changes.rs`); what changes later is found when it is read, by
+//! [`DatasetIndex::shard_stamp`] and by lengths. Several datasets can be opened as one
 //! ([`DatasetIndex::open_all`]), and a part of the samples selected ([`Select`]).
 
 use crate::notices::Notices;
@@ -14,12 +15,16 @@ use std::path::PathBuf;
 pub mod archive;
 pub mod build;
 mod cancel;
+mod changes;
 mod classes;
+mod directory;
 mod folder;
 mod format;
 mod index;
 mod open;
+mod parallel;
 mod part;
+mod publish;
 pub mod records;
 mod select;
 pub mod shards;
@@ -88,14 +93,41 @@ pub enum Contents {
     Files,
 }
 
+/// What happens at the start when a dataset is not what its index says. What only looks so, as a directory that was
+/// touched, is none of these, and what changes during a run is refused by name when it is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Changed {
+    /// The index is built anew, with a notice: samples, order and fingerprint are those of the dataset as it is.
+    #[default]
+    Rebuild,
+    /// The old index stays, with a notice, so that the order does. Files that are gone, have another length or lie in
+    /// shards whose samples are others are refused when they are read.
+    Warn,
+    /// It is an error, [`crate::Error::DatasetChanged`].
+    Refuse,
+}
+
+impl Changed {
+    /// Every value by the name users write.
+    pub const NAMES: &'static [(&'static str, Self)] =
+        &[("rebuild", Self::Rebuild), ("warn", Self::Warn), ("refuse", Self::Refuse)];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, value)| *value == self).map_or("?", |(name, _)| name)
+    }
+}
+
 /// How to find or build the index.
 #[derive(Debug, Clone, Default)]
 pub struct IndexOptions {
     /// Where index files are kept; `None`: `$FORELOAD_INDEX_DIR`, else `$XDG_CACHE_HOME/foreload/index`, else
-    /// `~/.cache/foreload/index`. Never inside the dataset: sources are read-only.
+    /// `~/.cache/foreload/index`, else, where these cannot be written, a directory of the user's own among the temporary
+    /// files, with a notice. Never inside the dataset: sources are read-only.
     pub directory: Option<PathBuf>,
     /// Build anew even when an index file is there.
     pub rebuild: bool,
+    /// What happens when the dataset is not what its index says.
+    pub changed: Changed,
     /// Show a progress bar on stderr (when it is a terminal).
     pub progress: bool,
     /// Threads that list and parse; 0: one per available processor, at least 4 (listing waits more than it works).

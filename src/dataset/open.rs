@@ -1,213 +1,228 @@
 //! Finds, loads or builds the index of a dataset.
 
-use super::build::{self, Builder, Whole};
+use super::build::{Builder, Whole};
 use super::cancel::Cancel;
-use super::format::{Map, Section};
+use super::changes::{Change, Moved};
+use super::directory::{self, Directory};
+use super::format::{IndexFile, Section};
 use super::part::Part;
 use super::survey::{self, Survey};
-use super::{Contents, IndexOptions, Origin, Stamp, folder, shards};
+use super::{Changed, IndexOptions, Origin, Stamp, folder, publish, shards};
 use crate::error::{Error, Result};
+use crate::notices::Kind;
 use indicatif::{ProgressBar, ProgressStyle};
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
-use sha2::{Digest, Sha256};
-use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Part> {
     let start = Instant::now();
-    let canonical = root.canonicalize().map_err(|error| Error::io("open dataset", root, error))?;
-    let stamp = Stamp::of(&canonical.metadata().map_err(|error| Error::io("open dataset", root, error))?);
-    let directory = index_directory(options)?;
-    refuse_inside(&directory, &canonical)?;
-    let file = directory.join(file_name(&canonical, options.contents));
-
-    let load = || -> Result<Part> {
-        let index = Part::new(root, Map::load(&file)?)?;
-        let same_root = index.map.section(Section::Root) == canonical.as_os_str().as_bytes();
-        if !same_root || index.map.header().contents != options.contents {
-            return Err(Error::dataset(&file, "is the index of another dataset"));
+    let canonical = root.canonicalize().map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            Error::dataset(root, "does not exist: name a directory or a shard that does")
         }
-        Ok(index)
-    };
-    let usable = |because: &mut String| -> Option<Part> {
-        match load() {
-            Ok(index) => return Some(index),
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
-            // An index can always be made again; what was wrong with this one is in the summary.
-            Err(error) => *because = error.to_string(),
-        }
-        None
-    };
-
-    let mut because = "there was no index yet".to_owned();
-    let mut index = None;
-    if options.rebuild {
-        "a rebuild was asked for".clone_into(&mut because);
-    } else {
-        index = usable(&mut because);
-    }
-    if index.is_none() {
-        std::fs::create_dir_all(&directory)
-            .map_err(|error| Error::io("create index directory", &directory, error))?;
-        let _lock = lock(&file, root, cancel)?;
-        // Another process may have built it while this one waited.
-        if !options.rebuild {
-            index = usable(&mut because);
-        }
-        if index.is_none() {
-            // What the interruption looked like where it was noticed says less.
-            build_index(root, &canonical, stamp, &file, options, cancel)
-                .map_err(|error| cancel.check(root).err().unwrap_or(error))?;
-            let mut built = load()?;
-            built.origin = Origin::Built(because);
-            index = Some(built);
-        }
-    }
-    let Some(mut index) = index else {
-        return Err(Error::Internal("no index after building one".to_owned()));
-    };
-    check_root(&index, root, stamp)?;
+        _ => Error::io("open dataset", root, error),
+    })?;
+    let inodes = !is_on_fuse(&canonical);
+    let opening = Opening { root, canonical, options, cancel, inodes };
+    let mut index = match Directory::of(options)? {
+        None => opening.open_in_temporary("HOME is not set"),
+        Some(directory) => match opening.open_in(&directory) {
+            Err(error) if !directory.named && directory.is_why(&error) => {
+                opening.open_in_temporary(&error.to_string())
+            }
+            opened => opened,
+        },
+    }?;
     index.seconds = start.elapsed().as_secs_f64();
     Ok(index)
 }
 
-/// Entries added to the root or removed are seen by its time: the one thing looked at in every start.
-fn check_root(index: &Part, root: &Path, now: Stamp) -> Result<()> {
-    if index.map.header().root.difference(now).is_none() {
-        return Ok(());
-    }
-    let message = "entries of it were added, removed or replaced since it was indexed".to_owned();
-    Err(Error::DatasetChanged { path: root.to_path_buf(), message })
+/// A dataset whose index is asked for.
+struct Opening<'a> {
+    root: &'a Path,
+    canonical: PathBuf,
+    options: &'a IndexOptions,
+    cancel: &'a Cancel,
+    /// Whether inode numbers last where the dataset lies.
+    inodes: bool,
 }
 
-fn index_directory(options: &IndexOptions) -> Result<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let directory = options
-        .directory
-        .clone()
-        .or_else(|| variable("FORELOAD_INDEX_DIR"))
-        .or_else(|| variable("XDG_CACHE_HOME").map(|cache| cache.join("foreload/index")))
-        .or_else(|| variable("HOME").map(|home| home.join(".cache/foreload/index")))
-        .ok_or_else(|| {
-            Error::config(
-                "index_dir",
-                "is not set and neither is HOME: set FORELOAD_INDEX_DIR to a directory",
-            )
-        })?;
-    std::path::absolute(&directory).map_err(|error| Error::io("resolve", directory, error))
-}
-
-/// Sources are read-only: not even an index is written into one.
-fn refuse_inside(directory: &Path, dataset: &Path) -> Result<()> {
-    let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
-    if existing.is_some_and(|path| path.starts_with(dataset)) {
-        let message = format!(
-            "is {}, inside the dataset {}, which Foreload never writes to: choose another or set FORELOAD_INDEX_DIR",
-            directory.display(),
-            dataset.display()
-        );
-        return Err(Error::config("index_dir", message));
-    }
-    Ok(())
-}
-
-/// One name a dataset path: moving or copying a dataset means a new index, with the same fingerprint.
-fn file_name(canonical: &Path, contents: Contents) -> String {
-    let digest = Sha256::digest(canonical.as_os_str().as_bytes());
-    let suffix = match contents {
-        Contents::Images => ".index",
-        Contents::Files => "-files.index",
-    };
-    digest[..16].iter().map(|byte| format!("{byte:02x}")).chain([suffix.to_owned()]).collect()
-}
-
-/// Waits until no other process builds this index. The kernel releases the lock of a process that dies.
-fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
-    let path = index.with_extension("lock");
-    let file = File::options().write(true).create(true).truncate(false).open(&path);
-    let file = file.map_err(|error| Error::io("create", &path, error))?;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => build::remove_leftovers(index),
-            // Asked for again and again: a call that blocks could not be cancelled.
-            Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                cancel.check(root)?;
-                std::thread::sleep(Duration::from_millis(20));
-                continue;
+impl Opening<'_> {
+    /// The index that is kept in `directory`, built where there is none or the dataset is not what it says.
+    fn open_in(&self, directory: &Directory) -> Result<Part> {
+        let file = directory.file(&self.canonical, self.options.contents)?;
+        let find = || {
+            if self.options.rebuild {
+                return Ok(Found::Nothing("a rebuild was asked for".to_owned()));
             }
-            // A file system without locks: two processes may then build the same index, each to its own file.
-            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
-            Err(error) => return Err(Error::io("lock", &path, error.into())),
+            self.find(&file)
+        };
+        if let Found::Same(index) = find()? {
+            return Ok(index);
         }
-        return Ok(file);
+        let lock = directory::lock(&file, self.root, self.cancel);
+        self.cancel.check(self.root)?;
+        // Another process may have built it, or have looked at what moved, while this one waited.
+        let (because, change) = match find()? {
+            Found::Same(index) => return Ok(index),
+            Found::Nothing(because) => (because, None),
+            Found::Moved(index, moved) => match self.settle(index, moved, lock.is_ok())? {
+                Settled::Index(index) => return Ok(index),
+                Settled::Changed(change) => ("the dataset changed".to_owned(), Some(change)),
+            },
+        };
+        let _lock = lock?;
+        // What the interruption looked like where it was noticed says less.
+        self.build(&file).map_err(|error| self.cancel.check(self.root).err().unwrap_or(error))?;
+        let mut built = self.load(&file)?;
+        built.origin = Origin::Built(because);
+        if let Some(change) = change {
+            let then =
+                "its index was built anew, so that orders are others and states saved before do not fit";
+            self.tell(&change, then);
+        }
+        Ok(built)
+    }
+
+    /// Looks at what moved, and goes on with `index` where it is still right or where the user wants that. An index that
+    /// `may_write` gets the new stamps, so that the next start need not look again.
+    fn settle(&self, mut index: Part, moved: Moved, may_write: bool) -> Result<Settled> {
+        let all = self.options.changed == Changed::Warn;
+        let seen = moved.look(&index, threads(self.options), all, self.cancel)?;
+        let Some(change) = seen.change else {
+            index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
+            if may_write {
+                // Best effort: without it the next start looks again.
+                let _ = publish::publish(index.file.path(), |mut file| file.write_all(index.file.bytes()));
+            }
+            return Ok(Settled::Index(index));
+        };
+        match self.options.changed {
+            Changed::Rebuild => return Ok(Settled::Changed(change)),
+            Changed::Refuse => {
+                return Err(Error::DatasetChanged { path: change.path, message: change.message });
+            }
+            Changed::Warn => {}
+        }
+        index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
+        let then =
+            "the old index is used all the same; what is gone or cannot be right is refused when it is read";
+        self.tell(&change, then);
+        Ok(Settled::Index(index))
+    }
+
+    /// What the user should hear of a change, and of what comes of it.
+    fn tell(&self, Change { path, message }: &Change, then: &str) {
+        let message = format!(
+            "the dataset {} is not what was indexed: {} {message}: {then} (changed={:?})",
+            self.root.display(),
+            path.display(),
+            self.options.changed.name(),
+        );
+        self.options.notices.tell(Kind::Warning, message);
+    }
+
+    /// As `open_in`, in a directory that is likely to go with the container or the next start of the machine.
+    fn open_in_temporary(&self, because: &str) -> Result<Part> {
+        let directory = Directory::temporary()?;
+        let index = self.open_in(&directory)?;
+        self.options.notices.say("index directory", || {
+            format!(
+                "the index is kept in {}, where it may not last, for {because}: set index_dir or FORELOAD_INDEX_DIR to \
+                 a directory that can be written, so that the dataset is not listed anew at every start",
+                directory.path.display()
+            )
+        });
+        Ok(index)
+    }
+
+    fn find(&self, file: &Path) -> Result<Found> {
+        match self.load(file) {
+            Ok(index) => {
+                let moved = Moved::since(&index)?;
+                Ok(if moved.is_empty() { Found::Same(index) } else { Found::Moved(index, moved) })
+            }
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Ok(Found::Nothing("there was no index yet".to_owned()))
+            }
+            // An index can always be made again; what was wrong with this one is in the summary.
+            Err(error) => Ok(Found::Nothing(error.to_string())),
+        }
+    }
+
+    fn load(&self, file: &Path) -> Result<Part> {
+        let mut index = Part::new(self.root, IndexFile::load(file)?)?;
+        index.inodes = self.inodes;
+        let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
+        if !same_root || index.file.header().contents != self.options.contents {
+            return Err(Error::dataset(file, "is the index of another dataset"));
+        }
+        Ok(index)
+    }
+
+    fn build(&self, file: &Path) -> Result<()> {
+        let Self { root, canonical, options, cancel, inodes } = self;
+        cancel.check(root)?;
+        let threads = threads(options);
+        let progress = Progress::new(options.progress);
+        // Before its names are read: what is added meanwhile shows as a change.
+        let stamp = Stamp::at(canonical).map_err(|error| Error::io("open dataset", *root, error))?;
+        let Survey { layout, classes, shards, mut notes, nothing } =
+            survey::survey(root, canonical, options.contents, cancel)?;
+        let mut builder =
+            Builder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
+        let more = if layout.is_sharded() {
+            shards::index(root, &shards, layout, &mut builder, threads, &progress, cancel)?
+        } else {
+            folder::index(root, &classes, options.contents, &mut builder, threads, &progress, cancel)?
+        };
+        notes.absorb(more);
+        if builder.samples() == 0 {
+            return Err(Error::dataset(*root, notes.explain(nothing)));
+        }
+        builder.finish(&Whole { root: canonical.clone(), root_stamp: stamp, classes, notes })
     }
 }
 
-fn build_index(
-    root: &Path,
-    canonical: &Path,
-    stamp: Stamp,
-    file: &Path,
-    options: &IndexOptions,
-    cancel: &Cancel,
-) -> Result<()> {
-    cancel.check(root)?;
-    let threads = match options.threads {
+/// What was found at the place of an index file.
+enum Found {
+    /// An index of the dataset as it is.
+    Same(Part),
+    /// One since which stamps moved.
+    Moved(Part, Moved),
+    /// None that can be used, for this reason.
+    Nothing(String),
+}
+
+/// What comes of an index since which stamps moved.
+enum Settled {
+    Index(Part),
+    /// It is to be built anew.
+    Changed(Change),
+}
+
+/// Compares all that lies below the root of `index` with it.
+pub(super) fn verify(index: &Part) -> Result<()> {
+    let threads = threads(&IndexOptions::default());
+    match Moved::all(index).look(index, threads, false, &Cancel::default())?.change {
+        None => Ok(()),
+        Some(Change { path, message }) => Err(Error::DatasetChanged { path, message }),
+    }
+}
+
+fn threads(options: &IndexOptions) -> usize {
+    match options.threads {
         0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
         threads => threads,
-    };
-    let progress = Progress::new(options.progress);
-    let Survey { layout, classes, shards, mut notes, nothing } =
-        survey::survey(root, canonical, options.contents, cancel)?;
-    let mut builder = Builder::new(file, layout, options.contents)?.cancelled_by(cancel);
-    let more = if layout.is_sharded() {
-        shards::index(root, &shards, layout, &mut builder, threads, &progress, cancel)?
-    } else {
-        folder::index(root, &classes, options.contents, &mut builder, threads, &progress, cancel)?
-    };
-    notes.absorb(more);
-    if builder.samples() == 0 {
-        return Err(Error::dataset(root, notes.explain(nothing)));
     }
-    builder.finish(&Whole { root: canonical.to_path_buf(), root_stamp: stamp, classes, notes })
 }
 
-/// Runs `work` on `threads` threads; what they send goes, one at a time, to `take` on this one. The first error ends it.
-///
-/// `work` gets a function to send with, which says whether to go on.
-pub(super) fn collect<T: Send>(
-    threads: usize,
-    work: impl Fn(&dyn Fn(Result<T>) -> bool) + Sync,
-    mut take: impl FnMut(T) -> Result<()>,
-) -> Result<()> {
-    std::thread::scope(|scope| {
-        let (sender, receiver) = crossbeam_channel::bounded(threads);
-        for i in 0..threads {
-            let (work, sender) = (&work, sender.clone());
-            let thread = std::thread::Builder::new().name(format!("foreload-index-{i}"));
-            let spawned = thread.spawn_scoped(scope, move || {
-                work(&|item: Result<T>| {
-                    let go_on = item.is_ok();
-                    sender.send(item).is_ok() && go_on
-                });
-            });
-            if let Err(error) = spawned {
-                // Fewer threads do the same work; none cannot.
-                if i == 0 {
-                    return Err(Error::Unavailable(format!("no thread could be started: {error}")));
-                }
-                break;
-            }
-        }
-        drop(sender);
-        for item in receiver {
-            take(item?)?;
-        }
-        Ok(())
-    })
+/// Whether inodes are given out by a program of the user's, which may count anew at every mount.
+fn is_on_fuse(path: &Path) -> bool {
+    // FUSE_SUPER_MAGIC, as statfs(2) lists it.
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u32 == 0x6573_5546)
 }
 
 /// A progress bar on stderr: of known length, or counting up.

@@ -1,14 +1,14 @@
 //! One dataset of those in an index: what lies below one root. Samples and files are numbered from 0 here.
 
-use super::format::{GROUP_ROW, Map, STAMP_ROW, Section, stamp_at, u32_at, u64_at};
+use super::format::{GROUP_ROW, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at};
 use super::summary;
 use super::{Extent, FileId, Fingerprint, Layout, Notes, Origin, Stamp, Summary};
 use crate::error::{Error, Result};
+use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The index file of one root. Panics where a number is out of range, as [`super::DatasetIndex`] says.
 pub(super) struct Part {
@@ -16,39 +16,46 @@ pub(super) struct Part {
     pub(super) root: PathBuf,
     /// Absolute, so that a later change of the working directory does not matter.
     base: PathBuf,
-    pub(super) map: Map,
+    pub(super) file: IndexFile,
     pub(super) notes: Notes,
     pub(super) origin: Origin,
     pub(super) seconds: f64,
-    /// Directories already compared by [`Part::check_directory`].
-    checked: Vec<AtomicBool>,
+    /// Whether inode numbers last where it lies, so that they are compared.
+    pub(super) inodes: bool,
 }
 
 /// Extents end below this, so that adding offset and length never overflows, whatever a damaged index holds.
 const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
 
 impl Part {
-    pub(super) fn new(root: &Path, map: Map) -> Result<Self> {
+    pub(super) fn new(root: &Path, file: IndexFile) -> Result<Self> {
         let base = std::path::absolute(root).map_err(|error| Error::io("resolve", root, error))?;
-        let notes = serde_json::from_slice(map.section(Section::Notes)).map_err(|error| {
-            Error::dataset(map.path(), format!("not a usable index file: its notes are no JSON: {error}"))
+        let notes = serde_json::from_slice(file.section(Section::Notes)).map_err(|error| {
+            Error::dataset(file.path(), format!("not a usable index file: its notes are no JSON: {error}"))
         })?;
-        let checked = (0..map.header().groups).map(|_| AtomicBool::new(false)).collect();
-        Ok(Self { root: root.to_path_buf(), base, map, notes, origin: Origin::Loaded, seconds: 0.0, checked })
+        Ok(Self {
+            root: root.to_path_buf(),
+            base,
+            inodes: file.header().root.inode != 0,
+            file,
+            notes,
+            origin: Origin::Loaded,
+            seconds: 0.0,
+        })
     }
 
     pub(super) fn layout(&self) -> Layout {
-        self.map.header().layout
+        self.file.header().layout
     }
 
     /// Number of samples.
     pub(super) fn len(&self) -> u64 {
-        self.map.header().samples
+        self.file.header().samples
     }
 
     /// Number of files.
     pub(super) fn files(&self) -> u32 {
-        if self.layout().is_sharded() { self.checked.len() as u32 } else { self.len() as u32 }
+        if self.layout().is_sharded() { self.groups() as u32 } else { self.len() as u32 }
     }
 
     pub(super) fn label(&self, sample: u64) -> u32 {
@@ -64,9 +71,9 @@ impl Part {
     }
 
     pub(super) fn extent(&self, sample: u64) -> Extent {
-        let length = self.column(Section::Lengths, sample).min(self.map.header().largest);
+        let length = self.column(Section::Lengths, sample).min(self.file.header().largest);
         if self.layout().is_sharded() {
-            let offset = u64_at(self.map.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET);
+            let offset = u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET);
             Extent { file: FileId(self.group_of(sample) as u32), offset, length }
         } else {
             Extent { file: FileId(sample as u32), offset: 0, length }
@@ -87,7 +94,7 @@ impl Part {
     pub(super) fn samples_of(&self, file: FileId) -> Range<u64> {
         if self.layout().is_sharded() {
             let group = file.0 as usize;
-            assert!(group < self.checked.len(), "file {group} of {}", self.checked.len());
+            assert!(group < self.groups(), "file {group} of {}", self.groups());
             self.group_start(group, 0)..self.group_start(group + 1, 0)
         } else {
             u64::from(file.0)..u64::from(file.0) + 1
@@ -122,7 +129,7 @@ impl Part {
     /// Tells `visit` every file's path below the root, in order; a root that is a shard has its own name.
     pub(super) fn each_path(&self, mut visit: impl FnMut(FileId, &[u8])) {
         let mut path = Vec::new();
-        for group in 0..self.checked.len() {
+        for group in 0..self.groups() {
             let (directory, prefix, suffix) = self.group_parts(group);
             if self.layout().is_sharded() {
                 let own = || self.base.file_name().unwrap_or_default().as_bytes();
@@ -143,59 +150,29 @@ impl Part {
 
     /// Class names by number, as bytes; none where the dataset has only numbers.
     pub(super) fn class_names(&self) -> Vec<&[u8]> {
-        summary::class_names(self.map.section(Section::Classes))
+        summary::class_names(self.file.section(Section::Classes))
     }
 
     pub(super) fn num_classes(&self) -> u32 {
-        self.map.header().classes
+        self.file.header().classes
     }
 
     pub(super) fn fingerprint(&self) -> Fingerprint {
-        Fingerprint(self.map.header().fingerprint)
+        Fingerprint(self.file.header().fingerprint)
     }
 
-    pub(super) fn stamps_digest(&self) -> [u8; 32] {
-        self.map.digest(Section::Stamps)
+    /// By which directory, or single shard, the root was when it was indexed.
+    pub(super) fn identity(&self) -> [u8; 32] {
+        let hash = Sha256::new_with_prefix(b"foreload root 1");
+        hash.chain_update(self.root_stamp().inode.to_le_bytes()).finalize().into()
     }
 
     pub(super) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
         self.layout().is_sharded().then(|| self.group_stamp(file.0 as usize))
     }
 
-    pub(super) fn check_directory(&self, file: FileId) -> Result<()> {
-        if self.layout().is_sharded() {
-            return Ok(());
-        }
-        let group = self.group_of(u64::from(file.0));
-        if self.checked[group].load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        // Directories without samples have nobody else to ask for them: the next one with samples answers for those
-        // before it, the last also for those behind.
-        let empty = |group: &usize| self.group_start(*group, 0) == self.group_start(*group + 1, 0);
-        let before = (0..group).rev().take_while(empty);
-        let last = self.group_start(group + 1, 0) == self.len();
-        let behind = if last { group + 1..self.checked.len() } else { 0..0 };
-        for group in before.chain(behind).chain([group]) {
-            self.check_group(group)?;
-        }
-        Ok(())
-    }
-
-    fn check_group(&self, group: usize) -> Result<()> {
-        let path = self.base.join(OsStr::from_bytes(self.group_path(group)));
-        let metadata = std::fs::metadata(&path).map_err(|error| Error::io("look at", &path, error))?;
-        if Stamp::of(&metadata).mtime != self.group_stamp(group).mtime {
-            let message =
-                "files were added, removed or replaced in this directory since it was indexed".to_owned();
-            return Err(Error::DatasetChanged { path, message });
-        }
-        self.checked[group].store(true, Ordering::Relaxed);
-        Ok(())
-    }
-
     pub(super) fn summary(&self) -> Summary {
-        let header = self.map.header();
+        let header = self.file.header();
         Summary {
             root: self.root.clone(),
             layout: self.layout(),
@@ -206,8 +183,8 @@ impl Part {
             groups: header.groups,
             notes: self.notes.clone(),
             fingerprint: self.fingerprint().to_string(),
-            index_path: self.map.path().to_path_buf(),
-            index_bytes: self.map.len(),
+            index_path: self.file.path().to_path_buf(),
+            index_bytes: self.file.bytes().len() as u64,
             origin: self.origin.clone(),
             seconds: self.seconds,
         }
@@ -215,35 +192,34 @@ impl Part {
 
     fn column(&self, section: Section, sample: u64) -> u32 {
         assert!(sample < self.len(), "sample {sample} of a dataset of {}", self.len());
-        u32_at(self.map.section(section), 4 * sample as usize)
+        u32_at(self.file.section(section), 4 * sample as usize)
     }
 
     /// The directory or shard of a sample, by binary search over the groups' ends.
     fn group_of(&self, sample: u64) -> usize {
         assert!(sample < self.len(), "sample {sample} of a dataset of {}", self.len());
-        search(0, self.checked.len() as u64, |group| self.group_start(group as usize + 1, 0) <= sample)
-            as usize
+        search(0, self.groups() as u64, |group| self.group_start(group as usize + 1, 0) <= sample) as usize
     }
 
     /// Where a group begins in samples (`field` 0), paths (1) or names (2): where the one before ends.
     fn group_start(&self, group: usize, field: usize) -> u64 {
         match group.checked_sub(1) {
             None => 0,
-            Some(before) => u64_at(self.map.section(Section::Groups), GROUP_ROW * before + 8 * field),
+            Some(before) => u64_at(self.file.section(Section::Groups), GROUP_ROW * before + 8 * field),
         }
     }
 
     /// A group's part of the paths (`field` 1) or of the names (2).
     fn section_of(&self, group: usize, field: usize, section: Section) -> &[u8] {
-        let bytes = self.map.section(section);
+        let bytes = self.file.section(section);
         let end = (self.group_start(group + 1, field) as usize).min(bytes.len());
         &bytes[(self.group_start(group, field) as usize).min(end)..end]
     }
 
     /// A group's path below the root, and what all its names begin and end with.
     fn group_parts(&self, group: usize) -> (&[u8], &[u8], &[u8]) {
-        assert!(group < self.checked.len(), "file {group} of {}", self.checked.len());
-        let row = self.map.section(Section::Groups);
+        assert!(group < self.groups(), "file {group} of {}", self.groups());
+        let row = self.file.section(Section::Groups);
         let affix = |field| u32_at(row, GROUP_ROW * group + field) as usize;
         let path = self.section_of(group, 1, Section::Paths);
         let (path, suffix) = path.split_at(path.len().saturating_sub(affix(28)));
@@ -251,12 +227,43 @@ impl Part {
         (path, prefix, suffix)
     }
 
-    fn group_path(&self, group: usize) -> &[u8] {
+    /// Number of directories or shards.
+    pub(super) fn groups(&self) -> usize {
+        self.file.header().groups as usize
+    }
+
+    pub(super) fn group_path(&self, group: usize) -> &[u8] {
         self.group_parts(group).0
     }
 
-    fn group_stamp(&self, group: usize) -> Stamp {
-        stamp_at(self.map.section(Section::Stamps), STAMP_ROW * group)
+    pub(super) fn group_stamp(&self, group: usize) -> Stamp {
+        stamp_at(self.file.section(Section::Stamps), STAMP_ROW * group)
+    }
+
+    pub(super) fn samples_of_group(&self, group: usize) -> Range<u64> {
+        self.group_start(group, 0)..self.group_start(group + 1, 0)
+    }
+
+    /// Names and lengths of the loose files of a directory, in order.
+    pub(super) fn files_of(&self, group: usize) -> impl Iterator<Item = (Vec<u8>, u32)> {
+        let (_, prefix, suffix) = self.group_parts(group);
+        let name = move |sample| [prefix, self.name(group, sample), suffix].concat();
+        self.samples_of_group(group).map(move |sample| (name(sample), self.column(Section::Lengths, sample)))
+    }
+
+    /// Where the dataset is, absolute.
+    pub(super) fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// What the root was when it was indexed.
+    pub(super) fn root_stamp(&self) -> Stamp {
+        self.file.header().root
+    }
+
+    /// What is compared of a stamp that was found.
+    pub(super) fn known(&self, found: Stamp) -> Stamp {
+        if self.inodes { found } else { found.without_inode() }
     }
 }
 

@@ -3,7 +3,8 @@
 use super::archive::{Member, Members};
 use super::build::{Builder, Group, Packed, Rows};
 use super::cancel::Cancel;
-use super::open::{Progress, collect};
+use super::open::Progress;
+use super::parallel::collect;
 use super::records::records;
 use super::source::{Malformed, ReadAt, SizedFile};
 use super::{Layout, Notes, Stamp};
@@ -278,7 +279,8 @@ impl ReadAt for Cancellable<'_> {
     }
 }
 
-fn read(root: &Path, shard: &[u8], layout: Layout, cancel: &Cancel) -> Result<(Group, Contents)> {
+/// Parses one shard.
+pub(super) fn read(root: &Path, shard: &[u8], layout: Layout, cancel: &Cancel) -> Result<(Group, Contents)> {
     cancel.check(root)?;
     let path = join(root, shard);
     let file = std::fs::File::open(&path).map_err(|error| Error::io("open", &path, error))?;

@@ -2,7 +2,8 @@
 //!
 //! A stamp is size, modification and change time, and inode. A write, however it was made, moves the change time, which
 //! no program can set back; a file that took another's place has another inode, unless its file system gives numbers
-//! out anew. Device numbers are left out: they differ from mount to mount and from node to node. What changes none of the
+//! out anew. Device numbers are left out: they differ from mount to mount and from node to node. So do, on FUSE, the
+//! inodes of many file systems, which are left out there. What changes none of the
 //! four, as a write within the same tick of the file system's clock, cannot be seen by a stamp.
 
 use rustix::fs::{FileType, Statx};
@@ -59,6 +60,11 @@ impl Stamp {
     /// What the system says.
     pub fn at(path: &Path) -> std::io::Result<Self> {
         std::fs::metadata(path).map(|metadata| Self::of(&metadata))
+    }
+
+    /// The same where inode numbers do not last.
+    pub fn without_inode(self) -> Self {
+        Self { inode: 0, ..self }
     }
 
     /// Little-endian, in the order of the fields.

@@ -5,6 +5,7 @@ use super::{Contents, Layout, Notes, shards};
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// What is to be indexed.
@@ -126,6 +127,7 @@ fn files(root: &Path, found: Root) -> Result<Survey> {
 fn look(root: &Path, contents: Contents, cancel: &Cancel) -> Result<Root> {
     let fail = |error| Error::io("list dataset", root, error);
     let mut found = Root::default();
+    let own = std::fs::metadata(root).map(|metadata| (metadata.dev(), metadata.ino())).map_err(fail)?;
     for entry in std::fs::read_dir(root).map_err(fail)? {
         cancel.check(root)?;
         let entry = entry.map_err(fail)?;
@@ -133,6 +135,10 @@ fn look(root: &Path, contents: Contents, cancel: &Cancel) -> Result<Root> {
         let name = entry.file_name().into_encoded_bytes();
         if kind.is_symlink() {
             match std::fs::metadata(entry.path()) {
+                Ok(metadata) if (metadata.dev(), metadata.ino()) == own => {
+                    found.notes.skip("links to a directory above", || text(&name));
+                    continue;
+                }
                 Ok(metadata) => kind = metadata.file_type(),
                 Err(_) => {
                     found.notes.skip("broken links and special files", || text(&name));

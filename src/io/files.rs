@@ -17,8 +17,6 @@ pub trait Files: Send + Sync {
     fn path(&self, file: FileId) -> PathBuf;
     /// What a shard must be; `None` for a loose file, which is one sample.
     fn stamp(&self, file: FileId) -> Option<Stamp>;
-    /// Whether the directory of a loose file is as it was indexed.
-    fn check_directory(&self, file: FileId) -> Result<()>;
     /// Whether a shard is never asked for again: it need not stay open, which would keep its bytes on the drive.
     fn is_gone(&self, _file: FileId) -> bool {
         false
@@ -31,9 +29,6 @@ impl Files for DatasetIndex {
     }
     fn stamp(&self, file: FileId) -> Option<Stamp> {
         self.shard_stamp(file)
-    }
-    fn check_directory(&self, file: FileId) -> Result<()> {
-        DatasetIndex::check_directory(self, file)
     }
 }
 
@@ -281,9 +276,6 @@ mod tests {
         }
         fn stamp(&self, _: FileId) -> Option<Stamp> {
             None
-        }
-        fn check_directory(&self, _: FileId) -> Result<()> {
-            Ok(())
         }
         fn is_gone(&self, file: FileId) -> bool {
             self.0.contains(&file.0)

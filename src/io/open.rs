@@ -195,9 +195,6 @@ impl Files for Program {
     fn stamp(&self, _file: FileId) -> Option<Stamp> {
         Some(self.stamp)
     }
-    fn check_directory(&self, _file: FileId) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// The same on the running program, where no data are at hand.

@@ -273,7 +273,6 @@ impl Shared {
         mode: OpenMode,
         short: Option<&mut ShortReads>,
     ) -> Result<OpenMode, Failure> {
-        self.files.check_directory(transfer.extent.file)?;
         let fd = open_file(path, mode)?;
         self.opens.fetch_add(1, Ordering::Relaxed);
         self.fill(transfer, fd.as_fd(), mode, short)

@@ -15,10 +15,7 @@ pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     let mode = OpenMode { direct: false, noatime: false };
     let opened = match stamp {
         Some(stamp) => OpenShard::open(&path, stamp, mode).map(|shard| shard.fd),
-        None => {
-            files.check_directory(extent.file)?;
-            open_file(&path, mode)
-        }
+        None => open_file(&path, mode),
     };
     let fd = opened.map_err(|failure| failure.into_error(&path, extent))?;
     // One byte more shows that a loose file has grown.

@@ -5,7 +5,7 @@
 use crate::common::scene::{Scene, masked, summary, tfrecord};
 use foreload::dataset::archive::Members;
 use foreload::dataset::records::records;
-use foreload::dataset::{ClassRef, DatasetIndex, FileId, Select, shards};
+use foreload::dataset::{ClassRef, DatasetIndex, Select, shards};
 use foreload::rng::{Key, Stream, Use};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -168,10 +168,8 @@ fn ask_all(index: &DatasetIndex) {
         assert!(index.sample_of(extent).is_none_or(|found| index.extent(found) == extent));
         assert!(index.label(sample) < index.num_classes().max(1));
         let _ = (index.path(extent.file), index.shard_stamp(extent.file));
-        // The files are there or not; that there is an answer is what counts.
-        let _ = index.check_directory(FileId(extent.file.0));
     }
-    let _ = (summary(index), index.verify());
+    let _ = summary(index);
     let of_class = |class| Select { classes: Some(vec![ClassRef::Number(class)]), ..Select::default() };
     for class in 0..index.num_classes().min(10) {
         if let Ok(Some(samples)) = of_class(class).resolve(index) {
@@ -203,8 +201,6 @@ fn any_bytes_are_an_index_or_an_error() {
         if random.below(4) > 0 {
             mend_index(&mut bytes);
         }
-        // A new file each time: mapped index files are never written to.
-        let _ = fs::remove_file(&file);
         fs::write(&file, &bytes).expect("the mutated index");
         if let Ok(index) = DatasetIndex::load(&scene.root, &file) {
             loaded += 1;
@@ -215,9 +211,9 @@ fn any_bytes_are_an_index_or_an_error() {
 }
 
 /// Makes the digests right again where the header's table still points into the file: header at 0, ten rows of
-/// (offset, length, digest) from byte 96, digest of the header at its end.
+/// (offset, length, digest) from byte 112, digest of the header at its end.
 fn mend_index(bytes: &mut [u8]) {
-    const TABLE: usize = 96;
+    const TABLE: usize = 112;
     const ROW: usize = 48;
     const END: usize = TABLE + 10 * ROW;
     if bytes.len() < END + 32 {

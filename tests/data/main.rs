@@ -1,11 +1,13 @@
 //! What is known before anything is read: datasets and their indexes, orders of samples, simulated caches.
 
 mod cancel;
+mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod dataset;
 mod files;
 mod fuzz;
+mod index_file;
 mod scale;
 mod schedule;
 mod selected;

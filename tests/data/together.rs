@@ -70,7 +70,6 @@ fn samples_and_files_are_those_of_the_parts_in_order() {
             assert_eq!(file, FileId(files + part.extent(own).file.0));
             assert_eq!(whole.path(file), part.path(part.extent(own).file));
             assert_eq!(whole.samples_of(file), sample..sample + 1);
-            whole.check_directory(file).unwrap();
             sample += 1;
         }
         files += part.files().count() as u32;
@@ -146,7 +145,7 @@ fn numbers_stay_and_what_does_not_go_together_is_refused() {
 #[test]
 fn one_root_is_as_before_and_the_order_of_several_matters() {
     let (one, two) = (folder(&["a/1.jpg", "b/1.jpg"]), folder(&["a/2.jpg"]));
-    let key = |index: &DatasetIndex| (index.fingerprint(), index.stamps_digest());
+    let key = |index: &DatasetIndex| (index.fingerprint(), index.identity());
     assert_eq!(key(&open_all(&[&one]).unwrap()), key(&one.open().unwrap()));
     let both = open_all(&[&one, &two]).unwrap();
     assert_eq!(key(&both), key(&open_all(&[&one, &two]).unwrap()));

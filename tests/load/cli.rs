@@ -308,12 +308,12 @@ fn index_shows_what_is_there_and_notices_changes() {
         let shown = String::from_utf8(shown.stdout).unwrap();
         assert!(shown.contains("12 samples of 3 classes") && shown.contains("loaded"), "{shown}");
 
-        // A file more in a class, a byte more in a shard.
+        // A file more in a class, a byte behind the end of a shard.
         let (changed, file) = match layout {
             "folder" => ("n00000002", data.join("n00000002/new.jpg")),
             _ => ("shard-000001.tar", data.join("shard-000001.tar")),
         };
-        fs::write(&file, [fs::read(&file).unwrap_or_default(), vec![0]].concat()).unwrap();
+        fs::write(&file, [fs::read(&file).unwrap_or_default(), vec![1]].concat()).unwrap();
         let noticed = index(&["--verify"]);
         assert_eq!(code(&noticed), 1);
         let said = stderr(&noticed);

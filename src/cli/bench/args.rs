@@ -1,9 +1,10 @@
 //! What `foreload bench` takes.
 
 use crate::augment::{DType, Fidelity, MemoryFormat};
+use crate::cli::choice;
 use crate::cli::emulate;
-use crate::config::{Choice, CpuDecode, LoaderOptions, OnError, parse_bytes, parse_duration};
-use crate::error::Result;
+use crate::config::{CpuDecode, LoaderOptions, OnError, parse_bytes, parse_duration};
+use crate::dataset::Changed;
 use crate::io::{Direct, IoChoice, PfsRates};
 use crate::schedule::LastBatch;
 use crate::tier::{FillChoice, Verify};
@@ -111,6 +112,9 @@ pub(in crate::cli) struct Args {
     /// Bad samples an epoch survives with skip and zero
     #[arg(long, default_value_t = 100)]
     pub(super) max_errors: u64,
+    /// A dataset that is not what its index says: rebuild (index it anew), warn (go on with the old index) or refuse
+    #[arg(long, default_value = "rebuild", value_parser = choice::<Changed>("changed"))]
+    pub(super) changed: Changed,
     /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else the user's cache directory]
     #[arg(long)]
     pub(super) index_dir: Option<PathBuf>,
@@ -160,11 +164,4 @@ impl Args {
             ..LoaderOptions::default()
         }
     }
-}
-
-/// A clap parser for a named choice.
-fn choice<T: Choice + Send + Sync>(
-    setting: &'static str,
-) -> impl Fn(&str) -> Result<T, crate::Error> + Clone + Send + Sync + 'static {
-    move |name| T::parse(setting, name)
 }

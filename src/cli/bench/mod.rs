@@ -28,8 +28,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let options = args.options();
     options.validate()?;
     let start = Instant::now();
-    let index_options =
-        IndexOptions { directory: args.index_dir.clone(), progress: true, ..IndexOptions::default() };
+    let index_options = IndexOptions {
+        directory: args.index_dir.clone(),
+        changed: args.changed,
+        progress: true,
+        ..IndexOptions::default()
+    };
     let index = Arc::new(DatasetIndex::open(&args.dir, &index_options)?);
     let index_seconds = start.elapsed().as_secs_f64();
     let config = options.check(&index)?;

@@ -39,9 +39,6 @@ impl Files for Scratch {
     fn stamp(&self, _: FileId) -> Option<Stamp> {
         Some(self.stamp)
     }
-    fn check_directory(&self, _: FileId) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// Writes and reads in `directory`, which is made if it is not there, for about `limit`.

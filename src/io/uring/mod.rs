@@ -344,7 +344,7 @@ impl Reader for UringReader {
         let mut path = None;
         if is_loose {
             let full = self.files.path(file);
-            match self.files.check_directory(file).and_then(|()| flight::c_path(&full)) {
+            match flight::c_path(&full) {
                 Ok(name) => path = Some(name),
                 Err(error) => return self.ready.push(transfer.fail(&full, Failure::Other(error))),
             }

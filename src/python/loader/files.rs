@@ -20,7 +20,7 @@ impl FileLoader {
         ratios=None, epoch_size=None, keep=1, memory=None, io="auto", direct="auto", queue_depth=None,
         cache_dir=None, cache_size=None, cache_fill="auto", verify="stamp", immutable=false, stage_bandwidth=None, local_world_size=None,
         on_error="raise", max_errors=None, rank=None, world_size=None, index_dir=None, rebuild_index=false,
-        progress=true,
+        changed="rebuild", progress=true,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keyword arguments")]
     fn new(
@@ -53,6 +53,7 @@ impl FileLoader {
         world_size: Option<u32>,
         index_dir: Option<PathBuf>,
         rebuild_index: bool,
+        changed: &str,
         progress: bool,
     ) -> PyResult<PyClassInitializer<Self>> {
         let usual = LoaderOptions::default();
@@ -88,6 +89,7 @@ impl FileLoader {
         let index_options = IndexOptions {
             directory: index_dir,
             rebuild: rebuild_index,
+            changed: raise(py, Choice::parse("changed", changed))?,
             progress,
             contents: Contents::Files,
             ..IndexOptions::default()

@@ -24,7 +24,7 @@ impl ImageLoader {
         memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5, resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
         cache_dir=None, cache_size=None, cache_fill="auto", verify="stamp", immutable=false, stage_bandwidth=None, local_world_size=None,
         on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
-        rebuild_index=false, progress=true,
+        rebuild_index=false, changed="rebuild", progress=true,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keyword arguments")]
     fn new(
@@ -75,6 +75,7 @@ impl ImageLoader {
         world_size: Option<u32>,
         index_dir: Option<PathBuf>,
         rebuild_index: bool,
+        changed: &str,
         progress: bool,
     ) -> PyResult<PyClassInitializer<Self>> {
         let usual = LoaderOptions::default();
@@ -125,6 +126,7 @@ impl ImageLoader {
         let index_options = IndexOptions {
             directory: index_dir,
             rebuild: rebuild_index,
+            changed: raise(py, Choice::parse("changed", changed))?,
             progress,
             ..IndexOptions::default()
         };

@@ -23,7 +23,7 @@ pub(super) const VERSION: u32 = 2;
 const ROW: usize = 28;
 const TRAILER: usize = 64;
 
-/// What a dataset's segments are kept under: its fingerprint and the digest of its stamps, shortened.
+/// What a dataset's segments are kept under: its fingerprint and the identity of its root, shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key(pub [u8; 16]);
 
@@ -31,7 +31,7 @@ impl Key {
     pub fn of(index: &DatasetIndex) -> Self {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&index.fingerprint().0[..8]);
-        key[8..].copy_from_slice(&index.stamps_digest()[..8]);
+        key[8..].copy_from_slice(&index.identity()[..8]);
         Self(key)
     }
 

@@ -259,10 +259,6 @@ impl Files for Shared {
         }))
     }
 
-    fn check_directory(&self, _: FileId) -> Result<()> {
-        Ok(())
-    }
-
     fn is_gone(&self, file: FileId) -> bool {
         self.catalog().segment(file.0).is_none_or(|segment| segment.is_gone())
     }

@@ -1,7 +1,7 @@
 //! A small dataset whose bytes are known, and a driver that reads extents of it.
 
 use foreload::dataset::{Extent, FileId, Stamp};
-use foreload::error::{Error, Result};
+use foreload::error::Result;
 use foreload::io::{Files, ReadRequest, Reader};
 use foreload::rng::{Key, Stream, Use};
 use foreload::slot::SlotPool;
@@ -18,7 +18,6 @@ pub fn random(seed: u64) -> Stream {
 pub struct World {
     pub dir: tempfile::TempDir,
     pub files: Vec<File>,
-    pub broken_directory: Option<FileId>,
 }
 
 pub struct File {
@@ -33,12 +32,6 @@ impl Files for World {
     }
     fn stamp(&self, file: FileId) -> Option<Stamp> {
         self.files[file.0 as usize].stamp
-    }
-    fn check_directory(&self, file: FileId) -> Result<()> {
-        if self.broken_directory == Some(file) {
-            return Err(Error::DatasetChanged { path: self.path(file), message: "directory".into() });
-        }
-        Ok(())
     }
 }
 
@@ -62,7 +55,7 @@ impl World {
     pub fn empty() -> Self {
         // On the file system of the build, not /tmp: O_DIRECT is to be tried where it works.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        Self { dir, files: Vec::new(), broken_directory: None }
+        Self { dir, files: Vec::new() }
     }
 
     fn add(&mut self, size: usize, shard: bool, random: &mut Stream) {

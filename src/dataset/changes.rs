@@ -1,0 +1,302 @@
+//! Whether a dataset is still what its index says: looked at in every start, before anything is read.
+//!
+//! The root, every directory and every shard are asked for their stamps, which takes as long as that many calls of `stat`.
+//! One whose stamp moved is listed or parsed anew, alone, for much moves a stamp that changes no sample: a file that was
+//! there for a moment, `chmod`, `touch`, a copy back from a backup. What then holds what the index says is accepted with
+//! the stamp it has now. A loose file that was overwritten leaves its directory's stamp as it was; it is found when it is
+//! read, by its size, and by its own stamp where a cache holds it.
+
+use super::build::{Group, Packed, Rows};
+use super::cancel::Cancel;
+use super::parallel::for_each;
+use super::part::Part;
+use super::{Layout, Stamp, folder, shards, survey};
+use crate::error::{Error, Result};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Most threads that ask for stamps: as many answers of a network file system are waited for at a time.
+const ASKERS: usize = 64;
+/// Stamps that are worth a thread: fewer are asked for sooner than it starts, on a local file system.
+const WORTH_A_THREAD: usize = 32;
+
+/// What differs between a dataset and its index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    /// The directory, file or shard.
+    pub(super) path: PathBuf,
+    /// In words for "the file …".
+    pub(super) message: String,
+}
+
+/// What has another stamp than when it was indexed.
+#[derive(Default)]
+pub(super) struct Moved {
+    root: bool,
+    groups: Vec<usize>,
+}
+
+/// What a look at what moved has shown.
+pub(super) struct Seen {
+    /// The root's stamp, where it is as the index says.
+    pub(super) root: Option<Stamp>,
+    /// Groups that are as the index says, with the stamps they have now.
+    pub(super) same: Vec<(usize, Stamp)>,
+    /// What is not: the root, else the first of the groups that were looked at.
+    pub(super) change: Option<Change>,
+}
+
+impl Moved {
+    /// What moved since `index` was made.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for what is there and cannot be looked at.
+    pub(super) fn since(index: &Part) -> Result<Self> {
+        let count = index.groups();
+        let groups = Mutex::new(Vec::new());
+        let threads = (count / WORTH_A_THREAD).min(ASKERS);
+        // Many at a time, so that threads do not meet at every one.
+        for_each(threads, count.div_ceil(WORTH_A_THREAD), |chunk| {
+            for group in chunk * WORTH_A_THREAD..count.min((chunk + 1) * WORTH_A_THREAD) {
+                let found = stamp_now(&index.directory_or_shard(group))?;
+                let moved = found
+                    .is_none_or(|found| index.group_stamp(group).difference(index.known(found)).is_some());
+                if moved {
+                    groups.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+                }
+            }
+            Ok(())
+        })?;
+        let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
+        groups.sort_unstable();
+        let root = stamp_now(index.base())?;
+        let root = root.is_none_or(|root| index.root_stamp().difference(index.known(root)).is_some());
+        Ok(Self { root, groups })
+    }
+
+    /// As though everything had moved.
+    pub(super) fn all(index: &Part) -> Self {
+        Self { root: true, groups: (0..index.groups()).collect() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        !self.root && self.groups.is_empty()
+    }
+
+    /// Lists or parses what moved and compares it with the index. Ends soon after the first difference, unless `all` are
+    /// wanted: who builds the index anew need not know more.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for what is there and cannot be read; that it was interrupted.
+    pub(super) fn look(self, index: &Part, threads: usize, all: bool, cancel: &Cancel) -> Result<Seen> {
+        let mut seen = Seen { root: None, same: Vec::new(), change: None };
+        if self.root {
+            let stamp = stamp_now(index.base())?;
+            seen.change = changed(index.base(), compare_root(index, cancel))?;
+            seen.root = stamp.map(|stamp| index.known(stamp)).filter(|_| seen.change.is_none());
+        } else {
+            seen.root = Some(index.root_stamp());
+        }
+        let below = index.below();
+        let seen = Mutex::new(seen);
+        let lock = || seen.lock().unwrap_or_else(PoisonError::into_inner);
+        for_each(threads, self.groups.len(), |i| {
+            cancel.check(&index.root)?;
+            if lock().change.is_some() && !all {
+                return Ok(());
+            }
+            let group = self.groups[i];
+            let mut stamp = None;
+            let compared = compare(index, group, &below, cancel).map(|(found, change)| {
+                stamp = Some(found);
+                change
+            });
+            let change = changed(&index.directory_or_shard(group), compared)?;
+            let mut seen = lock();
+            match (change, stamp) {
+                (None, Some(stamp)) => seen.same.push((group, index.known(stamp))),
+                (change, _) => seen.change = seen.change.take().or(change),
+            }
+            Ok(())
+        })?;
+        Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The stamp of what is at `path` now, `None` for nothing. The server of a network file system is asked, for what its
+/// client remembers may be a minute old.
+fn stamp_now(path: &Path) -> Result<Option<Stamp>> {
+    let flags = AtFlags::STATX_FORCE_SYNC;
+    let found = match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
+        Ok(found) => Ok(Stamp::of_statx(&found)),
+        // Sandboxes that know no statx say either.
+        Err(Errno::NOSYS | Errno::PERM) => Stamp::at(path),
+        Err(error) => Err(error.into()),
+    };
+    match found {
+        Ok(stamp) => Ok(Some(stamp)),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(Error::io("look at", path, error)),
+    }
+}
+
+fn is_gone(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+/// What differs at `path`: found by comparing, or the reason why it cannot be what it was.
+fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
+    match compared {
+        Ok(change) => Ok(change),
+        Err(Error::Dataset { path, message }) => Ok(Some(Change { path, message })),
+        Err(Error::Io { source, .. }) if is_gone(&source) => {
+            Ok(Some(Change { path: path.to_path_buf(), message: "is gone".to_owned() }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Compares the names in the root with the index.
+fn compare_root(index: &Part, cancel: &Cancel) -> Result<Option<Change>> {
+    let base = index.base();
+    let canonical = base.canonicalize().map_err(|error| Error::io("open dataset", base, error))?;
+    let found = survey::survey(base, &canonical, index.file.header().contents, cancel)?;
+    let change = |message: String| Some(Change { path: base.to_path_buf(), message });
+    if found.layout != index.layout() {
+        let what = |layout| match layout {
+            Layout::Folder => "loose files",
+            Layout::Tar => "tar shards",
+            Layout::TfRecord => "TFRecord shards",
+        };
+        let (now, then) = (what(found.layout), what(index.layout()));
+        return Ok(change(format!("holds {now}, held {then} when indexed")));
+    }
+    let (found, kind) = match index.layout() {
+        Layout::Folder => (found.classes, "class"),
+        _ => (found.shards, "shard"),
+    };
+    let known: Vec<&[u8]> = match index.layout() {
+        Layout::Folder => index.class_names(),
+        _ => (0..index.groups()).map(|group| index.group_path(group)).collect(),
+    };
+    let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
+    Ok(difference(&known, &found, kind).and_then(change))
+}
+
+/// The stamp a group has now, and what of it differs from the index.
+fn compare(
+    index: &Part,
+    group: usize,
+    below: &HashMap<&[u8], Vec<&[u8]>>,
+    cancel: &Cancel,
+) -> Result<(Stamp, Option<Change>)> {
+    let path = index.group_path(group);
+    let contents = index.file.header().contents;
+    let full = index.directory_or_shard(group);
+    let (found, message) = if index.layout().is_sharded() {
+        let (found, about) = shards::read(index.base(), path, index.layout(), cancel)?;
+        // All samples of a dataset have labels, or none has.
+        let odd = if index.notes.unlabeled { about.labeled } else { about.unlabeled };
+        let Group { rows: Rows::Shard(samples), stamp, .. } = found else {
+            return Err(Error::Internal("a shard without rows of a shard".to_owned()));
+        };
+        (stamp, compare_shard(index, group, &samples, odd))
+    } else {
+        let (found, directories) = folder::list_again(index.base(), contents, path, cancel)?;
+        let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
+        let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
+        let message =
+            difference(known, &directories, "directory").or_else(|| compare_files(index, group, &found));
+        (found.stamp, message)
+    };
+    Ok((found, message.map(|message| Change { path: full, message })))
+}
+
+/// Compares names and lengths of the files of a directory.
+fn compare_files(index: &Part, group: usize, found: &Group) -> Option<String> {
+    let Rows::Files { names, files, .. } = &found.rows else {
+        return Some("is no directory any more".to_owned());
+    };
+    let name = |at: u32, length: u32| &names[at as usize..][..length as usize];
+    let known: Vec<(Vec<u8>, u32)> = index.files_of(group).collect();
+    let then: Vec<&[u8]> = known.iter().map(|(name, _)| name.as_slice()).collect();
+    let now: Vec<&[u8]> = files.iter().map(|file| name(file.name, file.name_length)).collect();
+    difference(&then, &now, "file").or_else(|| {
+        let (file, (name, then)) = files.iter().zip(&known).find(|(file, (_, then))| file.length != *then)?;
+        let name = String::from_utf8_lossy(name);
+        Some(format!("holds {name}, which is {} bytes, was {then} when indexed", file.length))
+    })
+}
+
+/// Compares places and labels of the samples of a shard.
+fn compare_shard(index: &Part, group: usize, found: &[Packed], odd: Option<String>) -> Option<String> {
+    let known = index.samples_of_group(group);
+    let (then, now) = (known.end - known.start, found.len() as u64);
+    if now != then {
+        return Some(format!("holds {now} samples, held {then} when indexed"));
+    }
+    for (sample, packed) in known.zip(found) {
+        let extent = index.extent(sample);
+        if (extent.offset, extent.length) != (packed.offset, packed.length) {
+            return Some(format!("has its sample at byte {} elsewhere than when indexed", extent.offset));
+        }
+        let label = index.label(sample);
+        if label != packed.label {
+            let (at, now) = (extent.offset, packed.label);
+            return Some(format!("labels its sample at byte {at} {now}, labelled it {label} when indexed"));
+        }
+    }
+    let (now, then) = if index.notes.unlabeled { ("a", "none") } else { ("no", "one") };
+    odd.map(|sample| format!("has {now} label for its sample {sample:?}, had {then} when indexed"))
+}
+
+/// The first name of two sorted lists that is in one of them alone.
+fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
+    if then == now {
+        return None;
+    }
+    let at = then.iter().zip(now).take_while(|(then, now)| then == now).count();
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let counts = match (then.len(), now.len()) {
+        (then, now) if then == now => String::new(),
+        (then, now) => format!(" ({now} there, {then} when indexed)"),
+    };
+    match (then.get(at), now.get(at)) {
+        (Some(then), Some(now)) if now < then => Some(format!("has a new {kind} {}{counts}", text(now))),
+        (None, Some(now)) => Some(format!("has a new {kind} {}{counts}", text(now))),
+        (Some(then), _) => Some(format!("has no {kind} {} any more{counts}", text(then))),
+        (None, None) => None,
+    }
+}
+
+impl Part {
+    /// Full path of a group.
+    fn directory_or_shard(&self, group: usize) -> PathBuf {
+        let path = self.group_path(group);
+        if path.is_empty() { self.base().to_path_buf() } else { self.base().join(OsStr::from_bytes(path)) }
+    }
+
+    /// The names of the directories in each directory that has any, by paths below the root.
+    fn below(&self) -> HashMap<&[u8], Vec<&[u8]>> {
+        let mut below: HashMap<&[u8], Vec<&[u8]>> = HashMap::new();
+        if self.layout().is_sharded() {
+            return below;
+        }
+        for path in (0..self.groups()).map(|group| self.group_path(group)).filter(|path| !path.is_empty()) {
+            let (above, name) = match path.iter().rposition(|&byte| byte == b'/') {
+                Some(slash) => (&path[..slash], &path[slash + 1..]),
+                None => (&[][..], path),
+            };
+            below.entry(above).or_default().push(name);
+        }
+        below.values_mut().for_each(|names| names.sort_unstable());
+        below
+    }
+}

@@ -1,0 +1,124 @@
+//! Where index files are kept, and the lock of those who build one.
+
+use super::cancel::Cancel;
+use super::{Contents, IndexOptions, publish};
+use crate::error::{Error, Result};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A directory of index files.
+pub(super) struct Directory {
+    pub(super) path: PathBuf,
+    /// Whether the user named it: then nothing takes its place.
+    pub(super) named: bool,
+}
+
+impl Directory {
+    /// As [`IndexOptions::directory`] says; `None` where nothing is said and there is no home directory either.
+    pub(super) fn of(options: &IndexOptions) -> Result<Option<Self>> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let named = options.directory.clone().or_else(|| variable("FORELOAD_INDEX_DIR"));
+        let usual = || {
+            variable("XDG_CACHE_HOME")
+                .map(|cache| cache.join("foreload/index"))
+                .or_else(|| variable("HOME").map(|home| home.join(".cache/foreload/index")))
+        };
+        let is_named = named.is_some();
+        let Some(path) = named.or_else(usual) else { return Ok(None) };
+        let path = std::path::absolute(&path).map_err(|error| Error::io("resolve", path, error))?;
+        Ok(Some(Self { path, named: is_named }))
+    }
+
+    /// One of this user's own among the temporary files, for jobs without a home that can be written to, as in
+    /// containers. An index says where samples are, so nobody else may be able to put one there.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming `index_dir` where there is no such directory and none can be made.
+    pub(super) fn temporary() -> Result<Self> {
+        let user = rustix::process::geteuid().as_raw();
+        let path = std::env::temp_dir().join(format!("foreload-index-{user}"));
+        let refuse = |why: String| {
+            let message = format!(
+                "is not set, the user's cache directory cannot be written, and neither can {}: {why}; name a directory",
+                path.display()
+            );
+            Error::config("index_dir", message)
+        };
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(refuse(error.to_string()));
+            }
+            _ => {}
+        }
+        // Not followed: a link could lead into a directory of another user's.
+        let found = std::fs::symlink_metadata(&path).map_err(|error| refuse(error.to_string()))?;
+        if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+            return Err(refuse("it is not a directory of this user's alone".to_owned()));
+        }
+        Ok(Self { path, named: false })
+    }
+
+    /// The index file of the dataset that is `canonical`. One name a dataset path: moving or copying a dataset means a new
+    /// index, with the same fingerprint.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a directory inside the dataset: sources are read-only, not even an index is written there.
+    pub(super) fn file(&self, canonical: &Path, contents: Contents) -> Result<PathBuf> {
+        let existing = self.path.ancestors().find_map(|path| path.canonicalize().ok());
+        if existing.is_some_and(|path| path.starts_with(canonical)) {
+            let message = format!(
+                "is {}, inside the dataset {}, which Foreload never writes to: choose another or set FORELOAD_INDEX_DIR",
+                self.path.display(),
+                canonical.display()
+            );
+            return Err(Error::config("index_dir", message));
+        }
+        let digest = Sha256::digest(canonical.as_os_str().as_bytes());
+        let suffix = match contents {
+            Contents::Images => ".index",
+            Contents::Files => "-files.index",
+        };
+        let name: String =
+            digest[..16].iter().map(|byte| format!("{byte:02x}")).chain([suffix.to_owned()]).collect();
+        Ok(self.path.join(name))
+    }
+
+    /// Whether `error` is that nothing can be written here, and not one of the dataset.
+    pub(super) fn is_why(&self, error: &Error) -> bool {
+        matches!(error, Error::Io { path, .. } if path.starts_with(&self.path))
+    }
+}
+
+/// Waits until no other process builds `index`, in a directory that is made where there is none. The kernel releases the
+/// lock of a process that dies.
+pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
+    if let Some(directory) = index.parent() {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| Error::io("create index directory", directory, error))?;
+    }
+    let path = index.with_extension("lock");
+    let file = File::options().write(true).create(true).truncate(false).open(&path);
+    let file = file.map_err(|error| Error::io("create", &path, error))?;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => publish::remove_leftovers(index),
+            // Asked for again and again: a call that blocks could not be cancelled.
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                cancel.check(root)?;
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            // A file system without locks: two processes may then build the same index, each to its own file.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+            Err(error) => return Err(Error::io("lock", &path, error.into())),
+        }
+        return Ok(file);
+    }
+}
