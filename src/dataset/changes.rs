@@ -129,6 +129,27 @@ impl Moved {
     }
 }
 
+/// Looks at a shard that has another stamp than was known, within a run: where it holds the samples that the index says it
+/// has the stamp it has now from here on.
+///
+/// # Errors
+/// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
+pub(super) fn accept_shard(index: &Part, group: usize) -> Result<()> {
+    let mut stamp = None;
+    let compared = compare(index, group, &HashMap::new(), &Cancel::default()).map(|(found, change)| {
+        stamp = Some(found);
+        change
+    });
+    match (changed(&index.directory_or_shard(group), compared)?, stamp) {
+        (Some(Change { path, message }), _) => Err(Error::DatasetChanged { path, message }),
+        (None, Some(stamp)) => {
+            index.moved_within(group, index.known(stamp));
+            Ok(())
+        }
+        (None, None) => Ok(()),
+    }
+}
+
 /// The stamp of what is at `path` now, `None` for nothing. The server of a network file system is asked, for what its
 /// client remembers may be a minute old.
 fn stamp_now(path: &Path) -> Result<Option<Stamp>> {

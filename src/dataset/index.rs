@@ -283,6 +283,16 @@ impl DatasetIndex {
         self.shard_stamp(file).map(Stamp::version)
     }
 
+    /// A shard has another stamp than [`DatasetIndex::shard_stamp`] says: it is parsed anew, and where it holds the samples
+    /// it held, that is its stamp from now on.
+    ///
+    /// # Errors
+    /// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
+    pub fn accept_shard(&self, file: FileId) -> Result<()> {
+        let (placed, file) = self.part_of(file);
+        super::changes::accept_shard(&placed.part, file.0 as usize)
+    }
+
     /// What is compared of the stamp that a file was found to have: all of it, but no inode where inodes do not last.
     ///
     /// # Panics

@@ -5,10 +5,13 @@ use super::summary;
 use super::{Extent, FileId, Fingerprint, Layout, Notes, Origin, Stamp, Summary};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 /// The index file of one root. Panics where a number is out of range, as [`super::DatasetIndex`] says.
 pub(super) struct Part {
@@ -22,6 +25,9 @@ pub(super) struct Part {
     pub(super) seconds: f64,
     /// Whether inode numbers last where it lies, so that they are compared.
     pub(super) inodes: bool,
+    /// The stamps of shards that moved within the run, though they hold what they held.
+    moved: RwLock<HashMap<usize, Stamp>>,
+    any_moved: AtomicBool,
 }
 
 /// Extents end below this, so that adding offset and length never overflows, whatever a damaged index holds.
@@ -41,6 +47,8 @@ impl Part {
             notes,
             origin: Origin::Loaded,
             seconds: 0.0,
+            moved: RwLock::default(),
+            any_moved: AtomicBool::default(),
         })
     }
 
@@ -168,7 +176,22 @@ impl Part {
     }
 
     pub(super) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
-        self.layout().is_sharded().then(|| self.group_stamp(file.0 as usize))
+        if !self.layout().is_sharded() {
+            return None;
+        }
+        let group = file.0 as usize;
+        if self.any_moved.load(Ordering::Relaxed)
+            && let Some(stamp) = self.moved.read().unwrap_or_else(PoisonError::into_inner).get(&group)
+        {
+            return Some(*stamp);
+        }
+        Some(self.group_stamp(group))
+    }
+
+    /// A shard has this stamp from now on.
+    pub(super) fn moved_within(&self, group: usize, stamp: Stamp) {
+        self.moved.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
+        self.any_moved.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn summary(&self) -> Summary {

@@ -17,6 +17,18 @@ pub trait Files: Send + Sync {
     fn path(&self, file: FileId) -> PathBuf;
     /// What a shard must be; `None` for a loose file, which is one sample.
     fn stamp(&self, file: FileId) -> Option<Stamp>;
+    /// Says that a shard has another stamp than [`Files::stamp`] gave, in words. Where its samples are still what they
+    /// were, that gives the new stamp from now on.
+    ///
+    /// # Errors
+    /// [`Error::DatasetChanged`] where they are not.
+    fn accept(&self, file: FileId, difference: String) -> Result<()> {
+        Err(Error::DatasetChanged { path: self.path(file), message: difference })
+    }
+    /// Whether shards are what they were for as long as they exist: then they are not looked at after each read.
+    fn never_change(&self) -> bool {
+        false
+    }
     /// Whether a shard is never asked for again: it need not stay open, which would keep its bytes on the drive.
     fn is_gone(&self, _file: FileId) -> bool {
         false
@@ -24,6 +36,9 @@ pub trait Files: Send + Sync {
 }
 
 impl Files for DatasetIndex {
+    fn accept(&self, file: FileId, _: String) -> Result<()> {
+        self.accept_shard(file)
+    }
     fn path(&self, file: FileId) -> PathBuf {
         DatasetIndex::path(self, file)
     }
@@ -103,6 +118,8 @@ impl OpenPolicy {
 pub(super) enum Failure {
     Open(Errno),
     Read(Errno),
+    /// The shard has another stamp than was known; how it differs.
+    Moved(String),
     Other(Error),
 }
 
@@ -118,6 +135,7 @@ impl Failure {
         match self {
             Self::Open(error) => Self::Open(*error),
             Self::Read(error) => Self::Read(*error),
+            Self::Moved(difference) => Self::Moved(difference.clone()),
             Self::Other(Error::DatasetChanged { path, message }) => {
                 Self::Other(Error::DatasetChanged { path: path.clone(), message: message.clone() })
             }
@@ -140,6 +158,7 @@ impl Failure {
                 let Extent { offset, length, .. } = extent;
                 Error::io(format!("read {length} bytes at {offset} of"), path, error.into())
             }
+            Self::Moved(message) => Error::DatasetChanged { path: path.to_owned(), message },
             Self::Other(error) => error,
         }
     }
@@ -155,6 +174,7 @@ pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, Failure>
 pub(super) struct OpenShard {
     pub fd: OwnedFd,
     pub mode: OpenMode,
+    stamp: Stamp,
 }
 
 impl OpenShard {
@@ -169,7 +189,7 @@ impl OpenShard {
         let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
             .map_err(|error| Error::io("stat", path, error.into()))?;
         if let Some(message) = stamp.difference(Stamp::of_statx(&found)) {
-            return Err(Failure::Other(Error::DatasetChanged { path: path.to_owned(), message }));
+            return Err(Failure::Moved(message));
         }
         if mode.direct && !dio_fits(found.stx_dio_mem_align, found.stx_dio_offset_align) {
             return Err(Failure::Open(Errno::INVAL));
@@ -178,7 +198,16 @@ impl OpenShard {
             // Samples are read in random order: read-ahead would fetch their neighbours in vain.
             let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
         }
-        Ok(Self { fd, mode })
+        Ok(Self { fd, mode, stamp })
+    }
+
+    /// Looks at the open shard after a read: bytes of one that is overwritten meanwhile are never taken for the sample that
+    /// was indexed there. On a network file system the answer is what this machine knows already.
+    pub fn check_again(&self) -> Result<(), Failure> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found =
+            rustix::fs::statx(&self.fd, c"", flags, StatxFlags::BASIC_STATS).map_err(Failure::Read)?;
+        self.stamp.difference(Stamp::of_statx(&found)).map_or(Ok(()), |message| Err(Failure::Moved(message)))
     }
 
     /// Whether it does for reads that are to be done in `mode`.
@@ -192,6 +221,9 @@ pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
     let fits = |alignment: u32| alignment == 0 || (PAGE as u32).is_multiple_of(alignment);
     fits(memory) && fits(offset)
 }
+
+/// How often a read begins anew because its shard moved meanwhile.
+pub(super) const MOST_MOVES: u8 = 3;
 
 /// After how many newly opened shards it is looked for those that are gone.
 const SWEEP: u64 = 16;
@@ -219,6 +251,11 @@ impl ShardTable {
 
     pub fn with_capacity(capacity: usize) -> Self {
         Self { capacity, clock: 0, opened: 0, shards: HashMap::new() }
+    }
+
+    /// Closes `file`, once nobody reads it: it is opened anew for the next read.
+    pub fn forget(&mut self, file: FileId) {
+        self.shards.remove(&file);
     }
 
     /// The place of `file`; makes room for a new one, and now and then closes what is gone from `files`.

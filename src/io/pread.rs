@@ -1,6 +1,6 @@
 //! Reading with threads that block in pread: works everywhere.
 
-use super::files::{Failure, Files, OpenMode, OpenPolicy, OpenShard, ShardTable, open_file};
+use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable, open_file};
 use super::transfer::{Progress, ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::Stamp;
@@ -214,14 +214,13 @@ impl Shared {
     fn read(&self, request: ReadRequest, mut short: Option<&mut ShortReads>) -> Completion {
         let file = request.extent.file;
         let path = self.files.path(file);
-        let stamp = self.files.stamp(file);
-        let mut transfer = match Transfer::new(request, stamp.is_none()) {
+        let mut transfer = match Transfer::new(request, self.files.stamp(file).is_none()) {
             Ok(transfer) => transfer,
             Err(refused) => return refused,
         };
-        let mut mode = self.policy.mode();
+        let (mut mode, mut moves) = (self.policy.mode(), 0);
         loop {
-            let attempt = match stamp {
+            let attempt = match self.files.stamp(file) {
                 Some(stamp) => self.read_shard(&mut transfer, &path, stamp, mode, short.as_deref_mut()),
                 None => self.read_loose(&mut transfer, &path, mode, short.as_deref_mut()),
             };
@@ -229,6 +228,13 @@ impl Shared {
                 Ok(used) => {
                     self.policy.worked(used);
                     return transfer.finish(|| path);
+                }
+                Err(Failure::Moved(difference)) if moves < MOST_MOVES => {
+                    moves += 1;
+                    if let Err(error) = self.files.accept(file, difference) {
+                        return transfer.fail(&path, error.into());
+                    }
+                    self.shards.lock().expect("no panic under the lock").forget(file);
                 }
                 Err(failure) => match self.policy.weaker(mode, &failure) {
                     Some(weaker) => mode = weaker,
@@ -262,7 +268,11 @@ impl Shared {
                 }
             }
         };
-        self.fill(transfer, shard.fd.as_fd(), shard.mode, short)
+        let used = self.fill(transfer, shard.fd.as_fd(), shard.mode, short)?;
+        if !self.files.never_change() {
+            shard.check_again()?;
+        }
+        Ok(used)
     }
 
     /// One open, one read, one close.

@@ -1,9 +1,10 @@
 //! Reading one sample with plain blocking calls.
 
-use super::files::{Failure, Files, OpenMode, OpenShard, open_file};
+use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenShard, open_file};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// Reads the bytes of `extent` with plain blocking calls: for the rare substitute of a failed sample.
 ///
@@ -11,36 +12,56 @@ use std::os::fd::AsFd;
 /// As any reader: [`Error::Io`], [`Error::DatasetChanged`].
 pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     let path = files.path(extent.file);
+    let mut result = read_once(files, extent, &path);
+    for _ in 0..MOST_MOVES {
+        let Err(Failure::Moved(difference)) = result else { break };
+        files.accept(extent.file, difference)?;
+        result = read_once(files, extent, &path);
+    }
+    result.map_err(|failure| failure.into_error(&path, extent))
+}
+
+fn read_once(files: &dyn Files, extent: Extent, path: &Path) -> Result<Vec<u8>, Failure> {
     let stamp = files.stamp(extent.file);
     let mode = OpenMode { direct: false, noatime: false };
-    let opened = match stamp {
-        Some(stamp) => OpenShard::open(&path, stamp, mode).map(|shard| shard.fd),
-        None => open_file(&path, mode),
-    };
-    let fd = opened.map_err(|failure| failure.into_error(&path, extent))?;
-    // One byte more shows that a loose file has grown.
-    let mut bytes = vec![0; extent.length as usize + usize::from(stamp.is_none())];
-    let mut done = 0;
-    while done < bytes.len() {
-        let rest = &mut bytes[done..];
-        let arrived = rustix::io::retry_on_intr(|| {
-            rustix::io::pread(fd.as_fd(), &mut *rest, extent.offset + done as u64)
-        });
-        match arrived.map_err(|error| Failure::Read(error).into_error(&path, extent))? {
-            0 => break,
-            arrived => done += arrived,
-        }
-    }
-    if done != extent.length as usize {
-        let message = match stamp {
-            None if done > extent.length as usize => {
-                format!("is longer than the {} bytes it was when indexed", extent.length)
+    let Some(stamp) = stamp else {
+        // One byte more shows that a loose file has grown.
+        let bytes = read_up_to(&open_file(path, mode)?, extent.offset, extent.length as usize + 1)?;
+        return match bytes.len() {
+            length if length == extent.length as usize => Ok(bytes),
+            length if length > extent.length as usize => {
+                Err(changed(path, format!("is longer than the {} bytes it was when indexed", extent.length)))
             }
-            None => format!("is {done} bytes, was {} when indexed", extent.length),
-            Some(_) => format!("ends before the sample at {}+{}", extent.offset, extent.length),
+            length => Err(changed(path, format!("is {length} bytes, was {} when indexed", extent.length))),
         };
-        return Err(Error::DatasetChanged { path, message });
+    };
+    let shard = OpenShard::open(path, stamp, mode)?;
+    let bytes = read_up_to(&shard.fd, extent.offset, extent.length as usize)?;
+    if !files.never_change() {
+        shard.check_again()?;
+    }
+    if bytes.len() < extent.length as usize {
+        return Err(changed(path, format!("ends before the sample at {}+{}", extent.offset, extent.length)));
+    }
+    Ok(bytes)
+}
+
+/// `length` bytes from `offset` on, or those that there are.
+fn read_up_to(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = vec![0; length];
+    let mut done = 0;
+    while done < length {
+        let rest = &mut bytes[done..];
+        match rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *rest, offset + done as u64)) {
+            Ok(0) => break,
+            Ok(arrived) => done += arrived,
+            Err(error) => return Err(Failure::Read(error)),
+        }
     }
     bytes.truncate(done);
     Ok(bytes)
+}
+
+fn changed(path: &Path, message: String) -> Failure {
+    Failure::Other(Error::DatasetChanged { path: path.to_owned(), message })
 }

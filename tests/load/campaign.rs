@@ -51,8 +51,10 @@ impl Scene<'_> {
         (0..SAMPLES as u64).map(read).collect()
     }
 
-    /// Some samples become others of the same size: in place or by another file, with the time set back or not.
-    fn change_samples(&mut self) {
+    /// Some samples become others of the same size: in place or by another file, with the time set back or not. What the
+    /// source has after each: a run may read it at that moment.
+    fn change_samples(&mut self) -> Vec<Vec<Vec<u8>>> {
+        let mut versions = Vec::new();
         for _ in 0..1 + self.random.below(4) {
             let index = self.dataset.index();
             let extent = index.extent(self.random.below(SAMPLES as u64));
@@ -77,7 +79,9 @@ impl Scene<'_> {
             if self.chance(50) {
                 File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
             }
+            versions.push(self.truth());
         }
+        versions
     }
 
     fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
@@ -119,7 +123,7 @@ impl Scene<'_> {
     /// Something happens to dataset, index or cache.
     fn trouble(&mut self) {
         match self.random.below(7) {
-            0 | 1 => self.change_samples(),
+            0 | 1 => drop(self.change_samples()),
             2 => {
                 for path in Self::files(&self.dataset.beside("index"), ".index") {
                     self.damage(&path);
@@ -206,8 +210,7 @@ impl Scene<'_> {
         let mut changed = false;
         for number in 0..1 + self.random.below(3) {
             if number > 0 && self.chance(30) {
-                self.change_samples();
-                versions.push(self.truth());
+                versions.extend(self.change_samples());
                 changed = true;
             }
             let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();

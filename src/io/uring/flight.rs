@@ -77,6 +77,8 @@ pub(super) struct Flight {
     pub piece: Option<Piece>,
     /// Completions to come.
     pub pending: u8,
+    /// How often its shard was another one than was known.
+    pub moves: u8,
     pub answers: Answers,
 }
 

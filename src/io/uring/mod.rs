@@ -9,7 +9,7 @@ mod ring;
 
 pub use ring::RingMode;
 
-use super::files::{Failure, Files, OpenMode, OpenPolicy, OpenShard, ShardTable};
+use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable};
 use super::transfer::{ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::FileId;
@@ -239,8 +239,12 @@ impl UringReader {
                 }
             }
             Err(failure) => {
+                let failure = self.accept(file, failure);
                 for number in waiting {
-                    self.retry_or_fail(number, failure.again());
+                    match &failure {
+                        None => self.begin_anew(number),
+                        Some(failure) => self.retry_or_fail(number, failure.again()),
+                    }
                 }
             }
         }
@@ -259,14 +263,60 @@ impl UringReader {
             Step::Again if !self.dropping => self.advance(number),
             Step::Again => self.fail(number, Failure::Read(Errno::CANCELED)),
             Step::Done => {
-                self.policy.worked(flight.used_mode());
+                if let Err(failure) = self.look_again(number) {
+                    return self.moved(number, failure);
+                }
                 if let Some(flight) = self.retire(number) {
+                    self.policy.worked(flight.used_mode());
                     let (files, file) = (&self.files, flight.transfer.extent.file);
                     self.ready.push(flight.transfer.finish(|| files.path(file)));
                 }
             }
             Step::Failed(failure) => self.retry_or_fail(number, failure),
         }
+    }
+
+    /// Whether the shard that flight `number` has read is what it was.
+    fn look_again(&self, number: u32) -> Result<(), Failure> {
+        match &self.flights[number as usize] {
+            Some(Flight { shard: Some(shard), .. }) if !self.files.never_change() => shard.check_again(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The shard that flight `number` has read is not what it was.
+    fn moved(&mut self, number: u32, failure: Failure) {
+        let Some(flight) = &self.flights[number as usize] else { return };
+        let file = flight.transfer.extent.file;
+        match self.accept(file, failure) {
+            None => self.begin_anew(number),
+            Some(failure) => self.retry_or_fail(number, failure),
+        }
+    }
+
+    /// What is left of a failure when a shard that moved is accepted as it is now: nothing, and it is opened anew.
+    fn accept(&mut self, file: FileId, failure: Failure) -> Option<Failure> {
+        let Failure::Moved(difference) = failure else { return Some(failure) };
+        match self.files.accept(file, difference) {
+            Ok(()) => {
+                self.shards.forget(file);
+                None
+            }
+            Err(error) => Some(error.into()),
+        }
+    }
+
+    /// Reads from the first byte, of the shard as it is now.
+    fn begin_anew(&mut self, number: u32) {
+        let Some(flight) = &mut self.flights[number as usize] else { return };
+        flight.moves += 1;
+        if flight.moves > MOST_MOVES {
+            let difference = "changes again and again while it is read".to_owned();
+            return self.fail(number, Failure::Moved(difference));
+        }
+        flight.shard = None;
+        flight.restart(flight.mode);
+        self.advance(number);
     }
 
     fn retry_or_fail(&mut self, number: u32, failure: Failure) {
@@ -358,6 +408,7 @@ impl Reader for UringReader {
             shard: None,
             piece: None,
             pending: 0,
+            moves: 0,
             answers: Answers::default(),
         });
         self.advance(number);

@@ -259,6 +259,10 @@ impl Files for Shared {
         }))
     }
 
+    fn never_change(&self) -> bool {
+        true
+    }
+
     fn is_gone(&self, file: FileId) -> bool {
         self.catalog().segment(file.0).is_none_or(|segment| segment.is_gone())
     }

@@ -152,7 +152,7 @@ fn shards_that_changed_are_named() {
         let mut world = World::new(4);
         let shards = world.shards();
         let at = |file: u32, offset, length| Extent { file: FileId(file), offset, length };
-        // Another size, another time, and one that shrinks after it was opened.
+        // Another size, another time, and one that shrinks and grows again after it was opened.
         let resized = &world.files[shards[0] as usize];
         std::fs::write(&resized.path, &resized.bytes[..5_000_000]).unwrap();
         let indexed = world.files[shards[1] as usize].stamp.as_mut().unwrap();
@@ -181,7 +181,12 @@ fn shards_that_changed_are_named() {
         assert_ne!(stamp(&last.path), last.stamp.unwrap());
         let answer = read_all(&mut *reader, &slots, &extents[5..]).remove(0);
         let said = answer.expect_err(name).to_string();
-        assert!(said.contains("ends at byte 1500, a sample is at 1000+3000"), "{name}: {said}");
+        assert!(said.contains("is 1500 bytes, was 4096 when indexed"), "{name}: {said}");
+        // Overwritten while it is open.
+        std::fs::write(&last.path, vec![7; last.bytes.len()]).unwrap();
+        let answer = read_all(&mut *reader, &slots, &extents[5..]).remove(0);
+        let said = answer.expect_err(name).to_string();
+        assert!(said.contains("was modified at"), "{name}: {said}");
     }
 }
 
