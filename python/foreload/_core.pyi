@@ -200,9 +200,8 @@ class Loader:
     Every iteration is of the epoch after the one before, whether that came to its end or not; the first is epoch 0.
     `set_epoch` or a loaded state says otherwise, for one iteration. One that was never asked for a batch does not
     count. The order depends on (dataset, selection, seed, epoch) alone. A loader runs one epoch at a time: a new
-    iteration ends the former one.
-
-    After `os.fork` a child can read the batches that its parent holds; for batches of its own it needs a new loader.
+    iteration ends the former one. A child of `os.fork` can read the batches that its parent holds, but needs a loader
+    of its own for others.
     """
 
     def __iter__(self) -> Batches:
@@ -244,11 +243,9 @@ class Loader:
     def load_state_dict(self, state: LoaderState) -> None:
         """Go on where `state` was saved.
 
-        In the middle of an epoch, `epoch` becomes that one and the next iteration is what is left of it. A state of an
-        epoch that is through goes on with the next one, from its beginning. `range(loader.epoch, epochs)` is what a
-        training has left in both cases, also with `set_epoch` in the loop. For who counts epochs by himself: choosing
-        the very epoch that is through, before or after loading, gives an iteration without batches, since nothing of it
-        is left; choosing a later one gives that.
+        The next iteration is what is left of its epoch; of one that is through nothing is, and the next begins. So
+        `range(loader.epoch, epochs)` is what a training has left, also with `set_epoch` in the loop. Choosing the very
+        epoch that is through, before or after loading, gives an iteration without batches, and a warning.
 
         Reads nothing of what was yielded before, and takes as long at any position. The number of ranks may be another,
         if all together take as many samples in a step; in the middle of an epoch iterating refuses what does not fit.
@@ -274,13 +271,7 @@ class Loader:
         """Class names by number; empty when the dataset has only numbers."""
     @property
     def targets(self) -> np.ndarray:
-        """Class numbers of all samples of the dataset, drawn or not, by their number in the index: int64 [samples].
-
-        It is made at each call.
-
-        Raises:
-            ImportError: NumPy is not installed.
-        """
+        """Class numbers of all samples, drawn or not, by their number in the index: int64 [samples]."""
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the dataset's layout, names, extents and labels, in hex."""

@@ -1,7 +1,6 @@
 //! What of its machine a process takes when other ranks of its job run there too.
 
-use rustix::process::{Pid, getppid};
-use rustix::thread::{CpuSet, sched_getaffinity};
+use std::os::unix::process::parent_id;
 use std::path::Path;
 
 /// Processors for one of `ranks` processes of this machine.
@@ -13,14 +12,13 @@ pub(super) fn processors(ranks: u32) -> usize {
     if ranks <= 1 {
         return own;
     }
-    let listed = |cpus: &CpuSet| (0..CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)).collect::<Vec<_>>();
-    let mine = sched_getaffinity(None).map_or(0, |cpus| cpus.count() as usize);
-    let mut together =
-        launcher().and_then(|launcher| sched_getaffinity(Some(launcher)).ok()).map(|cpus| listed(&cpus));
-    if let (Some(cpus), Some(group)) = (&mut together, group_cpus()) {
-        cpus.retain(|cpu| group.contains(cpu));
-    }
-    let together = together.map_or(own, |cpus| cpus.len());
+    let mine = allowed("thread-self").map_or(0, |cpus| cpus.len());
+    let launchers = launcher().and_then(|launcher| allowed(&launcher.to_string()));
+    let together = match (launchers, group_cpus()) {
+        (Some(cpus), Some(group)) => cpus.iter().filter(|cpu| group.contains(cpu)).count(),
+        (Some(cpus), None) | (None, Some(cpus)) => cpus.len(),
+        (None, None) => own,
+    };
     // Less time than processors: a quota of the control group, which is that of all ranks in it.
     let together = if own < mine { together.min(own) } else { together };
     share(own, together, ranks as usize)
@@ -36,20 +34,29 @@ fn share(own: usize, together: usize, ranks: usize) -> usize {
 
 /// The process that started the ranks of this machine: the nearest one above that is no rank itself, as a script between
 /// the two would be.
-fn launcher() -> Option<Pid> {
-    let mut process = getppid()?;
+fn launcher() -> Option<u32> {
+    let mut process = parent_id();
     for _ in 0..8 {
-        let folder = format!("/proc/{}", process.as_raw_nonzero());
         // Where it may not be read the process is another user's: a daemon that starts tasks.
-        let Ok(environment) = std::fs::read(format!("{folder}/environ")) else { break };
+        let Ok(environment) = std::fs::read(format!("/proc/{process}/environ")) else { break };
         if !is_a_rank(&environment) {
             break;
         }
-        let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
-        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
-        process = Pid::from_raw(parent)?;
+        process = status(&process.to_string(), "PPid:")?.parse().ok()?;
     }
-    Some(process)
+    // 0: outside of what this container shows.
+    (process > 0).then_some(process)
+}
+
+/// The processors that a process may use.
+fn allowed(process: &str) -> Option<Vec<usize>> {
+    listed(&status(process, "Cpus_allowed_list:")?)
+}
+
+/// What the kernel says of a process, by name.
+fn status(process: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
 }
 
 /// Whether a process with this environment was told its rank on its machine.
@@ -123,7 +130,12 @@ mod tests {
         assert!(is_a_rank(b"SLURM_LOCALID=3"));
         assert!(!is_a_rank(b"HOME=/\0MY_LOCAL_RANK=0\0LOCAL_WORLD_SIZE=8\0"));
         assert!(!is_a_rank(b""));
-        assert!(launcher().is_some());
+        assert!(
+            launcher()
+                .and_then(|launcher| allowed(&launcher.to_string()))
+                .is_some_and(|cpus| !cpus.is_empty())
+        );
+        assert_eq!(status("self", "Pid:"), Some(std::process::id().to_string()));
     }
 
     #[test]

@@ -80,7 +80,8 @@ fn a_small_epoch_goes_on_at_every_step() {
 
 #[test]
 fn an_epoch_of_which_nothing_is_left_says_so() {
-    let pipeline = Dataset::folder(61).pipeline(&options(1));
+    let dataset = Dataset::folder(61);
+    let pipeline = dataset.pipeline(&options(1));
     let mut epoch = pipeline.epoch(2, 0, 1, 0).unwrap();
     while epoch.next_batch().unwrap().is_some() {}
     let state = epoch.progress().state(None).unwrap();

@@ -56,7 +56,7 @@ def test_float_batches_are_normalised(dataset: Path) -> None:
     levels = foreload.ImageLoader(dataset, dtype="uint8", **settings)
     for dtype, bound in [("float32", 1e-5), ("float16", 2e-3)]:
         normalised = foreload.ImageLoader(dataset, dtype=dtype, **settings)
-        for raw, batch in zip(levels, normalised, strict=True):
+        for raw, batch in zip(levels.batches(0), normalised, strict=True):
             images = np.from_dlpack(batch.images)
             assert images.dtype == dtype
             expected = (np.from_dlpack(raw.images).transpose(0, 2, 3, 1) / np.float32(255) - MEAN) / STD
