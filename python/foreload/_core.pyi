@@ -361,12 +361,12 @@ class ImageLoader(Loader):
         cache_fill: `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads beside
             training, in the order of their next use (where all ranks share one cache). `auto`: by rates measured at the
             start.
-        verify: How a copy that an earlier run or another process made is known to be the dataset's, before this run uses
-            it for the first time: `stamp`, its file has the size, times and inode it had when it was copied; `checksum`,
-            its bytes, which are read from the dataset once a run and compared with the copy's CRC-32C. What has changed is
-            read from the dataset and copied anew. Only a change that leaves all of the stamp as it was (a write within
-            the same tick of the file system's clock) is seen by `checksum` alone. What changes after the check is seen by
-            the next run.
+        verify: How a copy that an earlier run or another process made is known to be the dataset's, before this run
+            uses it for the first time: `stamp`, its file has the size, times and inode it had when it was copied;
+            `checksum`, its bytes, which are read from the dataset once a run and compared with the copy's CRC-32C.
+            What has changed is read from the dataset and copied anew. Only a change that leaves all of the stamp as
+            it was (a write within the same tick of the file system's clock) is seen by `checksum` alone. What changes
+            after the check is seen by the next run.
         immutable: The dataset never changes, so copies are used without a look at its files.
         stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
             `cache_dir` together, or a text. None: what reads in demand leave.
@@ -481,8 +481,8 @@ class FileLoader(Loader):
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place; `zero`: a file without bytes, mask False.
         indices, ratios, epoch_size, keep, memory, io, direct, queue_depth, cache_dir, cache_size, cache_fill,
-            stage_bandwidth, local_world_size, max_errors, rank, world_size, index_dir, rebuild_index, changed,
-            progress: As `ImageLoader`'s.
+            stage_bandwidth, verify, immutable, local_world_size, max_errors, rank, world_size, index_dir,
+            rebuild_index, changed, progress: As `ImageLoader`'s.
 
     Batches have `files`, `sample_ids`, `mask` and `labels` (the number of the sample's first directory, else 0).
     """
