@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypedDict, final
+from typing import Any, Literal, final
 
 import numpy as np
+
+from foreload._types import LoaderState, SampleFailure, View
 
 __version__: str
 
@@ -132,43 +134,6 @@ class Batch:
     def step(self) -> int:
         """Its number in the epoch."""
     def __len__(self) -> int: ...
-
-class LoaderState(TypedDict):
-    """What a checkpoint keeps of a loader: JSON-able, and the same on every rank but for `errors`."""
-
-    version: int
-    fingerprint: str
-    seed: int
-    epoch: int
-    position: int
-    global_batch: int
-    epoch_size: int
-    shuffle: bool
-    last_batch: str
-    selection: str | None
-    errors: int
-
-class View(TypedDict):
-    """What an epoch makes of a sample."""
-
-    x: int
-    y: int
-    width: int
-    height: int
-    resized_width: int
-    resized_height: int
-    left: int
-    top: int
-    flip: bool
-
-class SampleFailure(TypedDict):
-    """A sample that was skipped or replaced by zeros."""
-
-    step: int
-    sample_id: int
-    path: os.PathLike[str]
-    offset: int
-    message: str
 
 @final
 class Batches(Iterator[Batch]):

@@ -185,7 +185,9 @@ print(re.search(r"threads=([0-9]+)", repr(loader))[1])
 def threads_of(dataset: Path, *more: str, **variables: str) -> int:
     """Decoding threads of a loader in a process with these variables."""
     command = [sys.executable, "-c", THREADS, str(dataset), *more]
-    run = subprocess.run(command, check=True, capture_output=True, env={**os.environ, **variables}, timeout=60)
+    run = subprocess.run(
+        command, check=True, capture_output=True, env={**os.environ, **variables}, timeout=60
+    )
     return int(run.stdout)
 
 
