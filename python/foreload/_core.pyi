@@ -304,7 +304,7 @@ class ImageLoader(Loader):
         memory_format: `nchw` or `nhwc`.
         mean: Per channel, of values scaled to 0..1. None: ImageNet's. Numbers above 1, as other loaders take them of
             values in 0..255, are questioned by a warning.
-        std: Likewise.
+        std: Per channel, of values scaled to 0..1, likewise. None: ImageNet's.
         scale: Bounds of the random crop's share of the image's area. None: (0.08, 1).
         ratio: Bounds of the random crop's width / height. None: (3/4, 4/3).
         flip: Probability of a horizontal flip.

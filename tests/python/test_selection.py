@@ -107,7 +107,8 @@ def test_they_resume_at_every_step(dataset: Path, extra: dict) -> None:
     for batch in loader:
         batches.append(np.from_dlpack(batch.images).tobytes())
         states.append(loader.state_dict())
-    for step, state in enumerate(states):
+    # That of a finished epoch goes on with the next one.
+    for step, state in enumerate(states[:-1]):
         resumed = foreload.ImageLoader(dataset, **SETTINGS, **extra)
         resumed.load_state_dict(state)
         assert [np.from_dlpack(batch.images).tobytes() for batch in resumed] == batches[step:]

@@ -164,7 +164,7 @@ def test_a_cache_that_others_have_filled_is_said(own_dataset: Path, tmp_path: Pa
     (full,) = heard(lambda: epochs(foreload.ImageLoader(other, **settings), 2))
     assert "is full with" in str(full.message)
     assert "raise cache_size" in str(full.message)
-    assert in_use.epoch == 1
+    assert in_use.epoch == 2
 
 
 def test_the_program_says_it_on_stderr_and_in_json(own_dataset: Path) -> None:
