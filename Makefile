@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= data
+DIST ?= dist
 STAND_IN := target/debug/stand-in
 FORELOAD_FUZZ_SECONDS ?= 60
 SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -name '*.pyi') $(wildcard cuda/kernels/*)
@@ -11,7 +12,7 @@ CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python test-dali test-frameworks test-dlio stand-in check bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-rust test-python test-dali test-frameworks test-dlio stand-in check bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy wheel gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +119,12 @@ accuracy: setup ## what a network learns from Foreload's batches and from torchv
 	$(BIN)/python benches/accuracy/fetch.py $(DATA)/cifar10
 	$(BIN)/python benches/accuracy/run.py --data $(DATA)/cifar10 --output benches/results/accuracy
 
+# Against an old glibc, by PyPI's zig: for any Linux of the last years, and any Python from 3.10 on.
+wheel: $(VENV)/.tools ## a wheel for other machines in dist/: pip install dist/foreload-*.whl
+	$(BIN)/python -m pip install -q --disable-pip-version-check ziglang==0.17.0
+	PATH=$(CURDIR)/$(BIN):$$PATH VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --release --locked --zig \
+		--compatibility manylinux_2_28 --out $(DIST)
+
 gpu-kit: setup ## pack the wheel, nvJPEG, tests, benchmarks and images for a GPU machine without network: gpu-kit/run.sh
 	$(BIN)/python benches/gpu/pack.py gpu-kit
 
@@ -129,4 +136,4 @@ clean: ## remove what was built, leave environments and data
 	rm -f $(VENV)/.built python/foreload/*.so
 
 distclean: clean ## remove environments and data too
-	rm -rf $(VENV) .envs $(DATA) gpu-kit
+	rm -rf $(VENV) .envs $(DATA) $(DIST) gpu-kit

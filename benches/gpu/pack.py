@@ -30,7 +30,6 @@ IMAGES = 300
 PYTHON_THERE = "3.12"
 PLATFORMS = [f"manylinux{tag}_x86_64" for tag in ("_2_28", "_2_27", "_2_17", "2014", "1")]
 NVJPEG = "nvidia-nvjpeg==13.3.2.43"
-ZIG = "ziglang==0.17.0"
 DALI = ("nvidia-dali-cuda130==2.4.0",)
 HAS_ALREADY = {"numpy", "packaging", "six", "pyyaml", "typing_extensions", "nvidia_nvjpeg"}
 """What DALI asks for and every machine with torch has, or the kit brings itself."""
@@ -72,12 +71,15 @@ def pip_download(folder: Path, *requirements: str, dependencies: bool = False) -
 
 def build_wheel(folder: Path, native: bool) -> None:
     """The release wheel, one for every Python from 3.10 on."""
-    environment = {"VIRTUAL_ENV": sys.prefix, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    build = [Path(sys.executable).parent / "maturin", "build", "--release", "--locked", "--out", folder]
-    if not native:
-        call(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", ZIG)
-        build += ["--zig", "--compatibility", "manylinux_2_28"]
-    call(*build, environment=environment)
+    if native:
+        environment = {
+            "VIRTUAL_ENV": sys.prefix,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        maturin = Path(sys.executable).parent / "maturin"
+        call(maturin, "build", "--release", "--locked", "--out", folder, environment=environment)
+    else:
+        call("make", "wheel", f"DIST={folder.resolve()}")
 
 
 def copy_scripts(folder: Path) -> None:

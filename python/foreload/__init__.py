@@ -10,8 +10,8 @@
 PyTorch users want `foreload.torch.ImageDataset`.
 
 What is left out of a dataset, replaced or slowed though nothing failed is said by `foreload.Warning`, through Python's
-`warnings`, with what to do about it: when a loader is made, before a batch is asked for and at the end of an epoch, once of
-each loader. With warnings as errors no batch is lost. What is merely good to know goes, as INFO, to
+`warnings`, with what to do about it: when a loader is made, before a batch is asked for and at the end of an epoch,
+once of each loader. With warnings as errors no batch is lost. What is merely good to know goes, as INFO, to
 `logging.getLogger("foreload")`.
 """
 

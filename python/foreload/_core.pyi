@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypedDict, final
+from typing import Any, Literal, final
 
 import numpy as np
+
+from foreload._types import LoaderState, SampleFailure, View
 
 __version__: str
 
@@ -132,43 +134,6 @@ class Batch:
     def step(self) -> int:
         """Its number in the epoch."""
     def __len__(self) -> int: ...
-
-class LoaderState(TypedDict):
-    """What a checkpoint keeps of a loader: JSON-able, and the same on every rank but for `errors`."""
-
-    version: int
-    fingerprint: str
-    seed: int
-    epoch: int
-    position: int
-    global_batch: int
-    epoch_size: int
-    shuffle: bool
-    last_batch: str
-    selection: str | None
-    errors: int
-
-class View(TypedDict):
-    """What an epoch makes of a sample."""
-
-    x: int
-    y: int
-    width: int
-    height: int
-    resized_width: int
-    resized_height: int
-    left: int
-    top: int
-    flip: bool
-
-class SampleFailure(TypedDict):
-    """A sample that was skipped or replaced by zeros."""
-
-    step: int
-    sample_id: int
-    path: os.PathLike[str]
-    offset: int
-    message: str
 
 @final
 class Batches(Iterator[Batch]):
@@ -330,7 +295,7 @@ class ImageLoader(Loader):
         memory_format: `nchw` or `nhwc`.
         mean: Per channel, of values scaled to 0..1. None: ImageNet's. Numbers above 1, as other loaders take them of
             values in 0..255, are questioned by a warning.
-        std: Likewise.
+        std: Per channel, of values scaled to 0..1, likewise. None: ImageNet's.
         scale: Bounds of the random crop's share of the image's area. None: (0.08, 1).
         ratio: Bounds of the random crop's width / height. None: (3/4, 4/3).
         flip: Probability of a horizontal flip.
@@ -352,12 +317,12 @@ class ImageLoader(Loader):
         cache_fill: `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads beside
             training, in the order of their next use (where all ranks share one cache). `auto`: by rates measured at the
             start.
-        verify: How a copy that an earlier run or another process made is known to be the dataset's, before this run uses
-            it for the first time: `stamp`, its file has the size, times and inode it had when it was copied; `checksum`,
-            its bytes, which are read from the dataset once a run and compared with the copy's CRC-32C. What has changed is
-            read from the dataset and copied anew. Only a change that leaves all of the stamp as it was (a write within
-            the same tick of the file system's clock) is seen by `checksum` alone. What changes after the check is seen by
-            the next run.
+        verify: How a copy that an earlier run or another process made is known to be the dataset's, before this run
+            uses it for the first time: `stamp`, its file has the size, times and inode it had when it was copied;
+            `checksum`, its bytes, which are read from the dataset once a run and compared with the copy's CRC-32C.
+            What has changed is read from the dataset and copied anew. Only a change that leaves all of the stamp as
+            it was (a write within the same tick of the file system's clock) is seen by `checksum` alone. What changes
+            after the check is seen by the next run.
         immutable: The dataset never changes, so copies are used without a look at its files.
         stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
             `cache_dir` together, or a text. None: what reads in demand leave.
@@ -472,8 +437,8 @@ class FileLoader(Loader):
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place; `zero`: a file without bytes, mask False.
         indices, ratios, epoch_size, keep, memory, io, direct, queue_depth, cache_dir, cache_size, cache_fill,
-            stage_bandwidth, local_world_size, max_errors, rank, world_size, index_dir, rebuild_index, changed,
-            progress: As `ImageLoader`'s.
+            stage_bandwidth, verify, immutable, local_world_size, max_errors, rank, world_size, index_dir,
+            rebuild_index, changed, progress: As `ImageLoader`'s.
 
     Batches have `files`, `sample_ids`, `mask` and `labels` (the number of the sample's first directory, else 0).
     """

@@ -29,7 +29,7 @@ from foreload._core import Batch, Batches, ConfigError, ImageLoader, Tensor, Una
 from foreload._docs import hands_on_settings
 
 if TYPE_CHECKING:
-    from foreload._core import LoaderState
+    from foreload._types import LoaderState
 
 _ONE_PROCESS = (
     "ImageSource works in the pipeline's own process, with threads of its own, not in DALI's worker processes: "

@@ -29,7 +29,7 @@ from foreload._docs import hands_on_settings
 if TYPE_CHECKING:
     import numpy as np
 
-    from foreload._core import LoaderState, SampleFailure
+    from foreload._types import LoaderState, SampleFailure
 
 _ONE_PROCESS = (
     "ImageDataset works in the training process, with threads of its own, not in worker processes: use "

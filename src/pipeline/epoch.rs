@@ -191,7 +191,6 @@ impl Epoch {
         for failure in batch.take_failures() {
             self.charge(failure)?;
         }
-        self.shared.tell_cache_error();
         batch.deliver();
         self.busy_with = Some(batch.len() as u64);
         self.next_step += 1;

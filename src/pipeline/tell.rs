@@ -1,4 +1,4 @@
-//! What the user should hear of an epoch: samples that failed, a cache that does not do what was planned.
+//! What the user should hear of an epoch: samples that failed, a cache that filled up too soon.
 
 use super::Shared;
 use crate::config::OnError;
@@ -31,17 +31,6 @@ impl Shared {
             let message =
                 format!("epoch {epoch}: {failed} samples failed and were replaced; `errors` names them");
             self.index.notices().tell(Kind::Warning, message);
-        }
-    }
-
-    /// The cache's latest failure. Cheap: it is asked for at every batch.
-    pub(super) fn tell_cache_error(&self) {
-        if let Some(error) = self.cache.get().and_then(|cache| cache.last_error()) {
-            self.index.notices().say("cache", || {
-                format!(
-                    "cache: {error}; training goes on, what the cache lacks comes from the dataset: `stats()` counts it"
-                )
-            });
         }
     }
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 
-import pytest
-
 import foreload
+import pytest
 from foreload._docs import arguments
 
 

@@ -191,6 +191,7 @@ def test_the_loop_that_goes_on(dataset: Path, steps: int) -> None:
         assert seen == [(at // 10, digest) for at, digest in enumerate(expected)]
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_evaluation_is_the_same_in_every_epoch(own_dataset: Path) -> None:
     """Also what takes the place of a broken image."""
     for path in sorted(own_dataset.glob("*/*.jpg"))[::7]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
+import shutil
 import subprocess
 import sys
+import tarfile
 import warnings
 from pathlib import Path
 
+import foreload
 import numpy as np
 import pytest
-
-import foreload
 from conftest import paths
 
 
@@ -72,7 +75,9 @@ def test_what_is_good_to_know_goes_to_the_log(own_dataset: Path, caplog: pytest.
 
 
 @pytest.mark.parametrize("on_error", ["skip", "zero"])
-def test_failed_samples_are_said_at_the_first_and_counted_at_the_end(own_dataset: Path, on_error: str) -> None:
+def test_failed_samples_are_said_at_the_first_and_counted_at_the_end(
+    own_dataset: Path, on_error: str
+) -> None:
     for number in (3, 30):
         path = paths(own_dataset)[number]
         path.write_bytes(path.read_bytes()[:200])
@@ -111,9 +116,6 @@ def test_no_batch_is_lost_where_warnings_are_errors(own_dataset: Path) -> None:
 
 
 def test_many_kinds_of_members_make_one_short_message(tmp_path: Path, dataset: Path) -> None:
-    import io
-    import tarfile
-
     image = paths(dataset)[0].read_bytes()
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for number in range(3000):
@@ -151,6 +153,20 @@ def test_a_broken_cache_is_said(dataset: Path, tmp_path: Path) -> None:
     assert any("cache" in message and "damaged" in message for message in said), said
 
 
+def test_a_cache_that_others_have_filled_is_said(own_dataset: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(own_dataset, other)
+    paths(other)[7].unlink()
+    room = sum(path.stat().st_size for path in paths(own_dataset)) + 64_000
+    settings = dict(batch_size=10, image_size=32, cache_dir=tmp_path / "cache", cache_size=room, io="pread")
+    in_use = foreload.ImageLoader(own_dataset, **settings)
+    assert heard(lambda: epochs(in_use, 2)) == [], "all of it fits"
+    (full,) = heard(lambda: epochs(foreload.ImageLoader(other, **settings), 2))
+    assert "is full with" in str(full.message)
+    assert "raise cache_size" in str(full.message)
+    assert in_use.epoch == 2
+
+
 def test_the_program_says_it_on_stderr_and_in_json(own_dataset: Path) -> None:
     (own_dataset / "class_9").mkdir()
     program = [sys.executable, "-m", "foreload"]
@@ -159,7 +175,5 @@ def test_the_program_says_it_on_stderr_and_in_json(own_dataset: Path) -> None:
         done = subprocess.run(arguments, capture_output=True, text=True, check=True)
         assert "warning: " in done.stderr
         assert "class_9" in done.stderr
-        import json
-
         said = json.loads(done.stdout)["notices"]
         assert [one["kind"] for one in said if "class_9" in one["message"]] == ["warning"]

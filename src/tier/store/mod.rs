@@ -341,7 +341,7 @@ impl Store {
     /// reads the new ones' tables, so it is not for a reading thread; the store does it by itself ten times a second.
     pub fn refresh(&self) {
         if let Err(error) = self.shared.refresh() {
-            self.shared.counters.failed(error.to_string());
+            self.shared.failed(error.to_string());
         }
     }
 
@@ -381,7 +381,7 @@ impl Drop for End {
         if std::thread::panicking() {
             let defect =
                 "the cache's writer died, nothing more is kept: a defect in Foreload; please report it";
-            self.shared.counters.failed(defect.to_owned());
+            self.shared.failed(defect.to_owned());
         }
     }
 }

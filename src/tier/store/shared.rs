@@ -105,9 +105,17 @@ impl Shared {
                     count(&self.counters.evicted_segments, 1);
                     count(&self.counters.evicted_bytes, bytes.unwrap_or(0));
                 }
-                Err(error) => self.counters.failed(error.to_string()),
+                Err(error) => self.failed(error.to_string()),
             }
         }
+    }
+
+    /// Counts a failure that stops nothing, keeps what it said, and says it once.
+    pub fn failed(&self, error: String) {
+        self.index.notices().say("cache errors", || {
+            format!("the cache: {error}; training goes on, and what the cache lacks is read from the dataset")
+        });
+        self.counters.failed(error);
     }
 
     /// Keeps what there is to say of a damaged segment, and says it once.
@@ -191,13 +199,13 @@ impl Shared {
                 let path = self.directory.segment_path(number);
                 self.note_damage(format!("{}: {what}; it was removed", path.display()));
                 if let Err(error) = self.directory.remove(number) {
-                    self.counters.failed(error.to_string());
+                    self.failed(error.to_string());
                 }
             }
             Err(Flaw::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
             Err(Flaw::Io(error)) => {
                 let path = self.directory.segment_path(number);
-                self.counters.failed(format!("read cache segment {}: {error}", path.display()));
+                self.failed(format!("read cache segment {}: {error}", path.display()));
             }
         }
     }

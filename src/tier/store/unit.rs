@@ -26,7 +26,7 @@ impl UnitClaim {
             }
             Ok(false) => None,
             Err(error) => {
-                shared.counters.failed(format!("lock unit {unit} of the cache: {error}"));
+                shared.failed(format!("lock unit {unit} of the cache: {error}"));
                 None
             }
         }

@@ -126,7 +126,7 @@ impl Writer {
         if now >= self.look_next {
             self.look_next = now + LOOK;
             if let Err(error) = self.shared.refresh() {
-                self.shared.counters.failed(error.to_string());
+                self.shared.failed(error.to_string());
                 self.look_next = now + PAUSE;
             }
         }
@@ -330,7 +330,7 @@ impl Writer {
     fn remove(&self, number: u64) -> Option<u64> {
         let removed = self.shared.directory.remove(number);
         removed.unwrap_or_else(|error| {
-            self.shared.counters.failed(error.to_string());
+            self.shared.failed(error.to_string());
             None
         })
     }

@@ -1,5 +1,7 @@
 //! The command line as a user meets it: the program is run, its output, exit code and files are looked at.
 
+mod kept;
+
 use foreload::rng::{Key, Use};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -279,128 +281,6 @@ fn bad_usage_has_exit_code_2_and_help_0() {
         assert_eq!(code(&output), 1, "{args:?}");
         assert!(stderr(&output).contains("nowhere"), "{}", stderr(&output));
     }
-}
-
-#[test]
-fn index_shows_what_is_there_and_notices_changes() {
-    let workshop = Workshop::new();
-    for (name, layout) in [("folder", "folder"), ("tar", "tar")] {
-        json(
-            &workshop
-                .synth(name, &["--images", "12", "--classes", "3", "--layout", layout, "--shard-size", "5"]),
-        );
-        let (data, kept) = (workshop.path(name), workshop.path("index"));
-        let index = |more: &[&str]| {
-            let fixed = ["index", data.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()];
-            foreload(&[&fixed[..], more].concat())
-        };
-        let built = json(&index(&["--json"]));
-        assert_eq!(
-            (&built["samples"], &built["classes"], &built["layout"]),
-            (&12.into(), &3.into(), &layout.into())
-        );
-        assert_eq!(built["origin"], "built");
-        let loaded = json(&index(&["--json", "--verify"]));
-        assert_eq!((&loaded["origin"], &loaded["verified"]), (&"loaded".into(), &true.into()));
-        assert_eq!(loaded["fingerprint"], built["fingerprint"]);
-        assert_eq!(json(&index(&["--json", "--rebuild"]))["origin"], "built");
-        let shown = index(&[]);
-        let shown = String::from_utf8(shown.stdout).unwrap();
-        assert!(shown.contains("12 samples of 3 classes") && shown.contains("loaded"), "{shown}");
-
-        // A file more in a class, a byte behind the end of a shard.
-        let (changed, file) = match layout {
-            "folder" => ("n00000002", data.join("n00000002/new.jpg")),
-            _ => ("shard-000001.tar", data.join("shard-000001.tar")),
-        };
-        fs::write(&file, [fs::read(&file).unwrap_or_default(), vec![1]].concat()).unwrap();
-        let noticed = index(&["--verify"]);
-        assert_eq!(code(&noticed), 1);
-        let said = stderr(&noticed);
-        assert!(said.contains("changed") && said.contains(changed) && said.contains("--rebuild"), "{said}");
-    }
-}
-
-#[test]
-fn index_shows_several_datasets_and_files_that_are_no_images() {
-    let directory = tempfile::tempdir().unwrap();
-    for path in ["one/a/1.npz", "one/b/2.npz", "two/b/3.txt"] {
-        let path = directory.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, b"any").unwrap();
-    }
-    let paths = ["one", "two", "index"].map(|name| directory.path().join(name));
-    let [one, two, kept] = paths.each_ref().map(|path| path.to_str().unwrap());
-    let index = |more: &[&str]| foreload(&[&["index", "--files", "--index-dir", kept], more].concat());
-    assert_eq!(json(&index(&[one, "--json"]))["samples"], 2);
-    let both = json(&index(&[one, two, "--json", "--verify"]));
-    assert_eq!((&both["samples"], &both["classes"]), (&3.into(), &2.into()));
-    assert_eq!(both["datasets"][0]["origin"], "loaded");
-    assert_eq!(both["datasets"][1]["samples"], 1);
-    let shown = String::from_utf8(index(&[one, two]).stdout).unwrap();
-    assert!(shown.contains("together: 3 samples of 2 classes"), "{shown}");
-    assert!(stderr(&index(&[one, one])).contains("given twice"));
-    assert!(stderr(&foreload(&["index", one, "--index-dir", kept])).contains("no .jpg"));
-}
-
-#[test]
-fn every_damaged_image_is_listed() {
-    let workshop = Workshop::new();
-    for layout in ["folder", "tar"] {
-        json(&workshop.synth(layout, &["--images", "20", "--layout", layout, "--shard-size", "10"]));
-        let (data, kept) = (workshop.path(layout), workshop.path("index"));
-        let index = |more: &[&str]| {
-            let fixed = ["index", data.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()];
-            foreload(&[&fixed[..], more].concat())
-        };
-        let sound = json(&index(&["--verify", "--decode", "--json"]));
-        assert_eq!((&sound["damaged"], &sound["notices"]), (&Value::Array(vec![]), &Value::Array(vec![])));
-        // Of the last image in a file the signature stays, as do all sizes.
-        let (path, mut bytes) = workshop.files(layout).into_iter().next_back().unwrap();
-        let image = bytes.windows(3).rposition(|w| w == [0xFF, 0xD8, 0xFF]).unwrap();
-        bytes[image + 4..image + 400].fill(0);
-        fs::write(data.join(&path), bytes).unwrap();
-        json(&index(&["--rebuild", "--json"]));
-        let found = index(&["--verify", "--decode"]);
-        let (shown, said) = (String::from_utf8_lossy(&found.stdout), stderr(&found));
-        assert_eq!(code(&found), 1);
-        assert!(
-            shown.contains("20 images decoded, 1 damaged") && said.contains("1 of 20 images"),
-            "{shown}{said}"
-        );
-        let line = shown.lines().find(|line| line.starts_with("damaged: ")).unwrap();
-        assert!(line.contains(path.to_str().unwrap()) && line.contains("corrupt image"), "{line}");
-        let found = index(&["--verify", "--decode", "--json"]);
-        let listed: Value = serde_json::from_slice(&found.stdout).unwrap();
-        assert_eq!((code(&found), listed["damaged"][0]["sample_id"].as_u64()), (1, Some(19)), "{listed}");
-        for refused in [&["--decode"][..], &["--verify", "--decode", "--files"]] {
-            assert_eq!(code(&index(refused)), 2, "{refused:?}");
-        }
-    }
-}
-
-#[test]
-fn a_cache_is_shown_and_emptied() {
-    let workshop = Workshop::new();
-    json(&workshop.synth("data", &["--images", "20"]));
-    let paths = ["data", "index", "cache"].map(|name| workshop.path(name));
-    let [data, index, cache] = paths.each_ref().map(|path| path.to_str().unwrap());
-    let bench =
-        ["bench", data, "--index-dir", index, "--cache", cache, "--cache-size", "50MB", "--epochs", "1"];
-    json(&foreload(&[&bench[..], &["--batch-size", "10", "--image-size", "32", "--json"]].concat()));
-    let held = json(&foreload(&["cache", "show", cache, "--json"]));
-    let one = &held["datasets"][0];
-    assert_eq!((&one["samples"], &one["in_use"]), (&20.into(), &false.into()), "{held}");
-    let shown = String::from_utf8(foreload(&["cache", "show", cache]).stdout).unwrap();
-    let fingerprint = one["fingerprint"].as_str().unwrap();
-    for word in [&fingerprint[..16], data, "20 samples", "last used", "1 datasets"] {
-        assert!(shown.contains(word), "{word} is missing: {shown}");
-    }
-    assert_eq!(code(&foreload(&["cache", "clear", cache, "0123456789"])), 2);
-    let cleared = json(&foreload(&["cache", "clear", cache, data, "--json"]));
-    assert_eq!(cleared["bytes"], held["bytes"]);
-    assert!(String::from_utf8(foreload(&["cache", "clear", cache]).stdout).unwrap().contains("0 B freed"));
-    assert_eq!(code(&foreload(&["cache", "show", data])), 2, "is none");
 }
 
 #[test]

@@ -1,0 +1,46 @@
+"""The dicts that loaders give and take, for type checkers."""
+
+from __future__ import annotations
+
+import os
+from typing import TypedDict
+
+
+class LoaderState(TypedDict):
+    """What a checkpoint keeps of a loader: JSON-able, and the same on every rank but for `errors`."""
+
+    version: int
+    fingerprint: str
+    seed: int
+    epoch: int
+    position: int
+    global_batch: int
+    epoch_size: int
+    shuffle: bool
+    last_batch: str
+    selection: str | None
+    errors: int
+
+
+class View(TypedDict):
+    """What an epoch makes of a sample."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    resized_width: int
+    resized_height: int
+    left: int
+    top: int
+    flip: bool
+
+
+class SampleFailure(TypedDict):
+    """A sample that was skipped or replaced by zeros."""
+
+    step: int
+    sample_id: int
+    path: os.PathLike[str]
+    offset: int
+    message: str
