@@ -26,6 +26,7 @@ mod parallel;
 mod part;
 mod publish;
 pub mod records;
+mod samples;
 mod select;
 pub mod shards;
 pub mod source;
