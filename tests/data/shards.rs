@@ -295,7 +295,8 @@ fn labels_are_for_all_or_none() {
     scene.write("s.tar", &shard(&[("1.jpg", b"1"), ("2.jpg", b"2"), ("2.json", b"{}")]));
     let index = scene.open().unwrap();
     assert!(summary(&index).notes.unlabeled);
-    assert_eq!((index.label(0), index.label(1), index.num_classes()), (0, 0, 1));
+    assert!(!index.is_labeled());
+    assert_eq!((index.label(0), index.label(1), index.num_classes()), (0, 0, 0));
 
     let error = error_of(&[("a/1.jpg", b"1"), ("a/1.cls", b"0"), ("a/2.jpg", b"2")]);
     assert!(error.contains("\"a/2\"") && error.contains(".cls"), "{error}");
