@@ -121,7 +121,11 @@ class Batch:
         """
     @property
     def labels(self) -> Tensor:
-        """Class numbers, int64 [n]."""
+        """Class numbers, int64 [n].
+
+        Raises:
+            AttributeError: The dataset has no labels (`loader.labeled`); the message says how samples get theirs.
+        """
     @property
     def sample_ids(self) -> Tensor:
         """Numbers of the samples in the index, int64 [n]; with `on_error="skip"` those of the substitutes."""
@@ -232,11 +236,23 @@ class Loader:
     def epoch_size(self) -> int:
         """Samples an epoch draws, of all ranks together."""
     @property
+    def labeled(self) -> bool:
+        """Whether samples have labels: class directories, or a class number beside each image in a shard.
+
+        Without them batches have no `labels`, and what needs classes is refused.
+        """
+    def _check_labeled(self) -> None: ...
+    @property
     def classes(self) -> list[str]:
-        """Class names by number; empty when the dataset has only numbers."""
+        """Class names by number; empty when the dataset has only numbers, or no labels."""
     @property
     def targets(self) -> np.ndarray:
-        """Class numbers of all samples, drawn or not, by their number in the index: int64 [samples]."""
+        """Class numbers of all samples, drawn or not, by their number in the index: int64 [samples].
+
+        Raises:
+            AttributeError: The dataset has no labels.
+            ImportError: NumPy is not installed.
+        """
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
@@ -257,8 +273,11 @@ class ImageLoader(Loader):
 
     Args:
         path: `path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of
-            WebDataset-style `.tar` shards, or one such shard. Several of them, in a list, are one dataset: their
-            samples follow one another, and classes of one name are one class.
+            WebDataset-style `.tar` shards, or one such shard. Members of a shard that share a stem are a sample,
+            wherever they lie in it: `.jpg`, `.jpeg` or `.png`, and its class number in `.cls` or in `.json` (key
+            `label` or `cls`). Either all samples have a class number or none has: then batches have no `labels`.
+            Several datasets, in a list, are one: their samples follow one another, and classes of one name are one
+            class.
         batch_size: Samples per step and rank.
         image_size: Side of the square output in pixels, or (height, width).
         seed: Seed of order and augmentation.
@@ -349,7 +368,9 @@ class ImageLoader(Loader):
 
     Raises:
         ConfigError: A setting cannot work.
-        DatasetError: There is no dataset at `path`, or its index cannot be read.
+        DatasetError: There is no dataset at `path`, or its index cannot be read; images lie both in class directories
+            and in shards beside them; a sample of a shard has two members of one kind, or a label that is no class
+            number.
         UnavailableError: The device is not there or cannot serve.
     """
 
@@ -440,7 +461,8 @@ class FileLoader(Loader):
             stage_bandwidth, verify, immutable, local_world_size, max_errors, rank, world_size, index_dir,
             rebuild_index, changed, progress: As `ImageLoader`'s.
 
-    Batches have `files`, `sample_ids`, `mask` and `labels` (the number of the sample's first directory, else 0).
+    Batches have `files`, `sample_ids`, `mask`, and where all files lie in subdirectories `labels`, the number of the
+    sample's first one.
     """
 
     def __init__(

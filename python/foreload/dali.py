@@ -54,7 +54,8 @@ class ImageSource:
         decoded: True: images, [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), on the GPU where the
             loader decodes there. False: the n JPEG or PNG files, uint8 [bytes] each, in the memory they were read
             into, for `fn.decoders`; the settings of images mean nothing.
-        with_mask: A third output: 0 for padding (`last_batch="pad"`) and failed samples (`on_error="zero"`), else 1.
+        with_labels: Labels, the second output. False, as for a dataset without labels: there is none.
+        with_mask: A last output: 0 for padding (`last_batch="pad"`) and failed samples (`on_error="zero"`), else 1.
         prefetch_queue_depth: The pipeline's, or its cpu_size * gpu_size where they differ. Two batches more than that
             stay as they are, for DALI looks at them without a copy.
         batch_size: Samples per step and rank; the pipeline's must be at least that.
@@ -65,8 +66,8 @@ class ImageSource:
     Labels are int64, the mask is uint8, 0 or 1, and both are a scalar for each sample.
 
     Raises:
-        ConfigError: As `ImageLoader`, and for what DALI cannot take: bfloat16; empty files, that is `decoded=False`
-            with `on_error="zero"`.
+        ConfigError: As `ImageLoader`; `with_labels` is True and the dataset has no labels; and for what DALI cannot
+            take: bfloat16; empty files, that is `decoded=False` with `on_error="zero"`.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class ImageSource:
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         decoded: bool = True,
+        with_labels: bool = True,
         with_mask: bool = False,
         prefetch_queue_depth: int = 2,
         batch_size: int = 64,
@@ -89,7 +91,9 @@ class ImageSource:
         if not decoded and settings.get("on_error") == "zero":
             message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
             raise ConfigError(f"config: on_error: {message}")
-        self.num_outputs = 3 if with_mask else 2
+        self._with_labels = with_labels
+        self._with_mask = with_mask
+        self.num_outputs = 1 + with_labels + with_mask
         self._decoded = decoded
         self._dtype = dtype
         self._layout = "HWC" if memory_format == "nhwc" else "CHW"
@@ -120,6 +124,8 @@ class ImageSource:
             keep=self._keep,
             **settings,
         )
+        if with_labels:
+            self.loader._check_labeled()
 
     def __len__(self) -> int:
         """Batches of this rank in one epoch."""
@@ -206,9 +212,12 @@ class ImageSource:
         with self._lock:
             epoch = self._begin[0] + info.epoch_idx
             batch = self._batch(epoch, self.first_step(epoch) + info.iteration)
-        images = batch.images if self._decoded else batch.files
-        # As bytes: DALI takes the array interface's bool for int8.
-        outputs = (images, batch.labels, batch._mask_bytes)[: self.num_outputs]
+        outputs = [batch.images if self._decoded else batch.files]
+        if self._with_labels:
+            outputs.append(batch.labels)
+        if self._with_mask:
+            # As bytes: DALI takes the array interface's bool for int8.
+            outputs.append(batch._mask_bytes)
         return tuple(self._for_dali(output) for output in outputs)
 
     def data_nodes(self, device: Literal["cpu", "gpu"] | None = None) -> tuple[Any, ...]:
@@ -292,7 +301,9 @@ class ImageSource:
         if self._decoded:
             dtypes = {"float32": types.FLOAT, "float16": types.FLOAT16, "uint8": types.UINT8}
             images = [dtypes[self._dtype], 3, self._layout]
-        outputs = [images, [types.INT64, 0, ""], [types.UINT8, 0, ""]][: self.num_outputs]
+        labels = [[types.INT64, 0, ""]] if self._with_labels else []
+        mask = [[types.UINT8, 0, ""]] if self._with_mask else []
+        outputs = [images, *labels, *mask]
         dtype, ndim, layout = map(list, zip(*outputs, strict=True))
         nodes = fn.external_source(
             source=self,

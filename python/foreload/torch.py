@@ -64,11 +64,16 @@ class ImageDataset(IterableDataset):
         dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`.
         device: As `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA. CUDA tensors
             are ready for the stream that is torch's current one when they are yielded.
+        with_labels: Yield labels behind the images. False, as a dataset without labels needs: images alone, a tensor
+            and no tuple unless the mask or the ids come with them.
         with_mask: Yield (images, labels, mask); for `last_batch="pad"` and `on_error="zero"`.
         with_ids: Yield the samples' numbers in the index last, int64 [n].
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
 
     A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.
+
+    Raises:
+        ConfigError: As `foreload.ImageLoader`; `with_labels` is True and the dataset has no labels.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class ImageDataset(IterableDataset):
         memory_format: torch.memory_format = torch.contiguous_format,
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "auto",
+        with_labels: bool = True,
         with_mask: bool = False,
         with_ids: bool = False,
         **settings: Any,
@@ -89,8 +95,11 @@ class ImageDataset(IterableDataset):
         if isinstance(device, torch.device) and device.type == "cpu":
             device = "cpu"  # Frameworks number it.
         shown = {**settings, "dtype": dtype, "memory_format": memory_format, "device": device}
+        if not with_labels:
+            shown["with_labels"] = False
         self._shown = ", ".join([_repr(path), *(f"{name}={_repr(shown[name])}" for name in shown)])
         self._channels_last = memory_format is torch.channels_last
+        self._with_labels = with_labels
         self._with_mask = with_mask
         self._with_ids = with_ids
         self._batch_size = settings.get("batch_size", 64)
@@ -101,6 +110,8 @@ class ImageDataset(IterableDataset):
             memory_format="nhwc" if self._channels_last else "nchw",
             **settings,
         )
+        if with_labels:
+            self.loader._check_labeled()
 
     @classmethod
     def from_torchvision(cls, dataset: Any, *, batch_size: int, **settings: Any) -> ImageDataset:
@@ -148,7 +159,8 @@ class ImageDataset(IterableDataset):
     def targets(self) -> np.ndarray:
         """Class numbers of all samples of the dataset, drawn or not, by their number in the index: int64 [samples].
 
-        It is made at each call, so keep it where it is needed more than once.
+        It is made at each call, so keep it where it is needed more than once. An `AttributeError` where the dataset has
+        no labels.
         """
         return self.loader.targets
 
@@ -190,8 +202,10 @@ class ImageDataset(IterableDataset):
         """Batches of this rank in one epoch."""
         return len(self.loader)
 
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...] | torch.Tensor]:
         """One epoch: (images, labels), with the mask and the ids behind them where they were asked for.
+
+        Images alone are a tensor, not a tuple of one.
 
         Raises:
             ConfigError: A `DataLoader` would put batches together to batches of batches.
@@ -202,24 +216,26 @@ class ImageDataset(IterableDataset):
             raise ConfigError(_NO_BATCHES_OF_BATCHES)
         return self._batches()
 
-    def _batches(self) -> Iterator[tuple[torch.Tensor, ...]]:
+    def _batches(self) -> Iterator[tuple[torch.Tensor, ...] | torch.Tensor]:
         if get_worker_info() is not None:
             raise UnavailableError(_ONE_PROCESS)
         # A generator, so that nothing begins before the first batch is asked for: frameworks make an iterator, and then
         # choose the epoch, load a state or make another.
         yield from map(self._tensors, self.loader)
 
-    def _tensors(self, batch: Batch) -> tuple[torch.Tensor, ...]:
+    def _tensors(self, batch: Batch) -> tuple[torch.Tensor, ...] | torch.Tensor:
         images = torch.from_dlpack(batch.images)
         if self._channels_last:
             images = images.permute(0, 3, 1, 2)
-        tensors = [images, torch.from_dlpack(batch.labels)]
+        tensors = [images]
+        if self._with_labels:
+            tensors.append(torch.from_dlpack(batch.labels))
         if self._with_mask:
             # By way of bytes: torch before 2.2 takes no bool by DLPack.
             tensors.append(torch.from_dlpack(batch._mask_bytes).bool())
         if self._with_ids:
             tensors.append(torch.from_dlpack(batch.sample_ids))
-        return tuple(tensors)
+        return tuple(tensors) if len(tensors) > 1 else images
 
     def __getstate__(self) -> dict[str, Any]:
         """Refuse to be sent to another process, with the reason."""

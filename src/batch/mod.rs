@@ -107,7 +107,8 @@ impl Batch {
         self.tensor(0, shape, element)
     }
 
-    /// Class numbers: int64 [n].
+    /// Class numbers: int64 [n]. They mean nothing where the dataset has none; ask
+    /// [`crate::dataset::DatasetIndex::is_labeled`].
     pub fn labels(&self) -> Tensor {
         self.column(self.buffer.plan().labels, Element::I64)
     }

@@ -85,6 +85,9 @@ struct Key {
 
 impl<'a> Weigh<'a> {
     fn new(options: &'a LoaderOptions, index: &DatasetIndex) -> Result<Self> {
+        if let Some(Weights::Balanced | Weights::Classes(_)) = options.weights {
+            index.check_labeled("weights")?;
+        }
         let by = match &options.weights {
             None => By::Nothing,
             Some(Weights::Balanced) => By::Class,

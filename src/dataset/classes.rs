@@ -8,7 +8,10 @@ use std::collections::BTreeSet;
 /// Names and numbers of the whole, and what the parts' own numbers are there.
 pub(super) struct Classes {
     pub(super) names: Vec<String>,
+    /// 0 where samples have no labels.
     pub(super) count: u32,
+    /// Whether samples have labels; else their numbers mean nothing.
+    pub(super) labeled: bool,
     /// For each part, by its own number; `None` where they are the same.
     maps: Vec<Option<Vec<u32>>>,
 }
@@ -18,7 +21,7 @@ pub(super) struct Classes {
 enum Kind {
     Named,
     Numbered,
-    /// All are 0, for want of any.
+    /// There are none.
     Missing,
 }
 
@@ -43,19 +46,22 @@ impl Kind {
 impl Classes {
     /// Brings the labels of `parts` together, as [`super::DatasetIndex::classes`] says.
     pub(super) fn of(parts: &[Part]) -> Result<Self> {
+        let labeled = parts.iter().all(|part| Kind::of(part) != Kind::Missing);
         let largest = parts.iter().map(Part::num_classes).max().unwrap_or(0);
         let names: BTreeSet<&[u8]> = parts.iter().flat_map(Part::class_names).collect();
         let names: Vec<&[u8]> = names.into_iter().collect();
         let own = |part: &Part| part.class_names().iter().map(|name| position(&names, name)).collect();
         let mut classes = Self {
             names: names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
-            count: largest.max(names.len() as u32),
+            count: if labeled { largest.max(names.len() as u32) } else { 0 },
+            labeled,
             maps: parts.iter().map(|part| differing(own(part))).collect(),
         };
         let Some((first, odd)) = different(parts) else { return Ok(classes) };
         if first.file.header().contents == Contents::Files {
             let all_zero = |part: &Part| differing(vec![0; part.class_names().len().max(1)]);
-            classes = Self { names: Vec::new(), count: 1, maps: parts.iter().map(all_zero).collect() };
+            let maps = parts.iter().map(all_zero).collect();
+            classes = Self { names: Vec::new(), count: 0, labeled: false, maps };
         } else if !classes.are_counted_by_numbers(parts) {
             let message = format!(
                 "has {}, but {} has {}: datasets that are read as one need labels of one kind",
@@ -80,7 +86,8 @@ impl Classes {
     /// The number in the whole of class `label` of a part.
     pub(super) fn of_part(&self, part: usize, label: u32) -> u32 {
         match &self.maps[part] {
-            None => label,
+            None if self.labeled => label,
+            None => 0,
             Some(map) => map.get(label as usize).copied().unwrap_or(0),
         }
     }

@@ -335,7 +335,7 @@ fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-fn is_image(name: &[u8]) -> bool {
+pub(super) fn is_image(name: &[u8]) -> bool {
     [".jpg", ".jpeg", ".png"].iter().any(|ending| has_ending(name, ending))
 }
 

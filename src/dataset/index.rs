@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// What gives samples labels.
+pub const TO_LABEL: &str = "put the number of its class beside each image (a .cls member, or a .json member with label), \
+                            or keep each class in a directory of its own";
+
 /// All samples' extents and labels, in memory: of loose files some 20 bytes a sample.
 pub struct DatasetIndex {
     /// At least one.
@@ -139,7 +143,25 @@ impl DatasetIndex {
         self.len() == 0
     }
 
-    /// Class number of a sample.
+    /// Whether samples have labels: class directories, or a class number beside each image. Of several datasets all have,
+    /// or none has.
+    pub fn is_labeled(&self) -> bool {
+        self.classes.labeled
+    }
+
+    /// That samples have labels, which `setting` needs.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `setting`, with what to do.
+    pub fn check_labeled(&self, setting: &'static str) -> Result<()> {
+        if self.is_labeled() {
+            return Ok(());
+        }
+        let message = format!("needs labels, and {} has none: {TO_LABEL}", self.root().display());
+        Err(Error::config(setting, message))
+    }
+
+    /// Class number of a sample; 0, which means nothing, where samples have no labels.
     ///
     /// # Panics
     /// When `sample` is not below [`DatasetIndex::len`].
@@ -219,13 +241,12 @@ impl DatasetIndex {
     ///
     /// Several datasets all have names, or all numbers, or no labels at all. Numbers beside names are refused, for nobody
     /// says what they count; unless all names are in every dataset that has names, and the numbers are below theirs:
-    /// then they count these, as in shards made of such a directory. Of raw files, labels that do not go together are
-    /// all 0.
+    /// then they count these, as in shards made of such a directory. Raw files whose labels do not go together have none.
     pub fn classes(&self) -> &[String] {
         &self.classes.names
     }
 
-    /// Number of classes: with names, how many; else the largest class number and one.
+    /// Number of classes: with names, how many; else the largest class number and one; 0 where samples have no labels.
     pub fn num_classes(&self) -> u32 {
         self.classes.count
     }

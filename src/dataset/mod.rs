@@ -1,11 +1,11 @@
 //! What is there: sample id → (file, offset, length, label), in a persistent index.
 //!
 //! Images lie in class directories, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]), or in tar shards as
-//! WebDataset writes them ([`Layout::Tar`]). [`Contents::Files`] takes files of any kind below a directory, or the records
-//! of TFRecord shards ([`Layout::TfRecord`]). All are listed once, by several threads, into a file that later starts read
-//! whole; nothing of the dataset is then listed again. Whether it is
-//! still what the index says is looked at in every start (`changes.rs`); what changes later is found when it is read, by
-//! [`DatasetIndex::shard_stamp`] and by lengths. Several datasets can be opened as one
+//! WebDataset writes them ([`Layout::Tar`]), with labels or without ([`DatasetIndex::is_labeled`]). [`Contents::Files`]
+//! takes files of any kind below a directory, or the records of TFRecord shards ([`Layout::TfRecord`]). All are listed
+//! once, by several threads, into a file that later starts read whole; nothing of the dataset is then listed again.
+//! Whether it is still what the index says is looked at in every start (`changes.rs`); what changes later is found when
+//! it is read, by [`DatasetIndex::shard_stamp`] and by lengths. Several datasets can be opened as one
 //! ([`DatasetIndex::open_all`]), and a part of the samples selected ([`Select`]).
 
 use crate::notices::Notices;
@@ -26,6 +26,7 @@ mod parallel;
 mod part;
 mod publish;
 pub mod records;
+mod samples;
 mod select;
 pub mod shards;
 pub mod source;
@@ -33,7 +34,7 @@ mod stamp;
 mod summary;
 mod survey;
 
-pub use index::DatasetIndex;
+pub use index::{DatasetIndex, TO_LABEL};
 pub use select::{ClassRef, Select};
 pub use stamp::{Stamp, Version};
 pub use summary::{Notes, Origin, Skipped, Summary};
@@ -89,7 +90,7 @@ pub enum Contents {
     #[default]
     Images,
     /// Files of any kind below a directory, hidden ones left out, or the records of the `.tfrecord` shards in it. Where all
-    /// files lie in subdirectories, these are the classes; else all are of class 0, as records are.
+    /// files lie in subdirectories, these are the classes; else there are no labels, nor for records.
     Files,
 }
 

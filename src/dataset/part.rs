@@ -200,7 +200,7 @@ impl Part {
             root: self.root.clone(),
             layout: self.layout(),
             samples: self.len(),
-            classes: self.num_classes(),
+            classes: if self.notes.unlabeled { 0 } else { self.num_classes() },
             total_bytes: header.total_bytes,
             largest: header.largest,
             groups: header.groups,

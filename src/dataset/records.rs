@@ -13,7 +13,7 @@ const HEADER: u64 = 12;
 /// The payload's checksum.
 const FOOTER: u64 = 4;
 
-/// The records of a shard in order: their payloads, of class 0.
+/// The records of a shard in order: their payloads, without labels.
 ///
 /// # Errors
 /// [`Malformed`] for a shard that is damaged, truncated, compressed or none, and for a record of 4 GiB or more.

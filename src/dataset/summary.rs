@@ -32,7 +32,7 @@ pub struct Notes {
     pub skipped: BTreeMap<String, Skipped>,
     /// Class directories that hold no image; they keep their class number.
     pub empty_classes: Vec<String>,
-    /// No sample has a label: all are of class 0.
+    /// No sample has a label.
     pub unlabeled: bool,
 }
 
@@ -56,6 +56,9 @@ fn loss(reason: &str) -> Loss {
     match reason {
         "hidden files" | "files beside TFRecord shards" => Loss::Nothing,
         "files that are no images" | "files in the root" => Loss::Beside,
+        "directories without images beside shards" | "shards without images beside class directories" => {
+            Loss::Beside
+        }
         _ if reason.starts_with('.') && reason.ends_with(" members") => Loss::Beside,
         _ => Loss::Sample,
     }
@@ -154,7 +157,7 @@ pub struct Summary {
     pub layout: Layout,
     /// Number of samples.
     pub samples: u64,
-    /// Number of classes.
+    /// Number of classes; 0 where samples have no labels.
     pub classes: u32,
     /// Bytes of all samples.
     pub total_bytes: u64,

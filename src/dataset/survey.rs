@@ -1,12 +1,13 @@
-//! What kind of dataset lies at a root, by the names in it.
+//! What kind of dataset lies at a root, by the names in it; by contents where names say two things.
 
 use super::cancel::Cancel;
-use super::{Contents, Layout, Notes, shards};
+use super::{Contents, Layout, Notes, folder, shards};
 use crate::error::{Error, Result};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is to be indexed.
 pub(super) struct Survey {
@@ -42,7 +43,7 @@ pub(super) fn survey(root: &Path, canonical: &Path, contents: Contents, cancel: 
         return single(root, canonical.file_name().unwrap_or_default(), contents);
     }
     match contents {
-        Contents::Images => images(root, look(root, contents, cancel)?),
+        Contents::Images => images(root, look(root, contents, cancel)?, cancel),
         Contents::Files => files(root, look(root, contents, cancel)?),
     }
 }
@@ -69,12 +70,8 @@ fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
 const NO_IMAGES: &str = "the shards hold no .jpg, .jpeg or .png image";
 const NO_RECORDS: &str = "the shards hold no record";
 
-fn images(root: &Path, mut found: Root) -> Result<Survey> {
-    if !found.directories.is_empty() {
-        found
-            .shards
-            .iter()
-            .for_each(|name| found.notes.skip("shards beside class directories", || text(name)));
+fn images(root: &Path, mut found: Root, cancel: &Cancel) -> Result<Survey> {
+    if found.are_classes(root, cancel)? {
         return Ok(Survey {
             layout: Layout::Folder,
             classes: found.directories,
@@ -124,6 +121,42 @@ fn files(root: &Path, found: Root) -> Result<Survey> {
     Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing })
 }
 
+/// The first image found in these directories, by its path below `root`; nothing is looked at after it.
+fn first_image(root: &Path, directories: &[Vec<u8>], cancel: &Cancel) -> Result<Option<PathBuf>> {
+    let mut waiting: Vec<PathBuf> =
+        directories.iter().rev().map(|name| OsStr::from_bytes(name).into()).collect();
+    let identity = |path: &Path| -> Result<(u64, u64)> {
+        let metadata = path.metadata().map_err(|error| Error::io("look at", path, error))?;
+        Ok((metadata.dev(), metadata.ino()))
+    };
+    // Links may lead in circles, and to the root, whose own files are in no class.
+    let mut seen = HashSet::from([identity(root)?]);
+    while let Some(directory) = waiting.pop() {
+        let path = root.join(&directory);
+        let fail = |error| Error::io("list", &path, error);
+        if !seen.insert(identity(&path)?) {
+            continue;
+        }
+        for entry in path.read_dir().map_err(fail)? {
+            cancel.check(root)?;
+            let entry = entry.map_err(fail)?;
+            let mut kind = entry.file_type().map_err(fail)?;
+            if kind.is_symlink() {
+                // A broken one is no image.
+                let Ok(metadata) = entry.path().metadata() else { continue };
+                kind = metadata.file_type();
+            }
+            let name = entry.file_name();
+            if kind.is_dir() {
+                waiting.push(directory.join(&name));
+            } else if kind.is_file() && folder::is_image(name.as_bytes()) {
+                return Ok(Some(directory.join(&name)));
+            }
+        }
+    }
+    Ok(None)
+}
+
 fn look(root: &Path, contents: Contents, cancel: &Cancel) -> Result<Root> {
     let fail = |error| Error::io("list dataset", root, error);
     let mut found = Root::default();
@@ -155,6 +188,37 @@ fn look(root: &Path, contents: Contents, cancel: &Cancel) -> Result<Root> {
 }
 
 impl Root {
+    /// Whether the directories are classes. Where shards lie beside them, contents decide: what holds no image is left
+    /// out, with a note.
+    fn are_classes(&mut self, root: &Path, cancel: &Cancel) -> Result<bool> {
+        if self.directories.is_empty() || (self.shards.is_empty() && self.compressed.is_empty()) {
+            return Ok(!self.directories.is_empty());
+        }
+        let Some(image) = first_image(root, &self.directories, cancel)? else {
+            for name in &self.directories {
+                self.notes.skip("directories without images beside shards", || text(name));
+            }
+            return Ok(false);
+        };
+        for shard in &self.shards {
+            if let Some(packed) = shards::first_image(root, shard, cancel)? {
+                let message = format!(
+                    "holds images both in class directories ({}) and in shards ({packed} in {}), which cannot be one \
+                     dataset as they lie: move the directories or the shards to a place of their own and name that; \
+                     both places in a list are read as one",
+                    image.display(),
+                    text(shard)
+                );
+                return Err(Error::dataset(root, message));
+            }
+            self.notes.skip("shards without images beside class directories", || text(shard));
+        }
+        for name in &self.compressed {
+            self.notes.skip("compressed tars beside class directories", || text(name));
+        }
+        Ok(true)
+    }
+
     fn add(&mut self, name: Vec<u8>, is_directory: bool, contents: Contents) {
         match contents {
             Contents::Files if is_hidden(&name) => self.notes.skip("hidden files", || text(&name)),

@@ -1,6 +1,6 @@
 //! What an `ImageLoader` yields: the batches of an epoch.
 
-use super::error::raise;
+use super::error::{no_labels, raise};
 use super::loader::{SIGNAL_CHECK, Shared, as_dict, lock};
 use super::notices::deliver;
 use super::tensor::Tensor;
@@ -34,7 +34,9 @@ impl Batches {
         loop {
             let polled = py.detach(|| lock(&self.epoch).poll(SIGNAL_CHECK));
             match raise(py, polled)? {
-                Poll::Batch(batch) => return Ok(Some(Batch(batch))),
+                Poll::Batch(batch) => {
+                    return Ok(Some(Batch { batch, labeled: self.pipeline.index().is_labeled() }));
+                }
                 Poll::End => return deliver(py, notices).map(|()| None),
                 Poll::Pending => py.check_signals()?,
             }
@@ -126,71 +128,77 @@ fn cache_stats<'py>(
 
 /// A batch; see `_core.pyi`.
 #[pyclass(frozen, module = "foreload")]
-pub(super) struct Batch(batch::Batch);
+pub(super) struct Batch {
+    batch: batch::Batch,
+    labeled: bool,
+}
 
 #[pymethods]
 impl Batch {
     /// [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
     #[getter]
     fn images(&self) -> PyResult<Tensor> {
-        if self.0.is_encoded() {
+        if self.batch.is_encoded() {
             let message = "a batch of files has no images, it has `files`";
             return Err(PyAttributeError::new_err(message));
         }
-        Ok(self.0.images().into())
+        Ok(self.batch.images().into())
     }
 
     /// The samples' bytes, uint8 [bytes] each.
     #[getter]
     fn files(&self) -> PyResult<Vec<Tensor>> {
-        if !self.0.is_encoded() {
+        if !self.batch.is_encoded() {
             let message =
                 "a batch has `files` only of a FileLoader, or with decoded=False; this one has `images`";
             return Err(PyAttributeError::new_err(message));
         }
-        Ok(self.0.encoded().into_iter().map(Tensor::from).collect())
+        Ok(self.batch.encoded().into_iter().map(Tensor::from).collect())
     }
 
     /// int64 [n].
     #[getter]
-    fn labels(&self) -> Tensor {
-        self.0.labels().into()
+    fn labels(&self) -> PyResult<Tensor> {
+        if !self.labeled {
+            return Err(no_labels());
+        }
+        Ok(self.batch.labels().into())
     }
 
     /// int64 [n].
     #[getter]
     fn sample_ids(&self) -> Tensor {
-        self.0.sample_ids().into()
+        self.batch.sample_ids().into()
     }
 
     /// bool [n]; false for padding and for failed samples replaced by zeros.
     #[getter]
     fn mask(&self) -> Tensor {
-        self.0.mask().into()
+        self.batch.mask().into()
     }
 
     /// The mask as uint8, for a torch too old to take bool by DLPack.
     #[getter]
     fn _mask_bytes(&self) -> Tensor {
-        self.0.mask_bytes().into()
+        self.batch.mask_bytes().into()
     }
 
     /// Its number in the epoch.
     #[getter]
     fn step(&self) -> u64 {
-        self.0.step()
+        self.batch.step()
     }
 
     fn __len__(&self) -> usize {
-        self.0.len()
+        self.batch.len()
     }
 
     fn __repr__(&self) -> String {
-        let step = self.0.step();
-        if self.0.is_encoded() {
-            return format!("foreload.Batch(step={step}, {} files)", self.0.len());
+        let step = self.batch.step();
+        if self.batch.is_encoded() {
+            return format!("foreload.Batch(step={step}, {} files)", self.batch.len());
         }
-        let images = self.0.images();
+        let images = self.batch.images();
         format!("foreload.Batch(step={step}, images={:?} {})", images.shape(), images.element().name())
     }
 }

@@ -1,7 +1,8 @@
 //! One Python exception per kind of error, all under `foreload.Error`.
 
+use crate::dataset::TO_LABEL;
 use crate::error::Error as Cause;
-use pyo3::exceptions::{PyException, PyUserWarning};
+use pyo3::exceptions::{PyAttributeError, PyException, PyUserWarning};
 use pyo3::prelude::*;
 
 macro_rules! exceptions {
@@ -57,6 +58,11 @@ pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
             exception
         }
     }
+}
+
+/// Labels are asked for where there are none: `hasattr` is right to say that they are not there.
+pub(super) fn no_labels() -> PyErr {
+    PyAttributeError::new_err(format!("the dataset has no labels: {TO_LABEL}"))
 }
 
 /// `result` with its error as a Python exception.

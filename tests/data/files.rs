@@ -183,6 +183,7 @@ fn several_directories_of_files_and_records_are_one() {
     assert_eq!(lengths, [1, 2, 3, 4]);
     // Labels that only some have mean nothing.
     assert!((0..4).all(|sample| index.label(sample) == 0) && index.classes().is_empty());
+    assert!(!index.is_labeled() && index.num_classes() == 0);
     samples_are_found_by_extent(&index);
 }
 

@@ -121,6 +121,92 @@ fn any_bytes_are_a_shard_or_an_error() {
     });
 }
 
+/// A member of the grouping's trial: stem, what kind, data.
+type Trial = (String, &'static str, Vec<u8>);
+
+/// What grouping must find in members of these stems and kinds: (offset, length, label) by offset, or a word of the error.
+fn expected(members: &[(Trial, u64)]) -> Result<Vec<(u64, u32, u32)>, String> {
+    let of = |stem: &str, kind: &str| -> Vec<&(Trial, u64)> {
+        members.iter().filter(|((s, k, _), _)| s == stem && *k == kind).collect()
+    };
+    for (at, ((stem, kind, _), second)) in members.iter().enumerate() {
+        let first = members[..at].iter().find(|((s, k, _), _)| s == stem && k == kind);
+        if let Some((_, first)) = first.filter(|_| *kind != "txt") {
+            return Err(format!("at byte {first} and \"{stem}.{kind}\" at byte {second}"));
+        }
+    }
+    let images = members.iter().filter(|((_, kind, _), _)| *kind == "jpg");
+    let sample = |((stem, _, data), offset): &(Trial, u64)| {
+        let label = of(stem, "cls").into_iter().chain(of(stem, "json")).next();
+        let number = |((_, kind, data), _): &(Trial, u64)| {
+            let text = std::str::from_utf8(data).expect("text");
+            match *kind {
+                "cls" => text.parse().map_err(|_| format!("\"{stem}.cls\" should hold")),
+                _ if text.starts_with("{\"label\": ") => {
+                    text[10..text.len() - 1].parse().map_err(|_| format!("\"{stem}.json\": label"))
+                }
+                _ => Ok(0),
+            }
+        };
+        Ok((*offset, data.len() as u32, label.map_or(Ok(0), number)?))
+    };
+    images.map(sample).collect()
+}
+
+/// Members in any order give what each stem's members say, or name the two that are one too many.
+#[test]
+fn samples_are_grouped_in_any_order() {
+    let (mut sound, mut twice, mut wrong) = (0, 0, 0);
+    fuzz("grouping", |random| {
+        let mut members: Vec<Trial> = Vec::new();
+        for i in 0..1 + random.below(20) {
+            let stem = format!("{}{i}", ["", "a/", "a/b.c/"][random.below(3) as usize]);
+            let mut add = |kind, odds: u64, data: String| {
+                if random.below(16) < odds {
+                    members.push((stem.clone(), kind, data.into_bytes()));
+                }
+            };
+            add("jpg", 15, "x".repeat(i as usize * 97));
+            add("cls", 12, i.to_string());
+            add("json", 5, format!("{{\"label\": {i}}}"));
+            add("json", u64::from(i == 7), "{\"label\": -1}".into());
+            add("cls", u64::from(i == 9), "cat".into());
+            add("txt", 3, "caption".into());
+        }
+        if members.is_empty() {
+            return;
+        }
+        for at in (1..members.len()).rev() {
+            members.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut placed = Vec::new();
+        for (stem, kind, data) in members {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(data.len() as u64);
+            let offset = tar.get_ref().len() as u64 + 512;
+            tar.append_data(&mut header, format!("{stem}.{kind}"), &data[..]).expect("a member");
+            placed.push(((stem, kind, data), offset));
+        }
+        let bytes = tar.into_inner().expect("an archive");
+        match (shards::contents(&bytes[..]), expected(&placed)) {
+            (Ok(contents), Ok(expected)) => {
+                let found: Vec<_> = contents.samples.iter().map(|s| (s.offset, s.length, s.label)).collect();
+                assert_eq!(found, expected);
+                sound += 1;
+            }
+            (Err(error), Err(word)) => {
+                assert!(error.message.contains(&word), "{word} is not in {}", error.message);
+                twice += usize::from(word.contains("and"));
+                wrong += usize::from(!word.contains("and"));
+            }
+            (found, expected) => panic!("{found:?}, and not {expected:?}"),
+        }
+    });
+    println!("{sound} sound, {twice} with a member twice, {wrong} with a wrong label");
+    assert!(sound > 0);
+}
+
 /// Makes the checksums of the lengths right again, as far as one record follows another.
 fn mend_lengths(bytes: &mut [u8]) {
     let mut at = 0;

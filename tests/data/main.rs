@@ -8,6 +8,7 @@ mod dataset;
 mod files;
 mod fuzz;
 mod index_file;
+mod labels;
 mod scale;
 mod schedule;
 mod selected;

@@ -139,7 +139,8 @@ fn numbers_stay_and_what_does_not_go_together_is_refused() {
     for labeled in [&three, &few] {
         assert!(refusal(&[labeled, &unlabeled]).contains("no labels"));
     }
-    assert_eq!(labels(&open_all(&[&unlabeled, &shards(&[None])]).unwrap()), [0, 0, 0]);
+    let none = open_all(&[&unlabeled, &shards(&[None])]).unwrap();
+    assert_eq!((labels(&none), none.is_labeled(), none.num_classes()), (vec![0, 0, 0], false, 0));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from pathlib import Path
 
 import foreload
@@ -122,6 +123,27 @@ def test_the_mask_tells_padding(dataset: Path) -> None:
     masks = [mask for _, _, mask in batches]
     assert all(mask.dtype == torch.bool for mask in masks)
     assert [int(mask.sum()) for mask in masks] == [16, 16, 16, 12]
+
+
+def test_images_alone_where_there_are_no_labels(dataset: Path, tmp_path: Path) -> None:
+    settings = {"batch_size": 12, "image_size": 32, "last_batch": "partial"}
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for path in sorted(dataset.glob("*/*.jpg")):
+            tar.add(path, arcname=path.name)
+    with pytest.raises(foreload.ConfigError, match=r"with_labels: needs labels.*with_labels=False"):
+        ImageDataset(tmp_path, **settings)
+    alone = ImageDataset(tmp_path, with_labels=False, **settings)
+    assert "with_labels=False" in repr(alone)
+    images = next(iter(DataLoader(alone, batch_size=None)))
+    assert images.shape == (12, 3, 32, 32)
+    images, mask, ids = next(
+        iter(ImageDataset(tmp_path, with_labels=False, with_mask=True, with_ids=True, **settings))
+    )
+    assert images.shape == (12, 3, 32, 32)
+    assert mask.all()
+    assert ids.dtype == torch.int64
+    # Those of a dataset that has some may be left out too.
+    assert next(iter(ImageDataset(dataset, with_labels=False, **settings))).shape == (12, 3, 32, 32)
 
 
 def test_a_device_as_torch_has_it(dataset: Path) -> None:

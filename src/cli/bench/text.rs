@@ -81,6 +81,9 @@ pub(super) fn summary(report: &Report) -> String {
     if report.latency.nvme.count > 0 {
         lines.push(format!("             {}", percentiles(&report.latency.nvme, "reads from NVMe")));
     }
+    if !report.labeled {
+        lines.push("labels       none: the dataset has images alone".into());
+    }
     lines.push(format!("peak memory  {}", output::bytes(report.peak_rss_bytes)));
     if let Some(stall) = &report.stall {
         lines.extend(held_up(stall));

@@ -3,7 +3,9 @@
 mod decode;
 
 use super::{choice, output};
-use crate::dataset::{Changed, Contents, DatasetIndex, IndexOptions, Layout, Notes, Origin, Summary};
+use crate::dataset::{
+    Changed, Contents, DatasetIndex, IndexOptions, Layout, Notes, Origin, Summary, TO_LABEL,
+};
 use crate::notices::Notice;
 use crate::{Error, Result};
 use decode::Damaged;
@@ -135,7 +137,8 @@ fn show(args: &Args, index: &DatasetIndex, findings: Findings) -> Result<()> {
     }
     let mut lines: Vec<_> = reports.iter().map(describe).collect();
     if reports.len() > 1 {
-        lines.push(format!("together: {samples} samples of {classes} classes\n  fingerprint  {fingerprint}"));
+        let of = of_classes(classes);
+        lines.push(format!("together: {samples} samples {of}\n  fingerprint  {fingerprint}"));
     }
     if let Some(damaged) = &findings.damaged {
         lines.extend(damaged.iter().map(|one| format!("damaged: {}", one.describe())));
@@ -150,6 +153,10 @@ impl Report {
     }
 }
 
+fn of_classes(count: u32) -> String {
+    if count == 0 { "without labels".to_owned() } else { format!("of {count} classes") }
+}
+
 fn describe(report: &Report) -> String {
     let Summary { root, layout, samples, classes, total_bytes, largest, groups, .. } = &report.summary;
     let (layout, group) = match layout {
@@ -161,8 +168,9 @@ fn describe(report: &Report) -> String {
         Origin::Loaded => "loaded".to_owned(),
         Origin::Built(because) => format!("built ({because})"),
     };
+    let of = of_classes(*classes);
     let mut lines = vec![
-        format!("{}: {samples} samples of {classes} classes in {groups} {group}", root.display()),
+        format!("{}: {samples} samples {of} in {groups} {group}", root.display()),
         format!("  layout       {layout}"),
         format!(
             "  bytes        {}; {} a sample, {} at most",
@@ -192,7 +200,7 @@ const REASONS_LISTED: usize = 20;
 fn left_out(notes: &Notes) -> Vec<String> {
     let mut lines = Vec::new();
     if notes.unlabeled {
-        lines.push("  labels       none: every sample is of class 0".to_owned());
+        lines.push(format!("  labels       none: {TO_LABEL}"));
     }
     if let Some(first) = notes.empty_classes.first() {
         let count = notes.empty_classes.len();

@@ -27,6 +27,9 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
             return Err(message);
         }
         let label = line.label().filter(|_| how.is_labeled());
+        if let (Some((_, label)), false) = (label, index.is_labeled()) {
+            return Err(format!("says class {label}; the dataset has no labels: leave the numbers out"));
+        }
         for sample in index.samples_of(file) {
             let here = index.label(sample);
             if let Some((_, label)) = label.filter(|&(_, label)| label != here) {

@@ -34,8 +34,9 @@ impl ClassRef {
     /// Its number in `index`.
     ///
     /// # Errors
-    /// [`Error::Config`] for `setting` when the dataset has no such class.
+    /// [`Error::Config`] for `setting` when the dataset has no such class, or no labels at all.
     pub fn number(&self, setting: &'static str, index: &DatasetIndex) -> Result<u32> {
+        index.check_labeled(setting)?;
         let count = index.num_classes();
         match self {
             Self::Number(number) if *number < count => Ok(*number),

@@ -8,7 +8,7 @@ pub(super) use files::FileLoader;
 pub(super) use images::ImageLoader;
 
 use super::batches::Batches;
-use super::error::raise;
+use super::error::{no_labels, raise};
 use super::notices::deliver;
 use crate::config::LoaderOptions;
 use crate::dataset::{DatasetIndex, IndexOptions};
@@ -133,6 +133,25 @@ impl Loader {
         self.pipeline.config().selection.draws()
     }
 
+    /// Whether samples have labels.
+    #[getter]
+    fn labeled(&self) -> bool {
+        self.pipeline.index().is_labeled()
+    }
+
+    /// Stops unless samples have labels, which `with_labels` needs: for what hands out images and labels together.
+    fn _check_labeled(&self, py: Python<'_>) -> PyResult<()> {
+        let needs = self.pipeline.index().check_labeled("with_labels");
+        let alone = |error| match error {
+            crate::Error::Config { setting, message } => crate::Error::config(
+                setting,
+                format!("{message}; with_labels=False gives images without labels"),
+            ),
+            other => other,
+        };
+        raise(py, needs.map_err(alone))
+    }
+
     /// Class names by number; empty when the dataset has only numbers.
     #[getter]
     fn classes(&self) -> Vec<String> {
@@ -143,6 +162,9 @@ impl Loader {
     #[getter]
     fn targets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let index = self.pipeline.index();
+        if !index.is_labeled() {
+            return Err(no_labels());
+        }
         let labels =
             || (0..index.len()).flat_map(|sample| i64::from(index.label(sample)).to_ne_bytes()).collect();
         let bytes: Vec<u8> = py.detach(labels);
@@ -195,9 +217,10 @@ impl Loader {
         let (index, config) = (this.get().pipeline.index(), this.get().pipeline.config());
         let roots: Vec<_> = index.parts().map(|(root, _)| root.display().to_string()).collect();
         Ok(format!(
-            "foreload.{kind}({:?}: {} samples, batch_size={}, threads={})",
+            "foreload.{kind}({:?}: {} samples{}, batch_size={}, threads={})",
             roots.join(", "),
             config.selection.members(),
+            if index.is_labeled() { "" } else { " without labels" },
             config.batch_size,
             config.threads
         ))

@@ -1,0 +1,306 @@
+//! The samples of a tar shard: the members that share a stem, wherever they lie in it.
+//!
+//! WebDataset wants them side by side; `tar --sort=name`, archives made type by type and appended labels have them apart.
+//! So all stems of a shard are remembered while it is indexed, each as long as its name and at most 200 bytes.
+
+use super::Notes;
+use super::archive::{Member, Members};
+use super::build::Packed;
+use super::shards::refuse_compressed;
+use super::source::{Malformed, ReadAt};
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+
+/// Longest `.cls` member: a number and white space.
+const MAX_CLS: u64 = 64;
+/// Longest `.json` member that is searched for a label.
+const MAX_JSON: u64 = 16 << 20;
+
+/// What a shard holds.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// Its samples in the order of their images; an unlabelled one has label 0.
+    pub samples: Vec<Packed>,
+    /// What was left out.
+    pub notes: Notes,
+    /// The first sample without a label.
+    pub unlabeled: Option<String>,
+    /// The first sample with one.
+    pub labeled: Option<String>,
+}
+
+/// Members of one stem: where their data begin, which is behind a header. Small, for there is one for each stem of a shard.
+#[derive(Default)]
+struct Sample {
+    image: Option<NonZeroU64>,
+    cls: Option<NonZeroU64>,
+    json: Option<NonZeroU64>,
+    /// Of `cls`, else of `json`.
+    label: Label,
+    /// Bytes of the image.
+    length: u32,
+}
+
+/// What a member says of the class.
+#[derive(Clone, Copy, Default)]
+enum Label {
+    /// Nothing: there is no such member, or neither key in it.
+    #[default]
+    Missing,
+    Number(u32),
+    /// Something that is no class number; why is found out again where it matters.
+    Unusable,
+}
+
+/// Finds the samples of a shard without reading their images.
+///
+/// # Errors
+/// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two members of one kind, a label
+/// that is no class number, and an image of 4 GiB or more.
+pub fn contents<S: ReadAt + ?Sized>(source: &S) -> Result<Contents, Malformed> {
+    refuse_compressed(source, "plain tar")?;
+    let mut contents = Contents::default();
+    let mut members = Members::new(source);
+    let mut samples: HashMap<Box<[u8]>, Sample> = HashMap::new();
+    while let Some(member) = members.next_member()? {
+        let Some((stem, suffix)) = contents.parted(&member) else { continue };
+        let sample = match samples.get_mut(stem) {
+            Some(sample) => sample,
+            None => samples.entry(stem.into()).or_default(),
+        };
+        let kind = match suffix.as_slice() {
+            b"jpg" | b"jpeg" | b"png" => &mut sample.image,
+            b"cls" => &mut sample.cls,
+            b"json" => &mut sample.json,
+            _ => {
+                let suffix = String::from_utf8_lossy(&suffix);
+                contents.notes.skip(format!(".{suffix} members"), || text(&member.name));
+                continue;
+            }
+        };
+        if let Some(first) = kind.replace(place(&member)?) {
+            return Err(twice(source, stem, &member, first));
+        }
+        match suffix.as_slice() {
+            b"cls" => sample.label = reduced(cls(&mut members, &member)?),
+            // Read at once, while the bytes around its header are at hand; a .cls member comes before it in any order.
+            b"json" if sample.cls.is_none() => sample.label = reduced(json(&mut members, &member)?),
+            b"json" => {}
+            _ => sample.length = image_length(stem, &member)?,
+        }
+    }
+    contents.take(source, samples)?;
+    Ok(contents)
+}
+
+impl Contents {
+    /// Stem and suffix of a member that may belong to a sample; what does not is noted.
+    fn parted<'a>(&mut self, member: &'a Member) -> Option<(&'a [u8], Vec<u8>)> {
+        if !member.plain {
+            if !member.name.ends_with(b"/") {
+                self.notes.skip("links, devices and sparse files in shards", || text(&member.name));
+            }
+            return None;
+        }
+        let parts = split(&member.name);
+        if parts.is_none() {
+            self.notes.skip("members without stem or suffix", || text(&member.name));
+        }
+        parts
+    }
+
+    /// Brings the samples in the order of their images: that of the shard.
+    fn take<S: ReadAt + ?Sized>(
+        &mut self,
+        source: &S,
+        samples: HashMap<Box<[u8]>, Sample>,
+    ) -> Result<(), Malformed> {
+        let mut samples: Vec<_> = samples.into_iter().collect();
+        // Those without an image come first, by name, so that which is the example does not depend on chance.
+        samples.sort_unstable_by(|(a, one), (b, other)| one.image.cmp(&other.image).then_with(|| a.cmp(b)));
+        for (stem, sample) in samples {
+            let Some(image) = sample.image else {
+                self.notes.skip("samples without an image", || text(&stem));
+                continue;
+            };
+            let label = match sample.label {
+                Label::Number(label) => Some(label),
+                Label::Missing => None,
+                Label::Unusable => return Err(unusable(source, &sample)),
+            };
+            let first = if label.is_some() { &mut self.labeled } else { &mut self.unlabeled };
+            first.get_or_insert_with(|| text(&stem));
+            self.samples.push(Packed {
+                offset: image.get(),
+                length: sample.length,
+                label: label.unwrap_or(0),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Name and place of the first image in a shard, without looking further.
+///
+/// # Errors
+/// As [`contents`], as far as it looks.
+pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<String>, Malformed> {
+    refuse_compressed(source, "plain tar")?;
+    let mut members = Members::new(source);
+    while let Some(member) = members.next_member()? {
+        let suffix = split(&member.name).map(|(_, suffix)| suffix);
+        if member.plain && suffix.is_some_and(|suffix| matches!(&suffix[..], b"jpg" | b"jpeg" | b"png")) {
+            return Ok(Some(text(&member.name)));
+        }
+    }
+    Ok(None)
+}
+
+/// Stem (directory included) and suffix in lower case, parted at the first dot of the base name, as WebDataset does.
+/// `None` for names without a dot and for hidden files.
+fn split(name: &[u8]) -> Option<(&[u8], Vec<u8>)> {
+    let base = name.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+    let dot = name[base..].iter().position(|&b| b == b'.').filter(|&dot| dot > 0)?;
+    Some((&name[..base + dot], name[base + dot + 1..].to_ascii_lowercase()))
+}
+
+fn place(member: &Member) -> Result<NonZeroU64, Malformed> {
+    let message = "a member without a header before it".to_owned();
+    NonZeroU64::new(member.offset).ok_or(Malformed { offset: member.offset, message })
+}
+
+fn image_length(stem: &[u8], member: &Member) -> Result<u32, Malformed> {
+    u32::try_from(member.size).map_err(|_| Malformed {
+        offset: member.offset,
+        message: format!(
+            "the image of sample {:?} has {} bytes: 4 GiB or more",
+            String::from_utf8_lossy(stem),
+            member.size
+        ),
+    })
+}
+
+/// What is wrong with a sample that has `second` and, with data at `first`, another member of its kind.
+fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &Member, first: NonZeroU64) -> Malformed {
+    let first = match member_at(source, first) {
+        Ok(first) => first,
+        Err(error) => return error,
+    };
+    Malformed {
+        offset: second.offset,
+        message: format!(
+            "sample {:?} has two members of one kind, {:?} at byte {} and {:?} at byte {}: keep one, or give each sample \
+             a name of its own",
+            String::from_utf8_lossy(stem),
+            String::from_utf8_lossy(&first.name),
+            first.offset,
+            String::from_utf8_lossy(&second.name),
+            second.offset
+        ),
+    }
+}
+
+/// Why the label of a sample cannot be used.
+fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &Sample) -> Malformed {
+    let Some(place) = sample.cls.or(sample.json) else {
+        return Malformed { offset: 0, message: CHANGED.to_owned() };
+    };
+    let mut members = Members::new(source);
+    let read = |member: Member| match sample.cls {
+        Some(_) => cls(&mut members, &member),
+        None => json(&mut members, &member),
+    };
+    match member_at(source, place).and_then(read) {
+        Ok(Err(reason)) | Err(reason) => reason,
+        Ok(Ok(_)) => Malformed { offset: place.get(), message: CHANGED.to_owned() },
+    }
+}
+
+const CHANGED: &str = "the shard was written to while it was indexed";
+
+/// The member whose data begin at `place`: names are not remembered, so that memory goes to stems alone.
+fn member_at<S: ReadAt + ?Sized>(source: &S, place: NonZeroU64) -> Result<Member, Malformed> {
+    let mut members = Members::new(source);
+    while let Some(member) = members.next_member()? {
+        if member.offset == place.get() {
+            return Ok(member);
+        }
+    }
+    Err(Malformed { offset: place.get(), message: CHANGED.to_owned() })
+}
+
+/// A label, or what is wrong with it.
+type Read = Result<Option<u32>, Malformed>;
+
+/// Without the reason, which is long and mostly not asked for.
+fn reduced(label: Read) -> Label {
+    match label {
+        Ok(None) => Label::Missing,
+        Ok(Some(number)) => Label::Number(number),
+        Err(_) => Label::Unusable,
+    }
+}
+
+/// The number in a `.cls` member.
+///
+/// # Errors
+/// Outside: it cannot be read at all. Inside: it is no class number.
+fn cls<S: ReadAt + ?Sized>(members: &mut Members<'_, S>, member: &Member) -> Result<Read, Malformed> {
+    let data = if member.size <= MAX_CLS { Some(members.read(member.offset, member.size)?) } else { None };
+    let number = data.as_deref().and_then(|data| std::str::from_utf8(data).ok());
+    let number = number.and_then(|text| text.trim().parse().ok()).filter(|&number| number < u32::MAX);
+    Ok(number.map(Some).ok_or_else(|| Malformed {
+        offset: member.offset,
+        message: format!("{:?} should hold a class number from 0 to 4294967294 as text", text(&member.name)),
+    }))
+}
+
+/// The integer at `label` or `cls` of a `.json` member; `None` where neither key is there. Errors as [`cls`].
+fn json<S: ReadAt + ?Sized>(members: &mut Members<'_, S>, member: &Member) -> Result<Read, Malformed> {
+    let name = text(&member.name);
+    let fail = |message: String| Err(Malformed { offset: member.offset, message });
+    if member.size > MAX_JSON {
+        return Ok(fail(format!(
+            "{name:?} has {} bytes; a label is looked for in up to 16 MiB",
+            member.size
+        )));
+    }
+    let data = members.read(member.offset, member.size)?;
+    let value: serde_json::Value = match serde_json::from_slice(&data) {
+        Ok(value) => value,
+        Err(error) => return Ok(fail(format!("{name:?} is not JSON: {error}"))),
+    };
+    let Some((key, label)) = ["label", "cls"].iter().find_map(|key| Some((key, value.get(key)?))) else {
+        return Ok(Ok(None));
+    };
+    let number = label.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|&n| n < u32::MAX);
+    Ok(number.map_or_else(
+        || fail(format!("{name:?}: {key} should be a class number from 0 to 4294967294")),
+        |number| Ok(Some(number)),
+    ))
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parted_as_webdataset_parts_them() {
+        let parts = |name: &'static str| split(name.as_bytes());
+        assert_eq!(parts("a/b.c/d.seg.PNG"), Some((&b"a/b.c/d"[..], b"seg.png".to_vec())));
+        assert_eq!(parts("./000.jpg"), Some((&b"./000"[..], b"jpg".to_vec())));
+        assert_eq!(parts("a/.hidden.jpg"), None);
+        assert_eq!(parts("a.b/README"), None);
+    }
+
+    #[test]
+    fn a_stem_costs_what_is_promised() {
+        // A hash map is at least 7/16 full after it has grown; each of its places has a byte beside.
+        let place = size_of::<(Box<[u8]>, Sample)>() + 1;
+        assert!(place * 16 / 7 <= 200, "{place} bytes");
+    }
+}
