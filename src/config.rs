@@ -18,6 +18,7 @@ pub use units::{parse_bytes, parse_duration};
 use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
 use crate::batch::Pools;
 use crate::dataset::{Changed, DatasetIndex, Select};
+use crate::decode::Damaged;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::{LastBatch, Selection};
@@ -70,6 +71,10 @@ impl Choice for OnError {
 
 impl Choice for Changed {
     const NAMES: &'static [(&'static str, Self)] = Self::NAMES;
+}
+
+impl Choice for Damaged {
+    const NAMES: &'static [(&'static str, Self)] = &[("refuse", Self::Refuse), ("conceal", Self::Conceal)];
 }
 
 impl Choice for LastBatch {
@@ -188,6 +193,8 @@ pub struct LoaderOptions {
     /// Ranks of this machine, numbered one after another: they share `cache_dir`, processors and memory. `None`: all share
     /// `cache_dir`, and this process is alone here.
     pub local_world_size: Option<u32>,
+    /// What happens to JPEGs with damage inside their entropy-coded data.
+    pub damaged: Damaged,
     /// What happens when a sample fails.
     pub on_error: OnError,
     /// Failures an epoch survives with `skip` and `zero`.
@@ -236,6 +243,8 @@ impl Default for LoaderOptions {
             immutable: false,
             stage_bandwidth: None,
             local_world_size: None,
+            // Whoever comes from torchvision has trained on such files: its decoders conceal them, at most with a warning.
+            damaged: Damaged::Conceal,
             on_error: OnError::Raise,
             max_errors: 100,
             // PIL's own threshold for a decompression bomb is 89 478 485; ours is the next power of two.
@@ -283,6 +292,8 @@ pub struct LoaderConfig {
     pub queue_depth: usize,
     /// The tier on NVMe.
     pub cache: Option<CacheOptions>,
+    /// What happens to JPEGs with damage inside their entropy-coded data.
+    pub damaged: Damaged,
     /// What happens when a sample fails.
     pub on_error: OnError,
     /// Failures an epoch survives.
@@ -414,6 +425,7 @@ impl LoaderOptions {
             direct: self.direct,
             queue_depth,
             cache: self.cache(queue_depth)?,
+            damaged: self.damaged,
             on_error: self.on_error,
             max_errors: self.max_errors,
             max_pixels: self.max_pixels,

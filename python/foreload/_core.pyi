@@ -6,7 +6,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from foreload._types import LoaderState, SampleFailure, View
+from foreload._types import ConcealedSample, LoaderState, SampleFailure, View
 
 __version__: str
 
@@ -151,6 +151,10 @@ class Batches(Iterator[Batch]):
     def stats(self) -> dict[str, Any]:
         """Seconds of each stage, summed over its threads, and counters, of this epoch so far.
 
+        Among them `decoded_region`, `decoded_zune` and `decoded_png` (images, by the CPU's decoder), `concealed`
+        (those of the first that are damaged and were decoded all the same) and `errors` (samples skipped or replaced
+        by zeros).
+
         On a GPU also `gpu`, a dict: `decoded_hardware`, `decoded_cuda` and `decoded_cpu` (images by rung), `h2d_bytes`
         (files and planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that
         are under way side by side) and `idle_seconds` (in which nothing was queued on it).
@@ -262,6 +266,10 @@ class Loader:
     @property
     def errors(self) -> list[SampleFailure]:
         """Failures of the latest iteration that were skipped or replaced by zeros (the first 1000)."""
+    @property
+    def concealed(self) -> list[ConcealedSample]:
+        """Damaged images of the latest iteration that were decoded all the same (the first 1000), by sample; those that
+        were read ahead among them. They do not count against `max_errors`."""
     def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
         """File of a sample (for shards, the shard), where its bytes begin, and their number."""
 
@@ -348,6 +356,14 @@ class ImageLoader(Loader):
         local_world_size: How many ranks this node has, numbered one after another: they share `cache_dir`, processors
             and memory. None: what the launcher (see `rank`) says, else all share `cache_dir`, and this process has
             processors and memory alone.
+        damaged: What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes, restart
+            markers that are missing or misplaced). `conceal`: they give what PIL and torchvision make of them, sample
+            by sample what libjpeg-turbo gives: training goes on as it does there, and `stats()["concealed"]`,
+            `concealed` and a warning tell of it. What PIL refuses fails here, too, above all files that are cut
+            short; also files with damaged headers, and damaged ones in CMYK or of odd sampling. `refuse`: all damage
+            that is found is a failure (see `on_error`). Damage behind the region that a crop needs is not looked for,
+            nor does it matter. On a GPU the CPU decodes what nvJPEG, told to be strict, refuses; what damage nvJPEG
+            passes over it does not tell.
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place, so batches stay full and equal on every rank; `zero`: a zero image, mask
             False.
@@ -416,6 +432,7 @@ class ImageLoader(Loader):
         immutable: bool = False,
         stage_bandwidth: int | str | None = None,
         local_world_size: int | None = None,
+        damaged: Literal["conceal", "refuse"] = "conceal",
         on_error: Literal["raise", "skip", "zero"] = "raise",
         max_errors: int | None = None,
         max_pixels: int | None = None,

@@ -44,3 +44,12 @@ class SampleFailure(TypedDict):
     path: os.PathLike[str]
     offset: int
     message: str
+
+
+class ConcealedSample(TypedDict):
+    """A damaged image that was decoded all the same. `message` says what is damaged, and where in its file."""
+
+    sample_id: int
+    path: os.PathLike[str]
+    offset: int
+    message: str

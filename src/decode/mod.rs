@@ -117,31 +117,46 @@ pub enum Backend {
     Png,
 }
 
+/// What happens to a JPEG with damage inside its entropy-coded data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Damaged {
+    /// It is refused.
+    Refuse,
+    /// It gives the samples that libjpeg-turbo gives as Pillow and torchvision call it; what they refuse is refused: files
+    /// that are cut short above all. Kinds that only the fallback decoder knows (CMYK, odd sampling) are refused
+    /// nevertheless, and so are files with damaged headers.
+    #[default]
+    Conceal,
+}
+
 /// What [`Decoder::decode`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
     /// The region that was asked for.
     pub region: Region,
     /// Who decoded it.
     pub backend: Backend,
+    /// What is damaged and was concealed, if there was any damage where the region, or what had to be read before it, lies.
+    pub concealed: Option<String>,
 }
 
 /// Decodes one image after another; owns the tables and scratch memory. One per thread.
 ///
 /// Its scratch memory, and that of [`Planes`], grows with the images, outside of the pools that the setting `memory`
-/// bounds: a few MB, or up to about twice the size of a huge image (the fallback decoders' working memory on top),
-/// which is given back with the next image of normal size.
+/// bounds: a few MB, or up to about twice the size of a huge image (the fallback decoders' working memory on top, or the
+/// coefficients of a damaged image of several scans), which is given back with the next image of normal size.
 ///
 /// EXIF orientation is ignored, as Pillow and torchvision ignore it by default.
 #[derive(Debug)]
 pub struct Decoder {
     max_pixels: u64,
     level: Level,
+    damaged: Damaged,
     jpeg: jpeg::Jpeg,
 }
 
 impl Decoder {
-    /// A decoder that refuses images of more than `max_pixels` pixels.
+    /// A decoder that refuses images of more than `max_pixels` pixels, and damaged ones.
     pub fn new(max_pixels: u64) -> Self {
         Self::with_level(max_pixels, Level::detect())
     }
@@ -150,7 +165,12 @@ impl Decoder {
     /// which compare levels.
     pub fn with_level(max_pixels: u64, level: Level) -> Self {
         assert!(Level::available().any(|available| available == level), "{} is not available", level.name());
-        Self { max_pixels, level, jpeg: jpeg::Jpeg::default() }
+        Self { max_pixels, level, damaged: Damaged::Refuse, jpeg: jpeg::Jpeg::default() }
+    }
+
+    /// This decoder, treating damaged JPEGs so.
+    pub fn with_damaged(self, damaged: Damaged) -> Self {
+        Self { damaged, ..self }
     }
 
     /// Decodes the region that `choose` picks from the image's (width, height) into `out`.
@@ -185,11 +205,11 @@ impl Decoder {
             );
             Ok(region)
         };
-        let (region, backend) = match Format::of(bytes)? {
-            Format::Jpeg => self.jpeg.decode(bytes, self.level, choose, out)?,
-            Format::Png => (png::decode(bytes, limit, choose, out)?, Backend::Png),
+        let (region, backend, concealed) = match Format::of(bytes)? {
+            Format::Jpeg => self.jpeg.decode(bytes, self.level, self.damaged, choose, out)?,
+            Format::Png => (png::decode(bytes, limit, choose, out)?, Backend::Png, None),
         };
-        Ok(Decoded { region, backend })
+        Ok(Decoded { region, backend, concealed })
     }
 }
 

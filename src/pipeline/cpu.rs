@@ -16,7 +16,9 @@ pub(super) struct CpuDecoder {
 
 impl CpuDecoder {
     pub(super) fn new(shared: &Shared) -> Self {
-        Self { decoder: Decoder::new(shared.config.max_pixels), planes: Planes::default() }
+        let config = &shared.config;
+        let decoder = Decoder::new(config.max_pixels).with_damaged(config.damaged);
+        Self { decoder, planes: Planes::default() }
     }
 
     /// Decodes what the view of a draw's sample needs into `planes`.
@@ -38,7 +40,11 @@ impl CpuDecoder {
         };
         let decoded = self.decoder.decode(bytes, choose, &mut self.planes);
         watch.lap_as(&run.clock.decode, Stage::Decode, bytes.len());
-        run.clock.count(decoded?.backend);
+        let decoded = decoded?;
+        run.clock.count(decoded.backend);
+        if let Some(damage) = &decoded.concealed {
+            run.conceal(shared, draw, damage);
+        }
         view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))
     }
 }

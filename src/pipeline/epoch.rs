@@ -1,6 +1,6 @@
 //! The consumer's end of an epoch: batches in order, failures counted against the budget.
 
-use super::{Progress, Run, Shared};
+use super::{ConcealedLog, Progress, Run, Shared};
 use crate::batch::{Batch, BatchPool, Failure};
 use crate::config::{Device, OnError};
 use crate::error::{Error, Result};
@@ -119,6 +119,12 @@ impl Epoch {
     /// The first of them (up to 1000).
     pub fn failures(&self) -> &FailureLog {
         &self.failures
+    }
+
+    /// The samples (the first 1000) whose damage was concealed so far; those read ahead of the consumer among them. None
+    /// of them counts as failed.
+    pub fn concealed(&self) -> &ConcealedLog {
+        &self.run.concealed
     }
 
     /// What the stages did so far.

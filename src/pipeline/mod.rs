@@ -4,6 +4,7 @@
 //! takes finished batches in order ([`Epoch`]). Everything that waits is bounded by a pool fixed at the start: slots for
 //! bytes, buffers for batches. The threads live as long as the [`Pipeline`] and start with its first epoch.
 
+mod concealed;
 mod cpu;
 mod cuda;
 mod cursor;
@@ -18,6 +19,7 @@ mod threads;
 mod watch;
 mod work;
 
+pub use concealed::{ConcealedLog, ConcealedSample};
 pub use cursor::{Cursor, Start};
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use progress::Progress;
@@ -81,6 +83,7 @@ struct Run {
     stopped: AtomicBool,
     inbox: Arc<Inbox>,
     clock: stats::Clock,
+    concealed: ConcealedLog,
     /// What the tiers had done before.
     tiers: TierStats,
 }
@@ -271,6 +274,7 @@ impl Pipeline {
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
             clock: stats::Clock::default(),
+            concealed: ConcealedLog::default(),
             tiers: self.shared.tiers(),
         });
         threads.current = Some(run.clone());
@@ -305,7 +309,8 @@ impl Pipeline {
                     view = Some(chosen);
                     chosen.region(&config.output)
                 };
-                Ok(Decoder::new(config.max_pixels).decode(&bytes, choose, &mut planes)?)
+                let mut decoder = Decoder::new(config.max_pixels).with_damaged(config.damaged);
+                Ok(decoder.decode(&bytes, choose, &mut planes)?)
             })
             .map_err(|source| self.shared.sample_error(sample, source))?;
         view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))

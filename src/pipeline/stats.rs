@@ -24,6 +24,7 @@ pub(super) struct Clock {
     pub region: AtomicU64,
     pub zune: AtomicU64,
     pub png: AtomicU64,
+    pub concealed: AtomicU64,
     pub gpu: GpuClock,
     /// From asking to having, by tier.
     pub from_source: SharedHistogram,
@@ -73,6 +74,7 @@ impl Default for Clock {
             region: zero(),
             zune: zero(),
             png: zero(),
+            concealed: zero(),
             gpu: GpuClock::default(),
             from_source: SharedHistogram::default(),
             from_nvme: SharedHistogram::default(),
@@ -151,6 +153,7 @@ impl Clock {
             decoded_region: number(&self.region),
             decoded_zune: number(&self.zune),
             decoded_png: number(&self.png),
+            concealed: number(&self.concealed),
             gpu: GpuStats {
                 decoded_hardware: number(&self.gpu.hardware),
                 decoded_cuda: number(&self.gpu.cuda),
@@ -181,6 +184,8 @@ pub struct EpochStats {
     pub decoded_zune: u64,
     /// Images decoded by png.
     pub decoded_png: u64,
+    /// Of those that the region decoder decoded, damaged images that gave what libjpeg makes of them.
+    pub concealed: u64,
     /// What the GPU did; all zero without one.
     pub gpu: GpuStats,
     /// From asking the source for a sample to having it.
@@ -209,6 +214,7 @@ impl std::ops::AddAssign for EpochStats {
         self.decoded_region += more.decoded_region;
         self.decoded_zune += more.decoded_zune;
         self.decoded_png += more.decoded_png;
+        self.concealed += more.concealed;
         self.gpu += more.gpu;
         self.from_source += &more.from_source;
         self.from_nvme += &more.from_nvme;

@@ -1,6 +1,6 @@
 //! What the user should hear of an epoch: samples that failed, a cache that filled up too soon.
 
-use super::Shared;
+use super::{ConcealedSample, Shared};
 use crate::config::OnError;
 use crate::error::Error;
 use crate::notices::Kind;
@@ -21,6 +21,18 @@ impl Shared {
             format!(
                 "{error}; {instead}, as up to {max_errors} times in an epoch (on_error, max_errors): `foreload index --verify \
                  --decode` finds all damaged images"
+            )
+        });
+    }
+
+    /// The first damaged image that was decoded all the same.
+    pub(super) fn tell_concealed(&self, named: impl FnOnce() -> ConcealedSample) {
+        self.index.notices().say("concealed", || {
+            let ConcealedSample { sample, path, message, .. } = named();
+            let path = path.display();
+            format!(
+                "some images are damaged and decoded all the same, as Pillow decodes them; the first is sample {sample} \
+                 ({path}): {message}; `concealed` of the loader names them, damaged=\"refuse\" makes them failures"
             )
         });
     }

@@ -81,6 +81,7 @@ impl Batches {
             ("decoded_region", stats.decoded_region),
             ("decoded_zune", stats.decoded_zune),
             ("decoded_png", stats.decoded_png),
+            ("concealed", stats.concealed),
             ("errors", failed),
         ] {
             dict.set_item(name, count)?;

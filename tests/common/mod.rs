@@ -96,6 +96,14 @@ impl Dataset {
         self.paths[sample].clone()
     }
 
+    /// Makes a sample's coded data wrong amid; its file stays as long as it was and ends as it did.
+    pub fn damage(&self, sample: usize) {
+        let mut bytes = std::fs::read(&self.paths[sample]).unwrap();
+        let middle = bytes.len() * 3 / 5;
+        bytes[middle..middle + 40].fill(0xFE);
+        std::fs::write(&self.paths[sample], bytes).unwrap();
+    }
+
     /// Overwrites a sample with as many bytes that are no image.
     pub fn spoil(&self, sample: usize) {
         let length = std::fs::metadata(&self.paths[sample]).unwrap().len() as usize;

@@ -186,6 +186,23 @@ fn failures_end_as_on_the_cpu() {
 }
 
 #[test]
+fn what_the_gpu_refuses_for_its_damage_the_cpu_conceals() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    for sample in [2, 9] {
+        dataset.damage(sample);
+    }
+    let asked = LoaderOptions { train: false, max_errors: 0, ..options() };
+    let (_, stats) = epoch(&pipeline(&dataset, &asked, Rungs::All), 0);
+    assert_eq!((stats.concealed, stats.decoded_region), (2, 2), "the stand-in refuses what is damaged");
+    let (gpu, stats) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 0);
+    assert_eq!(stats.concealed, 2);
+    let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
+    assert!(gpu == cpu);
+}
+
+#[test]
 fn the_cpu_decodes_only_what_it_is_asked_to() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);

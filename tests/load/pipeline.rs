@@ -5,6 +5,7 @@ use crate::common::{Dataset, epoch_bytes};
 use foreload::Error;
 use foreload::augment::DType;
 use foreload::config::{LoaderOptions, OnError};
+use foreload::decode::Damaged;
 use foreload::io::fault::{FaultOptions, FaultReader};
 use foreload::io::{Direct, IoChoice};
 use foreload::pipeline::{Pipeline, Poll};
@@ -262,6 +263,40 @@ fn skipped_samples_are_refilled_the_same_way_everywhere() {
         }
     };
     assert!(matches!(error, Error::TooManyErrors { count: 3, max_errors: 2, .. }), "{error}");
+}
+
+#[test]
+fn damage_is_concealed_counted_and_named_or_refused() {
+    let dataset = Dataset::folder(32);
+    for sample in [4, 9, 30] {
+        dataset.damage(sample);
+    }
+    let eval = LoaderOptions { train: false, max_errors: 0, ..options() };
+    let pipeline = dataset.pipeline(&eval);
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let mut seen = Vec::new();
+    while let Some(batch) = epoch.next_batch().unwrap() {
+        assert!(batch.mask().bytes().iter().all(|&valid| valid == 1));
+        seen.extend(ids(&batch));
+    }
+    assert_eq!(seen.len(), 32);
+    assert_eq!((epoch.stats().concealed, epoch.failed()), (3, 0), "the budget is 0, and nothing failed");
+    let named = epoch.concealed().samples();
+    assert_eq!(named.iter().map(|of| of.sample).collect::<Vec<_>>(), [4, 9, 30]);
+    for of in &named {
+        assert_eq!(of.path, dataset.path(of.sample as usize));
+        assert!(of.message.starts_with("concealed damage: ") && of.message.contains("near byte"), "{of:?}");
+    }
+    let said: Vec<_> = std::iter::from_fn(|| pipeline.index().notices().next()).collect();
+    let of_damage = said.iter().filter(|said| said.message.contains("damaged=\"refuse\""));
+    assert_eq!(of_damage.count(), 1, "{said:?}");
+
+    let refusing = LoaderOptions { damaged: Damaged::Refuse, max_errors: 3, on_error: OnError::Zero, ..eval };
+    let pipeline = dataset.pipeline(&refusing);
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    while epoch.next_batch().unwrap().is_some() {}
+    assert_eq!((epoch.stats().concealed, epoch.failed()), (0, 3));
+    assert!(epoch.concealed().samples().is_empty());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::cli::choice;
 use crate::cli::emulate;
 use crate::config::{CpuDecode, LoaderOptions, OnError, parse_bytes, parse_duration};
 use crate::dataset::Changed;
+use crate::decode::Damaged;
 use crate::io::{Direct, IoChoice, PfsRates};
 use crate::schedule::LastBatch;
 use crate::tier::{FillChoice, Verify};
@@ -106,6 +107,9 @@ pub(in crate::cli) struct Args {
     /// drop, pad or partial [default: drop in training, else partial]
     #[arg(long, value_parser = choice::<LastBatch>("last-batch"))]
     pub(super) last_batch: Option<LastBatch>,
+    /// What happens to JPEGs with damage inside their coded data: conceal (as PIL) or refuse
+    #[arg(long, default_value = "conceal", value_parser = choice::<Damaged>("damaged"))]
+    pub(super) damaged: Damaged,
     /// What a bad sample does: raise, skip or zero
     #[arg(long, default_value = "raise", value_parser = choice::<OnError>("on-error"))]
     pub(super) on_error: OnError,
@@ -159,6 +163,7 @@ impl Args {
             immutable: self.immutable,
             stage_bandwidth: self.stage_bandwidth,
             local_world_size: self.local_world_size,
+            damaged: self.damaged,
             on_error: self.on_error,
             max_errors: self.max_errors,
             ..LoaderOptions::default()

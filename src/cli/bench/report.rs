@@ -76,6 +76,7 @@ impl Report {
                 region: total.decoded_region,
                 zune: total.decoded_zune,
                 png: total.decoded_png,
+                concealed: total.concealed,
             },
             stall_per_step: Percentiles::of(&total.stalls),
             latency: Latency::of(total),
@@ -177,6 +178,8 @@ pub(super) struct DecodedBy {
     pub(super) region: u64,
     pub(super) zune: u64,
     pub(super) png: u64,
+    /// Of those that the region decoder decoded, damaged images.
+    pub(super) concealed: u64,
 }
 
 /// What the GPU did in all epochs; seconds are summed over batches that are under way side by side.

@@ -63,12 +63,13 @@ pub(super) fn summary(report: &Report) -> String {
             ),
         ]);
     }
-    let DecodedBy { region, zune, png } = report.decoded_by;
+    let DecodedBy { region, zune, png, concealed } = report.decoded_by;
+    let damaged = if concealed > 0 { format!(", {concealed} of them damaged") } else { String::new() };
     lines.extend([
         String::new(),
         format!("read by      {}", report.io),
         format!(
-            "decoded by   region decoder {region}, zune-jpeg {zune}, png {png} ({}, {})",
+            "decoded by   region decoder {region}{damaged}, zune-jpeg {zune}, png {png} ({}, {})",
             report.decode, report.simd
         ),
         format!(

@@ -51,6 +51,19 @@ impl Spec {
         Some(Self { counts, symbols: symbols.to_vec() })
     }
 
+    /// This, if it can be a code of DC differences.
+    ///
+    /// # Errors
+    /// [`DecodeError::Corrupt`] for a symbol that is no size of one.
+    pub(super) fn check_dc(&self) -> Result<&Self, DecodeError> {
+        match self.symbols.iter().find(|&&symbol| symbol > 15) {
+            Some(symbol) => Err(DecodeError::Corrupt(format!(
+                "DC Huffman table has symbol {symbol}, at most 15 is legal"
+            ))),
+            None => Ok(self),
+        }
+    }
+
     /// (code, its length, symbol), in order of codes.
     fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
         let mut code = 0;
@@ -119,7 +132,7 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    fn new(spec: &Spec) -> Self {
+    pub(super) fn new(spec: &Spec) -> Self {
         let (mut limit, mut offset, mut symbols) = ([0; 16], [0; 16], [0; 256]);
         symbols[..spec.symbols.len()].copy_from_slice(&spec.symbols);
         let (mut code, mut index) = (0u32, 0u32);
@@ -131,6 +144,13 @@ impl Codes {
             code <<= 1;
         }
         Self { limit, offset, symbols }
+    }
+
+    /// The symbol of this code of `length` bits, at most 16; `None` where it is none, unless a shorter one begins it.
+    pub(super) fn symbol(&self, code: u32, length: u32) -> Option<u8> {
+        let i = length as usize - 1;
+        let known = code << (15 - i) < self.limit[i];
+        known.then(|| self.symbols[(code as i32 + self.offset[i]) as usize & 255])
     }
 
     /// Length and symbol of the code at the top of `window`.
@@ -265,12 +285,7 @@ pub(super) struct Cache {
 
 impl Cache {
     pub(super) fn dc(&mut self, spec: &Spec) -> Result<Arc<DcTable>, DecodeError> {
-        if let Some(&symbol) = spec.symbols.iter().find(|&&symbol| symbol > 15) {
-            return Err(DecodeError::Corrupt(format!(
-                "DC Huffman table has symbol {symbol}, at most 15 is legal"
-            )));
-        }
-        Ok(self.dc.get(spec, DcTable::new))
+        Ok(self.dc.get(spec.check_dc()?, DcTable::new))
     }
 
     pub(super) fn ac(&mut self, spec: &Spec) -> Arc<AcTable> {

@@ -36,7 +36,7 @@ const fn position(u: usize, j: usize) -> usize {
 }
 
 /// Natural index (8·row + column) of the coefficients in the order they are coded (ITU T.81, figure A.6).
-const ZIGZAG: [u8; 64] = {
+pub(super) const ZIGZAG: [u8; 64] = {
     let mut order = [0; 64];
     let (mut row, mut column, mut k) = (0usize, 0usize, 0);
     while k < 64 {
@@ -142,18 +142,18 @@ pub(super) trait Transform {
 }
 
 // Constants with 13 fractional bits, named as in the paper's C renderings: C_0_541 is 0.541196100.
-const C_0_298: i32 = 2446;
-const C_0_390: i32 = 3196;
-const C_0_541: i32 = 4433;
-const C_0_765: i32 = 6270;
-const C_0_899: i32 = 7373;
-const C_1_175: i32 = 9633;
-const C_1_501: i32 = 12299;
-const C_1_847: i32 = 15137;
-const C_1_961: i32 = 16069;
-const C_2_053: i32 = 16819;
-const C_2_562: i32 = 20995;
-const C_3_072: i32 = 25172;
+pub(super) const C_0_298: i32 = 2446;
+pub(super) const C_0_390: i32 = 3196;
+pub(super) const C_0_541: i32 = 4433;
+pub(super) const C_0_765: i32 = 6270;
+pub(super) const C_0_899: i32 = 7373;
+pub(super) const C_1_175: i32 = 9633;
+pub(super) const C_1_501: i32 = 12299;
+pub(super) const C_1_847: i32 = 15137;
+pub(super) const C_1_961: i32 = 16069;
+pub(super) const C_2_053: i32 = 16819;
+pub(super) const C_2_562: i32 = 20995;
+pub(super) const C_3_072: i32 = 25172;
 const ONE: i32 = 1 << 13;
 
 /// Factors of inputs 2 and 6 in the even part's rotated outputs.

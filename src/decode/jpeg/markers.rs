@@ -212,7 +212,7 @@ impl Header {
 
 impl Tables {
     /// Takes over what a DHT, DQT or DRI segment at `at` defines.
-    fn read(&mut self, marker: u8, at: usize, payload: &[u8]) -> Result<(), DecodeError> {
+    pub(super) fn read(&mut self, marker: u8, at: usize, payload: &[u8]) -> Result<(), DecodeError> {
         let done = match marker {
             0xC4 => read_huffman(payload, &mut self.dc, &mut self.ac),
             0xDB => read_quantisation(payload, &mut self.quantisation),
@@ -326,7 +326,11 @@ fn read_frame(marker: u8, payload: &[u8]) -> Result<Frame, &'static str> {
     Ok(Frame { marker, precision, width, height, components })
 }
 
-fn read_scan(payload: &[u8], frame: &Frame) -> Result<(Vec<ScanComponent>, Progression), &'static str> {
+/// The components of the scan whose SOS segment this is, and what of them it codes.
+pub(super) fn read_scan(
+    payload: &[u8],
+    frame: &Frame,
+) -> Result<(Vec<ScanComponent>, Progression), &'static str> {
     let Some((&count, rest)) = payload.split_first() else { return Err("is empty") };
     if !(1..=4).contains(&count) || rest.len() != 2 * usize::from(count) + 3 {
         return Err("has the wrong length for its number of components");

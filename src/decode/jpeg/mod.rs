@@ -1,6 +1,7 @@
 //! JPEG, only the wanted region: entropy-skips what lies outside, inverse-transforms what lies inside.
 
 mod bits;
+mod conceal;
 mod huffman;
 mod idct;
 mod markers;
@@ -18,7 +19,7 @@ use self::scan::{Component, Failure, Fault, Scan};
 use super::fallback::{self, Ink};
 use super::header::{self, Process};
 use super::planes::Sampling;
-use super::{Backend, ColorModel, Planes, Region};
+use super::{Backend, ColorModel, Damaged, Planes, Region};
 use crate::error::DecodeError;
 use crate::simd::Level;
 
@@ -76,26 +77,34 @@ pub(super) struct Jpeg {
 }
 
 impl Jpeg {
-    /// Decodes what `choose` picks of the image into `out`.
+    /// Decodes what `choose` picks of the image into `out`; damage that is concealed comes back in words.
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
         level: Level,
+        damaged: Damaged,
         choose: impl FnOnce(u32, u32) -> Result<Region, DecodeError>,
         out: &mut Planes,
-    ) -> Result<(Region, Backend), DecodeError> {
+    ) -> Result<(Region, Backend, Option<String>), DecodeError> {
         let mut header = Header::parse(bytes)?;
         refuse_unknown(&header)?;
         let (width, height) = (header.frame.width, header.frame.height);
         let region = choose(width, height)?;
         check_size(bytes, &header)?;
         if let Some(layout) = Layout::of(&header, region) {
-            if header.frame.marker == PROGRESSIVE {
-                self.decode_progressive(bytes, &mut header, &layout, level, out)?;
+            let done = if header.frame.marker == PROGRESSIVE {
+                self.decode_progressive(bytes, &mut header, &layout, level, out)
             } else {
-                self.decode_region(bytes, &mut header, &layout, level, out)?;
-            }
-            return Ok((region, Backend::Region));
+                self.decode_region(bytes, &mut header, &layout, level, out)
+            };
+            let concealed = match done {
+                Err(DecodeError::Corrupt(damage)) if damaged == Damaged::Conceal => {
+                    conceal::decode(bytes, &layout, out)?;
+                    Some(damage)
+                }
+                done => done.map(|()| None)?,
+            };
+            return Ok((region, Backend::Region, concealed));
         }
         check_end(bytes, header.data)?;
         let ink = match header.coding {
@@ -106,7 +115,7 @@ impl Jpeg {
             Coding::Ycck => Ink::Ycck,
         };
         fallback::decode(bytes, (width, height), ink, region, out)?;
-        Ok((region, Backend::Zune))
+        Ok((region, Backend::Zune, None))
     }
 
     /// Decodes scan after scan until all components are there; nearly always that is one.

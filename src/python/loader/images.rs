@@ -23,7 +23,7 @@ impl ImageLoader {
         decoded=true, keep=1, device="auto", cpu_decode="fallback", device_memory=None, dtype="float32",
         memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5, resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
         cache_dir=None, cache_size=None, cache_fill="auto", verify="stamp", immutable=false, stage_bandwidth=None, local_world_size=None,
-        on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
+        damaged="conceal", on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
         rebuild_index=false, changed="rebuild", progress=true,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keyword arguments")]
@@ -68,6 +68,7 @@ impl ImageLoader {
         immutable: bool,
         stage_bandwidth: Option<Bytes>,
         local_world_size: Option<u32>,
+        damaged: &str,
         on_error: &str,
         max_errors: Option<u64>,
         max_pixels: Option<u64>,
@@ -117,6 +118,7 @@ impl ImageLoader {
                 immutable,
                 stage_bandwidth: stage_bandwidth.map(|bytes| bytes.number("stage_bandwidth")).transpose()?,
                 local_world_size,
+                damaged: Choice::parse("damaged", damaged)?,
                 on_error: Choice::parse("on_error", on_error)?,
                 max_errors: max_errors.unwrap_or(usual.max_errors),
                 max_pixels: max_pixels.unwrap_or(usual.max_pixels),

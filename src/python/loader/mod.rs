@@ -12,11 +12,11 @@ use super::error::{no_labels, raise};
 use super::notices::deliver;
 use crate::config::LoaderOptions;
 use crate::dataset::{DatasetIndex, IndexOptions};
-use crate::pipeline::{Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
+use crate::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
 use crate::state::State;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub(super) struct Loader {
     cursor: Mutex<Cursor>,
     /// Of the latest iteration.
     failures: Mutex<FailureLog>,
+    /// Of the latest iteration.
+    concealed: Mutex<ConcealedLog>,
 }
 
 /// A pipeline of a loader and its iterations. The last to let go waits for the threads, without the GIL.
@@ -190,15 +192,19 @@ impl Loader {
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let failures = lock(&lock(&self.failures)).clone();
         let of_failure = |failure: &SampleFailure| {
-            let dict = PyDict::new(py);
+            let dict = named(py, failure.sample, &failure.path, failure.offset, &failure.message)?;
             dict.set_item("step", failure.step)?;
-            dict.set_item("sample_id", failure.sample)?;
-            dict.set_item("path", &failure.path)?;
-            dict.set_item("offset", failure.offset)?;
-            dict.set_item("message", &failure.message)?;
             Ok(dict)
         };
         failures.iter().map(of_failure).collect()
+    }
+
+    /// Damaged images of the latest iteration that were decoded all the same (the first 1000), each a dict of sample_id,
+    /// path, offset, message.
+    #[getter]
+    fn concealed<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let samples = lock(&self.concealed).samples();
+        samples.iter().map(|of| named(py, of.sample, &of.path, of.offset, &of.message)).collect()
     }
 
     /// File of a sample: a path as text (for shards, the shard), where its bytes begin, and their number.
@@ -245,11 +251,19 @@ impl Loader {
         deliver(py, index.notices())?;
         let pipeline = Pipeline::new(Arc::new(index), config);
         let pipeline = Shared(Some(Arc::new(pipeline)));
-        Ok(Self { pipeline, rank, world_size, cursor: Mutex::default(), failures: Mutex::default() })
+        Ok(Self {
+            pipeline,
+            rank,
+            world_size,
+            cursor: Mutex::default(),
+            failures: Mutex::default(),
+            concealed: Mutex::default(),
+        })
     }
 
     fn iterate(&self, py: Python<'_>, epoch: Epoch) -> PyResult<Py<Batches>> {
         *lock(&self.failures) = epoch.failures().clone();
+        *lock(&self.concealed) = epoch.concealed().clone();
         Py::new(py, Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone() })
     }
 
@@ -258,6 +272,22 @@ impl Loader {
         let ranks = py.import("foreload._ranks")?;
         ranks.call_method1("resolve", (self.rank, self.world_size))?.extract()
     }
+}
+
+/// What is said of a sample, as a dict.
+fn named<'py>(
+    py: Python<'py>,
+    sample: u64,
+    path: &Path,
+    offset: u64,
+    message: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("sample_id", sample)?;
+    dict.set_item("path", path)?;
+    dict.set_item("offset", offset)?;
+    dict.set_item("message", message)?;
+    Ok(dict)
 }
 
 /// Opens or builds the index on a thread of its own, so that this one can look for Ctrl-C.

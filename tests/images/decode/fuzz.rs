@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use foreload::decode::{ColorModel, Decoder, Planes, Region};
+use foreload::decode::{ColorModel, Damaged, Decoder, Planes, Region};
 use foreload::rng::{Key, Stream, Use};
 use foreload::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -91,28 +91,38 @@ fn damaged_images_give_pixels_or_an_error() {
     let first =
         std::env::var("FORELOAD_FUZZ_SEED").map_or(clock.as_millis() as u64, |text| text.parse().unwrap());
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
-    let mut decoders: Vec<_> =
-        Level::available().map(|level| (Decoder::with_level(1_000_000, level), Planes::default())).collect();
-    let (start, mut runs, mut pixels) = (Instant::now(), 0u64, 0u64);
+    let decoders = |damaged: Damaged| -> Vec<_> {
+        let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
+        Level::available().map(|level| (decoder(level), Planes::default())).collect()
+    };
+    let (mut decoders, mut concealing) = (decoders(Damaged::Refuse), decoders(Damaged::Conceal));
+    let (start, mut runs, mut pixels, mut concealed) = (Instant::now(), 0u64, 0u64, 0u64);
     while start.elapsed() < Duration::from_secs_f64(seconds) {
         let seed = first + runs;
         let mut stream = Key::new(b"fuzz", seed, 0, Use::Augment).stream(0);
         let mut bytes = image(&mut stream);
         damage(&mut bytes, &mut stream);
-        let answers: Vec<_> = decoders
-            .iter_mut()
-            .map(|(decoder, planes)| {
+        let [refusing, concealing] = [&mut decoders, &mut concealing].map(|decoders| {
+            let answers = decoders.iter_mut().map(|(decoder, planes)| {
                 catch_unwind(AssertUnwindSafe(|| answer(decoder, planes, &bytes, seed)))
                     .unwrap_or_else(|_| panic!("the decoder panicked: FORELOAD_FUZZ_SEED={seed}"))
-            })
-            .collect();
-        assert!(
-            answers.windows(2).all(|pair| pair[0] == pair[1]),
-            "levels differ: FORELOAD_FUZZ_SEED={seed}"
-        );
-        pixels += u64::from(answers[0].is_ok());
+            });
+            let answers: Vec<_> = answers.collect();
+            assert!(
+                answers.windows(2).all(|pair| pair[0] == pair[1]),
+                "levels differ: FORELOAD_FUZZ_SEED={seed}"
+            );
+            answers.into_iter().next().unwrap()
+        });
+        if refusing.is_ok() {
+            assert!(refusing == concealing, "nothing to conceal, but: FORELOAD_FUZZ_SEED={seed}");
+        }
+        pixels += u64::from(refusing.is_ok());
+        concealed += u64::from(refusing.is_err() && concealing.is_ok());
         runs += 1;
     }
-    println!("{runs} images, {pixels} of them decoded");
-    assert!(pixels > 0 && pixels < runs, "{runs} images, {pixels} of them decoded");
+    let counts =
+        format!("{runs} images, {pixels} of them decoded, {concealed} more with their damage concealed");
+    println!("{counts}");
+    assert!(pixels > 0 && concealed > 0 && pixels + concealed < runs, "{counts}");
 }

@@ -1,5 +1,6 @@
 //! The decoder against libjpeg, on images made here and on a corpus of odd ones; what it refuses; all its levels.
 
+mod conceal;
 mod corpus;
 mod fallback;
 mod fuzz;
@@ -22,6 +23,7 @@ fn decode(
 ) -> Result<(Planes, Region, Backend), DecodeError> {
     let mut planes = Planes::default();
     let decoded = Decoder::with_level(100_000_000, level).decode(bytes, choose, &mut planes)?;
+    assert_eq!(decoded.concealed, None);
     Ok((planes, decoded.region, decoded.backend))
 }
 

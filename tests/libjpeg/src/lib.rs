@@ -1,10 +1,13 @@
 //! libjpeg (mozjpeg's C code, which decodes as libjpeg-turbo's) as the reference of tests and benchmarks.
 
+mod damaged;
+
 use std::mem::zeroed;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use mozjpeg_sys::*;
 
+pub use damaged::{Coefficients, coefficients, pillow_decodes};
 pub use mozjpeg_sys::J_COLOR_SPACE;
 
 /// What libjpeg makes of a file: its components as they are coded.

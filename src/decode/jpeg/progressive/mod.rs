@@ -31,7 +31,7 @@ use self::ac::Row;
 use self::block::Masks;
 
 /// More scans than this are an attack: each makes us go over all blocks. Encoders write about ten.
-const MOST_SCANS: usize = 100;
+pub(super) const MOST_SCANS: usize = 100;
 
 /// Scratch memory beyond this many bytes is given back after the image.
 const KEPT: usize = 16 << 20;

@@ -1,0 +1,87 @@
+//! What libjpeg makes of damaged files: which of them Pillow's way of calling it refuses, and their coefficients.
+
+use std::os::raw::c_long;
+
+use mozjpeg_sys::*;
+
+use super::decompress;
+
+/// The coefficients of one component.
+pub struct Coefficients {
+    /// Blocks in a row.
+    pub columns: usize,
+    /// Row after row, each block in natural order (8·row + column), not multiplied.
+    pub blocks: Vec<[i16; 64]>,
+    /// The quantisation table in natural order; zeros where no scan holds the component.
+    pub steps: [u16; 64],
+}
+
+unsafe extern "C-unwind" fn wait_for_more(_: &mut jpeg_decompress_struct) -> boolean {
+    0
+}
+
+unsafe extern "C-unwind" fn skip(d: &mut jpeg_decompress_struct, bytes: c_long) {
+    // SAFETY: the source is there, and its pointer stays inside its buffer or right behind.
+    unsafe {
+        let source = &mut *d.src;
+        let bytes = usize::try_from(bytes).unwrap_or(0).min(source.bytes_in_buffer);
+        source.next_input_byte = source.next_input_byte.add(bytes);
+        source.bytes_in_buffer -= bytes;
+    }
+}
+
+/// Whether Pillow's decoder gives an image of this file: it has no more bytes to offer when libjpeg asks for them, needs
+/// all rows, and looks at the rest as far as it goes.
+pub fn pillow_decodes(jpeg: &[u8]) -> bool {
+    let decoded = decompress(jpeg, |d| {
+        // SAFETY: the header was read from memory; from here on no bytes are made up. Each row has `output_width` pixels of
+        // `output_components` bytes.
+        unsafe {
+            (*d.src).fill_input_buffer = Some(wait_for_more);
+            (*d.src).skip_input_data = Some(skip);
+            if jpeg_start_decompress(d) == 0 {
+                return false;
+            }
+            let mut row = vec![0; d.output_width as usize * d.output_components as usize];
+            for _ in 0..d.output_height {
+                if jpeg_read_scanlines(d, &mut row.as_mut_ptr(), 1) != 1 {
+                    return false;
+                }
+            }
+            jpeg_finish_decompress(d);
+            true
+        }
+    });
+    decoded.is_ok_and(|(complete, _)| complete)
+}
+
+/// The coefficients of every component, and libjpeg's warnings. Where the file ends, an end marker is made up.
+///
+/// # Errors
+/// libjpeg's error code.
+pub fn coefficients(jpeg: &[u8]) -> Result<(Vec<Coefficients>, i64), i32> {
+    decompress(jpeg, |d| {
+        // SAFETY: the arrays and component descriptions are `num_components` many, and a row of blocks has
+        // `width_in_blocks` at least.
+        unsafe {
+            let arrays = jpeg_read_coefficients(d);
+            let components = std::slice::from_raw_parts(d.comp_info, d.num_components as usize);
+            let access = (*d.common.mem).access_virt_barray.expect("libjpeg's memory manager");
+            let read = |(index, component): (usize, &jpeg_component_info)| {
+                let columns = component.width_in_blocks as usize;
+                let rows = 0..component.height_in_blocks;
+                let blocks = rows.flat_map(|row| {
+                    let rows = access(&mut d.common, *arrays.add(index), row, 1, 0);
+                    std::slice::from_raw_parts((*rows).cast::<[i16; 64]>(), columns).to_vec()
+                });
+                let table = component.quant_table.as_ref();
+                Coefficients {
+                    columns,
+                    blocks: blocks.collect(),
+                    steps: table.map_or([0; 64], |table| table.quantval),
+                }
+            };
+            components.iter().enumerate().map(read).collect()
+        }
+    })
+}
