@@ -6,13 +6,13 @@ BIN := $(VENV)/bin
 DATA ?= data
 DIST ?= dist
 STAND_IN := target/debug/stand-in
+TESTED := target/debug/python
 FORELOAD_FUZZ_SECONDS ?= 60
 SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -name '*.pyi') $(wildcard cuda/kernels/*)
-CARGO_TEST := cargo test --locked
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-rust test-python test-dali test-frameworks test-dlio stand-in check bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy wheel gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy wheel gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,50 +29,61 @@ $(VENV)/.built: $(VENV)/.tools Cargo.toml Cargo.lock pyproject.toml rust-toolcha
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked
 	@touch $@
 
-# The tests want a torch; the program does not.
+# The tests want a torch; the program does not. PyPI's, with gigabytes of CUDA, is fetched where the tests require one.
 $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 	@if $(BIN)/python tests/environment/provide_torch.py .envs/test-torch; then touch $@; \
-	else echo "no torch for the tests: those that need one will say so" >&2; fi
+	else echo "no torch for the tests: those that need one say so; make test-all fetches PyPI's" >&2; fi
 
-test: test-rust test-python ## run all tests
+test: test-rust test-python ## the tests that need nothing special: cargo test, then pytest
+
+test-all: export FORELOAD_REQUIRE_TORCH := 1
+test-all: test test-dali test-frameworks test-dlio ## those and the tests with real DALI, frameworks and DLIO: 4 GB to fetch
+
+# Every target asks cargo for the same: other packages or features would compile all that they share once more.
+CARGO_TEST := cargo test --locked
 
 test-rust: $(VENV)/.tools
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST) --workspace
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST)
 
 # The second run is for a machine with a GPU and skips all elsewhere; the third needs none.
-test-python: setup stand-in $(VENV)/.torch
-	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest -o addopts=-rfE tests/gpu
-	LD_LIBRARY_PATH=$(STAND_IN) FORELOAD_REQUIRE_GPU=stand-in $(BIN)/python -m pytest -o addopts=-rfE tests/gpu
+test-python: test-module $(VENV)/.torch
+	$(TESTED)/bin/python -m pytest
+	$(TESTED)/bin/python -m pytest -o addopts=-rfE tests/gpu
+	LD_LIBRARY_PATH=$(STAND_IN) FORELOAD_REQUIRE_GPU=stand-in $(TESTED)/bin/python -m pytest -o addopts=-rfE tests/gpu
+
+test-module: $(VENV)/.tools stand-in
+	$(BIN)/python tests/environment/provide_module.py target/debug
 
 # For Python's tests and for trying things: LD_LIBRARY_PATH=target/debug/stand-in .venv/bin/foreload doctor
 stand-in: ## build the stand-ins for NVIDIA's libraries into target/debug/stand-in
-	cargo build --locked -p cuda-stand-in -p nvjpeg-stand-in
-	install -D target/debug/libcuda_stand_in.so $(STAND_IN)/libcuda.so.1
-	install -D target/debug/libnvjpeg_stand_in.so $(STAND_IN)/libnvjpeg.so.13
+	$(CARGO_TEST) --no-run
+	install -D target/debug/deps/libcuda_stand_in.so $(STAND_IN)/libcuda.so.1
+	install -D target/debug/deps/libnvjpeg_stand_in.so $(STAND_IN)/libnvjpeg.so.13
 
 # 200 MB that only these tests need. Once DALI is there, `make test` runs them too.
-test-dali: setup ## the tests with a real DALI
+test-dali: test-module ## the tests with a real DALI
 	$(BIN)/python tests/environment/provide_dali.py
-	FORELOAD_REQUIRE_DALI=1 $(BIN)/python -m pytest tests/python/test_dali.py tests/python/test_dali_source.py
+	FORELOAD_REQUIRE_DALI=1 $(TESTED)/bin/python -m pytest tests/python/test_dali.py tests/python/test_dali_source.py
 
 # 3 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
 FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_migrating.py test_accuracy.py)
 
-test-frameworks: setup ## the tests with real frameworks: examples/, torchrun, mpirun
+test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun
 	$(BIN)/python tests/environment/provide_frameworks.py
-	FORELOAD_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest $(FRAMEWORKS)
-	PYTHONPATH=python FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest tests/python/test_torchvision.py tests/python/test_frameworks.py
+	FORELOAD_REQUIRE_FRAMEWORKS=1 $(TESTED)/bin/python -m pytest $(FRAMEWORKS)
+	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest tests/python/test_torchvision.py tests/python/test_frameworks.py
 
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
-test-dlio: setup ## the tests with the real DLIO, through MPI
+test-dlio: test-module ## the tests with the real DLIO, through MPI
 	$(BIN)/python benches/compare/environments.py dlio
-	FORELOAD_REQUIRE_DLIO=1 $(BIN)/python -m pytest tests/python/test_dlio.py
+	FORELOAD_REQUIRE_DLIO=1 $(TESTED)/bin/python -m pytest tests/python/test_dlio.py
 
+# The second time without Python, as `cargo build` has it.
 check: $(VENV)/.tools ## formatting, lints and house rules
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --locked --all-targets --features python -- -D warnings
+	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked -- -D warnings
+	cargo clippy --locked -p nvjpeg-bindings -- -D warnings
 	$(BIN)/ruff check python tests benches cuda examples
 	$(BIN)/ruff format --check python tests benches cuda examples
 	$(CARGO_TEST) --test tidy

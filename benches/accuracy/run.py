@@ -24,8 +24,8 @@ from queue import SimpleQueue
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import environments
+import foreload
 import report
-from environments import ROOT
 from summary import MOST_SEEDS, PIPELINES, TOLERANCE, summarise
 
 HERE = Path(__file__).resolve().parent
@@ -85,7 +85,9 @@ class Worker:
     """A process that trains one network after another."""
 
     def __init__(self, python: Path) -> None:
-        path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
+        # The Foreload of this Python.
+        module = Path(foreload.__file__).parents[1]
+        path = os.pathsep.join(filter(None, [str(module), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [str(python), str(HERE / "train.py")],
             stdin=subprocess.PIPE,

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+import foreload
 import report
 from environments import ROOT, Unavailable, last_lines, python_of
 
@@ -47,7 +48,8 @@ def run(words: list[str], modules: Iterable[Path] = ()) -> str:
     Raises:
         Unavailable: It failed, or did not end in time.
     """
-    paths = [str(path) for path in (ROOT / "python", *modules)]
+    # The Foreload of this Python.
+    paths = [str(path) for path in (Path(foreload.__file__).parents[1], *modules)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     try:
         done = subprocess.run(

@@ -4,7 +4,7 @@
 mod child;
 pub mod scene;
 
-pub use child::child;
+pub use child::{await_no_threads, child, threads};
 use foreload::config::LoaderOptions;
 use foreload::dataset::{DatasetIndex, IndexOptions};
 use foreload::pipeline::Pipeline;

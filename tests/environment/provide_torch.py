@@ -6,7 +6,7 @@ Usage: `.venv/bin/python tests/environment/provide_torch.py FOLDER`. In order:
 2. the torch of the Python it was made from, through a `.pth` line;
 3. the distribution's package where it is built for this Python (Debian 12: 55 MB to fetch), unpacked into
    FOLDER without being installed, so that root is not needed and no other package comes along;
-4. PyPI's, which may bring gigabytes of CUDA libraries.
+4. PyPI's, which may bring gigabytes of CUDA libraries: only with FORELOAD_REQUIRE_TORCH=1.
 
 Each is kept only if `torch.from_dlpack` works on a NumPy array here.
 """
@@ -14,6 +14,7 @@ Each is kept only if `torch.from_dlpack` works on a NumPy array here.
 from __future__ import annotations
 
 import importlib.machinery
+import os
 import re
 import shutil
 import subprocess
@@ -159,7 +160,9 @@ def torch_depends(options: list[str]) -> str:
 
 
 def install_from_pypi() -> None:
-    """Install PyPI's torch into this environment."""
+    """Install PyPI's torch into this environment, where the tests cannot do without one."""
+    if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
+        raise Unavailable("gigabytes, which only FORELOAD_REQUIRE_TORCH=1 fetches")
     run(sys.executable, "-m", "pip", "install", "-q", "torch>=2.4")
 
 

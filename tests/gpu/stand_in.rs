@@ -1,29 +1,19 @@
-//! The stand-ins for NVIDIA's libraries: built when a test first asks, loaded into it or put on a child's library path.
+//! The stand-ins for NVIDIA's libraries: built with the tests that depend on them, loaded into one or put on a
+//! child's library path.
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The folder in which the stand-in crate `package` lies under the name `library`: made once, for `LD_LIBRARY_PATH`.
 pub fn folder(package: &str, library: &str) -> PathBuf {
-    // target/debug/deps/this-program
+    // Cargo builds a program's dependencies into the program's own directory: target/debug/deps.
     let program = std::env::current_exe().unwrap();
-    let built = program.parent().and_then(Path::parent).unwrap();
-    let profile = built.file_name().and_then(|name| name.to_str()).unwrap();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let done = Command::new(cargo)
-        .args(["build", "--quiet", "--locked", "--package", package, "--profile"])
-        .arg(if profile == "debug" { "dev" } else { profile })
-        .arg("--target-dir")
-        .arg(built.parent().unwrap())
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(done.is_ok_and(|status| status.success()), "cargo builds {package}");
-    let folder = built.join("stand-in");
+    let built = program.parent().unwrap();
+    let folder = built.parent().unwrap().join("stand-in");
     std::fs::create_dir_all(&folder).unwrap();
     // Whole at every moment: other test programs may be loading it.
     let temporary = folder.join(format!("{library}.{}", std::process::id()));

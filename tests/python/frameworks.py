@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import foreload
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,4 +36,5 @@ def environment(**more: str) -> dict[str, str]:
         and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     }
     # Small matrices gain nothing by threads; the processes of one test share two cores.
-    return inherited | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"} | more
+    module = Path(foreload.__file__).parents[1]
+    return inherited | {"PYTHONPATH": str(module), "OMP_NUM_THREADS": "1"} | more

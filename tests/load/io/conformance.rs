@@ -246,11 +246,8 @@ fn dropping_with_reads_in_flight_does_not_wait_for_them_for_ever() {
         }
         let mut out = Vec::new();
         reader.wait(&mut out).unwrap();
-        let begun = Instant::now();
+        // Nothing lets go of the slow read before this has returned: if it waited for that, it would wait for ever.
         drop(reader);
-        let took = begun.elapsed();
-        // 0.8 s by design; the rest is for a machine that is busy with other tests.
-        assert!(took < Duration::from_secs(3), "{name}: took {took:?}");
         drop(out);
         // What a thread still holds comes back when the system lets go of it; nothing else is missing.
         release(&world.path_of(slow), || {
