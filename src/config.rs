@@ -1,5 +1,6 @@
 //! Settings in two steps: [`LoaderOptions`] is what was asked, [`LoaderConfig`] is what it means, checked once.
 
+mod choice;
 mod device;
 mod pfs;
 mod pools;
@@ -7,6 +8,7 @@ mod selection;
 mod share;
 mod units;
 
+pub use choice::Choice;
 pub use device::{
     Chosen, CpuDecode, Device, DevicePools, LANES, Rungs, choose as choose_device,
     choose_of as choose_device_of, look_for_libraries_in,
@@ -17,7 +19,7 @@ pub use units::{parse_bytes, parse_duration};
 
 use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
 use crate::batch::Pools;
-use crate::dataset::{Changed, DatasetIndex, Select};
+use crate::dataset::{DatasetIndex, Select};
 use crate::decode::Damaged;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
@@ -40,79 +42,6 @@ pub enum OnError {
     Skip,
     /// The image is all zeros and its mask bit is false.
     Zero,
-}
-
-/// A setting with a few named values: one list of names for Python and the command line.
-pub trait Choice: Copy + PartialEq + 'static {
-    /// Every value by the name users write.
-    const NAMES: &'static [(&'static str, Self)];
-
-    /// The value called `name`.
-    ///
-    /// # Errors
-    /// [`Error::Config`] that lists the names there are.
-    fn parse(setting: &'static str, name: &str) -> Result<Self> {
-        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
-            let known: Vec<_> = Self::NAMES.iter().map(|(name, _)| *name).collect();
-            Error::config(setting, format!("is {name:?}, must be one of {}", known.join(", ")))
-        })
-    }
-
-    /// The name of this value.
-    fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, value)| *value == self).map_or("?", |(name, _)| name)
-    }
-}
-
-impl Choice for OnError {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("raise", Self::Raise), ("skip", Self::Skip), ("zero", Self::Zero)];
-}
-
-impl Choice for Changed {
-    const NAMES: &'static [(&'static str, Self)] = Self::NAMES;
-}
-
-impl Choice for Damaged {
-    const NAMES: &'static [(&'static str, Self)] = &[("refuse", Self::Refuse), ("conceal", Self::Conceal)];
-}
-
-impl Choice for LastBatch {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("drop", Self::Drop), ("pad", Self::Pad), ("partial", Self::Partial)];
-}
-
-impl Choice for DType {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("float32", Self::F32), ("float16", Self::F16), ("bfloat16", Self::Bf16), ("uint8", Self::U8)];
-}
-
-impl Choice for MemoryFormat {
-    const NAMES: &'static [(&'static str, Self)] = &[("nchw", Self::Nchw), ("nhwc", Self::Nhwc)];
-}
-
-impl Choice for Fidelity {
-    const NAMES: &'static [(&'static str, Self)] = &[("fast", Self::Fast), ("exact", Self::Exact)];
-}
-
-impl Choice for IoChoice {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("auto", Self::Auto), ("io_uring", Self::Uring), ("pread", Self::Pread)];
-}
-
-impl Choice for FillChoice {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("auto", Self::Auto), ("use", Self::Use), ("ahead", Self::Ahead)];
-}
-
-impl Choice for Verify {
-    /// Not at all is said by `immutable`.
-    const NAMES: &'static [(&'static str, Self)] = &[("stamp", Self::Stamp), ("checksum", Self::Checksum)];
-}
-
-impl Choice for Direct {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
 }
 
 /// What the user asked for. `None` means "choose for me".

@@ -344,26 +344,22 @@ class ImageLoader(Loader):
         cache_fill: `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads beside
             training, in the order of their next use (where all ranks share one cache). `auto`: by rates measured at the
             start.
-        verify: How a copy that an earlier run or another process made is known to be the dataset's, before this run
-            uses it for the first time: `stamp`, its file has the size, times and inode it had when it was copied;
-            `checksum`, its bytes, which are read from the dataset once a run and compared with the copy's CRC-32C.
-            What has changed is read from the dataset and copied anew. Only a change that leaves all of the stamp as
-            it was (a write within the same tick of the file system's clock) is seen by `checksum` alone. What changes
-            after the check is seen by the next run.
+        verify: How a copy of an earlier run or another process is known to be the dataset's before this run uses it:
+            `stamp`, its file has the size, times and inode it had when it was copied; `checksum`, the dataset is read
+            once a run and compared. What has changed is copied anew, what changes after the check is seen by the next
+            run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
         immutable: The dataset never changes, so copies are used without a look at its files.
         stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
             `cache_dir` together, or a text. None: what reads in demand leave.
         local_world_size: How many ranks this node has, numbered one after another: they share `cache_dir`, processors
             and memory. None: what the launcher (see `rank`) says, else all share `cache_dir`, and this process has
             processors and memory alone.
-        damaged: What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes, restart
-            markers that are missing or misplaced). `conceal`: they give what PIL and torchvision make of them, sample
-            by sample what libjpeg-turbo gives: training goes on as it does there, and `stats()["concealed"]`,
-            `concealed` and a warning tell of it. What PIL refuses fails here, too, above all files that are cut
-            short; also files with damaged headers, and damaged ones in CMYK or of odd sampling. `refuse`: all damage
-            that is found is a failure (see `on_error`). Damage behind the region that a crop needs is not looked for,
-            nor does it matter. On a GPU the CPU decodes what nvJPEG, told to be strict, refuses; what damage nvJPEG
-            passes over it does not tell.
+        damaged: What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart
+            markers). `conceal`: they give, sample by sample, what PIL and torchvision make of them; training goes on as
+            there, and `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses fails here, too,
+            above all files cut short; also damaged headers, and damaged files in CMYK or of odd sampling. `refuse`: all
+            damage that is found is a failure (see `on_error`); behind the crop none is looked for. On a GPU the CPU
+            decodes what nvJPEG, told to be strict, refuses; what damage nvJPEG passes over it does not tell.
         on_error: `raise` the first failure of a batch; `skip` the sample: another one, chosen by (dataset, seed, epoch,
             position) alone, takes its place, so batches stay full and equal on every rank; `zero`: a zero image, mask
             False.
@@ -373,13 +369,12 @@ class ImageLoader(Loader):
         rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
             mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
         world_size: Number of ranks, likewise.
-        index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that cannot
-            be written, a directory of the user's own among the temporary files, with a warning.
+        index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
+            cannot be written, a directory of the user's own among the temporary files, with a warning.
         rebuild_index: Index the dataset anew.
-        changed: What happens at the start when the dataset is not what its index says, which is looked at in every start:
-            "rebuild" indexes it anew, with a notice; "warn" goes on with the old index, so that the order stays, with a
-            notice, and refuses what is gone or cannot be right when it is read; "refuse" raises DatasetChangedError. What
-            only looks changed, as a directory that was touched, is none of these.
+        changed: What happens when the dataset is not what its index says, which is looked at in every start: `rebuild`
+            indexes it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
+            right when it is read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of these.
         progress: Show a progress bar while indexing, when stderr is a terminal.
 
     Raises:

@@ -6,7 +6,7 @@ use super::plan::{Admission, Future, Moment, Plan, Rule, Slice};
 use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
-use super::stats::TierStats;
+use super::stats::{Counters, TierStats};
 use super::store::{Location, Offer, Store, StoreOptions, Verify};
 use crate::dataset::{DatasetIndex, Extent, FileId, Version};
 use crate::error::{Error, Result};
@@ -98,21 +98,6 @@ struct Staging {
     epoch: Option<(Schedule, u64)>,
     /// There is no pipeline any more to stage for.
     closed: bool,
-}
-
-#[derive(Default)]
-struct Counters {
-    nvme_hits: AtomicU64,
-    nvme_bytes: AtomicU64,
-    source_reads: AtomicU64,
-    source_bytes: AtomicU64,
-    looks: AtomicU64,
-    mismatched: AtomicU64,
-    fallbacks: AtomicU64,
-    staged_bytes: AtomicU64,
-    staged_samples: AtomicU64,
-    staged_units: AtomicU64,
-    units: AtomicU64,
 }
 
 impl Cache {
@@ -275,34 +260,7 @@ impl Cache {
 
     /// What happened since the cache was opened.
     pub fn stats(&self) -> TierStats {
-        let number = |counter: &AtomicU64| counter.load(Relaxed);
-        let (counted, store) = (&self.counted, self.store.stats());
-        TierStats {
-            nvme_hits: number(&counted.nvme_hits),
-            nvme_bytes: number(&counted.nvme_bytes),
-            source_reads: number(&counted.source_reads),
-            source_bytes: number(&counted.source_bytes),
-            fallbacks: number(&counted.fallbacks),
-            looks: number(&counted.looks),
-            stale: store.stale,
-            mismatched: number(&counted.mismatched),
-            staged_bytes: number(&counted.staged_bytes),
-            staged_samples: number(&counted.staged_samples),
-            staged_units: number(&counted.staged_units),
-            units: number(&counted.units),
-            admitted_samples: store.admitted_samples,
-            admitted_bytes: store.admitted_bytes,
-            dropped_busy: store.dropped_busy,
-            dropped_full: store.dropped_full,
-            dropped_off: store.dropped_off,
-            dropped_changed: store.dropped_changed,
-            write_errors: store.write_errors,
-            damaged: store.damaged_segments,
-            evicted_bytes: store.evicted_bytes,
-            held_samples: store.held_samples,
-            held_bytes: store.held_bytes,
-            quota: self.options.size,
-        }
+        self.counted.with(&self.store.stats(), self.options.size)
     }
 
     fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {

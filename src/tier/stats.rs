@@ -1,5 +1,8 @@
 //! What the tiers did: counters since the cache was opened, and gauges.
 
+use super::store::StoreStats;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 /// Which tier gave how much, what was kept and what was not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TierStats {
@@ -52,6 +55,55 @@ pub struct TierStats {
     pub held_bytes: u64,
     /// Bytes of all the fast tier may hold.
     pub quota: u64,
+}
+
+/// What the cache counts itself, on several threads; all else the store counts.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub nvme_hits: AtomicU64,
+    pub nvme_bytes: AtomicU64,
+    pub source_reads: AtomicU64,
+    pub source_bytes: AtomicU64,
+    pub looks: AtomicU64,
+    pub mismatched: AtomicU64,
+    pub fallbacks: AtomicU64,
+    pub staged_bytes: AtomicU64,
+    pub staged_samples: AtomicU64,
+    pub staged_units: AtomicU64,
+    pub units: AtomicU64,
+}
+
+impl Counters {
+    /// These numbers and those of the store, which may hold `quota` bytes.
+    pub fn with(&self, store: &StoreStats, quota: u64) -> TierStats {
+        let number = |counter: &AtomicU64| counter.load(Relaxed);
+        TierStats {
+            nvme_hits: number(&self.nvme_hits),
+            nvme_bytes: number(&self.nvme_bytes),
+            source_reads: number(&self.source_reads),
+            source_bytes: number(&self.source_bytes),
+            fallbacks: number(&self.fallbacks),
+            looks: number(&self.looks),
+            stale: store.stale,
+            mismatched: number(&self.mismatched),
+            staged_bytes: number(&self.staged_bytes),
+            staged_samples: number(&self.staged_samples),
+            staged_units: number(&self.staged_units),
+            units: number(&self.units),
+            admitted_samples: store.admitted_samples,
+            admitted_bytes: store.admitted_bytes,
+            dropped_busy: store.dropped_busy,
+            dropped_full: store.dropped_full,
+            dropped_off: store.dropped_off,
+            dropped_changed: store.dropped_changed,
+            write_errors: store.write_errors,
+            damaged: store.damaged_segments,
+            evicted_bytes: store.evicted_bytes,
+            held_samples: store.held_samples,
+            held_bytes: store.held_bytes,
+            quota,
+        }
+    }
 }
 
 /// What becomes of a number when a stretch of time begins.
