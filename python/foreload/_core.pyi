@@ -1,11 +1,14 @@
 """Foreload's core, in Rust. Use the names that `foreload` exports."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, final
+from collections.abc import Mapping, Sequence
+from typing import Literal, final
 
 import numpy as np
 
+from foreload._batches import Batch as Batch
+from foreload._batches import Batches as Batches
+from foreload._batches import Tensor as Tensor
 from foreload._types import ConcealedSample, LoaderState, SampleFailure, View
 
 __version__: str
@@ -50,122 +53,6 @@ class InternalError(Error):
 
 class Warning(UserWarning):
     """What is left out, replaced or slowed though nothing failed, and what to do about it."""
-
-@final
-class Tensor:
-    """A tensor that any DLPack consumer takes without a copy: `np.from_dlpack`, `torch.from_dlpack`.
-
-    Its memory is not reused while it, or anything made from it, exists. On a GPU the batch may still be in the making
-    when it is handed over: the consumer's stream waits for it, and the memory is not reused before that stream has
-    passed what it had queued when the consumer dropped the tensor. Work on yet other streams must be ordered behind
-    that one, and the stream must live as long as the tensor.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the dimensions."""
-    @property
-    def dtype(self) -> str:
-        """`float32`, `float16`, `bfloat16`, `uint8`, `int64` or `bool`."""
-    def __dlpack__(
-        self,
-        *,
-        stream: int | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """A capsule: `dltensor_versioned` when `max_version` allows 1.0, else `dltensor`.
-
-        On a GPU, `stream` is the consumer's: None or 1 the legacy default stream, 2 the calling thread's, more a
-        stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None (or -1). `dl_device` must
-        be None, where the tensor is, or (1, 0), CPU memory: a tensor on a GPU is then copied, and has arrived on
-        return, as one in CPU memory is with `copy=True`.
-
-        Raises:
-            ValueError: `stream` is something else for CPU memory.
-            ConfigError: `stream` is 0, which could mean either default stream, or below -1.
-            BufferError: `dl_device` is something else, or `copy` cannot be honoured.
-            GpuError: The GPU's driver failed.
-        """
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """(1, 0): CPU memory; (2, n): memory of GPU n."""
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The CUDA array interface, version 3, of a tensor on a GPU; its stream is the legacy default stream.
-
-        Raises:
-            AttributeError: The tensor is in CPU memory, or bfloat16, for which the interface has no name.
-        """
-    def __len__(self) -> int: ...
-
-@final
-class Batch:
-    """One step's samples. It may be kept for as long as you like: a buffer in use is never overwritten."""
-
-    @property
-    def images(self) -> Tensor:
-        """[n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), RGB, in the loader's dtype.
-
-        Raises:
-            AttributeError: The batch has `files`.
-        """
-    @property
-    def files(self) -> list[Tensor]:
-        """The samples' bytes, uint8 [bytes] each, where they were read to: of a `FileLoader`, or with `decoded=False`.
-
-        Of a failed sample (`on_error="zero"`) no bytes.
-
-        Raises:
-            AttributeError: The batch has `images`.
-        """
-    @property
-    def labels(self) -> Tensor:
-        """Class numbers, int64 [n].
-
-        Raises:
-            AttributeError: The dataset has no labels (`loader.labeled`); the message says how samples get theirs.
-        """
-    @property
-    def sample_ids(self) -> Tensor:
-        """Numbers of the samples in the index, int64 [n]; with `on_error="skip"` those of the substitutes."""
-    @property
-    def mask(self) -> Tensor:
-        """Bool [n]: False for padding (`last_batch="pad"`) and for failed samples (`on_error="zero"`)."""
-    @property
-    def _mask_bytes(self) -> Tensor: ...
-    @property
-    def step(self) -> int:
-        """Its number in the epoch."""
-    def __len__(self) -> int: ...
-
-@final
-class Batches(Iterator[Batch]):
-    """One iteration over an epoch. Dropping it stops the epoch."""
-
-    def __iter__(self) -> Batches: ...
-    def __next__(self) -> Batch: ...
-    def __len__(self) -> int: ...
-    def state_dict(self, *, at_step: int | None = None) -> LoaderState:
-        """As `Loader.state_dict`, of this iteration, also when the loader has begun another."""
-    def stats(self) -> dict[str, Any]:
-        """Seconds of each stage, summed over its threads, and counters, of this epoch so far.
-
-        Among them `decoded_region`, `decoded_zune` and `decoded_png` (images, by the CPU's decoder), `concealed`
-        (those of the first that are damaged and were decoded all the same) and `errors` (samples skipped or replaced
-        by zeros).
-
-        On a GPU also `gpu`, a dict: `decoded_hardware`, `decoded_cuda` and `decoded_cpu` (images by rung), `h2d_bytes`
-        (files and planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that
-        are under way side by side) and `idle_seconds` (in which nothing was queued on it).
-
-        With a cache also `cache`, a dict of this epoch's: `nvme_hits`, `nvme_bytes` (samples from the cache),
-        `source_reads`, `source_bytes` (from the dataset's storage, as they were needed), `fallbacks` (the cache had
-        them and could not give them), `staged_bytes`, `staged_samples`, `staged_units` of `units` (filled ahead),
-        `admitted_samples`, `admitted_bytes` (written), `dropped_busy`, `dropped_full`, `dropped_off` (not kept:
-        writing was behind; the cache is full; a write had failed), `write_errors`, `damaged`, `evicted_bytes`;
-        `held_samples`, `held_bytes` and `quota` as they are now; `last_error`, a text, or None.
-        """
 
 class Loader:
     """What `ImageLoader` and `FileLoader` have in common. Make one of these.

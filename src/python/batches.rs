@@ -127,7 +127,7 @@ fn cache_stats<'py>(
     Ok(dict)
 }
 
-/// A batch; see `_core.pyi`.
+/// A batch; see `_batches.pyi`.
 #[pyclass(frozen, module = "foreload")]
 pub(super) struct Batch {
     batch: batch::Batch,
