@@ -69,7 +69,7 @@ impl Opening<'_> {
             Found::Same(index) => return Ok(index),
             Found::Nothing(because) => (because, None),
             Found::Moved(index, moved) => match self.settle(index, moved, lock.is_ok())? {
-                Settled::Index(index) => return Ok(index),
+                Settled::Index(index) => return Ok(*index),
                 Settled::Changed(change) => ("the dataset changed".to_owned(), Some(change)),
             },
         };
@@ -97,7 +97,7 @@ impl Opening<'_> {
                 // Best effort: without it the next start looks again.
                 let _ = publish::publish(index.file.path(), |mut file| file.write_all(index.file.bytes()));
             }
-            return Ok(Settled::Index(index));
+            return Ok(Settled::Index(Box::new(index)));
         };
         match self.options.changed {
             Changed::Rebuild => return Ok(Settled::Changed(change)),
@@ -110,7 +110,7 @@ impl Opening<'_> {
         let then =
             "the old index is used all the same; what is gone or cannot be right is refused when it is read";
         self.tell(&change, then);
-        Ok(Settled::Index(index))
+        Ok(Settled::Index(Box::new(index)))
     }
 
     /// What the user should hear of a change, and of what comes of it.
@@ -198,7 +198,7 @@ enum Found {
 
 /// What comes of an index since which stamps moved.
 enum Settled {
-    Index(Part),
+    Index(Box<Part>),
     /// It is to be built anew.
     Changed(Change),
 }

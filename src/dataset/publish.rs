@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// After this long without a write nobody works on a half-written file any more, whatever the clocks of two hosts differ
 /// by. Its builder may run on any host that shares the directory, so that asking for a process tells nothing.
-const ABANDONED: Duration = Duration::from_hours(24);
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Puts what `write` writes in the place of `target`.
 ///

@@ -103,7 +103,7 @@ fn what_others_write_beside_it_is_left_until_it_is_old() {
     for path in [&fresh, &old] {
         fs::write(path, b"half").unwrap();
     }
-    let long_ago = SystemTime::now() - Duration::from_hours(25);
+    let long_ago = SystemTime::now() - Duration::from_secs(25 * 60 * 60);
     let times = FileTimes::new().set_modified(long_ago);
     File::options().write(true).open(&old).unwrap().set_times(times).unwrap();
     let again = IndexOptions { rebuild: true, ..scene.options.clone() };
