@@ -190,9 +190,9 @@ def measure(chosen: argparse.Namespace) -> dict:
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         where = {name: machine[name] for name in ("commit", "processor")}
         result["runs"].append(run | where | {"date": now})
-        report.log(f"{run['pipeline']}, seed {run['seed']}: {run['accuracy']:.2f} %")
         if chosen.output:
             write(chosen.output, result)
+        report.log(f"{run['pipeline']}, seed {run['seed']}: {run['accuracy']:.2f} %")
 
     python = chosen.python or environments.ensure("torch", chosen.envs)
     train_all(asked, todo, chosen.jobs, python, keep)
