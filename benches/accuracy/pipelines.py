@@ -6,15 +6,16 @@ and labels, int64 [n].
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from settings import Settings
 from torch.utils.data import DataLoader
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import default_loader
 
 if TYPE_CHECKING:
     from foreload.torch import ImageDataset
@@ -27,27 +28,14 @@ VALIDATION_BATCH = 500
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What all runs of a comparison have in common."""
-
-    data: Path
-    """Two image folders: train/CLASS/ and val/CLASS/."""
-    image_size: int
-    resize: int
-    """Length of the shorter side before validation's centre crop."""
-    scale: tuple[float, float]
-    """Bounds of the random crop's share of the area."""
-    batch_size: int
-    epochs: int
-    width: int
-    """Channels of the network's first stage."""
-
-
 def training(pipeline: str, settings: Settings, seed: int) -> Callable[[int], Batches]:
     """A pipeline by name: `torchvision`, or Foreload's `decode`. Each leaves out what does not fill a last batch."""
     make = torchvision_training if pipeline == "torchvision" else foreload_training
     return make(settings, seed, pipeline)
+
+
+# Pillow decodes a file to the same pixels each time, so once per process is enough; the crops are drawn from them anew.
+decoded = functools.cache(default_loader)
 
 
 def torchvision_training(settings: Settings, seed: int, _: str) -> Callable[[int], Batches]:
@@ -58,7 +46,7 @@ def torchvision_training(settings: Settings, seed: int, _: str) -> Callable[[int
         transforms.ToTensor(),
         transforms.Normalize(MEAN, STD),
     ]
-    dataset = ImageFolder(str(settings.data / "train"), transforms.Compose(steps))
+    dataset = ImageFolder(str(settings.data / "train"), transforms.Compose(steps), loader=decoded)
     order = torch.Generator().manual_seed(seed)
     loader = DataLoader(dataset, settings.batch_size, shuffle=True, drop_last=True, generator=order)
     return lambda _: loader
@@ -77,8 +65,9 @@ def foreload_training(settings: Settings, seed: int, decode: str) -> Callable[[i
     return epoch
 
 
+@functools.cache
 def torchvision_validation(settings: Settings) -> Batches:
-    """What every trained network is judged by."""
+    """What every trained network is judged by, made once per process."""
     steps = [
         transforms.Resize(settings.resize),
         transforms.CenterCrop(settings.image_size),
@@ -86,7 +75,7 @@ def torchvision_validation(settings: Settings) -> Batches:
         transforms.Normalize(MEAN, STD),
     ]
     dataset = ImageFolder(str(settings.data / "val"), transforms.Compose(steps))
-    return DataLoader(dataset, VALIDATION_BATCH)
+    return list(DataLoader(dataset, VALIDATION_BATCH))
 
 
 def foreload_validation(settings: Settings, decode: str) -> Batches:

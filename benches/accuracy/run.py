@@ -4,16 +4,20 @@ One small residual network is trained from the same first weights (one set a see
 Foreload's two ways to decode; same optimiser, schedule, batch size, epochs. All networks are judged by torchvision's
 evaluation pipeline, so that only what they were trained on differs.
 
-    python benches/accuracy/fetch.py data/cifar10
-    python benches/accuracy/run.py --data data/cifar10 --output benches/results/accuracy
+    python benches/accuracy/fetch.py data/cifar10-20000 --train 20000
+    python benches/accuracy/run.py --data data/cifar10-20000 --output benches/results/accuracy --seeds 20
 
-A run that was interrupted goes on where OUTPUT.partial.json ends, if it is of the same data, commit and processor.
-`--smoke FOLDER` makes a small dataset there and shows that all works, nothing more.
+Each run is added to OUTPUT.json as it ends, with its commit and processor, and OUTPUT.md is made anew from all that are
+there; a run that is there is not repeated, so an interruption loses only the runs under way and more seeds may be
+added at any time. `--smoke FOLDER` makes a small dataset there and shows that all works, nothing more.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
+import datetime
 import json
 import os
 import subprocess
@@ -26,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import environments
 import foreload
 import report
-from summary import MOST_SEEDS, PIPELINES, TOLERANCE, summarise
+from settings import Settings
+from summary import HALF_WIDTH, PIPELINES, summarise
 
 HERE = Path(__file__).resolve().parent
 SMOKE = {"image_size": 16, "resize": 16, "batch_size": 16, "epochs": 2, "width": 4, "seeds": 2}
@@ -41,27 +46,32 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--smoke", type=Path, metavar="FOLDER", help="run small, on images that are made there"
     )
-    parser.add_argument("--seeds", type=int, default=8, help="runs of each pipeline")
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--width", type=int, default=16, help="channels of the network's first stage")
-    parser.add_argument("--image-size", type=int, default=32)
+    parser.add_argument("--seeds", type=int, default=20, help="runs of each pipeline that shall be there")
+    parser.add_argument("--first-seed", type=int, default=0, help="of these; the others count up from it")
+    parser.add_argument("--epochs", type=int, default=Settings.epochs)
+    parser.add_argument("--batch-size", type=int, default=Settings.batch_size)
+    parser.add_argument("--width", type=int, default=Settings.width, help="channels of the first stage")
+    parser.add_argument("--image-size", type=int, default=Settings.image_size)
     parser.add_argument("--resize", type=int, help="validation: shorter side before the crop; the image size")
-    parser.add_argument("--scale", type=float, nargs=2, default=(0.5, 1.0), help="bounds of the crop's area")
+    parser.add_argument(
+        "--scale", type=float, nargs=2, default=Settings.scale, help="bounds of the crop's area"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side, of one thread each")
     parser.add_argument(
         "--python", type=Path, help="an interpreter with torchvision; one is made if not said"
     )
     parser.add_argument("--envs", type=Path, default=environments.DEFAULT_FOLDER, help="where it is made")
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
+    parser.add_argument("--output", type=Path, help="add the runs to OUTPUT.json and make OUTPUT.md of them")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
     chosen = parser.parse_args()
     if (chosen.data is None) == (chosen.smoke is None):
         parser.error("either --data or --smoke must be given")
     if chosen.smoke:
         vars(chosen).update(SMOKE, data=chosen.smoke)
-    if not 2 <= chosen.seeds <= MOST_SEEDS:
-        parser.error(f"--seeds: is {chosen.seeds}, must be 2 to {MOST_SEEDS}")
+    if chosen.seeds < 2:
+        parser.error(f"--seeds: is {chosen.seeds}, must be at least 2")
+    if chosen.first_seed < 0:
+        parser.error(f"--first-seed: is {chosen.first_seed}, must be at least 0")
     return chosen
 
 
@@ -106,7 +116,9 @@ class Worker:
 
     def close(self) -> None:
         """No more runs."""
-        self._process.stdin.close()
+        # One that failed has closed its end; what it said on that is worth more than that it did.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
 
 
@@ -141,100 +153,129 @@ def images(data: Path) -> dict[str, int]:
     return {split: sum(1 for _ in (data / split).glob("*/*")) for split in ("train", "val")}
 
 
-def origin(result: dict) -> dict:
-    """What runs must have in common to be averaged."""
-    same = {name: result[name] for name in ("settings", "dataset", "images")}
-    return same | {name: result["machine"][name] for name in ("processor", "commit")}
-
-
-def interrupted(result: dict, partial: Path) -> dict:
-    """The result with the runs of `partial`, if there is one; ends the program when those were run otherwise."""
-    if not partial.exists():
+def begun(output: Path | None, result: dict) -> dict:
+    """The result with the runs that are in `output`; ends the program when those were trained otherwise."""
+    path = output and output.with_suffix(".json")
+    if not path or not path.exists():
         return result
-    known = json.loads(partial.read_text())
-    now = origin(result)
-    for name, was in origin(known).items():
-        if was != now[name]:
+    known = json.loads(path.read_text())
+    for name in ("settings", "dataset", "images"):
+        if known.get(name) != result[name]:
             sys.exit(
-                f"{partial}: {name}: was {was}, is {now[name]}: remove the file, or choose another --output"
+                f"{path}: {name}: was {known.get(name)}, is {result[name]}: remove the file, or choose another --output"
             )
-    return known
+    return result | {"runs": known["runs"]}
 
 
 def measure(chosen: argparse.Namespace) -> dict:
     """Runs what is missing and keeps each result at once."""
-    settings = {
-        "image_size": chosen.image_size,
-        "resize": chosen.resize or chosen.image_size,
-        "scale": list(chosen.scale),
-        "batch_size": chosen.batch_size,
-        "epochs": chosen.epochs,
-        "width": chosen.width,
-    }
-    result = {"benchmark": "accuracy", "machine": report.machine(), "settings": settings}
-    result |= {"dataset": chosen.data.name, "images": images(chosen.data), "runs": []}
-    if chosen.output:
-        result = interrupted(result, partial_of(chosen.output))
+    settings = Settings(
+        data=chosen.data,
+        image_size=chosen.image_size,
+        resize=chosen.resize or chosen.image_size,
+        scale=tuple(chosen.scale),
+        width=chosen.width,
+        epochs=chosen.epochs,
+        batch_size=chosen.batch_size,
+    )
+    asked = dataclasses.asdict(settings) | {"data": str(chosen.data), "scale": list(settings.scale)}
+    same = {name: value for name, value in asked.items() if name != "data"}
+    result = {"benchmark": "accuracy", "settings": same, "dataset": chosen.data.name}
+    result = begun(chosen.output, result | {"images": images(chosen.data), "runs": []})
+    machine = report.machine()
     done = {(run["pipeline"], run["seed"]) for run in result["runs"]}
     # Seed by seed, so that what is there after an interruption can be compared.
-    pairs = ((pipeline, seed) for seed in range(chosen.seeds) for pipeline in PIPELINES)
-    todo = [pair for pair in pairs if pair not in done]
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
+    todo = [pair for seed in seeds for pipeline in PIPELINES if (pair := (pipeline, seed)) not in done]
 
     def keep(run: dict) -> None:
-        result["runs"].append(run)
-        report.log(f"{run['pipeline']}, seed {run['seed']}: {run['accuracy']:.2f} %")
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        where = {name: machine[name] for name in ("commit", "processor")}
+        result["runs"].append(run | where | {"date": now})
         if chosen.output:
-            write(result, partial_of(chosen.output))
+            write(chosen.output, result)
+        report.log(f"{run['pipeline']}, seed {run['seed']}: {run['accuracy']:.2f} %")
 
     python = chosen.python or environments.ensure("torch", chosen.envs)
-    train_all({**settings, "data": str(chosen.data)}, todo, chosen.jobs, python, keep)
-    return result
+    train_all(asked, todo, chosen.jobs, python, keep)
+    return result | {"summary": summarise(result["runs"])}
 
 
-def partial_of(output: Path) -> Path:
-    """Where the runs are kept until all are there."""
-    return output.with_suffix(".partial.json")
-
-
-def write(result: dict, path: Path) -> None:
-    """The result so far, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(result, indent=1) + "\n")
-    new.replace(path)
+def write(output: Path, result: dict) -> None:
+    """The result so far and its report, never half of either."""
+    result = result | {"summary": summarise(result["runs"])}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for suffix, text in ((".json", json.dumps(result, indent=1)), (".md", as_text(result))):
+        path = output.with_suffix(suffix)
+        new = path.with_suffix(f"{suffix}.new")
+        new.write_text(text + "\n")
+        new.replace(path)
 
 
 def as_text(result: dict) -> str:
     """The report in Markdown."""
-    settings, summary, first = result["settings"], result["summary"], result["runs"][0]
-    seeds = summary["seeds"]
+    settings, summary, runs = result["settings"], result["summary"], result["runs"]
+    head = [
+        origin_line(result),
+        f"`{result['dataset']}`: {runs[0]['train_images']} training and {runs[0]['validation_images']} validation "
+        f"images, {runs[0]['classes']} classes; a residual network of {runs[0]['parameters']} parameters, "
+        f"{settings['epochs']} epochs in batches of {settings['batch_size']}, {settings['precision']}; "
+        f"RandomResizedCrop({settings['image_size']}, scale={tuple(settings['scale'])}), flip, normalise; "
+        f"{len(summary['seeds'])} seeds that all pipelines ran",
+    ]
+    if not summary["differences"]:
+        return "\n\n".join([*head, "Too few to compare."])
     return "\n\n".join(
         [
-            report.machine_line(result["machine"]),
-            f"`{result['dataset']}`: {first['train_images']} training and {first['validation_images']} "
-            f"validation images, {first['classes']} classes; a residual network of {first['parameters']} "
-            f"parameters, {settings['epochs']} epochs in batches of {settings['batch_size']}, float32; "
-            f"RandomResizedCrop({settings['image_size']}, scale={tuple(settings['scale'])}), flip, normalise; "
-            f"{len(seeds)} seeds",
-            "Validation accuracy in percent. All networks are judged by torchvision's pipeline; in the last column "
-            "by the one they were trained with:",
+            *head,
+            "Validation accuracy in percent. All networks are judged by torchvision's pipeline; in the last column but "
+            "one by the one they were trained with:",
             report.table(
-                ["training pipeline", "mean ± deviation", "least", "greatest", "own evaluation"],
+                [
+                    "training pipeline",
+                    "mean ± deviation",
+                    "least",
+                    "greatest",
+                    "own evaluation",
+                    "processor s a run",
+                ],
                 [pipeline_row(name, summary["pipelines"][name]) for name in PIPELINES],
             ),
             "Paired differences to torchvision, seed by seed, in percentage points:",
             report.table(
-                ["training pipeline", "mean", "95 % interval", "includes 0", f"interval within ±{TOLERANCE}"],
+                [
+                    "training pipeline",
+                    "mean ± deviation",
+                    "95 % interval",
+                    "half-width",
+                    "includes 0",
+                    f"half-width ≤ {HALF_WIDTH}",
+                ],
                 [difference_row(name, entry) for name, entry in summary["differences"].items()],
             ),
             report.table(
                 ["seed", *(name.replace("**", "") for name in PIPELINES.values())],
                 [
                     [str(seed), *(f"{summary['pipelines'][name]['values'][at]:.2f}" for name in PIPELINES)]
-                    for at, seed in enumerate(seeds)
+                    for at, seed in enumerate(summary["seeds"])
                 ],
             ),
         ]
+    )
+
+
+def origin_line(result: dict) -> str:
+    """Where the runs come from, which need not all be of one day."""
+    runs = result["runs"]
+
+    def several(name: str) -> str:
+        return ", ".join(dict.fromkeys(run[name] for run in runs))
+
+    days = sorted({run["date"][:10] for run in runs})
+    return (
+        f"{several('processor')}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {several('commit')}, "
+        f"torch {several('torch')}, torchvision {several('torchvision')}: "
+        f"`run.py --data data/{result['dataset']} --output benches/results/accuracy`"
     )
 
 
@@ -242,14 +283,24 @@ def pipeline_row(name: str, entry: dict) -> list[str]:
     """One pipeline's accuracy."""
     figures = (min(entry["values"]), max(entry["values"]), entry["own_mean"])
     spread = f"{entry['mean']:.2f} ± {entry['deviation']:.2f}"
-    return [PIPELINES[name], spread, *(f"{figure:.2f}" for figure in figures)]
+    return [
+        PIPELINES[name],
+        spread,
+        *(f"{figure:.2f}" for figure in figures),
+        f"{entry['processor_seconds']:.0f}",
+    ]
 
 
 def difference_row(name: str, entry: dict) -> list[str]:
     """One of Foreload's pipelines beside torchvision's."""
     least, greatest = entry["interval"]
-    says = ["yes" if entry[key] else "no" for key in ("includes_zero", "within_tolerance")]
-    return [PIPELINES[name], f"{entry['mean']:+.2f}", f"{least:+.2f} to {greatest:+.2f}", *says]
+    spread = f"{entry['mean']:+.2f} ± {entry['deviation']:.2f}"
+    figures = (spread, f"{least:+.2f} to {greatest:+.2f}", f"{entry['half_width']:.2f}")
+    return [
+        PIPELINES[name],
+        *figures,
+        *("yes" if entry[key] else "no" for key in ("includes_zero", "decided")),
+    ]
 
 
 def main() -> int:
@@ -258,10 +309,9 @@ def main() -> int:
     if chosen.smoke:
         make_images(chosen.smoke)
     result = measure(chosen)
-    result["summary"] = summarise(result["runs"])
-    report.deliver(result, as_text(result), chosen.json, chosen.output)
     if chosen.output:
-        partial_of(chosen.output).unlink(missing_ok=True)
+        write(chosen.output, result)
+    print(json.dumps(result) if chosen.json else as_text(result))
     return 0
 
 

@@ -8,34 +8,33 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pipelines
 import torch
+import torchvision
 from network import SmallResNet
-from pipelines import Settings
+from settings import Settings
 from torch.nn import functional
 from torchvision.datasets import ImageFolder
 
-PEAK_RATE = 0.2
-WARM_UP = 0.25
-MOMENTUM = 0.9
-WEIGHT_DECAY = 5e-4
-
 
 def run(settings: Settings, pipeline: str, seed: int) -> dict:
-    """Trains one network and judges it; accuracies in percent of the validation images."""
+    """Trains one network and judges it; accuracies in percent of the validation images, processor time in seconds."""
+    # Made for the first run of a process, so no run is charged for it.
+    validation = pipelines.torchvision_validation(settings)
+    started = time.process_time()
     files = ImageFolder(str(settings.data / "train"))
     torch.manual_seed(seed)
     network = SmallResNet(len(files.classes), settings.width).to(memory_format=torch.channels_last)
     epoch_batches = pipelines.training(pipeline, settings, seed)
     steps = len(files) // settings.batch_size * settings.epochs
-    losses = train(
-        network, (batch for epoch in range(settings.epochs) for batch in epoch_batches(epoch)), steps
-    )
+    batches = (batch for epoch in range(settings.epochs) for batch in epoch_batches(epoch))
+    losses = train(network, batches, settings, steps)
     if len(losses) != steps:
         raise RuntimeError(f"{pipeline}: {len(losses)} steps, must be {steps}")
-    accuracy, images = judge(network, pipelines.torchvision_validation(settings))
+    accuracy, images = judge(network, validation)
     own = accuracy
     if pipeline != "torchvision":
         own, _ = judge(network, pipelines.foreload_validation(settings, pipeline))
@@ -48,18 +47,32 @@ def run(settings: Settings, pipeline: str, seed: int) -> dict:
         "validation_images": images,
         "classes": len(files.classes),
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "processor_seconds": time.process_time() - started,
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
     }
 
 
-def train(network: torch.nn.Module, batches: pipelines.Batches, steps: int) -> list[float]:
+def train(
+    network: torch.nn.Module, batches: pipelines.Batches, settings: Settings, steps: int
+) -> list[float]:
     """Stochastic gradient descent with one cycle of the learning rate; the loss of each step."""
     optimizer = torch.optim.SGD(
-        network.parameters(), PEAK_RATE, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True
+        network.parameters(),
+        settings.peak_rate,
+        settings.momentum,
+        weight_decay=settings.weight_decay,
+        nesterov=True,
     )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_RATE, steps, pct_start=WARM_UP)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, settings.peak_rate, steps, pct_start=settings.warm_up
+    )
+    precision = torch.autocast("cpu", getattr(torch, settings.precision), settings.precision != "float32")
     losses = []
     for images, labels in batches:
-        loss = functional.cross_entropy(network(channels_last(images)), labels)
+        with precision:
+            logits = network(channels_last(images))
+        loss = functional.cross_entropy(logits.float(), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -261,7 +261,8 @@ class ImageLoader(Loader):
         rebuild_index: Index the dataset anew.
         changed: What happens when the dataset is not what its index says, which is looked at in every start: `rebuild`
             indexes it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
-            right when it is read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of these.
+            right when it is read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of
+            these.
         progress: Show a progress bar while indexing, when stderr is a terminal.
 
     Raises:
