@@ -96,11 +96,11 @@ impl Dataset {
         self.paths[sample].clone()
     }
 
-    /// Makes a sample's coded data wrong amid; its file stays as long as it was and ends as it did.
+    /// Ends a sample's coded data amid, by a marker; its file stays as long as it was and ends as it did.
     pub fn damage(&self, sample: usize) {
         let mut bytes = std::fs::read(&self.paths[sample]).unwrap();
         let middle = bytes.len() * 3 / 5;
-        bytes[middle..middle + 40].fill(0xFE);
+        bytes[middle..middle + 2].copy_from_slice(&[0xFF, 0xD9]);
         std::fs::write(&self.paths[sample], bytes).unwrap();
     }
 

@@ -74,6 +74,7 @@ def _complete(data: bytes, mode: str) -> bool:
     return b"\xff\xc2" not in data[:700] or data.count(b"\xff\xda") == {"L": 6, "RGB": 10}[mode]
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_damaged_images_are_pillows(tmp_path: Path, mode: str) -> None:
     files: list[bytes] = []
@@ -122,6 +123,22 @@ def test_damaged_images_are_pillows(tmp_path: Path, mode: str) -> None:
         assert sample["message"].startswith("concealed damage: ")
 
 
+def test_damage_is_spoken_of_once(tmp_path: Path) -> None:
+    directory = tmp_path / "class"
+    directory.mkdir()
+    for number in range(3):
+        (directory / f"{number}.jpg").write_bytes(_damaged(np.random.default_rng(3), "RGB"))
+    loader = foreload.ImageLoader(tmp_path, batch_size=1, image_size=16, train=False, max_errors=0)
+    with pytest.warns(foreload.Warning, match='concealed damage: .*damaged="refuse"') as said:
+        list(loader)
+    assert len(said) == 1
+    assert [sample["sample_id"] for sample in loader.concealed] == [0, 1, 2]
+    # Warnings are errors in these tests.
+    list(loader)
+    assert len(loader.concealed) == 3
+
+
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_damage_is_refused_where_that_is_asked_for(tmp_path: Path) -> None:
     directory = tmp_path / "class"
     directory.mkdir()
