@@ -34,10 +34,10 @@ impl Threads {
         // Encoded files are handed over in their slots.
         let arena = if config.decoded { SlotPool::new } else { SlotPool::inherited };
         let slots = arena(config.pools.slot_bytes)?;
-        if let (Some(options), None) = (&config.cache, shared.cache.get()) {
-            if let Some(cache) = Cache::open(&shared.index, options.clone(), shared.trace.clone())? {
-                shared.cache.get_or_init(|| cache);
-            }
+        if let (Some(options), None) = (&config.cache, shared.cache.get())
+            && let Some(cache) = Cache::open(&shared.index, options.clone(), shared.trace.clone())?
+        {
+            shared.cache.get_or_init(|| cache);
         }
         let stage = match (config.device, &config.device_pools) {
             (Device::Cuda { ordinal }, Some(pools)) => {

@@ -264,7 +264,7 @@ fn campaign(base: &Path, first: u64, runs: u64, tally: &mut Tally) {
     let mut world: Option<(Dataset, PathBuf)> = None;
     for run in first..first + runs {
         if run % RUNS_OF_A_WORLD == 0 || world.is_none() {
-            let dataset = if run / RUNS_OF_A_WORLD % 2 == 0 {
+            let dataset = if (run / RUNS_OF_A_WORLD).is_multiple_of(2) {
                 Dataset::folder(SAMPLES)
             } else {
                 Dataset::shards(SAMPLES, 8)

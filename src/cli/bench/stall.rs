@@ -110,7 +110,7 @@ fn chance(waits: &[f64]) -> Option<f64> {
     let alike = if waits.len() > 2 { &waits[1..] } else { waits };
     let most = alike.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let least = alike.iter().copied().fold(f64::INFINITY, f64::min);
-    (alike.len() > 1).then(|| (most - least) * waits.len() as f64)
+    (alike.len() > 1).then_some((most - least) * waits.len() as f64)
 }
 
 #[cfg(test)]
