@@ -1,0 +1,90 @@
+"""From a loader's making to its first batch: many loose files, their index and a warm cache.
+
+    python benches/limits/start.py --data data/start --files 1280000
+
+Files are hard links to a hundred small ones, a thousand directories of them. The first run indexes and fills the cache;
+then each start is a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+DIRECTORIES = 1000
+
+START = """
+import json, sys, time
+import foreload
+
+settings = json.loads(sys.argv[1])
+begun = time.perf_counter()
+loader = foreload.FileLoader(**settings)
+made = time.perf_counter()
+batches = iter(loader)
+first = next(batches)
+ended = time.perf_counter()
+if sys.argv[2] == "fill":
+    for _ in batches:
+        pass
+hits = batches.stats()["cache"]["nvme_hits"]
+print(json.dumps({"loader": made - begun, "first_batch": ended - begun, "hits": hits}))
+"""
+
+
+def make(folder: Path, files: int) -> None:
+    """Writes the dataset unless it is there."""
+    if (folder / "data").exists():
+        return
+    sources = folder / "sources"
+    sources.mkdir(parents=True)
+    for number in range(100):
+        (sources / str(number)).write_bytes(os.urandom(100 + number))
+    for directory in range(DIRECTORIES):
+        path = folder / "data" / f"{directory:04}"
+        path.mkdir(parents=True)
+        for number in range(files // DIRECTORIES):
+            os.link(sources / str(number % 100), path / f"{number:06}.bin")
+
+
+def start(settings: dict, what: str) -> dict:
+    """One process."""
+    command = [sys.executable, "-c", START, json.dumps(settings), what]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    """Fill once, start several times."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--files", type=int, default=1_280_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    make(args.data, args.files)
+    settings = {
+        "path": str(args.data / "data"),
+        "batch_size": 256,
+        "cache_dir": str(args.data / "cache"),
+        "cache_size": "4GB",
+        "cache_fill": "use",
+        "index_dir": str(args.data / "index"),
+        "progress": False,
+    }
+    print("filled", start(settings, "fill"))
+    # What writing was too slow for in the first epoch comes in the second.
+    print("filled", start(settings, "fill"))
+    starts = [start(settings, "start") for _ in range(args.rounds)]
+    for key in ("loader", "first_batch"):
+        seconds = [run[key] for run in starts]
+        print(f"{key}: {statistics.median(seconds):.3f} s ({min(seconds):.3f} to {max(seconds):.3f})")
+
+
+if __name__ == "__main__":
+    main()
