@@ -34,7 +34,11 @@ $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 	@if $(BIN)/python tests/environment/provide_torch.py .envs/test-torch; then touch $@; \
 	else echo "no torch for the tests: those that need one say so; make test-all fetches PyPI's" >&2; fi
 
-test: test-rust test-python ## the tests that need nothing special: cargo test, then pytest
+# It compiles while it fetches. Not by `make -j`, whose number of jobs cargo would take for its own.
+test: ## the tests that need nothing special: cargo test, then pytest
+	@bash tests/environment/prerequisites.sh $(PYTHON)
+	@$(CARGO_TEST) --no-run & compiling=$$!; $(MAKE) --no-print-directory $(VENV)/.torch; fetched=$$?; wait $$compiling && exit $$fetched
+	@$(MAKE) --no-print-directory test-rust test-python
 
 test-all: export FORELOAD_REQUIRE_TORCH := 1
 test-all: test test-dali test-frameworks test-dlio ## those and the tests with real DALI, frameworks and DLIO: 4 GB to fetch
