@@ -1,9 +1,9 @@
 """What all runs of a comparison have in common: the images, how they are augmented, how the network is trained.
 
-The defaults are the recipe for CIFAR-10 as `fetch.py` makes it: they were chosen for the
-least processor time to tell two pipelines apart, which is the variance of a run times its cost, on seeds from 1000
-that are in no result and by Foreload's `exact` alone: networks of 6 epochs lay 0.8 points apart, of 12 epochs 0.2.
-`run.py` imports this without torch.
+The defaults are the recipe for CIFAR-10 as `fetch.py` makes it. It was chosen for a small product of a run's variance
+and cost, by Foreload's `exact` alone and on seeds from 1000, which are in no result: two networks of 6 epochs lay 0.8
+points apart, three of 12 epochs (two of them in float32, no more accurate) within 0.4, at twice the cost. So few runs
+show no more than that. `run.py` imports this without torch.
 """
 
 from __future__ import annotations
