@@ -84,6 +84,7 @@ def test_batches_of_batches_are_refused(dataset: Path, batch_size: int) -> None:
     assert [images.shape for images, _ in next(iter(pairs))] == [(12, 3, 32, 32)] * batch_size
 
 
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_what_image_folder_has(own_dataset: Path) -> None:
     (own_dataset / "class_1" / "020.jpg").write_bytes(b"no JPEG")
     batches = ImageDataset(own_dataset, batch_size=12, image_size=32, on_error="skip", with_ids=True)
@@ -93,7 +94,7 @@ def test_what_image_folder_has(own_dataset: Path) -> None:
     assert batches.targets.tolist() == [0] * 20 + [1] * 20 + [2] * 20
     assert batches.errors == []
     for _, labels, ids in batches:
-        assert batches.targets[ids.numpy()].tolist() == labels.tolist()
+        assert batches.targets[ids.tolist()].tolist() == labels.tolist()
     assert [error["sample_id"] for error in batches.errors] == [20]
 
 
