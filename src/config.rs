@@ -403,7 +403,9 @@ impl LoaderOptions {
                 Err(Error::config("cache_size", message))
             }
             (Some(directory), Some(size)) => Ok(Some(CacheOptions {
-                directory: directory.clone(),
+                // The working directory may change before the cache is opened.
+                directory: std::path::absolute(directory)
+                    .map_err(|error| Error::io("resolve", directory, error))?,
                 size,
                 fill: self.cache_fill,
                 verify,

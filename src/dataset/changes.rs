@@ -50,6 +50,8 @@ pub(super) struct Seen {
     pub(super) same: Vec<(usize, Stamp)>,
     /// What is not: the root, else the first of the groups that were looked at.
     pub(super) change: Option<Change>,
+    /// The groups that are not, of those that were looked at.
+    pub(super) different: Vec<usize>,
 }
 
 impl Moved {
@@ -95,7 +97,7 @@ impl Moved {
     /// # Errors
     /// [`Error::Io`] for what is there and cannot be read; that it was interrupted.
     pub(super) fn look(self, index: &Part, threads: usize, all: bool, cancel: &Cancel) -> Result<Seen> {
-        let mut seen = Seen { root: None, same: Vec::new(), change: None };
+        let mut seen = Seen { root: None, same: Vec::new(), change: None, different: Vec::new() };
         if self.root {
             let stamp = stamp_now(index.base())?;
             seen.change = changed(index.base(), compare_root(index, cancel))?;
@@ -121,7 +123,10 @@ impl Moved {
             let mut seen = lock();
             match (change, stamp) {
                 (None, Some(stamp)) => seen.same.push((group, index.known(stamp))),
-                (change, _) => seen.change = seen.change.take().or(change),
+                (change, _) => {
+                    seen.different.push(group);
+                    seen.change = seen.change.take().or(change);
+                }
             }
             Ok(())
         })?;
@@ -135,6 +140,12 @@ impl Moved {
 /// # Errors
 /// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
 pub(super) fn accept_shard(index: &Part, group: usize) -> Result<()> {
+    // One at a time: whoever comes next finds it accepted, rather than parsing it once more.
+    let _alone = index.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = stamp_now(&index.directory_or_shard(group))?;
+    if found.is_some_and(|found| index.stamp_within(group).difference(index.known(found)).is_none()) {
+        return Ok(());
+    }
     let mut stamp = None;
     let compared = compare(index, group, &HashMap::new(), &Cancel::default()).map(|(found, change)| {
         stamp = Some(found);
@@ -152,7 +163,7 @@ pub(super) fn accept_shard(index: &Part, group: usize) -> Result<()> {
 
 /// The stamp of what is at `path` now, `None` for nothing. The server of a network file system is asked, for what its
 /// client remembers may be a minute old.
-fn stamp_now(path: &Path) -> Result<Option<Stamp>> {
+pub(super) fn stamp_now(path: &Path) -> Result<Option<Stamp>> {
     let flags = AtFlags::STATX_FORCE_SYNC;
     let found = match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
         Ok(found) => Ok(Stamp::of_statx(&found)),

@@ -43,26 +43,25 @@ impl Directory {
     /// [`Error::Config`] naming `index_dir` where there is no such directory and none can be made.
     pub(super) fn temporary() -> Result<Self> {
         let user = rustix::process::geteuid().as_raw();
-        let path = std::env::temp_dir().join(format!("foreload-index-{user}"));
-        let refuse = |why: String| {
-            let message = format!(
-                "is not set, the user's cache directory cannot be written, and neither can {}: {why}; name a directory",
-                path.display()
-            );
-            Error::config("index_dir", message)
-        };
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(refuse(error.to_string()));
+        // The last is memory, where a container's whole file system can only be read.
+        let places = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
+        let usual = format!("foreload-index-{user}");
+        // Where another user has taken the name, one that nobody can take beforehand; the next start indexes anew.
+        let once = format!("{usual}-{:016x}", super::publish::chance().unwrap_or_default());
+        let mut refused = Vec::new();
+        for path in
+            [&usual, &once].into_iter().flat_map(|name| places.iter().map(move |place| place.join(name)))
+        {
+            match own(&path, user) {
+                Ok(()) => return Ok(Self { path, named: false }),
+                Err(why) => refused.push(format!("{}: {why}", path.display())),
             }
-            _ => {}
         }
-        // Not followed: a link could lead into a directory of another user's.
-        let found = std::fs::symlink_metadata(&path).map_err(|error| refuse(error.to_string()))?;
-        if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
-            return Err(refuse("it is not a directory of this user's alone".to_owned()));
-        }
-        Ok(Self { path, named: false })
+        let message = format!(
+            "is not set, and neither the user's cache directory nor a temporary one can be written ({}); name a directory",
+            refused.join("; ")
+        );
+        Err(Error::config("index_dir", message))
     }
 
     /// The index file of the dataset that is `canonical`. One name a dataset path: moving or copying a dataset means a new
@@ -121,4 +120,18 @@ pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
         }
         return Ok(file);
     }
+}
+
+/// Makes a directory of this user's alone at `path`, unless it is there; or why that cannot be.
+fn own(path: &Path, user: u32) -> Result<(), String> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),
+        _ => {}
+    }
+    // Not followed: a link could lead into a directory of another user's.
+    let found = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+        return Err("it is not a directory of this user's alone".to_owned());
+    }
+    Ok(())
 }

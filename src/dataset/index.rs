@@ -118,6 +118,11 @@ impl DatasetIndex {
         self.parts.iter().map(move |placed| (placed.part.root.as_path(), range(placed)))
     }
 
+    /// Where the datasets are, wherever the working directory has gone since; in order.
+    pub fn places(&self) -> impl ExactSizeIterator<Item = &Path> {
+        self.parts.iter().map(|placed| placed.part.base())
+    }
+
     /// The first dataset's directory as the user named it: what an error about the whole names.
     pub fn root(&self) -> &Path {
         &self.parts[0].part.root
@@ -289,19 +294,23 @@ impl DatasetIndex {
         placed.part.shard_stamp(file)
     }
 
-    /// What a file, shard or loose, is now: the system is asked.
+    /// What a file, shard or loose, is now: the system is asked, and of a network file system its server.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no such file any more, or it cannot be looked at.
     pub fn look(&self, file: FileId) -> Result<Stamp> {
         let path = self.path(file);
-        let stamp = Stamp::at(&path).map_err(|error| Error::io("look at", path, error))?;
+        let gone = || Error::io("look at", path.clone(), std::io::ErrorKind::NotFound.into());
+        let stamp = super::changes::stamp_now(&path)?.ok_or_else(gone)?;
         Ok(self.known(file, stamp))
     }
 
-    /// The version of a shard that was indexed; `None` for loose files, of which only a look tells.
+    /// The version of a shard that was indexed; `None` for loose files, of which only a look tells. Of a shard that holds
+    /// other samples than the index says no copy has the version.
     pub fn shard_version(&self, file: FileId) -> Option<Version> {
-        self.shard_stamp(file).map(Stamp::version)
+        let (placed, file) = self.part_of(file);
+        let stamp = placed.part.shard_stamp(file)?;
+        Some(if placed.part.is_as_indexed(file) { stamp.version() } else { Version::NO_COPY })
     }
 
     /// A shard has another stamp than [`DatasetIndex::shard_stamp`] says: it is parsed anew, and where it holds the samples
@@ -376,7 +385,7 @@ fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
     }
     let mut known: Vec<(PathBuf, &Path)> = Vec::new();
     for root in roots.iter().map(AsRef::as_ref) {
-        let canonical = root.canonicalize().map_err(|error| Error::io("open dataset", root, error))?;
+        let canonical = super::open::canonical(root)?;
         if let Some((path, other)) =
             known.iter().find(|(path, _)| path.starts_with(&canonical) || canonical.starts_with(path))
         {

@@ -18,12 +18,7 @@ use std::time::{Duration, Instant};
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Part> {
     let start = Instant::now();
-    let canonical = root.canonicalize().map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => {
-            Error::dataset(root, "does not exist: name a directory or a shard that does")
-        }
-        _ => Error::io("open dataset", root, error),
-    })?;
+    let canonical = canonical(root)?;
     let inodes = !is_on_fuse(&canonical);
     let opening = Opening { root, canonical, options, cancel, inodes };
     let mut index = match Directory::of(options)? {
@@ -37,6 +32,19 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
     }?;
     index.seconds = start.elapsed().as_secs_f64();
     Ok(index)
+}
+
+/// The path of the dataset at `root` without links.
+///
+/// # Errors
+/// [`Error::Dataset`] where there is none, [`Error::Io`] where that cannot be told.
+pub(super) fn canonical(root: &Path) -> Result<PathBuf> {
+    root.canonicalize().map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            Error::dataset(root, "does not exist: name a directory or a shard that does")
+        }
+        _ => Error::io("open dataset", root, error),
+    })
 }
 
 /// A dataset whose index is asked for.
@@ -107,6 +115,7 @@ impl Opening<'_> {
             Changed::Warn => {}
         }
         index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
+        index.note_different(seen.different);
         let then =
             "the old index is used all the same; what is gone or cannot be right is refused when it is read";
         self.tell(&change, then);

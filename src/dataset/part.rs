@@ -5,13 +5,13 @@ use super::summary;
 use super::{Extent, FileId, Fingerprint, Layout, Notes, Origin, Stamp, Summary};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 /// The index file of one root. Panics where a number is out of range, as [`super::DatasetIndex`] says.
 pub(super) struct Part {
@@ -28,6 +28,10 @@ pub(super) struct Part {
     /// The stamps of shards that moved within the run, though they hold what they held.
     moved: RwLock<HashMap<usize, Stamp>>,
     any_moved: AtomicBool,
+    /// Held while a shard that moved is looked at.
+    pub(super) accepting: Mutex<()>,
+    /// The shards that hold other samples than the index says: with it, as the user wants, they are refused when they are read.
+    different: HashSet<usize>,
 }
 
 /// Extents end below this, so that adding offset and length never overflows, whatever a damaged index holds.
@@ -49,6 +53,8 @@ impl Part {
             seconds: 0.0,
             moved: RwLock::default(),
             any_moved: AtomicBool::default(),
+            accepting: Mutex::default(),
+            different: HashSet::new(),
         })
     }
 
@@ -176,16 +182,27 @@ impl Part {
     }
 
     pub(super) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
-        if !self.layout().is_sharded() {
-            return None;
-        }
-        let group = file.0 as usize;
+        self.layout().is_sharded().then(|| self.stamp_within(file.0 as usize))
+    }
+
+    /// What a shard is known to be in this run.
+    pub(super) fn stamp_within(&self, group: usize) -> Stamp {
         if self.any_moved.load(Ordering::Relaxed)
             && let Some(stamp) = self.moved.read().unwrap_or_else(PoisonError::into_inner).get(&group)
         {
-            return Some(*stamp);
+            return *stamp;
         }
-        Some(self.group_stamp(group))
+        self.group_stamp(group)
+    }
+
+    /// These groups hold other samples than the index says.
+    pub(super) fn note_different(&mut self, groups: Vec<usize>) {
+        self.different.extend(groups);
+    }
+
+    /// Whether a shard holds what the index says, as far as is known.
+    pub(super) fn is_as_indexed(&self, file: FileId) -> bool {
+        !self.different.contains(&(file.0 as usize))
     }
 
     /// A shard has this stamp from now on.

@@ -45,15 +45,20 @@ pub(super) fn create(target: &Path, kind: &str) -> Result<(File, PathBuf)> {
 /// unique is the system's randomness. Containers have equal host names and process numbers, and the crate's own random
 /// numbers are made to be the same in equal jobs.
 fn temporary(target: &Path, kind: &str) -> io::Result<PathBuf> {
-    let mut random = [0u8; 8];
-    // Up to 256 bytes come whole or not at all.
-    rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut random, GetRandomFlags::empty()))?;
+    let random = chance()?;
     let system = rustix::system::uname();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     // A part of a long name is enough for people, and leaves the file name its length.
     let host: String = system.nodename().to_string_lossy().chars().filter(plain).take(32).collect();
-    let random = u64::from_le_bytes(random);
     Ok(target.with_extension(format!("{host}-{}-{random:016x}.{kind}", std::process::id())))
+}
+
+/// The system's randomness.
+pub(super) fn chance() -> io::Result<u64> {
+    let mut random = [0u8; 8];
+    // Up to 256 bytes come whole or not at all.
+    rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut random, GetRandomFlags::empty()))?;
+    Ok(u64::from_le_bytes(random))
 }
 
 /// Removes what builders of `target` that were killed left behind.

@@ -29,6 +29,11 @@ pub struct Stamp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version(pub u64);
 
+impl Version {
+    /// That of a file of which there can be no copy that is right.
+    pub const NO_COPY: Self = Self(0);
+}
+
 impl Stamp {
     /// Bytes of [`Stamp::to_bytes`].
     pub const BYTES: usize = 32;

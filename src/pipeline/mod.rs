@@ -359,10 +359,8 @@ impl Shared {
     /// One sample's bytes, for a thread that reads by itself: through the tiers, where there are two.
     fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, Tier)> {
         match self.cache.get() {
-            Some(cache) => cache.read_blocking(sample),
-            None => {
-                crate::io::read_blocking(&*self.index, self.index.extent(sample)).map(|b| (b, Tier::Source))
-            }
+            Some(cache) if cache.is_ours() => cache.read_blocking(sample),
+            _ => crate::io::read_blocking(&*self.index, self.index.extent(sample)).map(|b| (b, Tier::Source)),
         }
     }
 

@@ -106,8 +106,10 @@ impl Batches {
             }
             dict.set_item("gpu", gpu)?;
         }
-        if let Some(cache) = self.pipeline.cache() {
-            dict.set_item("cache", cache_stats(py, &stats.tiers, cache.last_error())?)?;
+        // Also where the cache turned out to be of no use: then all is 0.
+        if self.pipeline.config().cache.is_some() {
+            let last_error = self.pipeline.cache().and_then(|cache| cache.last_error());
+            dict.set_item("cache", cache_stats(py, &stats.tiers, last_error)?)?;
         }
         Ok(dict)
     }

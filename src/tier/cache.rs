@@ -308,6 +308,11 @@ impl Cache {
         self.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this is the process that opened it: in one that was forked since, its locks may be held for ever.
+    pub fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     pub(super) fn index(&self) -> &Arc<DatasetIndex> {
         &self.index
     }
@@ -457,7 +462,7 @@ impl Cache {
     /// Ends what runs beside the pipeline: the stager holds the cache, so it does not end by itself.
     pub fn close(&self) {
         // The thread is the parent's.
-        if self.process != std::process::id() {
+        if !self.is_ours() {
             return;
         }
         let mut staging = self.staging();

@@ -66,11 +66,11 @@ impl Looks {
     /// # Errors
     /// [`Error::Unavailable`] when no thread can be started.
     pub fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
-        let local = |(root, _): (&std::path::Path, _)| {
+        let local = |root: &std::path::Path| {
             let kind = Storage::of(root).map(|storage| storage.kind);
             matches!(kind, Ok(StorageKind::Local | StorageKind::Memory))
         };
-        let threads = if index.is_sharded() || index.parts().all(local) {
+        let threads = if index.is_sharded() || index.places().all(local) {
             None
         } else {
             Some(Threads::start(index, depth.min(MOST_THREADS), rouse)?)

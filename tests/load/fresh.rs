@@ -235,3 +235,54 @@ fn substitutes_come_through_the_tiers_and_are_counted() {
     }
     assert_eq!(source, 0, "all is in the cache");
 }
+
+/// Rewrites the shard of sample 0 with as many bytes: one of its images is another.
+fn rewrite_first_shard(dataset: &Dataset) {
+    let index = dataset.index();
+    let extent = index.extent(0);
+    let path = dataset.path(0);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[extent.offset as usize..][20..40].reverse();
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_shard_that_changes_before_the_cache_is_opened_has_no_copies() {
+    let dataset = Dataset::shards(SAMPLES, 30);
+    let options = options(&dataset);
+    run(&dataset, &options);
+    let pipeline = dataset.pipeline(&options);
+    let before = pipeline.index().extent(0);
+    rewrite_first_shard(&dataset);
+    let (delivered, tiers) = epoch(&pipeline, 0);
+    let bytes = fs::read(dataset.path(0)).unwrap();
+    assert!(delivered[&0] == bytes[before.offset as usize..][..before.length as usize], "old bytes");
+    assert_eq!(tiers.nvme_hits, SAMPLES as u64 - 30, "{tiers:?}");
+}
+
+#[test]
+fn who_goes_on_with_an_old_index_gets_no_old_copies() {
+    let dataset = Dataset::shards(SAMPLES, 30);
+    let options = options(&dataset);
+    run(&dataset, &options);
+    // Its first sample has another class now.
+    let path = dataset.path(0);
+    let mut bytes = fs::read(&path).unwrap();
+    let class = 512;
+    bytes[class] = if bytes[class] == b'0' { b'1' } else { b'0' };
+    fs::write(&path, bytes).unwrap();
+    let index = foreload::dataset::IndexOptions {
+        directory: Some(dataset.beside("index")),
+        changed: foreload::dataset::Changed::Warn,
+        ..foreload::dataset::IndexOptions::default()
+    };
+    let index = foreload::dataset::DatasetIndex::open(&dataset.beside("data"), &index).unwrap();
+    let config = LoaderOptions { on_error: OnError::Zero, ..options }.check(&index).unwrap();
+    let pipeline = Pipeline::new(index.into(), config);
+    let (delivered, tiers) = epoch(&pipeline, 0);
+    assert!(
+        (0..30).all(|sample| delivered[&sample].is_empty()),
+        "a shard that differs is refused: {tiers:?}"
+    );
+    assert_eq!(tiers.nvme_hits, SAMPLES as u64 - 30, "{tiers:?}");
+}

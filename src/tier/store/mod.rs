@@ -313,6 +313,10 @@ impl Store {
 
     /// Removes soon all segments of a group, those of other processes too. Returns at once.
     pub fn evict_group(&self, group: u64) {
+        // What can only be read stays.
+        if !self.shared.directory.is_writable() {
+            return;
+        }
         let mut intake = lock(&self.intake);
         intake.hand_over(group);
         let _ = self.jobs.send(Job::EvictGroup(group));

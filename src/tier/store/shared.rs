@@ -4,10 +4,11 @@ use super::catalog::Catalog;
 use super::directory::Directory;
 use super::segment::{Contents, Flaw, Row, read_contents};
 use super::stats::{Counters, count};
-use super::verify::Verify;
-use crate::dataset::{DatasetIndex, FileId, Stamp};
+use super::verify::{Verify, versions_now};
+use crate::dataset::{DatasetIndex, FileId, Stamp, Version};
 use crate::error::Result;
 use crate::io::Files;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     pub directory: Arc<Directory>,
     pub counters: Arc<Counters>,
     pub verify: Verify,
+    /// The versions that the shards were of when the store was opened.
+    shards: HashMap<FileId, Version>,
     /// Set when the store is dropped and the drive does not answer: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
@@ -47,12 +50,19 @@ impl Shared {
         counters: Arc<Counters>,
         verify: Verify,
     ) -> Self {
+        let shards: Vec<FileId> = if verify == Verify::Never {
+            Vec::new()
+        } else {
+            index.files().filter(|&file| index.shard_stamp(file).is_some()).collect()
+        };
+        let shards = versions_now(&index, &shards);
         Self {
             catalog: RwLock::new(Catalog::new(index.len())),
             index,
             directory: Arc::new(directory),
             counters,
             verify,
+            shards,
             abandoned: AtomicBool::new(false),
             gate: AtomicU8::new(Gate::Open as u8),
             refreshed: Mutex::default(),
@@ -98,7 +108,9 @@ impl Shared {
 
     /// Most of a segment is of files that have changed since: what is left is not worth its room.
     pub fn remove_stale(&self, slot: u32) {
-        let Some(segment) = self.catalog().segment(slot) else { return };
+        let Some(segment) = self.catalog().segment(slot).filter(|_| self.directory.is_writable()) else {
+            return;
+        };
         if self.catalog_mut().forget(slot) {
             match self.directory.remove(segment.number) {
                 Ok(bytes) => {
@@ -217,7 +229,13 @@ impl Shared {
             return self.publish(slot, &rows, true);
         }
         let (mut stale, mut shards) = (Vec::new(), Vec::new());
-        rows.retain(|row| match self.index.shard_version(self.index.extent(row.sample).file) {
+        let version = |row: &Row| {
+            let file = self.index.extent(row.sample).file;
+            let version = self.index.shard_version(file)?;
+            // The index was opened earlier, perhaps long ago.
+            Some(if self.shards.get(&file) == Some(&version) { version } else { Version::NO_COPY })
+        };
+        rows.retain(|row| match version(row) {
             None => true,
             Some(version) => {
                 if version == row.version { &mut shards } else { &mut stale }.push(*row);
