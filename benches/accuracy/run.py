@@ -5,7 +5,7 @@ Foreload's two ways to decode; same optimiser, schedule, batch size, epochs. All
 evaluation pipeline, so that only what they were trained on differs.
 
     python benches/accuracy/fetch.py data/cifar10-20000 --train 20000
-    python benches/accuracy/run.py --data data/cifar10-20000 --output benches/results/accuracy --seeds 20
+    python benches/accuracy/run.py --data data/cifar10-20000 --output benches/results/accuracy --seeds 36
 
 Each run is added to OUTPUT.json as it ends, with its commit and processor, and OUTPUT.md is made anew from all that are
 there; a run that is there is not repeated, so an interruption loses only the runs under way and more seeds may be
@@ -46,7 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--smoke", type=Path, metavar="FOLDER", help="run small, on images that are made there"
     )
-    parser.add_argument("--seeds", type=int, default=20, help="runs of each pipeline that shall be there")
+    parser.add_argument("--seeds", type=int, default=36, help="runs of each pipeline that shall be there")
     parser.add_argument("--first-seed", type=int, default=0, help="of these; the others count up from it")
     parser.add_argument("--epochs", type=int, default=Settings.epochs)
     parser.add_argument("--batch-size", type=int, default=Settings.batch_size)
