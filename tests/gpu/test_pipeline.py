@@ -23,9 +23,9 @@ RUNGS = ("decoded_hardware", "decoded_cuda", "decoded_cpu")
 
 
 def pictures(loader: foreload.ImageLoader) -> dict[int, np.ndarray]:
-    """Images of an epoch by sample id."""
+    """Images of the first epoch by sample id."""
     seen = {}
-    for batch in loader:
+    for batch in loader.batches(0):
         seen |= dict(
             zip(driver.to_host(batch.sample_ids).tolist(), driver.to_host(batch.images), strict=True)
         )
