@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import foreload
 import numpy as np
 import pytest
+from world import record
 
 
 @pytest.fixture
@@ -61,31 +61,15 @@ def test_it_resumes(folder: Path) -> None:
     assert contents(resumed) == whole[5:]
 
 
-def _crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
-def _masked(data: bytes) -> bytes:
-    """TFRecord's masked checksum (tensorflow/core/lib/hash/crc32c.h)."""
-    crc = _crc32c(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
 def test_records_of_tfrecord_shards(tmp_path: Path) -> None:
     root, records = tmp_path / "records", []
     root.mkdir()
     for shard in range(3):
         with (root / f"img_{shard}_of_3.tfrecord").open("wb") as file:
             for number in range(5):
-                record = bytes([shard, number]) * (number + 1)
-                records.append(record)
-                length = struct.pack("<Q", len(record))
-                file.write(length + _masked(length) + record + _masked(record))
+                payload = bytes([shard, number]) * (number + 1)
+                records.append(payload)
+                file.write(record(payload))
     loader = foreload.FileLoader(root, batch_size=5, shuffle=False)
     assert contents(loader) == records
     assert sorted(contents(foreload.FileLoader(root, batch_size=5))) == sorted(records)

@@ -33,7 +33,7 @@ def jpeg(number: int, size: int = 3000) -> bytes:
 
 
 def masked_crc(data: bytes) -> bytes:
-    """The checksum of a TFRecord's part."""
+    """TFRecord's masked checksum (tensorflow/core/lib/hash/crc32c.h)."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
