@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import runpy
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
 sys.path.append(str(Path(__file__).parents[2] / "benches" / "dlio"))
 import environments
 import harness
-from test_files import _masked as masked
+from world import record
 
 HERE = Path(__file__).parent / "dlio"
 REQUIRED = "FORELOAD_REQUIRE_DLIO" in os.environ
@@ -123,10 +122,8 @@ def test_records(tmp_path: Path) -> None:
     (folder.parent / "valid").mkdir()
     payloads = [bytes([number]) * (100 + number) for number in range(30)]
     for shard in range(3):
-        lengths = [struct.pack("<Q", len(payload)) for payload in payloads[10 * shard : 10 * shard + 10]]
-        records = zip(lengths, payloads[10 * shard :], strict=False)
-        parts = [(length, masked(length), payload, masked(payload)) for length, payload in records]
-        (folder / f"img_{shard}_of_3.tfrecord").write_bytes(b"".join(map(b"".join, parts)))
+        records = map(record, payloads[10 * shard : 10 * shard + 10])
+        (folder / f"img_{shard}_of_3.tfrecord").write_bytes(b"".join(records))
     settings = {"dataset__format": "tfrecord", "reader__data_loader": "native_dali"}
     counts = {
         "dataset__num_files_train": 3,
