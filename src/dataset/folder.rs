@@ -194,12 +194,14 @@ impl Walk<'_> {
         let directory =
             File::options().read(true).custom_flags(libc::O_DIRECTORY).open(&path).map_err(fail)?;
         // Before the names are read: what is added meanwhile shows as a change.
-        let metadata = directory.metadata().map_err(fail)?;
+        let look = || directory.metadata();
+        let stamp = Stamp::settled(|| look().map(|metadata| Stamp::of(&metadata))).map_err(fail)?;
+        let metadata = look().map_err(fail)?;
         let identity = (metadata.dev(), metadata.ino());
         let mut listing = Listing {
             class: place.class,
             path: place.path,
-            stamp: Stamp::of(&metadata),
+            stamp,
             directory,
             notes: Notes::default(),
             names: Vec::new(),

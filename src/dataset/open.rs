@@ -177,7 +177,8 @@ impl Opening<'_> {
         let threads = threads(options);
         let progress = Progress::new(options.progress);
         // Before its names are read: what is added meanwhile shows as a change.
-        let stamp = Stamp::at(canonical).map_err(|error| Error::io("open dataset", *root, error))?;
+        let stamp = Stamp::settled(|| Stamp::at(canonical))
+            .map_err(|error| Error::io("open dataset", *root, error))?;
         let Survey { layout, classes, shards, mut notes, nothing } =
             survey::survey(root, canonical, options.contents, cancel)?;
         let mut builder =

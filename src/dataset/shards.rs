@@ -123,13 +123,14 @@ impl ReadAt for Cancellable<'_> {
 
 fn open<'a>(path: &Path, cancel: &'a Cancel) -> Result<(Cancellable<'a>, Stamp)> {
     let file = std::fs::File::open(path).map_err(|error| Error::io("open", path, error))?;
-    let metadata = file.metadata().map_err(|error| Error::io("look at", path, error))?;
-    if !metadata.is_file() {
+    let look = || file.metadata().map_err(|error| Error::io("look at", path, error));
+    if !look()?.is_file() {
         return Err(Error::dataset(path, "is not a regular file, as a shard must be"));
     }
+    let stamp = Stamp::settled(|| look().map(|metadata| Stamp::of(&metadata)))?;
     // Headers are far apart: reading ahead would read the images. A hint; refusing it costs only speed.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
-    Ok((Cancellable { file: SizedFile { file, size: metadata.len() }, cancel }, Stamp::of(&metadata)))
+    Ok((Cancellable { file: SizedFile { file, size: stamp.size }, cancel }, stamp))
 }
 
 fn malformed(path: &Path, Malformed { offset, message }: Malformed) -> Error {

@@ -4,13 +4,20 @@
 //! no program can set back; a file that took another's place has another inode, unless its file system gives numbers
 //! out anew. Device numbers are left out: they differ from mount to mount and from node to node. So do, on FUSE, the
 //! inodes of many file systems, which are left out there. What changes none of the
-//! four, as a write within the same tick of the file system's clock, cannot be seen by a stamp.
+//! four, as a write within the same tick of the file system's clock, cannot be seen by a stamp: so a stamp is taken when the
+//! last change lies further back than that.
 
 use rustix::fs::{FileType, Statx};
 use sha2::{Digest, Sha256};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Within so much of its last change a file may change again and have the same stamp: a tick of the kernel's clock.
+pub const TICK: Duration = Duration::from_millis(20);
+/// The same where times are kept in whole seconds, or in two.
+const COARSE_TICK: Duration = Duration::from_secs(2);
 
 /// What the system says of a file or directory. 0 in `ctime` or `inode` means: not known, and not compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -65,6 +72,33 @@ impl Stamp {
     /// What the system says.
     pub fn at(path: &Path) -> std::io::Result<Self> {
         std::fs::metadata(path).map(|metadata| Self::of(&metadata))
+    }
+
+    /// The stamp that `look` finds, where possible one that a later change would not leave as it is: what was changed a
+    /// moment ago is looked at once more after a tick.
+    ///
+    /// # Errors
+    /// What `look` says.
+    pub fn settled<E>(mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
+        let stamp = look()?;
+        if !stamp.changed_within(TICK) {
+            return Ok(stamp);
+        }
+        // Soon it is further back: only files that were written a moment ago are waited for.
+        std::thread::sleep(TICK);
+        look()
+    }
+
+    /// Whether whatever is written from now on gives another stamp.
+    pub fn is_settled(self) -> bool {
+        let is_coarse = self.ctime % 1_000_000_000 == 0;
+        !self.changed_within(if is_coarse { COARSE_TICK } else { TICK })
+    }
+
+    /// Whether the last change lies no further off than `tick`, as far as this machine's clock is the file system's.
+    pub fn changed_within(self, tick: Duration) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.abs_diff(Duration::from_nanos(self.ctime.max(0) as u64)) <= tick
     }
 
     /// The same where inode numbers do not last.

@@ -1,15 +1,17 @@
 //! Opening files: what a reader knows of them, how they are opened, and the shards that stay open.
 
-use crate::dataset::{DatasetIndex, Extent, FileId, Stamp};
+use crate::dataset::{DatasetIndex, Extent, FileId, Stamp, TICK};
 use crate::error::{Error, Result};
 use crate::slot::PAGE;
-use rustix::fs::{Advice, AtFlags, Mode as Permissions, OFlags, StatxFlags};
+use rustix::fs::{Advice, AtFlags, CWD, Mode as Permissions, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// What a reader asks about files. [`DatasetIndex`] answers; tests have their own.
 pub trait Files: Send + Sync {
@@ -120,6 +122,8 @@ pub(super) enum Failure {
     Read(Errno),
     /// The shard has another stamp than was known; how it differs.
     Moved(String),
+    /// The loose file may have been written to while it was read.
+    Written,
     Other(Error),
 }
 
@@ -136,6 +140,7 @@ impl Failure {
             Self::Open(error) => Self::Open(*error),
             Self::Read(error) => Self::Read(*error),
             Self::Moved(difference) => Self::Moved(difference.clone()),
+            Self::Written => Self::Written,
             Self::Other(Error::DatasetChanged { path, message }) => {
                 Self::Other(Error::DatasetChanged { path: path.clone(), message: message.clone() })
             }
@@ -159,6 +164,10 @@ impl Failure {
                 Error::io(format!("read {length} bytes at {offset} of"), path, error.into())
             }
             Self::Moved(message) => Error::DatasetChanged { path: path.to_owned(), message },
+            Self::Written => {
+                let message = "is written to again and again while it is read".to_owned();
+                Error::DatasetChanged { path: path.to_owned(), message }
+            }
             Self::Other(error) => error,
         }
     }
@@ -168,6 +177,35 @@ impl Failure {
 pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, Failure> {
     rustix::io::retry_on_intr(|| rustix::fs::open(path, mode.flags(), Permissions::empty()))
         .map_err(Failure::Open)
+}
+
+/// What a look after a read asks for. On a network file system the answer is what this machine knows already.
+const LOOK_AFTER: AtFlags = AtFlags::STATX_DONT_SYNC;
+
+/// Looks at the open loose file `fd` after a read that began at `begun`, as [`check_path`] does.
+pub(super) fn check_loose(fd: &OwnedFd, begun: Instant) -> Result<(), Failure> {
+    let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | LOOK_AFTER, StatxFlags::BASIC_STATS);
+    check_whole(found, begun)
+}
+
+/// Looks at the loose file at `path` after a read that began at `begun`: where its last change lies before that, its bytes
+/// are of one moment. Else a part of them may be older than the rest, and it is to be read once more.
+pub(super) fn check_path(path: &CStr, begun: Instant) -> Result<(), Failure> {
+    check_whole(rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS), begun)
+}
+
+fn check_whole(found: rustix::io::Result<Statx>, begun: Instant) -> Result<(), Failure> {
+    // What is gone by now, or in a place where nobody may look, could be read all the same.
+    let Ok(found) = found else { return Ok(()) };
+    let stamp = Stamp::of_statx(&found);
+    if !stamp.changed_within(begun.elapsed() + TICK) {
+        return Ok(());
+    }
+    if stamp.changed_within(TICK) {
+        // What is read from then on is known to be whole, unless somebody goes on writing.
+        std::thread::sleep(TICK);
+    }
+    Err(Failure::Written)
 }
 
 /// An open shard that is the file that was indexed.
@@ -202,9 +240,9 @@ impl OpenShard {
     }
 
     /// Looks at the open shard after a read: bytes of one that is overwritten meanwhile are never taken for the sample that
-    /// was indexed there. On a network file system the answer is what this machine knows already.
+    /// was indexed there.
     pub fn check_again(&self) -> Result<(), Failure> {
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
         let found =
             rustix::fs::statx(&self.fd, c"", flags, StatxFlags::BASIC_STATS).map_err(Failure::Read)?;
         self.stamp.difference(Stamp::of_statx(&found)).map_or(Ok(()), |message| Err(Failure::Moved(message)))
@@ -222,7 +260,7 @@ pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
     fits(memory) && fits(offset)
 }
 
-/// How often a read begins anew because its shard moved meanwhile.
+/// How often a read begins anew because its file changed meanwhile.
 pub(super) const MOST_MOVES: u8 = 3;
 
 /// After how many newly opened shards it is looked for those that are gone.

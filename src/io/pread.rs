@@ -1,6 +1,8 @@
 //! Reading with threads that block in pread: works everywhere.
 
-use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable, open_file};
+use super::files::{
+    Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable, check_loose, open_file,
+};
 use super::transfer::{Progress, ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::Stamp;
@@ -12,6 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Storage behind a network gives more reads a second the more of them it has at a time, up to hundreds; a local drive
 /// has enough of far fewer, which `queue_depth` says.
@@ -236,6 +239,7 @@ impl Shared {
                     }
                     self.shards.lock().expect("no panic under the lock").forget(file);
                 }
+                Err(Failure::Written) if moves < MOST_MOVES => moves += 1,
                 Err(failure) => match self.policy.weaker(mode, &failure) {
                     Some(weaker) => mode = weaker,
                     None => return transfer.fail(&path, failure),
@@ -283,9 +287,11 @@ impl Shared {
         mode: OpenMode,
         short: Option<&mut ShortReads>,
     ) -> Result<OpenMode, Failure> {
-        let fd = open_file(path, mode)?;
+        let (begun, fd) = (Instant::now(), open_file(path, mode)?);
         self.opens.fetch_add(1, Ordering::Relaxed);
-        self.fill(transfer, fd.as_fd(), mode, short)
+        let used = self.fill(transfer, fd.as_fd(), mode, short)?;
+        check_loose(&fd, begun)?;
+        Ok(used)
     }
 
     /// Reads until the transfer has all or the file ends.

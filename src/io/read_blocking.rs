@@ -1,10 +1,11 @@
 //! Reading one sample with plain blocking calls.
 
-use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenShard, open_file};
+use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenShard, check_loose, open_file};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Instant;
 
 /// Reads the bytes of `extent` with plain blocking calls: for the rare substitute of a failed sample.
 ///
@@ -14,8 +15,11 @@ pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     let path = files.path(extent.file);
     let mut result = read_once(files, extent, &path);
     for _ in 0..MOST_MOVES {
-        let Err(Failure::Moved(difference)) = result else { break };
-        files.accept(extent.file, difference)?;
+        match result {
+            Err(Failure::Moved(difference)) => files.accept(extent.file, difference)?,
+            Err(Failure::Written) => {}
+            _ => break,
+        }
         result = read_once(files, extent, &path);
     }
     result.map_err(|failure| failure.into_error(&path, extent))
@@ -26,7 +30,9 @@ fn read_once(files: &dyn Files, extent: Extent, path: &Path) -> Result<Vec<u8>, 
     let mode = OpenMode { direct: false, noatime: false };
     let Some(stamp) = stamp else {
         // One byte more shows that a loose file has grown.
-        let bytes = read_up_to(&open_file(path, mode)?, extent.offset, extent.length as usize + 1)?;
+        let (begun, fd) = (Instant::now(), open_file(path, mode)?);
+        let bytes = read_up_to(&fd, extent.offset, extent.length as usize + 1)?;
+        check_loose(&fd, begun)?;
         return match bytes.len() {
             length if length == extent.length as usize => Ok(bytes),
             length if length > extent.length as usize => {

@@ -10,15 +10,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Threads at most.
 const MOST_THREADS: usize = 16;
-
-/// Within so much of its last change a file may change again and have the same stamp: a tick of the kernel's clock.
-const TICK: Duration = Duration::from_millis(20);
-/// The same where times are kept in whole seconds, or in two.
-const COARSE_TICK: Duration = Duration::from_secs(2);
 
 /// What a look at a file found.
 pub(super) struct Looked {
@@ -193,23 +187,6 @@ impl Drop for Threads {
 
 /// The version of a file, once it can be told from what is written to it from now on.
 pub(super) fn look(index: &DatasetIndex, file: FileId) -> Option<Version> {
-    let stamp = index.look(file).ok()?;
-    if is_settled(stamp, TICK) {
-        return Some(stamp.version()).filter(|_| !is_coarse(stamp) || is_settled(stamp, COARSE_TICK));
-    }
-    // Soon it is: only files that were written a moment ago are waited for.
-    std::thread::sleep(TICK);
-    let later = index.look(file).ok()?;
-    (later == stamp && !is_coarse(stamp)).then(|| stamp.version())
-}
-
-fn is_coarse(stamp: Stamp) -> bool {
-    stamp.ctime % 1_000_000_000 == 0
-}
-
-/// Whether the last change lies further off than `tick`, as far as this machine's clock is the file system's.
-fn is_settled(stamp: Stamp, tick: Duration) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let then = Duration::from_nanos(stamp.ctime.max(0) as u64);
-    now.abs_diff(then) > tick
+    let stamp = Stamp::settled(|| index.look(file)).ok()?;
+    stamp.is_settled().then(|| stamp.version())
 }

@@ -14,6 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a completion is of; with a flight's or a shard's number it is the request's user data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +78,9 @@ pub(super) struct Flight {
     pub piece: Option<Piece>,
     /// Completions to come.
     pub pending: u8,
-    /// How often its shard was another one than was known.
+    /// Since when it may read.
+    pub begun: Instant,
+    /// How often its file changed meanwhile.
     pub moves: u8,
     pub answers: Answers,
 }

@@ -9,7 +9,7 @@ mod ring;
 
 pub use ring::RingMode;
 
-use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable};
+use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable, check_path};
 use super::transfer::{ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::FileId;
@@ -276,19 +276,22 @@ impl UringReader {
         }
     }
 
-    /// Whether the shard that flight `number` has read is what it was.
+    /// Whether the file that flight `number` has read is what it was.
     fn look_again(&self, number: u32) -> Result<(), Failure> {
         match &self.flights[number as usize] {
-            Some(Flight { shard: Some(shard), .. }) if !self.files.never_change() => shard.check_again(),
+            _ if self.files.never_change() || self.dropping => Ok(()),
+            Some(Flight { shard: Some(shard), .. }) => shard.check_again(),
+            Some(Flight { path: Some(path), begun, .. }) => check_path(path, *begun),
             _ => Ok(()),
         }
     }
 
-    /// The shard that flight `number` has read is not what it was.
+    /// The file that flight `number` has read is not what it was.
     fn moved(&mut self, number: u32, failure: Failure) {
         let Some(flight) = &self.flights[number as usize] else { return };
         let file = flight.transfer.extent.file;
         match self.accept(file, failure) {
+            Some(Failure::Written) => self.begin_anew(number),
             None => self.begin_anew(number),
             Some(failure) => self.retry_or_fail(number, failure),
         }
@@ -306,14 +309,14 @@ impl UringReader {
         }
     }
 
-    /// Reads from the first byte, of the shard as it is now.
+    /// Reads from the first byte, of the file as it is now.
     fn begin_anew(&mut self, number: u32) {
         let Some(flight) = &mut self.flights[number as usize] else { return };
         flight.moves += 1;
         if flight.moves > MOST_MOVES {
-            let difference = "changes again and again while it is read".to_owned();
-            return self.fail(number, Failure::Moved(difference));
+            return self.fail(number, Failure::Written);
         }
+        flight.begun = Instant::now();
         flight.shard = None;
         flight.restart(flight.mode);
         self.advance(number);
@@ -408,6 +411,7 @@ impl Reader for UringReader {
             shard: None,
             piece: None,
             pending: 0,
+            begun: Instant::now(),
             moves: 0,
             answers: Answers::default(),
         });

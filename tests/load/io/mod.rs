@@ -6,6 +6,7 @@ mod faults;
 mod own_thread;
 mod throttled;
 mod world;
+mod written;
 
 use foreload::io::fault::{FaultOptions, FaultReader};
 use foreload::io::pread::{PreadOptions, PreadReader};

@@ -1,6 +1,6 @@
 //! A small dataset whose bytes are known, and a driver that reads extents of it.
 
-use foreload::dataset::{Extent, FileId, Stamp};
+use foreload::dataset::{Extent, FileId, Stamp, TICK};
 use foreload::error::Result;
 use foreload::io::{Files, ReadRequest, Reader};
 use foreload::rng::{Key, Stream, Use};
@@ -48,6 +48,8 @@ impl World {
         for size in [6_000_000, 5_000_011, 4096] {
             world.add(size, true, &mut random);
         }
+        // What was written a moment ago is read twice: no test shall count on how long ago that is.
+        std::thread::sleep(2 * TICK);
         world
     }
 

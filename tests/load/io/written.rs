@@ -1,0 +1,88 @@
+//! Loose files that somebody writes to while they are read.
+
+use super::variants;
+use super::world::{World, pool, read_all};
+use foreload::dataset::FileId;
+use foreload::error::Error;
+use foreload::io::read_blocking;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Overwrites a file with one number after another, three at a time, until it is told to end.
+fn write_on(path: &Path, length: usize, end: &AtomicBool) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    for number in (0..=u8::MAX).cycle() {
+        file.write_all_at(&vec![number; length], 0).unwrap();
+        if end.load(Ordering::Relaxed) {
+            break;
+        }
+        if number % 3 == 0 {
+            // Now and then there is time enough to read it.
+            std::thread::sleep(Duration::from_millis(60));
+        }
+    }
+}
+
+/// Ends the writing, also when an assertion failed.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_is_written_to_while_it_is_read_arrives_whole_or_is_refused() {
+    let world = Arc::new(World::new(70));
+    let largest = world.loose().into_iter().max_by_key(|extent| extent.length).unwrap();
+    let path = world.path_of(largest.file);
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ending = Ending(&end);
+        scope.spawn(|| write_on(&path, largest.length as usize, &end));
+        for variant in variants() {
+            let slots = pool();
+            let mut reader = (variant.make)(&world, &slots, 2);
+            let mut answers = Vec::new();
+            (0..10).for_each(|_| answers.extend(read_all(&mut *reader, &slots, &[largest, largest])));
+            check(&variant.name, answers);
+        }
+        check("plain calls", (0..20).map(|_| read_blocking(&*world, largest)).collect());
+    });
+}
+
+fn check(name: &str, answers: Vec<Result<Vec<u8>, Error>>) {
+    let mut whole = 0;
+    for answer in answers {
+        match answer {
+            Ok(bytes) => {
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "{name}: two contents in one sample");
+                whole += 1;
+            }
+            Err(error) => {
+                let said = error.to_string();
+                assert!(said.contains("is written to again and again while it is read"), "{name}: {said}");
+            }
+        }
+    }
+    assert!(whole > 0, "{name}: never read");
+}
+
+#[test]
+fn what_was_written_a_moment_ago_is_read_once_more_at_most() {
+    let world = Arc::new(World::new(71));
+    let file = FileId(12);
+    let extent = world.loose()[12];
+    for variant in variants().iter().filter(|variant| !variant.name.contains("Some")) {
+        let slots = pool();
+        let mut reader = (variant.make)(&world, &slots, 2);
+        std::fs::write(world.path_of(file), world.expected(extent)).unwrap();
+        let answers = read_all(&mut *reader, &slots, &[extent]);
+        assert!(answers.into_iter().all(|answer| answer.unwrap() == world.expected(extent)));
+        assert!(reader.stats().reads <= 2, "{}: {:?}", variant.name, reader.stats());
+    }
+}
