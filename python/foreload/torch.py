@@ -29,7 +29,7 @@ from foreload._docs import hands_on_settings
 if TYPE_CHECKING:
     import numpy as np
 
-    from foreload._types import LoaderState, SampleFailure
+    from foreload._types import ConcealedSample, LoaderState, SampleFailure
 
 _ONE_PROCESS = (
     "ImageDataset works in the training process, with threads of its own, not in worker processes: use "
@@ -168,6 +168,11 @@ class ImageDataset(IterableDataset):
     def errors(self) -> list[SampleFailure]:
         """Failures of the latest iteration that were skipped or replaced by zeros; see `foreload.Loader.errors`."""
         return self.loader.errors
+
+    @property
+    def concealed(self) -> list[ConcealedSample]:
+        """Damaged images of the latest iteration that were decoded all the same; see `foreload.Loader.concealed`."""
+        return self.loader.concealed
 
     @property
     def epoch(self) -> int:

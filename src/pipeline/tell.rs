@@ -40,8 +40,10 @@ impl Shared {
     /// How many failed, at the end of `epoch`.
     pub(super) fn tell_failures(&self, epoch: u64, failed: u64) {
         if failed > 0 {
-            let message =
-                format!("epoch {epoch}: {failed} samples failed and were replaced; `errors` names them");
+            let samples = if failed == 1 { "1 sample".to_owned() } else { format!("{failed} samples") };
+            let message = format!(
+                "epoch {epoch}: {samples} failed, others or zeros took their places; `errors` names them"
+            );
             self.index.notices().tell(Kind::Warning, message);
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Batches {
     pub epoch: Mutex<Epoch>,
     /// Keeps the threads alive when only the iterator is left: `for batch in ImageLoader(...)`.
     pub pipeline: Shared,
+    /// The last batch, where a warning took its place.
+    pub kept: Mutex<Option<Batch>>,
 }
 
 #[pymethods]
@@ -31,14 +33,31 @@ impl Batches {
         let notices = self.pipeline.index().notices();
         // Before a batch is taken: one that a warning takes the place of would be lost.
         deliver(py, notices)?;
+        if let Some(batch) = lock(&self.kept).take() {
+            return Ok(Some(batch));
+        }
         loop {
-            let polled = py.detach(|| lock(&self.epoch).poll(SIGNAL_CHECK));
-            match raise(py, polled)? {
-                Poll::Batch(batch) => {
-                    return Ok(Some(Batch { batch, labeled: self.pipeline.index().is_labeled() }));
+            let (polled, is_last) = py.detach(|| {
+                let mut epoch = lock(&self.epoch);
+                (epoch.poll(SIGNAL_CHECK), epoch.next_step() == epoch.steps())
+            });
+            match polled {
+                Ok(Poll::Batch(batch)) => {
+                    let batch = Batch { batch, labeled: self.pipeline.index().is_labeled() };
+                    // Whoever knows how many batches there are asks for no more, so what there is to say is said now.
+                    if is_last && let Err(warning) = deliver(py, notices) {
+                        *lock(&self.kept) = Some(batch);
+                        return Err(warning);
+                    }
+                    return Ok(Some(batch));
                 }
-                Poll::End => return deliver(py, notices).map(|()| None),
-                Poll::Pending => py.check_signals()?,
+                Ok(Poll::End) => return deliver(py, notices).map(|()| None),
+                Ok(Poll::Pending) => py.check_signals()?,
+                Err(error) => {
+                    // It may be why; but the error is what ends the epoch.
+                    let _ = deliver(py, notices);
+                    return raise(py, Err(error));
+                }
             }
         }
     }

@@ -88,8 +88,41 @@ def test_failed_samples_are_said_at_the_first_and_counted_at_the_end(
     assert "corrupt image" in str(first.message)
     assert "its place, as up to 100 times in an epoch" in str(first.message)
     assert [str(end.message) for end in ends] == [
-        f"epoch {epoch}: 2 samples failed and were replaced; `errors` names them" for epoch in (0, 1)
+        f"epoch {epoch}: 2 samples failed, others or zeros took their places; `errors` names them"
+        for epoch in (0, 1)
     ]
+
+
+def test_who_takes_all_batches_and_asks_for_no_more_hears_the_same(own_dataset: Path) -> None:
+    path = paths(own_dataset)[59]
+    path.write_bytes(path.read_bytes()[:200])
+    loader = foreload.ImageLoader(
+        own_dataset, batch_size=10, image_size=32, on_error="zero", shuffle=False, io="pread"
+    )
+
+    def work() -> None:
+        batches = iter(loader)
+        for _ in range(len(loader)):
+            next(batches)
+
+    first, end = heard(work)
+    assert "corrupt image" in str(first.message)
+    assert "epoch 0: 1 sample failed" in str(end.message)
+
+
+def test_what_led_to_an_error_is_heard_before_it(own_dataset: Path) -> None:
+    for path in paths(own_dataset):
+        path.write_bytes(path.read_bytes()[:200])
+    loader = foreload.ImageLoader(
+        own_dataset, batch_size=10, image_size=32, on_error="zero", io="pread", max_errors=5
+    )
+
+    def work() -> None:
+        with pytest.raises(foreload.TooManyErrorsError):
+            next(iter(loader))
+
+    (warning,) = heard(work)
+    assert "corrupt image" in str(warning.message)
 
 
 def test_no_batch_is_lost_where_warnings_are_errors(own_dataset: Path) -> None:

@@ -1,9 +1,9 @@
-//! `foreload index --decode`: every image read and decoded whole, on all processors; those that cannot be are listed.
+//! `foreload index --decode`: every image read and decoded whole, on all processors; those that are damaged are listed.
 
 use crate::cli::output;
 use crate::config::LoaderOptions;
 use crate::dataset::DatasetIndex;
-use crate::decode::{Decoder, Planes, Region};
+use crate::decode::{Damaged as Handling, Decoder, Planes, Region};
 use crate::error::{Error, Result};
 use crate::io::read_blocking;
 use serde::Serialize;
@@ -14,7 +14,16 @@ use std::sync::{Mutex, PoisonError};
 /// Samples that a thread takes at a time: neighbours, so that shards are read in order.
 const AT_ONCE: u64 = 16;
 
-/// An image that cannot become part of a batch.
+/// The damaged images of a dataset, each list by number.
+#[derive(Debug, Serialize)]
+pub(super) struct Found {
+    /// Those that cannot become part of a batch.
+    pub(super) damaged: Vec<Damaged>,
+    /// Those that do all the same, unless `damaged="refuse"` is asked for.
+    pub(super) concealed: Vec<Damaged>,
+}
+
+/// A damaged image.
 #[derive(Debug, Serialize)]
 pub(super) struct Damaged {
     /// Its number in the index.
@@ -36,15 +45,16 @@ impl Damaged {
     }
 }
 
-/// The images of `index` that cannot be read or decoded whole, by number.
+/// The images of `index` that cannot be read or decoded whole.
 ///
 /// # Errors
 /// [`Error::Unavailable`] when no thread can be started.
-pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<Vec<Damaged>> {
+pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<Found> {
     let bar = output::bar(index.len(), "images decoded");
-    let (next, found) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let (next, found) = (AtomicU64::new(0), Mutex::new((Vec::new(), Vec::new())));
     let work = || {
-        let mut decoder = Decoder::new(LoaderOptions::default().max_pixels);
+        let max_pixels = LoaderOptions::default().max_pixels;
+        let mut decoder = Decoder::new(max_pixels).with_damaged(Handling::Conceal);
         let mut planes = Planes::default();
         loop {
             let first = next.fetch_add(AT_ONCE, Relaxed);
@@ -53,9 +63,12 @@ pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<Vec<Damage
                 return;
             }
             for sample in block {
-                if let Err(error) = decode(index, sample, &mut decoder, &mut planes) {
-                    let damaged = describe(index, sample, &error);
-                    found.lock().unwrap_or_else(PoisonError::into_inner).push(damaged);
+                let decoded = decode(index, sample, &mut decoder, &mut planes);
+                let found = || found.lock().unwrap_or_else(PoisonError::into_inner);
+                match decoded {
+                    Ok(None) => {}
+                    Ok(Some(reason)) => found().1.push(describe(index, sample, reason)),
+                    Err(error) => found().0.push(describe(index, sample, error.to_string())),
                 }
                 bar.inc(1);
             }
@@ -76,24 +89,31 @@ pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<Vec<Damage
         Ok(())
     })?;
     bar.finish_and_clear();
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort_unstable_by_key(|damaged: &Damaged| damaged.sample_id);
-    Ok(found)
+    let (mut damaged, mut concealed) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for list in [&mut damaged, &mut concealed] {
+        list.sort_unstable_by_key(|one: &Damaged| one.sample_id);
+    }
+    Ok(Found { damaged, concealed })
 }
 
-fn decode(index: &DatasetIndex, sample: u64, decoder: &mut Decoder, planes: &mut Planes) -> Result<()> {
+/// What of an image was concealed, if it is damaged and can be decoded.
+fn decode(
+    index: &DatasetIndex,
+    sample: u64,
+    decoder: &mut Decoder,
+    planes: &mut Planes,
+) -> Result<Option<String>> {
     let bytes = read_blocking(index, index.extent(sample))?;
-    decoder.decode(&bytes, |width, height| Region { x: 0, y: 0, width, height }, planes)?;
-    Ok(())
+    Ok(decoder.decode(&bytes, |width, height| Region { x: 0, y: 0, width, height }, planes)?.concealed)
 }
 
-fn describe(index: &DatasetIndex, sample: u64, error: &Error) -> Damaged {
+fn describe(index: &DatasetIndex, sample: u64, reason: String) -> Damaged {
     let extent = index.extent(sample);
     Damaged {
         sample_id: sample,
         path: index.path(extent.file),
         offset: extent.offset,
         bytes: extent.length,
-        reason: error.to_string(),
+        reason,
     }
 }

@@ -8,7 +8,7 @@ use crate::dataset::{
 };
 use crate::notices::Notice;
 use crate::{Error, Result};
-use decode::Damaged;
+use decode::{Damaged, Found};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Args {
     /// List every directory and parse every shard anew, and compare them with the index
     #[arg(long)]
     verify: bool,
-    /// With --verify: decode every image too, on all processors, and list those that cannot be; exit code 1 if any is
+    /// With --verify: decode every image too, on all processors, and list those that are damaged; exit code 1 if any cannot be decoded
     #[arg(long, requires = "verify", conflicts_with = "files")]
     decode: bool,
     /// A dataset that is not what its index says: rebuild (index it anew), warn (go on with the old index) or refuse
@@ -60,9 +60,9 @@ struct Report {
 /// What was found in all datasets together.
 #[derive(Serialize)]
 struct Findings {
-    /// Present with `--decode`: the images that cannot be decoded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    damaged: Option<Vec<Damaged>>,
+    /// With `--decode`.
+    #[serde(flatten)]
+    decoded: Option<Found>,
     /// What is left out of the batches, as on stderr.
     notices: Vec<Notice>,
 }
@@ -102,9 +102,9 @@ pub fn run(args: &Args) -> Result<()> {
     if args.verify {
         index.verify()?;
     }
-    let damaged = args.decode.then(|| decode::damaged(&index, decoders(args))).transpose()?;
-    let verdict = verdict(&index, damaged.as_deref().unwrap_or_default());
-    let findings = Findings { damaged, notices: output::print_notices(index.notices()) };
+    let decoded = args.decode.then(|| decode::damaged(&index, decoders(args))).transpose()?;
+    let verdict = verdict(&index, decoded.as_ref().map_or(&[], |found| &found.damaged));
+    let findings = Findings { decoded, notices: output::print_notices(index.notices()) };
     show(args, &index, findings)?;
     verdict
 }
@@ -140,9 +140,17 @@ fn show(args: &Args, index: &DatasetIndex, findings: Findings) -> Result<()> {
         let of = of_classes(classes);
         lines.push(format!("together: {samples} samples {of}\n  fingerprint  {fingerprint}"));
     }
-    if let Some(damaged) = &findings.damaged {
+    if let Some(Found { damaged, concealed }) = &findings.decoded {
         lines.extend(damaged.iter().map(|one| format!("damaged: {}", one.describe())));
-        lines.push(format!("{samples} images decoded, {} damaged", damaged.len()));
+        lines.extend(concealed.iter().map(|one| format!("damaged, but used: {}", one.describe())));
+        let mut sum = format!("{samples} images decoded, {} damaged", damaged.len());
+        if !concealed.is_empty() {
+            let count = concealed.len();
+            sum += &format!(
+                ", {count} more damaged and decoded all the same, as PIL does; damaged=\"refuse\" makes them failures"
+            );
+        }
+        lines.push(sum);
     }
     output::print(&lines.join("\n"))
 }

@@ -264,7 +264,10 @@ impl Loader {
     fn iterate(&self, py: Python<'_>, epoch: Epoch) -> PyResult<Py<Batches>> {
         *lock(&self.failures) = epoch.failures().clone();
         *lock(&self.concealed) = epoch.concealed().clone();
-        Py::new(py, Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone() })
+        Py::new(
+            py,
+            Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone(), kept: Mutex::default() },
+        )
     }
 
     /// (rank, world size), asked anew at every iteration: a process group may have been made since.

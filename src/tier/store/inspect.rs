@@ -85,7 +85,11 @@ pub fn look(directory: &Path) -> Result<Held> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_directory && Key::parse(&name).is_some() {
-            datasets.push(dataset(&entry.path(), name)?);
+            match dataset(&entry.path(), name) {
+                // Emptied by somebody else meanwhile.
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                found => datasets.push(found?),
+            }
         } else if name != "lock" && name != "CACHEDIR.TAG" {
             others.push(name);
         }
@@ -147,8 +151,10 @@ fn clear_locked(directory: &Path, lock: &Ranges, which: Option<&str>) -> Result<
         }
         if !dataset.in_use {
             match about::forget(&own) {
-                // Somebody laid something there.
-                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                // Somebody laid something there, or was first.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
+                }
                 done => done.map_err(|error| Error::io("remove", own, error))?,
             }
         }
@@ -173,7 +179,7 @@ fn choose(held: &Held, which: &str) -> Result<Vec<Dataset>> {
     if !found.is_empty() {
         return Ok(found);
     }
-    let begins = |text: &String| !which.is_empty() && text.starts_with(which);
+    let begins = |text: &String| which.len() >= SHORTEST && text.starts_with(which);
     let named = |dataset: &&Dataset| begins(&dataset.key) || dataset.fingerprint.as_ref().is_some_and(begins);
     let found: Vec<_> = held.datasets.iter().filter(named).cloned().collect();
     let names = |datasets: &[Dataset]| datasets.iter().map(Dataset::name).collect::<Vec<_>>().join(", ");
@@ -182,7 +188,7 @@ fn choose(held: &Held, which: &str) -> Result<Vec<Dataset>> {
         [] => {
             let here = names(&held.datasets);
             Err(bad(format!(
-                "is {which:?}, the cache has {here}: give a path or the beginning of a fingerprint"
+                "is {which:?}, the cache has {here}: give a path or the beginning of a fingerprint, {SHORTEST} characters at least"
             )))
         }
         // One dataset may have several places, of its earlier states.
@@ -199,6 +205,9 @@ impl Dataset {
         self.fingerprint.as_deref().unwrap_or(&self.key)
     }
 }
+
+/// Of a fingerprint at least so much is to be given: what is cleared was not meant to be typed in error.
+const SHORTEST: usize = 6;
 
 /// Where in the lock file the format stands, and the generation, which says that the directory changes.
 const FORMAT_AT: u64 = 8;
