@@ -14,6 +14,7 @@ mod reader;
 mod stage;
 mod stats;
 pub mod store;
+mod way;
 
 pub use cache::{Cache, CacheOptions, OpenSource};
 pub use fill::{Fill, FillChoice};

@@ -3,8 +3,8 @@
 use super::cache::Cache;
 use super::look::look;
 use super::reader::fault;
-use super::store::{Fault, Location, Verify, checksum};
-use crate::dataset::Version;
+use super::store::{Fault, Location, checksum};
+use super::way::{Known, Way};
 use crate::error::Result;
 use crate::io::{Tier, read_blocking};
 
@@ -19,44 +19,34 @@ impl Cache {
     pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, Tier)> {
         let index = self.index();
         let extent = index.extent(sample);
-        let copy = self.store().locate(sample);
-        let version = match &copy {
-            Some(location) if location.checked => Some(location.version),
-            _ => index.shard_version(extent.file).or_else(|| {
+        let mut way = match self.known_way(sample, extent.file) {
+            Known::Way(way) => way,
+            Known::Look(copy) => {
                 self.looked(1);
-                look(index, extent.file)
-            }),
-        };
-        let copy = copy.filter(|location| {
-            let same = version == Some(location.version);
-            if !same {
-                self.store().outdate(sample, location);
+                self.way(sample, look(index, extent.file), copy)
             }
-            same
-        });
-        let to_compare = match copy {
-            Some(location) if location.checked || self.verify() != Verify::Checksum => {
-                if let Some(bytes) = self.read_copy(sample, location, version) {
-                    return Ok((bytes, Tier::Nvme));
-                }
-                None
-            }
-            other => other,
         };
-        let bytes = read_blocking(&**index, extent)?;
-        if let Some(location) = to_compare {
-            self.compare(sample, &location, &bytes);
+        if let Way::Store(location) = way {
+            if let Some(bytes) = self.read_copy(sample, location) {
+                return Ok((bytes, Tier::Nvme));
+            }
+            way = self.way_without_copy(extent.file);
         }
-        self.arrived(sample, &bytes, Tier::Source, version);
+        let bytes = read_blocking(&**index, extent)?;
+        if let Way::Source { version, copy } = way {
+            if let Some(location) = copy {
+                self.compare(sample, &location, &bytes);
+            }
+            self.arrived(sample, &bytes, Tier::Source, version);
+        }
         Ok((bytes, Tier::Source))
     }
 
     /// A copy's bytes, if they can be had and are right.
-    fn read_copy(&self, sample: u64, location: Location, version: Option<Version>) -> Option<Vec<u8>> {
+    fn read_copy(&self, sample: u64, location: Location) -> Option<Vec<u8>> {
         let fault = match read_blocking(&*self.store().files(), location.extent) {
             Ok(bytes) if checksum(&bytes) == location.crc => {
-                self.store().confirm(sample, &location);
-                self.arrived(sample, &bytes, Tier::Nvme, version);
+                self.arrived(sample, &bytes, Tier::Nvme, Some(location.version));
                 return Some(bytes);
             }
             Ok(_) => Some(Fault::Checksum),

@@ -1,16 +1,11 @@
-//! A reader over both tiers: whoever asks for an extent of the dataset gets its bytes from wherever they are.
-//!
-//! ```text
-//! copy, checked in this run   ──────────────────────► store
-//! copy of another run         ─► look at the file ─┬► store, where the copy is of the version that is there now
-//! no copy, loose file         ─► look at the file ─┴► source, offered to the store as of that version
-//! no copy, sample of a shard  ──────────────────────► source, offered as of the version that was looked at in the start
-//! ```
+//! A reader over both tiers: whoever asks for an extent of the dataset gets its bytes from wherever they are; `way.rs` says
+//! from where.
 
 use super::cache::Cache;
 use super::look::{Looked, Looks};
-use super::store::{Fault, Location, Verify, checksum};
-use crate::dataset::{Extent, Version};
+use super::store::{Fault, Location, checksum};
+use super::way::{Known, Way};
+use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use crate::io::{Completion, OwnThread, ReadRequest, ReadStats, Reader, Tier, Waker};
 use crate::slot::Slot;
@@ -35,17 +30,15 @@ struct Asked {
     /// The source's.
     extent: Extent,
     sample: u64,
-    way: Way,
+    state: State,
 }
 
-/// How a sample comes.
-enum Way {
-    /// First its file is looked at; then into this slot.
+/// How far it has come.
+enum State {
+    /// Its file is being looked at; then it comes into this slot.
     Look { slot: Slot, copy: Option<Location> },
-    /// From the store.
-    Store(Location),
-    /// From the source: of this version, if it may be kept; to be compared with a copy, if there is one.
-    Source { version: Option<Version>, copy: Option<Location> },
+    /// On its way.
+    Read(Way),
 }
 
 impl TieredReader {
@@ -64,23 +57,15 @@ impl TieredReader {
         Ok(Self { cache, source, nvme, looks, asked, from_source, from_nvme, looked })
     }
 
-    fn read_source(
-        &mut self,
-        token: u64,
-        asked: (Extent, u64),
-        slot: Slot,
-        version: Option<Version>,
-        copy: Option<Location>,
-    ) {
-        let (extent, sample) = asked;
-        self.asked.insert(token, Asked { extent, sample, way: Way::Source { version, copy } });
-        self.source.submit(ReadRequest { token, extent, slot });
-    }
-
-    fn read_store(&mut self, token: u64, asked: (Extent, u64), slot: Slot, location: Location) {
-        let (extent, sample) = asked;
-        self.asked.insert(token, Asked { extent, sample, way: Way::Store(location) });
-        self.nvme.submit(ReadRequest { token, extent: location.extent, slot });
+    /// Has a sample read, from wherever it comes.
+    fn read(&mut self, token: u64, (extent, sample): (Extent, u64), slot: Slot, way: Way) {
+        match &way {
+            Way::Store(location) => {
+                self.nvme.submit(ReadRequest { token, extent: location.extent, slot });
+            }
+            Way::Source { .. } => self.source.submit(ReadRequest { token, extent, slot }),
+        }
+        self.asked.insert(token, Asked { extent, sample, state: State::Read(way) });
     }
 
     /// Goes on with the samples whose files have been looked at. Whether there were any.
@@ -89,43 +74,21 @@ impl TieredReader {
         let mut looked = std::mem::take(&mut self.looked);
         let any = !looked.is_empty();
         for Looked { token, version } in looked.drain(..) {
-            let Some(Asked { extent, sample, way: Way::Look { slot, copy } }) = self.asked.remove(&token)
-            else {
-                continue;
-            };
-            let asked = (extent, sample);
-            self.decide(token, asked, slot, version, copy);
+            if let Some(Asked { extent, sample, state: State::Look { slot, copy } }) =
+                self.asked.remove(&token)
+            {
+                let way = self.cache.way(sample, version, copy);
+                self.read(token, (extent, sample), slot, way);
+            }
         }
         self.looked = looked;
         any
     }
 
-    /// Where a sample comes from, whose file is of `version` now.
-    fn decide(
-        &mut self,
-        token: u64,
-        asked: (Extent, u64),
-        slot: Slot,
-        version: Option<Version>,
-        copy: Option<Location>,
-    ) {
-        let Some(location) = copy else { return self.read_source(token, asked, slot, version, None) };
-        if version != Some(location.version) {
-            // A file that is gone says so when it is read.
-            self.cache.store().outdate(asked.1, &location);
-            return self.read_source(token, asked, slot, version, None);
-        }
-        if self.cache.verify() == Verify::Checksum {
-            return self.read_source(token, asked, slot, version, copy);
-        }
-        self.cache.store().confirm(asked.1, &location);
-        self.read_store(token, asked, slot, location);
-    }
-
     /// Bytes from the source are right, as far as anybody knows, and may be kept.
     fn come_from_source(&mut self, out: &mut Vec<Completion>) {
         for completion in self.from_source.drain(..) {
-            if let Some(Asked { sample, way: Way::Source { version, copy }, .. }) =
+            if let Some(Asked { sample, state: State::Read(Way::Source { version, copy }), .. }) =
                 self.asked.remove(&completion.token)
                 && let Ok(bytes) = &completion.result
             {
@@ -140,9 +103,12 @@ impl TieredReader {
 
     /// Bytes from the store are right, or they are asked of the source.
     fn come_from_nvme(&mut self, out: &mut Vec<Completion>) {
-        for completion in self.from_nvme.drain(..) {
+        let mut arrived = std::mem::take(&mut self.from_nvme);
+        for completion in arrived.drain(..) {
             let token = completion.token;
-            let Some(Asked { extent, sample, way: Way::Store(location) }) = self.asked.remove(&token) else {
+            let Some(Asked { extent, sample, state: State::Read(Way::Store(location)) }) =
+                self.asked.remove(&token)
+            else {
                 continue;
             };
             let (slot, fault) = match completion.result {
@@ -160,11 +126,8 @@ impl TieredReader {
             }
             match slot {
                 Some(slot) => {
-                    // What the file was when the copy was checked it may be no more.
-                    let way =
-                        Way::Source { version: self.cache.index().shard_version(extent.file), copy: None };
-                    self.asked.insert(token, Asked { extent, sample, way });
-                    self.source.submit(ReadRequest { token, extent, slot });
+                    let way = self.cache.way_without_copy(extent.file);
+                    self.read(token, (extent, sample), slot, way);
                 }
                 // Lost with a thread that panicked: there is nothing to read into.
                 None => {
@@ -173,6 +136,7 @@ impl TieredReader {
                 }
             }
         }
+        self.from_nvme = arrived;
     }
 
     /// Waits for whatever comes first.
@@ -217,14 +181,10 @@ impl Reader for TieredReader {
             return self.source.submit(ReadRequest { token, extent, slot });
         };
         self.cache.asked();
-        let (asked, shard) = ((extent, sample), self.cache.index().shard_version(extent.file));
-        match (self.cache.store().locate(sample), shard) {
-            (Some(location), _) if location.checked => self.read_store(token, asked, slot, location),
-            (copy, Some(version)) => self.decide(token, asked, slot, Some(version), copy),
-            // It would not be kept, so it does not matter of which version it is.
-            (None, None) if !self.cache.store().is_open() => self.read_source(token, asked, slot, None, None),
-            (copy, None) => {
-                self.asked.insert(token, Asked { extent, sample, way: Way::Look { slot, copy } });
+        match self.cache.known_way(sample, extent.file) {
+            Known::Way(way) => self.read(token, (extent, sample), slot, way),
+            Known::Look(copy) => {
+                self.asked.insert(token, Asked { extent, sample, state: State::Look { slot, copy } });
                 self.looks.ask(token, extent.file);
             }
         }

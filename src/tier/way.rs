@@ -1,0 +1,64 @@
+//! Which way a sample comes, so that no bytes are used whose file has changed since they were copied.
+//!
+//! ```text
+//! copy, checked in this run    ──────────────────────► store
+//! copy of another run, loose   ─► look at the file ─┬► store, where the copy is of the version that is there now
+//! no copy, loose file          ─► look at the file ─┴► source, offered to the store as of that version
+//! no copy, store takes no more ──────────────────────► source
+//! sample of a shard            ─► likewise, without a look: its version was looked at when the index was opened
+//! ```
+//!
+//! With [`Verify::Checksum`] what would come from the store comes from the source, once a run, and is compared.
+
+use super::cache::Cache;
+use super::store::{Location, Verify};
+use crate::dataset::{FileId, Version};
+
+/// How a sample comes.
+pub(super) enum Way {
+    /// From the store.
+    Store(Location),
+    /// From the source: of this version, if it may be kept; to be compared with a copy, if there is one.
+    Source { version: Option<Version>, copy: Option<Location> },
+}
+
+/// What is known of that without a look at the sample's file.
+pub(super) enum Known {
+    Way(Way),
+    /// It depends on the file's version; the copy, if there is one.
+    Look(Option<Location>),
+}
+
+impl Cache {
+    /// How a sample of `file` comes.
+    pub(super) fn known_way(&self, sample: u64, file: FileId) -> Known {
+        match (self.store().locate(sample), self.index().shard_version(file)) {
+            (Some(location), _) if location.checked => Known::Way(Way::Store(location)),
+            (copy, Some(version)) => Known::Way(self.way(sample, Some(version), copy)),
+            // It would not be kept, so it does not matter of which version it is.
+            (None, None) if !self.store().is_open() => Known::Way(Way::Source { version: None, copy: None }),
+            (copy, None) => Known::Look(copy),
+        }
+    }
+
+    /// How a sample comes whose file is of `version` now, `None` where that cannot be told.
+    pub(super) fn way(&self, sample: u64, version: Option<Version>, copy: Option<Location>) -> Way {
+        let Some(location) = copy else { return Way::Source { version, copy: None } };
+        if version != Some(location.version) {
+            // A file that is gone says so when it is read.
+            self.store().outdate(sample, &location);
+            return Way::Source { version, copy: None };
+        }
+        if self.verify() == Verify::Checksum {
+            return Way::Source { version, copy };
+        }
+        self.store().confirm(sample, &location);
+        Way::Store(location)
+    }
+
+    /// How a sample of `file` comes whose copy could not be used: what the file was when the copy was checked it may be no
+    /// more.
+    pub(super) fn way_without_copy(&self, file: FileId) -> Way {
+        Way::Source { version: self.index().shard_version(file), copy: None }
+    }
+}
