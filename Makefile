@@ -50,11 +50,14 @@ CARGO_TEST := cargo test --locked
 test-rust: $(VENV)/.tools
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST)
 
+# Several files of tests at a time, the tests of a file one after another: some go on from what others left.
+PYTEST := $(TESTED)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
 # The second run is for a machine with a GPU and skips all elsewhere; the third needs none.
 test-python: test-module $(VENV)/.torch
-	$(TESTED)/bin/python -m pytest
-	$(TESTED)/bin/python -m pytest -o addopts=-rfE tests/gpu
-	LD_LIBRARY_PATH=$(STAND_IN) FORELOAD_REQUIRE_GPU=stand-in $(TESTED)/bin/python -m pytest -o addopts=-rfE tests/gpu
+	$(PYTEST)
+	$(PYTEST) -o addopts=-rfE tests/gpu
+	LD_LIBRARY_PATH=$(STAND_IN) FORELOAD_REQUIRE_GPU=stand-in $(PYTEST) -o addopts=-rfE tests/gpu
 
 test-module: $(VENV)/.tools stand-in
 	$(BIN)/python tests/environment/provide_module.py target/debug

@@ -32,7 +32,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Sizes are counted in pages, as file systems give room.
@@ -55,7 +55,7 @@ pub(super) struct Directory {
     pub(super) lock: Ranges,
     pub(super) marker: Ranges,
     /// Else nothing is published, reserved or evicted by this process.
-    writable: bool,
+    writable: AtomicBool,
     books: Mutex<Books>,
     /// Units of which this process has the lock.
     pub(super) units: Mutex<HashSet<u64>>,
@@ -110,12 +110,28 @@ impl Directory {
         let Ok((lock, marker)) = Self::enter_to_read(&path, key) else { return Err(refusal) };
         index.notices().say("cache read only", || {
             format!(
-                "the cache {} can only be read ({refusal}): what it has is used, and nothing is added; give it room and \
-                 rights, or end the process that holds it",
+                "the cache {} can only be read ({refusal}): what it has is used, and nothing is added until that is \
+                 otherwise; give it room and rights, or end the process that holds it",
                 path.display()
             )
         });
         Ok(Self::new(path, key, quota, (lock, marker, false), counters))
+    }
+
+    /// Becomes one who may write, where that could not be at the start and can be now: the lock was another's then.
+    /// Whether it is one.
+    pub fn try_to_write(&self) -> bool {
+        if self.is_writable() {
+            return true;
+        }
+        if !self.lock.try_lock(0..1, Kind::Exclusive).unwrap_or(false) {
+            return false;
+        }
+        // The marker that is had from the start stays the one that says who uses the dataset.
+        let entered = initialise(&self.lock, &self.path).and_then(|()| enter_dataset(&self.own));
+        let _ = self.lock.unlock(0..1);
+        self.writable.store(entered.is_ok() && self.shrink().is_ok(), Relaxed);
+        self.is_writable()
     }
 
     fn enter_to_write(path: &Path, key: Key, about: &About) -> Result<(Ranges, Ranges)> {
@@ -132,7 +148,9 @@ impl Directory {
     }
 
     fn enter_to_read(path: &Path, key: Key) -> Result<(Ranges, Ranges)> {
-        let lock = open_to_read(&path.join("lock"))?;
+        // To write where that is allowed: the lock may be had later.
+        let at = path.join("lock");
+        let lock = open_file(&at, false).or_else(|_| open_to_read(&at))?;
         check_format(&lock, path)?;
         let marker = Ranges::new(open_to_read(&path.join(key.to_string()).join("used"))?);
         // Whoever evicts asks for it. A file system without locks has nobody who evicts.
@@ -154,7 +172,7 @@ impl Directory {
             quota: quota / PAGE,
             lock,
             marker,
-            writable,
+            writable: writable.into(),
             books: Mutex::default(),
             units: Mutex::default(),
             counters,
@@ -164,7 +182,7 @@ impl Directory {
 
     /// Whether this process may add to the directory and evict from it.
     pub fn is_writable(&self) -> bool {
-        self.writable
+        self.writable.load(Relaxed)
     }
 
     /// Where this dataset's segments are.
@@ -201,7 +219,7 @@ impl Directory {
 
     /// This dataset's published segments, and the generation at which these they were.
     pub fn published(&self) -> Result<(HashSet<u64>, u64)> {
-        if !self.writable {
+        if !self.is_writable() {
             // Without the lock: what is just being published is seen when something else is.
             let generation = self.generation()?;
             return Ok((segments(&self.own, None)?.into_keys().collect(), generation));
@@ -285,7 +303,7 @@ impl Directory {
 
     /// Unlinks a segment of this dataset. Its bytes, if it was there.
     pub fn remove(&self, number: u64) -> Result<Option<u64>> {
-        if !self.writable {
+        if !self.is_writable() {
             return Ok(None);
         }
         let mut guard = self.enter()?;
