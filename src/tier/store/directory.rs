@@ -13,18 +13,16 @@
 //! that nobody lists it for nothing and nobody misses a change. A process that is killed loses its locks and its nameless
 //! files together.
 
-use super::about::{self, About};
+mod enter;
+
+use super::about;
 use super::draft::{Draft, nameless};
 use super::listing::{datasets, last_use, segments};
 use super::ranges::{Kind, Ranges};
 use super::segment::{self, Key};
-use super::setup::{
-    HEADER, PATIENCE, SHORT_PATIENCE, check_format, enter_dataset, initialise, open_file, open_to_read,
-    wait_for,
-};
+use super::setup::{HEADER, PATIENCE, wait_for};
 use super::shared::lock;
 use super::stats::{Counters, count};
-use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -91,73 +89,6 @@ struct Guard<'a> {
 }
 
 impl Directory {
-    /// Enters the directory for `index`'s dataset: made and marked as in use. Where that cannot be, because it cannot be
-    /// written or its lock is not to be had, what it has is read, and a notice says so.
-    ///
-    /// # Errors
-    /// As [`super::Store::open`].
-    pub fn open(path: &Path, quota: u64, index: &DatasetIndex, counters: Arc<Counters>) -> Result<Self> {
-        let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
-        let key = Key::of(index);
-        let refusal = match Self::enter_to_write(&path, key, &About::of(index)) {
-            Ok((lock, marker)) => {
-                let directory = Self::new(path, key, quota, (lock, marker, true), counters);
-                directory.shrink()?;
-                return Ok(directory);
-            }
-            Err(refusal) => refusal,
-        };
-        let Ok((lock, marker)) = Self::enter_to_read(&path, key) else { return Err(refusal) };
-        index.notices().say("cache read only", || {
-            format!(
-                "the cache {} can only be read ({refusal}): what it has is used, and nothing is added until that is \
-                 otherwise; give it room and rights, or end the process that holds it",
-                path.display()
-            )
-        });
-        Ok(Self::new(path, key, quota, (lock, marker, false), counters))
-    }
-
-    /// Becomes one who may write, where that could not be at the start and can be now: the lock was another's then.
-    /// Whether it is one.
-    pub fn try_to_write(&self) -> bool {
-        if self.is_writable() {
-            return true;
-        }
-        if !self.lock.try_lock(0..1, Kind::Exclusive).unwrap_or(false) {
-            return false;
-        }
-        // The marker that is had from the start stays the one that says who uses the dataset.
-        let entered = initialise(&self.lock, &self.path).and_then(|()| enter_dataset(&self.own));
-        let _ = self.lock.unlock(0..1);
-        self.writable.store(entered.is_ok() && self.shrink().is_ok(), Relaxed);
-        self.is_writable()
-    }
-
-    fn enter_to_write(path: &Path, key: Key, about: &About) -> Result<(Ranges, Ranges)> {
-        fs::create_dir_all(path).map_err(|error| Error::io("create cache directory", path, error))?;
-        let lock = Ranges::new(open_file(&path.join("lock"), true)?);
-        wait_for(&lock, path, SHORT_PATIENCE)?;
-        let own = path.join(key.to_string());
-        let entered = initialise(&lock, path).and_then(|()| enter_dataset(&own));
-        if entered.is_ok() {
-            about.write(&own);
-        }
-        lock.unlock(0..1).map_err(|error| Error::io("unlock", path.join("lock"), error))?;
-        Ok((lock, entered?))
-    }
-
-    fn enter_to_read(path: &Path, key: Key) -> Result<(Ranges, Ranges)> {
-        // To write where that is allowed: the lock may be had later.
-        let at = path.join("lock");
-        let lock = open_file(&at, false).or_else(|_| open_to_read(&at))?;
-        check_format(&lock, path)?;
-        let marker = Ranges::new(open_to_read(&path.join(key.to_string()).join("used"))?);
-        // Whoever evicts asks for it. A file system without locks has nobody who evicts.
-        let _ = marker.try_lock(0..1, Kind::Shared);
-        Ok((Ranges::new(lock), marker))
-    }
-
     fn new(
         path: PathBuf,
         key: Key,
