@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 from pathlib import Path
 
@@ -35,6 +36,20 @@ def descendants(root: int) -> list[int]:
         found += below
         pending += below
     return found
+
+
+def thread_cpu_seconds() -> dict[str, float]:
+    """User + system seconds of this process's living threads, those whose names differ in digits alone together."""
+    seconds: dict[str, float] = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            name, fields = (task / "comm").read_text().strip(), (task / "stat").read_text()
+        except OSError:
+            continue
+        kind = re.sub(r"[\d:-]*\d", "", name) or name
+        used = sum(int(value) for value in fields.rpartition(")")[2].split()[11:13]) / TICKS_PER_SECOND
+        seconds[kind] = seconds.get(kind, 0.0) + used
+    return seconds
 
 
 def stat_fields(pid: int) -> list[str]:

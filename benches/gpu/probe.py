@@ -90,14 +90,13 @@ class Probe:
         self.chosen, self.began = chosen, time.monotonic()
         self.lines: list[dict] = []
         chosen.lines.parent.mkdir(parents=True, exist_ok=True)
-        self.file = chosen.lines.open("w")
+        self.file = report.Lines(chosen.lines)
 
     def write(self, line: dict) -> None:
         """Keep an answer, here and on disk."""
         line["at_s"] = time.monotonic() - self.began
         self.lines.append(line)
-        self.file.write(json.dumps(shortened(line)) + "\n")
-        self.file.flush()
+        self.file.add(shortened(line))
         shown = {key: value for key, value in shortened(line).items() if key not in ("step", "cell", "at_s")}
         print(f"{line['step']}: {line['cell']}: {json.dumps(shown)[:400]}", flush=True)
 
@@ -122,14 +121,12 @@ class Probe:
         if self.chosen.images:
             command += ["--images", str(self.chosen.images)]
         with tempfile.TemporaryFile("w+", errors="replace") as said:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, start_new_session=True
-            )
+            # In the probe's own group, so that whoever ends that leaves nothing behind.
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
             try:
                 under_way, following, ended = self.listen(process, step, first)
             finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
                 process.wait()
                 process.stdout.close()
             if under_way is None and ended in ("exit 0", f"exit {LOST}") and following > first:
@@ -176,9 +173,7 @@ class Probe:
         """The answers so far, and what they mean."""
         result = {"benchmark": "gpu-probe", "machine": report.machine(), "lines": self.lines}
         text = verdicts.as_text(self.lines)
-        output = self.chosen.output
-        output.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-        output.with_suffix(".md").write_text(text + "\n")
+        report.keep(result, text, self.chosen.output)
 
 
 def ending(code: int) -> str:

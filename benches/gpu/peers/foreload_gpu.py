@@ -24,6 +24,8 @@ class ForeloadFeed(Feed):
             device="cuda" if self.on_device else "cpu",
             dtype=str(options.torch_dtype).removeprefix("torch."),
             last_batch="drop",
+            epoch_size=serve.EPOCHS * len(serve.list_images(options.data)[0]),
+            **({"cpu_decode": options.cpu_decode} if self.on_device else {}),
         )
         self.ready = 8
         self.past: dict[str, float] = {}
