@@ -43,13 +43,21 @@ def thread_cpu_seconds() -> dict[str, float]:
     seconds: dict[str, float] = {}
     for task in Path("/proc/self/task").iterdir():
         try:
-            name, fields = (task / "comm").read_text().strip(), (task / "stat").read_text()
+            name, used = (task / "comm").read_text().strip(), task_cpu_seconds(task)
         except OSError:
             continue
-        kind = re.sub(r"[\d:-]*\d", "", name) or name
-        used = sum(int(value) for value in fields.rpartition(")")[2].split()[11:13]) / TICKS_PER_SECOND
+        kind = re.sub(r"[ :-]*\d+", "", name) or name
         seconds[kind] = seconds.get(kind, 0.0) + used
     return seconds
+
+
+def task_cpu_seconds(task: Path) -> float:
+    """Of one thread: to the nanosecond where the kernel keeps that, else in steps of one clock tick."""
+    try:
+        return int((task / "schedstat").read_text().split()[0]) / 1e9
+    except (OSError, IndexError):
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+        return sum(int(value) for value in fields[11:13]) / TICKS_PER_SECOND
 
 
 def stat_fields(pid: int) -> list[str]:

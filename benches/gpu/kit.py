@@ -40,8 +40,8 @@ NEEDED = {"numpy": "numpy", "PIL": "pillow", "pytest": "pytest"}
 """What the parts import beside Foreload and torch, by module: the machine has it, or the kit brings it."""
 NO_DEVICE = 2
 """Exit code of the scripts where there is no GPU."""
-REHEARSED = "test_handoff"
-"""Tests of a rehearsal: that they are found, run side by side and are counted."""
+REHEARSED = "test_streams or test_unused_capsules"
+"""Tests of a rehearsal: that some are found, run side by side and are counted."""
 
 
 @dataclass

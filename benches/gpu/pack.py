@@ -34,10 +34,11 @@ DALI = ("nvidia-dali-cuda130==2.2.0",)
 """The last that brings nvImageCodec 0.8. DALI 2.3 and 2.4 want 0.9, which fails or crashes where it decodes parts of
 images on H100 and A100 (nvImageCodec issue 55)."""
 HAS_ALREADY = {"numpy", "packaging", "six", "pyyaml", "typing_extensions"}
-"""What DALI asks for and every machine with torch has. Not nvJPEG, although the kit has it: nvImageCodec looks for it beside
-itself alone, and without it decodes on the CPU in silence."""
+"""What DALI asks for and every machine with torch has. Not nvJPEG, although the kit has it: nvImageCodec looks for it
+beside itself alone, and without it decodes on the CPU in silence."""
 SCRIPTS = (
     "benches/gpu",
+    "cuda/kernels",
     "benches/compare/accounting.py",
     "benches/compare/datasets.py",
     "benches/compare/report.py",

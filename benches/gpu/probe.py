@@ -56,6 +56,7 @@ def child(step: Step, first: int, images: Path | None, short: bool) -> int:
     def tell(line: dict) -> None:
         print(json.dumps(line), flush=True)
 
+    faulthandler.enable()
     context = Context(images, short)
     with driver.context() if step.on_device else contextlib.nullcontext():
         for index, cell in enumerate(step.cells[first:], first):
@@ -116,7 +117,7 @@ class Probe:
 
     def run_from(self, step: Step, first: int) -> int:
         """Ask the questions from one on; which is the next, when the process has ended."""
-        command = [sys.executable, __file__, "--child", step.name, "--first", str(first)]
+        command = [sys.executable, sys.argv[0], "--child", step.name, "--first", str(first)]
         command += ["--lines", os.devnull, *(["--short"] if self.chosen.short else [])]
         if self.chosen.images:
             command += ["--images", str(self.chosen.images)]
@@ -127,7 +128,9 @@ class Probe:
                 under_way, following, ended = self.listen(process, step, first)
             finally:
                 process.kill()
-                process.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    # One that a driver holds does not even end so; it must not hold the others.
+                    process.wait(5)
                 process.stdout.close()
             if under_way is None and ended in ("exit 0", f"exit {LOST}") and following > first:
                 return following
@@ -158,7 +161,7 @@ class Probe:
                     return under_way, following, what
                 data = os.read(process.stdout.fileno(), 1 << 16)
                 if not data:
-                    return under_way, following, ending(process.wait())
+                    return under_way, following, ending(process.wait(5))
                 *whole, pending = (pending + data).split(b"\n")
                 for line in map(json.loads, whole):
                     until = time.monotonic() + step.limit + 2

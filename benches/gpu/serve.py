@@ -35,6 +35,7 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 SCALE = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
+DEVICE = "cuda"
 DTYPES = {"f16": torch.float16, "f32": torch.float32}
 IN_FLIGHT = 2
 """Steps that the host may be ahead of the device, as in a training loop that never looks at its loss."""
@@ -101,7 +102,7 @@ class Server:
         self.setting = settings[0]
         self.feed: Feed | None = None
         self.run: Iterator[Batch] = iter(())
-        self.sink = torch.zeros((), device="cuda")
+        self.sink = torch.zeros((), device=DEVICE)
         self.pending: deque[torch.cuda.Event] = deque()
         self.training: Training | None = None
 
@@ -154,7 +155,7 @@ class Server:
         side = self.options.image_size
         for _ in range(CHECKED):
             images, labels = next(self.run)
-            if images.device.type != "cuda" or images.dtype != self.options.torch_dtype:
+            if images.device.type != DEVICE or images.dtype != self.options.torch_dtype:
                 raise ValueError(f"a batch of {images.dtype} on {images.device}")
             if tuple(images.shape) != (len(labels), 3, side, side):
                 raise ValueError(f"a batch of shape {tuple(images.shape)}")

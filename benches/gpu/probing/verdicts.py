@@ -125,12 +125,14 @@ def promises(lines: Lines) -> str:
             form = "Y" if kind == "gray" else "YUV"
             bad = {outcome(t) for t in tried if t["shape"] in shapes and t["form"] == form} - {"right"}
             broken += [f"{line['step'].removeprefix('pixels ')}, {question}: {text}" for text in bad]
-    return "; ".join(broken) or "nowhere"
+    return "; ".join(broken) or ("nowhere" if any("answers" in line for line in lines) else "")
 
 
 def skipping(lines: Lines) -> str:
     """Whether the engine says success for images that it did not write."""
     found = of(lines, "skips")
+    if not found:
+        return ""
     asked = [line for line in found if not failure(line)]
     images = sum(line["images"] for line in asked)
     told = [
