@@ -57,6 +57,8 @@ def call(
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
     listener.join(GRACE)
+    if not listener.is_alive():
+        process.stdout.close()
     return OVERDUE if code is None else code, "".join(said)
 
 

@@ -103,8 +103,8 @@ def measured(standing: Any, mean_bytes: float) -> dict:
 
 def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
     """What Foreload itself counted: rungs, stages, bytes."""
-    names = {name for r in rounds for name in r["counters"]}
-    total = {name: sum(r["counters"].get(name, 0) for r in rounds) for name in sorted(names)}
+    names = dict.fromkeys(name for r in rounds for name in r["counters"])
+    total = {name: sum(r["counters"].get(name, 0) for r in rounds) for name in names}
     seconds, images = sum(r["seconds"] for r in rounds), sum(r["images"] for r in rounds)
     decoded = {n.removeprefix(DECODED): count for n, count in total.items() if n.startswith(DECODED)}
     whole = max(sum(decoded.values()), 1)

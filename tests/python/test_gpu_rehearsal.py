@@ -30,6 +30,7 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tests import the kit's scripts."""
     if not (STAND_IN / "libcuda.so.1").exists():
         pytest.skip("the stand-ins are not built beside this Python: make test-module")
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "gpu"))
     monkeypatch.syspath_prepend(str(ROOT / "benches" / "compare"))
     monkeypatch.syspath_prepend(str(KIT))
 

@@ -14,8 +14,6 @@ from .pictures import CHROMA_TOLERANCE, LUMA_TOLERANCE, Picture, Region
 
 ROW, GUARD = 32, 8
 """Planes' rows are multiples of so many bytes; so many rows below a plane must stay as they are."""
-FAR = 8
-"""A sample that should differ from the poison by more than this, and is the poison, was not written."""
 TIMED, BLOCKING = 0, 1 | 2
 """Flags of events: with a time; to wait for without spinning."""
 
@@ -114,10 +112,9 @@ class Findings:
         """What became of one plane."""
         difference = np.abs(seen.astype(np.int16) - wanted)
         within = difference <= (CHROMA_TOLERANCE if chroma else LUMA_TOLERANCE)
-        holes = (seen == poison) & (difference > FAR)
         if (seen == poison).all():
             return "untouched"
-        if not within.all() and (within | holes).all():
+        if not within.all() and (within | (seen == poison)).all():
             return "partly untouched"
         self.worst[chroma] = max(self.worst[chroma], int(difference.max(initial=0)))
         return "right" if within.all() else "wrong"
