@@ -14,6 +14,8 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -233,6 +235,7 @@ def rate(threads: int, images_per_s: float, **variant: object) -> dict:
     """A line on the engine's speed."""
     plain = {"memory": "pageable", "part": "whole", "hint": True, "helpers": 1} | variant
     figures = {"process_cpu_us_per_image": 100.0, "call_ms": 1.0, "wait_ms": 2.0}
+    figures |= {"untouched": 1, "partly untouched": 0, "wrong": 0}
     known = {"backend": "HARDWARE", "size": 128, "threads": threads}
     return probed("rates HARDWARE", "x", images_per_s=images_per_s, **figures, **known, **plain)
 
@@ -264,6 +267,7 @@ def test_the_probes_lines_decide_what_was_suspected() -> None:
     assert "GPU_HYBRID, DecodeBatchedEx, odd: IMPLEMENTATION_NOT_SUPPORTED (420)" in text
     assert "yet not decoded:** GPU_HYBRID, 420: SupportedEx, whole: IMPLEMENTATION_NOT_SUPPORTED" in text
     assert "of 600 images 2 untouched" in text
+    assert "with several threads at once, of 256 images 2 untouched" in text
     assert "twice the device: CUDA_ERROR_INVALID_VALUE (1)" in text
     assert "memory page-locked: HARDWARE, 128 images, 1 threads: 1.10 x the images/s" in text
     assert "as threads are: cuEventQuery (900)" in text
@@ -360,3 +364,44 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
         assert one_rung["counters"]["gpu_decoded_hardware"] == 0
     assert "FORELOAD_GPU_RUNG" in refused["refused"]
     assert both["shape"] == [4, 3, 32, 32]
+
+
+def test_dali_falls_back_to_whole_images(monkeypatch: pytest.MonkeyPatch, dataset: Path) -> None:
+    """With fakes of torch and DALI: what the peer does when parts of images cannot be decoded, and that it says so."""
+    fakes = {name: MagicMock() for name in ("torch", "nvidia", "nvidia.dali")}
+    for name, fake in fakes.items():
+        monkeypatch.setitem(sys.modules, name, fake)
+    # As DALI's decorator does: the function's arguments, then those of the pipeline.
+    built: list[SimpleNamespace] = []
+
+    def pipeline_def(_function: object) -> object:
+        def make(*arguments: object, **_settings: object) -> SimpleNamespace:
+            whole = arguments[-1]
+            refusal = None if whole else RuntimeError("nvImageCodec failed with INTERNAL_ERROR")
+            pipeline = MagicMock(whole=whole, run=MagicMock(side_effect=refusal))
+            built.append(pipeline)
+            return pipeline
+
+        return make
+
+    fakes["nvidia.dali"].pipeline_def = pipeline_def
+    monkeypatch.syspath_prepend(str(KIT / "peers"))
+    for name in ("serve", "dali_mixed"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import dali_mixed
+
+    options = SimpleNamespace(data=dataset, batch_size=4, threads=2, seed=0)
+    feed = dali_mixed.DaliFeed(options, 0.9)
+    assert [pipeline.whole for pipeline in built] == [False, True]
+    assert built[0].shutdown.called
+    assert feed.note == "whole images, then the crop"
+    # Once is enough: the next setting does not try again.
+    dali_mixed.DaliFeed(options, 1.0)
+    assert [pipeline.whole for pipeline in built] == [False, True, True]
+    # The version that ends the process is not tried at all.
+    monkeypatch.setattr(dali_mixed.DaliFeed, "whole", False)
+    monkeypatch.setattr(dali_mixed.metadata, "version", lambda _name: "0.9.0.20")
+    dali_mixed.DaliFeed(options, 1.0)
+    assert [pipeline.whole for pipeline in built[3:]] == [True]
+    for name in ("serve", "dali_mixed"):
+        monkeypatch.delitem(sys.modules, name)

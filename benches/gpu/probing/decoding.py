@@ -199,12 +199,11 @@ class Batch:
         result["device_ms"] = end.since(begin)
         return result | self.inspect(stream, poison)
 
-    def inspect(self, stream: int, poison: int, every: int = 1) -> dict:
-        """Look at the images, or every so many of them."""
+    def inspect(self, stream: int, poison: int) -> dict:
+        """Look at every image."""
         found, raw = Findings(), self.targets.read(stream)
-        for index in range(0, len(self.pictures), every):
-            expected = self.pictures[index].expected(self.form, self.regions[index])
-            found.look(self.targets, raw, index, expected, poison)
+        for index, (picture, region) in enumerate(zip(self.pictures, self.regions, strict=True)):
+            found.look(self.targets, raw, index, picture.expected(self.form, region), poison)
         return found.told()
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ def outcome(line: dict) -> str:
         return line.get("wait") or line["status"]
     if line["right"] == line["images"]:
         return "right"
-    bad = [f"{line[kind]} {kind}" for kind in ("untouched", "partly untouched", "wrong") if line[kind]]
+    bad = [f"{line[kind]} {kind}" for kind in BAD if line[kind]]
     return f"SUCCESS, but of {line['images']} {', '.join(bad)}"
 
 
@@ -128,20 +128,26 @@ def promises(lines: Lines) -> str:
     return "; ".join(broken) or ("nowhere" if any("answers" in line for line in lines) else "")
 
 
+BAD = ("untouched", "partly untouched", "wrong")
+
+
 def skipping(lines: Lines) -> str:
-    """Whether the engine says success for images that it did not write."""
+    """Whether the engine says success for images that it did not write, alone or beside other threads' batches."""
     found = of(lines, "skips")
     if not found:
         return ""
     asked = [line for line in found if not failure(line)]
     images = sum(line["images"] for line in asked)
-    told = [
-        f"{sum(line[kind] for line in asked)} {kind}" for kind in ("untouched", "partly untouched", "wrong")
-    ]
+    told = [f"{sum(line[kind] for line in asked)} {kind}" for kind in BAD]
     statuses = {status for line in asked for status in line["status"]}
     beyond = sum(line["beyond"] for line in asked)
     text = f"of {images} images {', '.join(told)}; statuses {', '.join(sorted(statuses)) or 'none'}; "
     text += f"{beyond} bytes written beside or below planes"
+    crowd = [line for line in of(lines, "rates HARDWARE") if "images_per_s" in line]
+    if crowd:
+        told = [f"{sum(line[kind] for line in crowd)} {kind}" for kind in BAD]
+        images = sum(line["size"] * line["threads"] for line in crowd)
+        text += f"; with several threads at once, of {images} images {', '.join(told)}"
     return "; ".join([text, *(f"{line['cell']}: {failure(line)}" for line in found if failure(line))])
 
 
