@@ -205,6 +205,17 @@ def test_what_a_failed_call_leaves_out_is_no_skip(tmp_path: Path) -> None:
     assert (first["images"], first["right"], first["untouched"]) == (1, 1, 0)
 
 
+def test_images_that_are_left_out_in_spite_of_a_success_are_seen(tmp_path: Path) -> None:
+    path = tmp_path / "probe.jsonl"
+    only = ("--short", "--only", "machine", "device", "skips", "--lines", path)
+    done = run(sys.executable, PROGRAMS / "skipping_probe.py", *only)
+    assert done.returncode == 0, done.stderr
+    found = [line for line in lines_of(path) if line["step"] == "skips HARDWARE"]
+    assert all(line["status"] == {"SUCCESS": 2} for line in found)
+    assert all(line["untouched"] == line["right"] == line["images"] / 2 for line in found)
+    assert "of 16 images 8 untouched" in done.stdout
+
+
 def test_pixels_are_judged_by_what_was_written() -> None:
     import numpy as np
     from probing import decoding, pictures
