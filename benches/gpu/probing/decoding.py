@@ -94,7 +94,7 @@ class Findings:
 
     def look(
         self, targets: Targets, raw: np.ndarray, index: int, expected: list[np.ndarray], poison: int
-    ) -> str:
+    ) -> None:
         """Judge one image; planes that nobody expects anything of are not looked at."""
         kinds = set()
         for plane, wanted in enumerate(expected):
@@ -106,7 +106,6 @@ class Findings:
             kinds.add(self.judge(seen, wanted, poison, int(plane > 0)))
         verdict = kinds.pop() if len(kinds) == 1 else "wrong" if "wrong" in kinds else "partly untouched"
         self.counts[verdict] += 1
-        return verdict
 
     def judge(self, seen: np.ndarray, wanted: np.ndarray, poison: int, chroma: int) -> str:
         """What became of one plane."""

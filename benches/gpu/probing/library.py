@@ -220,14 +220,25 @@ class Handle:
         call("nvjpegGetHardwareDecoderInfo", self.raw, byref(engines), byref(cores))
         return engines.value, cores.value
 
-    def supports(self, file: bytes, params: Made | None) -> int:
-        """The library's own word on a file: 0 means yes, here too. With parameters `...SupportedEx` is asked."""
-        call("nvjpegJpegStreamParseHeader", self.raw, file, c_size_t(len(file)), self.parsed.raw)
+    def supports(self, file: bytes, *asked: object) -> int | str:
+        """The library's own word on a file: 0 means yes, here too; an error's name; or that it lacks the function.
+
+        With a format and a region of `params` it is `...SupportedEx` that is asked.
+        """
         answer = c_int(-1)
-        if params is None:
-            call("nvjpegDecodeBatchedSupported", self.raw, self.parsed.raw, byref(answer))
-        else:
-            call("nvjpegDecodeBatchedSupportedEx", self.raw, self.parsed.raw, params.raw, byref(answer))
+        params = self.params(*asked) if asked else None
+        more = (params.raw, byref(answer)) if params else (byref(answer),)
+        name = "nvjpegDecodeBatchedSupportedEx" if params else "nvjpegDecodeBatchedSupported"
+        try:
+            call("nvjpegJpegStreamParseHeader", self.raw, file, c_size_t(len(file)), self.parsed.raw)
+            call(name, self.raw, self.parsed.raw, *more)
+        except NvjpegError as error:
+            return name_of(error.status)
+        except AttributeError:
+            return f"no such symbol: {name}"
+        finally:
+            if params:
+                params.close()
         return answer.value
 
     def params(self, form: str, region: tuple[int, int, int, int] | None) -> Made:

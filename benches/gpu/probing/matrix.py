@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import driver
 
-from . import library
 from .decoding import Batch
 from .pictures import SIZES, STEPS, Picture, damaged, drawn, photographs, regions
 from .steps import Cell, Context, Step
@@ -33,24 +32,13 @@ def supported(context: Context, backend: str, kind: str) -> dict:
     files = {kind: drawn(kind, SIZES["odd"], 1).file}
     if kind == "420":
         files |= {name: drawn(kind, SIZES["odd"], 1, **options).file for name, options in OTHERS.items()}
-    answers = {}
-    form = forms_of(kind)[0]
-    questions = {
-        "Supported": None,
-        "SupportedEx, whole": (None,),
-        "SupportedEx, region": (regions(SIZES["odd"])[0],),
+    form, part = forms_of(kind)[0], regions(SIZES["odd"])[0]
+    questions = {"Supported": (), "SupportedEx, whole": (form, None), "SupportedEx, region": (form, part)}
+    answers = {
+        f"{name}: {question}": handle.supports(file, *asked)
+        for name, file in files.items()
+        for question, asked in questions.items()
     }
-    for name, file in files.items():
-        for question, asked in questions.items():
-            params = handle.params(form, *asked) if asked else None
-            try:
-                answers[f"{name}: {question}"] = handle.supports(file, params)
-            except library.NvjpegError as error:
-                answers[f"{name}: {question}"] = library.name_of(error.status)
-            except AttributeError as error:
-                answers[f"{name}: {question}"] = str(error)
-            if params:
-                params.close()
     return {"answers": answers}
 
 
@@ -119,12 +107,8 @@ def with_damage(context: Context, backend: str, name: str, how: str, count: int)
     whole = pictures[count // 2]
     pictures[count // 2] = Picture(damaged(whole.file)[how], whole.size, whole.steps, whole.planes)
     handle = context.handle(backend)
-    try:
-        says: object = handle.supports(
-            pictures[count // 2].file, None if name == CALLS[0] else handle.params("YUV", None)
-        )
-    except library.NvjpegError as error:
-        says = library.name_of(error.status)
+    asked = () if name == CALLS[0] else ("YUV", None)
+    says = handle.supports(pictures[count // 2].file, *asked)
     batch = Batch(handle, pictures, "YUV")
     result = batch.try_once(name, context.stream, POISONS[1])
     driver.synchronize(context.stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -30,20 +30,9 @@ class Context:
             self.handles[backend] = library.Handle(backend)
         return self.handles[backend]
 
-    def close(self) -> None:
-        """Destroy the handles."""
-        while self.handles:
-            self.handles.popitem()[1].close()
 
-
-@dataclass
 class Cell:
-    """One question."""
-
-    label: str
-    answer: Callable[[Context], dict]
-    known: dict = field(default_factory=dict)
-    """Fields of its line that are known before."""
+    """One question: its name, what answers it, and the fields of its line that are known before."""
 
     def __init__(self, label: str, answer: Callable[[Context], dict], **known: object) -> None:
         self.label, self.answer, self.known = label, answer, known
