@@ -4,8 +4,8 @@
 
 Every answer is a line of JSON in the file, written as soon as it is known. Each step has a process of its own: where a
 question ends that process, or does not end, its line says so and the rest is asked by the next. The order is that of
-weight; what is damaged on purpose comes late. Answers are measurements, not tests: the exit code is 0 when every
-question has one, 1 when some found no end or no time, 2 without a GPU.
+weight, cheap ones first; what is damaged on purpose comes late. Answers are measurements, not tests: the exit code is 0
+when every question has one, 1 when some found no end or no time, 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ LOST = 3
 
 def all_steps(short: bool) -> list[Step]:
     """In the order in which they are asked."""
-    pixels = list(matrix.steps(short))
     return [
         *machine.first_steps(short),
         *speed.first_steps(short),
-        *(step for step in pixels if not step.name.startswith("damage")),
-        *speed.steps(short),
+        *matrix.first_steps(short),
         *machine.steps(short),
-        *(step for step in pixels if step.name.startswith("damage")),
+        *matrix.steps(short),
+        *speed.steps(short),
+        *machine.late_steps(short),
         *matrix.late_steps(short),
     ]
 
@@ -89,6 +89,7 @@ class Probe:
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self.chosen, self.began = chosen, time.monotonic()
+        self.until = self.began + chosen.seconds
         self.lines: list[dict] = []
         chosen.lines.parent.mkdir(parents=True, exist_ok=True)
         self.file = report.Lines(chosen.lines)
@@ -102,13 +103,14 @@ class Probe:
         print(f"{line['step']}: {line['cell']}: {json.dumps(shown)[:400]}", flush=True)
 
     def left(self) -> float:
-        """Seconds until all must be over."""
-        return self.chosen.seconds - (time.monotonic() - self.began)
+        """Seconds until the step must be over."""
+        return self.until - time.monotonic()
 
     def run(self, step: Step) -> None:
         """Ask all questions of a step."""
-        first = 0
+        first, began = 0, time.monotonic()
         while first < len(step.cells):
+            self.until = min(self.began + self.chosen.seconds, began + step.most)
             if self.left() < 3:
                 rest = f"{len(step.cells) - first} questions"
                 self.write({"step": step.name, "cell": rest, "ended": "no time was left to ask"})

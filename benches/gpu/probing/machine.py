@@ -241,7 +241,7 @@ def first_steps(short: bool) -> Iterator[Step]:
 
 
 def steps(short: bool) -> Iterator[Step]:
-    """The driver's word on memory, modules and threads."""
+    """The driver's word on memory and modules."""
     sizes = (1 << 20,) if short else (1 << 20, 1 << 24, 1 << 28)
     yield Step(
         "page locking", [Cell(f"{size >> 20} MiB", lambda c, s=size: page_locking(c, s)) for size in sizes]
@@ -257,6 +257,10 @@ def steps(short: bool) -> Iterator[Step]:
         "pools", [Cell(name, lambda c, s=share: pool(c, s), share=share) for name, share in shares.items()]
     )
     yield Step("modules", [Cell(name, lambda c, i=image: load(c, i)) for name, image in images()])
+
+
+def late_steps(short: bool) -> Iterator[Step]:
+    """What other threads do while one captures."""
     modes = {"as threads are": False, "threads that exchanged their mode": True}
     yield Step(
         "capture", [Cell(name, lambda c, r=r: beside_a_capture(c, r), relaxed=r) for name, r in modes.items()]

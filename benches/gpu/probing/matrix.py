@@ -12,8 +12,8 @@ from .steps import Cell, Context, Step
 
 CALLS = ("nvjpegDecodeBatched", "nvjpegDecodeBatchedEx")
 POISONS = (0xA5, 0x5A)
-ENOUGH = 51
-"""Images from which GPU_HYBRID decodes Huffman codes on the GPU ("bigger than 50", says the header)."""
+MANY = 64
+"""Images, more than GPU_HYBRID wants to decode Huffman codes on the GPU ("bigger than 50", says the header)."""
 OTHERS = {
     "progressive": {"progressive": True},
     "restart markers": {"restart_marker_rows": 1},
@@ -130,17 +130,20 @@ def damage_cells(backend: str, name: str, count: int) -> Iterator[Cell]:
         yield Cell(f"{how}, 1 of {count}", lambda c, h=how: with_damage(c, backend, name, h, count), how=how)
 
 
-def steps(short: bool) -> Iterator[Step]:
-    """In the order in which they matter."""
-    many = 3 if short else ENOUGH + 13
+def first_steps(short: bool) -> Iterator[Step]:
+    """The two backends that Foreload calls in batches."""
     yield Step("pixels HARDWARE", list(cells_of("HARDWARE", 3 if short else 16)))
-    yield Step("pixels GPU_HYBRID", list(cells_of("GPU_HYBRID", many)))
-    yield Step("skips HARDWARE", list(skip_cells(short)))
-    yield Step("damage HARDWARE", list(damage_cells("HARDWARE", CALLS[1], 3 if short else 16)))
-    yield Step("damage GPU_HYBRID", list(damage_cells("GPU_HYBRID", CALLS[0], many)))
+    yield Step("pixels GPU_HYBRID", list(cells_of("GPU_HYBRID", 3 if short else MANY)))
+
+
+def steps(short: bool) -> Iterator[Step]:
+    """Again and again."""
+    yield Step("skips HARDWARE", list(skip_cells(short)), most=30)
 
 
 def late_steps(short: bool) -> Iterator[Step]:
-    """What matters least: backends that Foreload does not call in batches."""
+    """Damage, which may cost processes; then backends that Foreload does not call in batches."""
+    yield Step("damage HARDWARE", list(damage_cells("HARDWARE", CALLS[1], 3 if short else 16)), most=30)
+    yield Step("damage GPU_HYBRID", list(damage_cells("GPU_HYBRID", CALLS[0], 3 if short else MANY)), most=30)
     for backend in ("HYBRID", "DEFAULT"):
         yield Step(f"pixels {backend}", list(cells_of(backend, 3 if short else 16)))

@@ -334,14 +334,14 @@ def first_steps(short: bool) -> Iterator[Step]:
 
 def steps(short: bool) -> Iterator[Step]:
     """Images a second."""
-    sizes, threads = ((2, 4), (1, 2)) if short else ((16, 32, 64, 128, 256), (1, 2, 3, 4))
+    sizes, threads = ((2, 4), (1, 2)) if short else ((128, 256, 64, 32, 16), (1, 2, 4, 3))
     cells = list(rate_cells("HARDWARE", EX, sizes, threads))
-    cells += variant_cells("HARDWARE", EX, sizes[-2], threads[:3:2] if len(threads) > 2 else threads[:1])
+    cells += variant_cells("HARDWARE", EX, sizes[0], threads[: 1 if short else 2])
     yield Step("rates HARDWARE", cells)
-    sizes, threads = ((2, 4), (1,)) if short else ((50, 51, 128, 256), (1, 3))
+    sizes, threads = ((2, 4), (1,)) if short else ((51, 50, 128, 256), (1, 3))
     cells = list(rate_cells("GPU_HYBRID", PLAIN, sizes, threads))
-    cells += variant_cells("GPU_HYBRID", PLAIN, sizes[-2], threads[:1])
-    yield Step("rates GPU_HYBRID", cells)
+    cells += variant_cells("GPU_HYBRID", PLAIN, 2 if short else 128, threads[:1])
+    yield Step("rates GPU_HYBRID", cells, most=30)
     for backend in ("HYBRID", "GPU_HYBRID"):
         kinds = ("baseline", "progressive") if backend == "HYBRID" else ("baseline",)
         cells = [Cell(kind, lambda c, b=backend, k=kind: phases(c, b, k)) for kind in kinds]

@@ -47,3 +47,5 @@ class Step:
     limit: float = 10.0
     """Seconds that a cell may take, beside imports and the start of CUDA."""
     on_device: bool = True
+    most: float = 60.0
+    """Seconds for all of them: the steps that follow want some too."""
