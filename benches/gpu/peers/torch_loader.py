@@ -47,8 +47,8 @@ class DataLoaderFeed(Feed):
         )
         self.ready = PREFETCH * options.threads + 1
         self.dtype = options.torch_dtype
-        self.mean = torch.tensor(MEAN, device="cuda").view(1, 3, 1, 1) * 255
-        self.scale = 1 / (torch.tensor(STD, device="cuda").view(1, 3, 1, 1) * 255)
+        self.mean = torch.tensor(MEAN, device=serve.DEVICE).view(1, 3, 1, 1) * 255
+        self.scale = 1 / (torch.tensor(STD, device=serve.DEVICE).view(1, 3, 1, 1) * 255)
 
     def batches(self) -> Iterator[Batch]:
         """Epoch after epoch."""

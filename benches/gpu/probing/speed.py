@@ -63,7 +63,21 @@ def start(context: Context, backend: str) -> dict:
     batch.close()
     told["destroy_ms"], _ = timed(handle.close)
     second.close()
+    told["batch_without_strict"] = without_strict(context, backend, name)
     return told | {"allocations": handle.memory.calls, "allocated_bytes": handle.memory.bytes}
+
+
+def without_strict(context: Context, backend: str, name: str) -> str:
+    """The status of a batch where the library is not asked to be strict: should it refuse what it is asked elsewhere."""
+    try:
+        handle = library.Handle(backend, flags=0)
+        batch = Batch(handle, photographs(context.images, 4 if context.short else 64, context.short), "YUV")
+        seen = batch.try_once(name, context.stream, POISONS[0])
+        batch.close()
+        handle.close()
+    except (library.NvjpegError, AttributeError) as error:
+        return str(error)
+    return seen.get("status", str(seen))
 
 
 class Lane:

@@ -58,7 +58,9 @@ def starting(lines: Lines) -> str:
         times = ("create", "create_again", "state", "preallocate", "first_batch", "second_batch", "destroy")
         given = (name for name in times if f"{name}_ms" in line)
         told = ", ".join(f"{name.replace('_', ' ')} {line[f'{name}_ms']:.1f}" for name in given)
-        parts.append(f"{backend}: {engines}{told} ms")
+        strict, lax = line.get("second_batch"), line.get("batch_without_strict")
+        differs = "" if strict == lax else f", a batch {strict} when asked to be strict, else {lax}"
+        parts.append(f"{backend}: {engines}{told} ms{differs}")
     return "; ".join(parts)
 
 

@@ -8,6 +8,7 @@ scripts run from end to end, and nothing of their figures means anything.
 
 from __future__ import annotations
 
+import contextlib
 import runpy
 import sys
 import time
@@ -60,14 +61,18 @@ def from_stand_in(tensor: object) -> torch.Tensor:
 
 
 torch.cuda.Event = Event
-torch.cuda.init = torch.cuda.synchronize = lambda: None
-torch.nn.Module.cuda = torch.Tensor.cuda = lambda self, **_options: self
+torch.cuda.init = torch.cuda.synchronize = torch.cuda.Stream = lambda: None
+torch.cuda.stream = contextlib.nullcontext
+torch.nn.Module.cuda = torch.Tensor.cuda = torch.Tensor.pin_memory = lambda self, **_options: self
 torch.from_dlpack = from_stand_in
 serve.DEVICE = "cpu"
-models = types.ModuleType("torchvision.models")
+try:
+    from torchvision import models
+except ImportError:
+    models = types.ModuleType("torchvision.models")
+    sys.modules["torchvision"] = types.ModuleType("torchvision")
+    sys.modules["torchvision.models"] = models
 models.resnet50 = small_network
-sys.modules["torchvision"] = types.ModuleType("torchvision")
-sys.modules["torchvision.models"] = models
 
 if __name__ == "__main__":
     sys.argv = sys.argv[1:]
