@@ -68,7 +68,7 @@ def start(context: Context, backend: str) -> dict:
 
 
 def without_strict(context: Context, backend: str, name: str) -> str:
-    """The status of a batch where the library is not asked to be strict: should it refuse what it is asked elsewhere."""
+    """The status of a batch where the library is not asked to be strict."""
     try:
         handle = library.Handle(backend, flags=0)
         batch = Batch(handle, photographs(context.images, 4 if context.short else 64, context.short), "YUV")
