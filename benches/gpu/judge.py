@@ -57,7 +57,7 @@ def point_of(answer: dict, mean_bytes: float) -> dict:
     if "images" in answer:
         point["images_per_s"] = answer["images"] / answer["seconds"]
         point["cpu_seconds_per_1000"] = 1000 * answer["cpu_seconds"] / answer["images"]
-        point["mean"] = answer["mean"]
+        point |= {key: answer[key] for key in ("mean", "nvjpeg") if key in answer}
         point["threads"] = by_thread([answer])
         if any(name.startswith(DECODED) for name in answer["counters"]):
             point["gpu"] = on_gpu([answer], mean_bytes)
@@ -83,6 +83,7 @@ def measured(standing: Any, mean_bytes: float) -> dict:
         "setting": standing.tuned["setting"],
         "tried": standing.tuned["tried"],
         "note": standing.tuned.get("note", ""),
+        "nvjpeg": standing.tuned.get("nvjpeg", []),
         "threads": by_thread(rounds),
         **{key: standing.tuned[key] for key in ("shape", "mean", "std")},
     }
@@ -165,6 +166,7 @@ def as_text(result: dict) -> str:
             parts.append(f"{entry['title']}: {target}: {'met' if met else 'MISSED'}")
         if "best_peer" not in entry and "images_per_s" in entry:
             parts.append(f"{entry['title']}: no peer of its data type was measured")
+    parts += [f"{e['title']}: nvJPEG is {', '.join(e['nvjpeg'])}" for e in peers.values() if e.get("nvjpeg")]
     parts += [f"{e['title']}: {threads_line(e['threads'])}" for e in peers.values() if e.get("threads")]
     if any(entry.get("points") for entry in peers.values()):
         parts.append(points_table(peers))

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
 import driver
 import report
-from probing import machine, matrix, speed, verdicts
+from probing import library, machine, matrix, speed, verdicts
 from probing.steps import Context, Step
 
 SETTLE = 25.0
@@ -204,6 +204,9 @@ def main() -> int:
     parser.add_argument("--images", type=Path, help="a folder of photographs; drawn ones without it")
     parser.add_argument("--seconds", type=float, default=150, help="time for all questions together")
     parser.add_argument("--short", action="store_true", help="small and few: try the probe itself")
+    parser.add_argument(
+        "--library", type=Path, help="this nvJPEG instead of the one that Foreload would find"
+    )
     parser.add_argument("--only", nargs="+", help="steps whose names begin so")
     parser.add_argument(
         "--output", type=Path, help="keep the answers in OUTPUT.json, their meaning in OUTPUT.md"
@@ -211,6 +214,8 @@ def main() -> int:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if chosen.library:
+        os.environ[library.CHOSEN] = str(chosen.library.resolve())
     steps = all_steps(chosen.short)
     if chosen.child:
         step = next(step for step in steps if step.name == chosen.child)

@@ -165,7 +165,8 @@ class Server:
             pixels += len(images) * side * side
         mean = total / pixels
         deviation = (squares / pixels - mean.square()).sqrt()
-        return {"shape": list(images.shape), "mean": mean.tolist(), "std": deviation.tolist()}
+        found = {"shape": list(images.shape), "mean": mean.tolist(), "std": deviation.tolist()}
+        return found | {"nvjpeg": mapped("libnvjpeg")}
 
     def tune(self, seconds: float, only: str | None) -> dict:
         """Keep the setting that gives most images/s; `only` one of them where that is known."""
@@ -277,6 +278,12 @@ class Training:
         ]
         whole = self.spans[0][0].elapsed_time(self.spans[-1][1])
         return {"idle_share": sum(max(gap, 0.0) for gap in gaps) / whole}
+
+
+def mapped(name: str) -> list[str]:
+    """Libraries of this name that the process has loaded: torchvision brings an nvJPEG of its own."""
+    files = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
+    return sorted({file for file in files if Path(file).name.startswith(name)})
 
 
 def parse_options() -> Options:

@@ -66,7 +66,12 @@ def recording(path: Path, **speeds: tuple[float, float]) -> Path:
     """Answers of all loaders, at so many images/s for so many CPU seconds per 1 000."""
     import standings
 
-    described = {"shape": [256, 3, 224, 224], "mean": [0.0] * 3, "std": [1.0] * 3}
+    described = {
+        "shape": [256, 3, 224, 224],
+        "mean": [0.0] * 3,
+        "std": [1.0] * 3,
+        "nvjpeg": ["libnvjpeg.so.13"],
+    }
     peers = {}
     for name in standings.PEERS:
         rate, cpu = speeds[name.partition("-")[0]]
@@ -370,6 +375,7 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
     ):
         assert answer.keys() == recorded[name].keys(), name
     assert feed["images"] > 0
+    assert [Path(file).parent for file in tuned["nvjpeg"]] == ([STAND_IN] if variant == "cuda" else [])
     assert any(name.startswith("foreload") for name in feed["threads"]), feed["threads"]
     if variant == "cuda":
         # Nothing is decoded by another rung where one alone is asked for, but what was under way.

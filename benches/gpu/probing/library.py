@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
@@ -96,12 +97,31 @@ def name_of(status: int) -> str:
     return STATUSES[status] if 0 <= status < len(STATUSES) else f"status {status}"
 
 
+CHOSEN = "FORELOAD_PROBED_NVJPEG"
+"""The variable by which the probe's processes are told of one library."""
+
+
 def candidates() -> list[str]:
     """Where nvJPEG may be, in the order in which Foreload looks: the loader's path, then Python's packages."""
+    if os.environ.get(CHOSEN):
+        return [os.environ[CHOSEN]]
     names = [f"libnvjpeg.so.{major}" for major in MAJORS]
     folders = [Path(entry) / "nvidia" for entry in sys.path if entry]
     places = [folder / place / "lib" for folder in folders for place in ("cu13", "nvjpeg")]
     return names + [str(place / name) for place in places for name in names if (place / name).exists()]
+
+
+def others() -> dict[str, str]:
+    """Copies that other packages bring, with their versions: a program that imports torchvision has loaded its own."""
+    places = [Path(entry) / "torchvision.libs" for entry in sys.path if entry]
+    places += [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "lib64"]
+    found = {}
+    for file in (file for place in places for file in sorted(place.glob("libnvjpeg*.so.*"))):
+        try:
+            found[str(file)] = version(ctypes.CDLL(str(file)))
+        except (OSError, AttributeError, NvjpegError) as error:
+            found[str(file)] = str(error)
+    return found
 
 
 @cache
@@ -132,11 +152,12 @@ def call(name: str, *arguments: object) -> None:
         raise NvjpegError(name, status)
 
 
-def version() -> str:
-    """Major, minor and patch."""
+def version(loaded: ctypes.CDLL) -> str:
+    """Major, minor and patch of a library."""
     parts = [c_int() for _ in range(3)]
     for index, part in enumerate(parts):
-        call("nvjpegGetProperty", c_int(index), byref(part))
+        if status := loaded.nvjpegGetProperty(c_int(index), byref(part)):
+            raise NvjpegError("nvjpegGetProperty", status)
     return ".".join(str(part.value) for part in parts)
 
 

@@ -65,7 +65,8 @@ def libraries(_context: Context) -> dict:
     """Which nvJPEG was found, and what it lacks of the functions that Foreload or this probe call."""
     told: dict[str, object] = {"candidates": library.candidates()}
     loaded = library.library()
-    told["nvjpeg"], told["version"] = loaded._name, library.version()
+    told["nvjpeg"], told["version"] = loaded._name, library.version(loaded)
+    told["others"] = library.others()
     told["no_such_symbol"] = [name for name in library.NEEDED if not hasattr(loaded, name)]
     for name in ("libnvcuvid.so.1", "libcudart.so.13", "libcudart.so.12"):
         try:

@@ -36,6 +36,7 @@ def library(lines: Lines) -> str:
         if "nvjpeg" in line:
             lacks = ", ".join(line["no_such_symbol"]) or "none"
             parts.append(f"nvJPEG {line['version']} from {line['nvjpeg']}, functions it lacks: {lacks}")
+            parts += [f"also there: {file}, {version}" for file, version in line.get("others", {}).items()]
             parts.append(f"libnvcuvid.so.1: {line['libnvcuvid.so.1']}")
         elif "capability" in line:
             parts.append(
