@@ -59,12 +59,16 @@ class Run:
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         chosen.out.mkdir(parents=True, exist_ok=True)
-        self.out, self.deadline = chosen.out.resolve(), time.monotonic() + 60 * chosen.minutes - SPARE
-        self.recording: Path | None = chosen.rehearse and chosen.rehearse.resolve()
+        self.out, self.deadline = chosen.out, time.monotonic() + 60 * chosen.minutes - SPARE
+        self.recording: Path | None = chosen.rehearse
         self.log = (self.out / "log.txt").open("w")
         self.scratch = Path(tempfile.mkdtemp(prefix="foreload-kit-"))
         self.site = self.scratch / "site"
-        path = [self.site, *([chosen.dali] if chosen.dali else []), os.environ.get("PYTHONPATH", "")]
+        path = [
+            self.site,
+            *([chosen.dali] if chosen.dali else []),
+            os.environ.get("PYTHONPATH", ""),
+        ]
         self.environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(str(entry) for entry in path if str(entry)),
             "PYTHONUNBUFFERED": "1",
@@ -165,7 +169,7 @@ def tests(run: Run, seconds: float) -> Outcome:
         command += ["-n", "4"]
     if importlib.util.find_spec("pytest_timeout"):
         # By a thread: a signal would wait for a library that hangs. It ends a process, which xdist replaces.
-        command += ["--timeout", "60", "--timeout-method", "thread"]
+        command += ["--timeout", "100", "--timeout-method", "thread"]
     required = "1"
     if run.recording:
         command, required = [*command, "-k", REHEARSED], "stand-in"
@@ -322,6 +326,9 @@ def parse_arguments() -> argparse.Namespace:
         help="small and few, on the stand-ins: try the kit itself, with other loaders' answers from this file",
     )
     chosen = parser.parse_args()
+    # The parts run in the kit's folder, not in the caller's.
+    for name in ("out", "dali", "rehearse"):
+        setattr(chosen, name, getattr(chosen, name) and getattr(chosen, name).resolve())
     asked = {part for name in chosen.parts for part in GROUPS.get(name, (name,))}
     chosen.parts = [name for name in PARTS if name in asked or name in ALWAYS]
     return chosen

@@ -62,6 +62,18 @@ def test_some_parts_alone(tmp_path: Path) -> None:
     assert run(KIT / "run.sh", "nonsense").returncode == 2
 
 
+def test_folders_are_found_from_wherever_they_were_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kit
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["kit.py", "checks", "--dali", "site", "--out", "results"])
+    chosen = kit.parse_arguments()
+    assert (chosen.dali, chosen.out, chosen.rehearse) == (tmp_path / "site", tmp_path / "results", None)
+    assert chosen.parts == ["install", "probe", "doctor", "tests", "parity", "stress"]
+
+
 def test_the_packed_scripts_run_where_they_are_put(tmp_path: Path) -> None:
     import pack
 
