@@ -12,6 +12,8 @@ from pathlib import Path
 
 GRACE = 8.0
 """Seconds between asking a command to end (SIGINT: it tells what it knows) and ending it with all its children."""
+DRAIN = 10.0
+"""Seconds for what an ended command said to be read to its end."""
 OVERDUE = 124
 """Exit code of a command that did not end within its time."""
 
@@ -56,7 +58,7 @@ def call(
         # One that a driver holds does not even end so; it must not hold the others.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
-    listener.join(GRACE)
+    listener.join(DRAIN)
     if not listener.is_alive():
         process.stdout.close()
     return OVERDUE if code is None else code, "".join(said)

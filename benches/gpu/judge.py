@@ -19,6 +19,7 @@ COLOUR_TOLERANCE = 0.15
 RIVALS = ("dali", "torchvision")
 DECODED = "gpu_decoded_"
 """What the counters of Foreload's rungs of decoders begin with."""
+RUNGS = ("hardware", "cuda_batched", "cuda", "cpu")
 NAMED = 6
 """Threads that a line on CPU time names."""
 STAGES = ("copy", "decode", "augment", "idle")
@@ -84,6 +85,7 @@ def measured(standing: Any, mean_bytes: float) -> dict:
         "tried": standing.tuned["tried"],
         "note": standing.tuned.get("note", ""),
         "nvjpeg": standing.tuned.get("nvjpeg", []),
+        "facts": standing.tuned.get("facts", {}),
         "threads": by_thread(rounds),
         **{key: standing.tuned[key] for key in ("shape", "mean", "std")},
     }
@@ -107,10 +109,11 @@ def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
     names = dict.fromkeys(name for r in rounds for name in r["counters"])
     total = {name: sum(r["counters"].get(name, 0) for r in rounds) for name in names}
     seconds, images = sum(r["seconds"] for r in rounds), sum(r["images"] for r in rounds)
-    decoded = {n.removeprefix(DECODED): count for n, count in total.items() if n.startswith(DECODED)}
+    decoded = {rung: total[DECODED + rung] for rung in RUNGS if DECODED + rung in total}
     whole = max(sum(decoded.values()), 1)
     return {
         "decoded_share": {rung: count / whole for rung, count in decoded.items()},
+        "decoded_again": total.get(f"{DECODED}again", 0),
         "h2d_bytes_per_s": total["gpu_h2d_bytes"] / seconds,
         "h2d_bytes_per_image": total["gpu_h2d_bytes"] / images,
         "h2d_bytes_per_file_byte": total["gpu_h2d_bytes"] / images / mean_bytes,
@@ -167,6 +170,9 @@ def as_text(result: dict) -> str:
         if "best_peer" not in entry and "images_per_s" in entry:
             parts.append(f"{entry['title']}: no peer of its data type was measured")
     parts += [f"{e['title']}: nvJPEG is {', '.join(e['nvjpeg'])}" for e in peers.values() if e.get("nvjpeg")]
+    for entry in peers.values():
+        for name, told in entry.get("facts", {}).get("decoders", {}).items():
+            parts.append(f"{entry['title']}: {name}: {told}")
     parts += [f"{e['title']}: {threads_line(e['threads'])}" for e in peers.values() if e.get("threads")]
     if any(entry.get("points") for entry in peers.values()):
         parts.append(points_table(peers))
@@ -241,8 +247,11 @@ def rounds_of(peers: dict[str, dict]) -> int:
 def stages_line(gpu: dict) -> str:
     """One sentence on rungs, stages and bytes."""
     stages = ", ".join(f"{stage} {ms:.1f}" for stage, ms in gpu["stage_ms_per_1000_images"].items())
+    again = (
+        f" ({gpu['decoded_again']} once more, after a decoder left them out)" if gpu["decoded_again"] else ""
+    )
     return (
-        f"decoded by {shares(gpu)}; GPU ms per 1 000 images: {stages}; "
+        f"decoded by {shares(gpu)}{again}; GPU ms per 1 000 images: {stages}; "
         f"{gpu['h2d_bytes_per_s'] / 1e9:.2f} GB/s to the device, "
         f"{gpu['h2d_bytes_per_file_byte']:.2f} bytes for each byte of a file; lanes idle {gpu['idle_share']:.1%}"
     )

@@ -59,8 +59,7 @@ def compare(root: Path, rung: str, expected: dict[int, np.ndarray], **settings: 
         means.append(float(difference.mean()))
         most = max(most, float(difference.max()))
         identical = identical and np.array_equal(pixels, expected[sample])
-    prefix = "decoded_"
-    decoded = {name.removeprefix(prefix): n for name, n in counted.items() if name.startswith(prefix)}
+    decoded = {name: counted[f"decoded_{name}"] for name in RUNGS if f"decoded_{name}" in counted}
     line = {
         "rung": rung,
         **settings,

@@ -87,6 +87,10 @@ class Feed:
         """What the loader counted since it was opened; differences are reported."""
         return {}
 
+    def facts(self) -> dict[str, object]:
+        """What the loader itself says of how it works here."""
+        return {}
+
     def close(self) -> None:
         """End threads and processes."""
 
@@ -166,7 +170,7 @@ class Server:
         mean = total / pixels
         deviation = (squares / pixels - mean.square()).sqrt()
         found = {"shape": list(images.shape), "mean": mean.tolist(), "std": deviation.tolist()}
-        return found | {"nvjpeg": mapped("libnvjpeg")}
+        return found | {"nvjpeg": mapped("libnvjpeg"), "facts": self.feed.facts()}
 
     def tune(self, seconds: float, only: str | None) -> dict:
         """Keep the setting that gives most images/s; `only` one of them where that is known."""

@@ -66,12 +66,8 @@ def recording(path: Path, **speeds: tuple[float, float]) -> Path:
     """Answers of all loaders, at so many images/s for so many CPU seconds per 1 000."""
     import standings
 
-    described = {
-        "shape": [256, 3, 224, 224],
-        "mean": [0.0] * 3,
-        "std": [1.0] * 3,
-        "nvjpeg": ["libnvjpeg.so.13"],
-    }
+    described = {"shape": [256, 3, 224, 224], "mean": [0.0] * 3, "std": [1.0] * 3}
+    described |= {"nvjpeg": ["libnvjpeg.so.13"], "facts": {"decoders": {"hardware": "all"}}}
     peers = {}
     for name in standings.PEERS:
         rate, cpu = speeds[name.partition("-")[0]]
@@ -140,6 +136,7 @@ def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> Non
     assert all(bench["peers"]["foreload-f16"]["targets"].values())
     assert len(bench["peers"]["foreload-f16"]["points"]) > 8
     assert "rung cuda_batched alone: " in (out / "bench.md").read_text()
+    assert "**Foreload**, float16: hardware: all" in (out / "bench.md").read_text()
 
 
 @pytest.mark.timeout(120)
@@ -290,6 +287,8 @@ def test_the_probes_lines_decide_what_was_suspected() -> None:
     assert "no answer: damage HARDWARE, no header, 1 of 16: signal SIGSEGV" in text
 
 
+BARE = (sys.executable, "-I", "-S", "-c")
+"""A Python that has begun at once, on a busy machine too."""
 TELLS = """
 import time
 try:
@@ -313,12 +312,12 @@ def test_a_command_is_asked_to_end_before_it_is_ended(
     import calls
 
     heard: list[str] = []
-    code, said = calls.call([sys.executable, "-c", TELLS], 6, os.environ, tmp_path, heard.append)
+    code, said = calls.call([*BARE, TELLS], 8, os.environ, tmp_path, heard.append)
     assert (code, heard) == (calls.OVERDUE, ["begun", "told"])
     assert said == "begun\ntold\n"
     # One that does not listen, and has a child.
     monkeypatch.setattr(calls, "GRACE", 0.5)
-    code, said = calls.call([sys.executable, "-c", DEAF], 6, os.environ, tmp_path, heard.append)
+    code, said = calls.call([*BARE, DEAF], 8, os.environ, tmp_path, heard.append)
     assert code == calls.OVERDUE
     pids = said.split()
     assert len(pids) == 2

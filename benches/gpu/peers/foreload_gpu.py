@@ -50,8 +50,14 @@ class ForeloadFeed(Feed):
             stats = self.running.stats()
             on_gpu = stats.pop("gpu", None) or {}
             for name, value in {**stats, **{f"gpu_{name}": value for name, value in on_gpu.items()}}.items():
-                counted[name] = counted.get(name, 0) + value
+                if isinstance(value, (int, float)):
+                    counted[name] = counted.get(name, 0) + value
         return counted
+
+    def facts(self) -> dict[str, object]:
+        """What each of the GPU's decoders can do, as Foreload found out."""
+        on_gpu = (self.running.stats().get("gpu") if self.running else None) or {}
+        return {"decoders": on_gpu["decoders"]} if "decoders" in on_gpu else {}
 
     def close(self) -> None:
         """End the threads."""
