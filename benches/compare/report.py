@@ -84,13 +84,38 @@ def show(spread_of: dict, digits: int) -> str:
     return f"{spread_of['median']:.{digits}f} ({spread_of['min']:.{digits}f}-{spread_of['max']:.{digits}f})"
 
 
+def keep(result: dict, text: str, output: Path) -> None:
+    """Writes both forms of a result beside each other; whoever is ended meanwhile leaves the last ones whole."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    replace(output.with_suffix(".json"), json.dumps(result, indent=1) + "\n")
+    replace(output.with_suffix(".md"), text + "\n")
+
+
+def replace(path: Path, text: str) -> None:
+    """Replaces a file as a whole."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text)
+    beside.replace(path)
+
+
 def deliver(result: dict, text: str, as_json: bool, output: Path | None) -> None:
     """Prints the result (table, or one JSON object) and keeps both beside each other when asked."""
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-        output.with_suffix(".md").write_text(text + "\n")
+        keep(result, text, output)
     print(json.dumps(result) if as_json else text)
+
+
+class Lines:
+    """A file of results, a line of JSON for each: what was added stays, however the program ends."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.file = path.open("w") if path else None
+
+    def add(self, line: dict) -> None:
+        """Write a line, at once."""
+        if self.file:
+            self.file.write(json.dumps(line) + "\n")
+            self.file.flush()
 
 
 def log(message: str) -> None:

@@ -1,4 +1,4 @@
-"""What the measurements of the GPU comparison mean: medians, shares, targets, and the table."""
+"""What the measurements of the GPU comparison mean: medians, shares, targets, points of speed against CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ IDLE_TARGET = 0.05
 COLOUR_TOLERANCE = 0.15
 """Largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
 RIVALS = ("dali", "torchvision")
-RUNGS = ("hardware", "cuda", "cpu")
+DECODED = "gpu_decoded_"
+"""What the counters of Foreload's rungs of decoders begin with."""
+RUNGS = ("hardware", "cuda_batched", "cuda", "cpu")
+NAMED = 6
+"""Threads that a line on CPU time names."""
 STAGES = ("copy", "decode", "augment", "idle")
 
 
@@ -29,6 +33,7 @@ def summarise(standings: Iterable[Any], peers: Mapping[str, Any], mean_bytes: fl
         entry = {"title": peer.title, "dtype": peer.dtype, "failure": standing.failure}
         if standing.rounds:
             entry |= measured(standing, mean_bytes)
+        entry["points"] = [point_of(answer, mean_bytes) for answer in standing.points]
         summary[standing.name] = entry
     fit = {name: entry for name, entry in summary.items() if "images_per_s" in entry}
     if fit:
@@ -47,6 +52,29 @@ def summarise(standings: Iterable[Any], peers: Mapping[str, Any], mean_bytes: fl
     return summary
 
 
+def point_of(answer: dict, mean_bytes: float) -> dict:
+    """One measurement with other settings."""
+    point = {key: answer[key] for key in ("told", "rung", "refused") if answer.get(key)}
+    if "images" in answer:
+        point["images_per_s"] = answer["images"] / answer["seconds"]
+        point["cpu_seconds_per_1000"] = 1000 * answer["cpu_seconds"] / answer["images"]
+        point |= {key: answer[key] for key in ("mean", "nvjpeg") if key in answer}
+        point["threads"] = by_thread([answer])
+        if any(name.startswith(DECODED) for name in answer["counters"]):
+            point["gpu"] = on_gpu([answer], mean_bytes)
+    return point
+
+
+def by_thread(rounds: list[dict]) -> dict[str, float]:
+    """CPU seconds per 1 000 images of the process's threads by name, the busiest first."""
+    images = sum(r["images"] for r in rounds)
+    total: dict[str, float] = {}
+    for one in rounds:
+        for name, seconds in one.get("threads", {}).items():
+            total[name] = total.get(name, 0.0) + 1000 * seconds / images
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
 def measured(standing: Any, mean_bytes: float) -> dict:
     """Medians of one peer's rounds."""
     rounds = standing.rounds
@@ -55,6 +83,10 @@ def measured(standing: Any, mean_bytes: float) -> dict:
         "cpu_seconds_per_1000": report.spread([1000 * r["cpu_seconds"] / r["images"] for r in rounds]),
         "setting": standing.tuned["setting"],
         "tried": standing.tuned["tried"],
+        "note": standing.tuned.get("note", ""),
+        "nvjpeg": standing.tuned.get("nvjpeg", []),
+        "facts": standing.tuned.get("facts", {}),
+        "threads": by_thread(rounds),
         **{key: standing.tuned[key] for key in ("shape", "mean", "std")},
     }
     if training := standing.training:
@@ -74,12 +106,14 @@ def measured(standing: Any, mean_bytes: float) -> dict:
 
 def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
     """What Foreload itself counted: rungs, stages, bytes."""
-    total = {name: sum(r["counters"].get(name, 0) for r in rounds) for name in rounds[0]["counters"]}
+    names = dict.fromkeys(name for r in rounds for name in r["counters"])
+    total = {name: sum(r["counters"].get(name, 0) for r in rounds) for name in names}
     seconds, images = sum(r["seconds"] for r in rounds), sum(r["images"] for r in rounds)
-    decoded = {rung: total.get(f"gpu_decoded_{rung}", 0) for rung in RUNGS}
+    decoded = {rung: total[DECODED + rung] for rung in RUNGS if DECODED + rung in total}
     whole = max(sum(decoded.values()), 1)
     return {
         "decoded_share": {rung: count / whole for rung, count in decoded.items()},
+        "decoded_again": total.get(f"{DECODED}again", 0),
         "h2d_bytes_per_s": total["gpu_h2d_bytes"] / seconds,
         "h2d_bytes_per_image": total["gpu_h2d_bytes"] / images,
         "h2d_bytes_per_file_byte": total["gpu_h2d_bytes"] / images / mean_bytes,
@@ -135,7 +169,74 @@ def as_text(result: dict) -> str:
             parts.append(f"{entry['title']}: {target}: {'met' if met else 'MISSED'}")
         if "best_peer" not in entry and "images_per_s" in entry:
             parts.append(f"{entry['title']}: no peer of its data type was measured")
+    parts += [f"{e['title']}: nvJPEG is {', '.join(e['nvjpeg'])}" for e in peers.values() if e.get("nvjpeg")]
+    for entry in peers.values():
+        for name, told in entry.get("facts", {}).get("decoders", {}).items():
+            parts.append(f"{entry['title']}: {name}: {told}")
+    parts += [f"{e['title']}: {threads_line(e['threads'])}" for e in peers.values() if e.get("threads")]
+    if any(entry.get("points") for entry in peers.values()):
+        parts.append(points_table(peers))
+        parts += rung_lines(peers)
     return "\n\n".join(parts)
+
+
+def threads_line(threads: dict[str, float]) -> str:
+    """Which threads the CPU time goes to."""
+    named = list(threads.items())[:NAMED]
+    return "CPU s per 1 000 images by threads: " + ", ".join(f"{name} {spent:.2f}" for name, spent in named)
+
+
+def points_table(peers: dict[str, dict]) -> str:
+    """Every measurement as a point of images/s against CPU time; those that no other beats in both are marked."""
+    points = []
+    for entry in peers.values():
+        if "images_per_s" in entry:
+            medians = {key: entry[key]["median"] for key in ("images_per_s", "cpu_seconds_per_1000")}
+            points.append((entry["title"], {"told": "as compared", "gpu": entry.get("gpu"), **medians}))
+        points += [(entry["title"], point) for point in entry.get("points", [])]
+    taken = [point for _, point in points if "images_per_s" in point]
+
+    def is_beaten(point: dict) -> bool:
+        rate, cpu = point["images_per_s"], point["cpu_seconds_per_1000"]
+        return any(o["images_per_s"] > rate and o["cpu_seconds_per_1000"] < cpu for o in taken)
+
+    rows = []
+    for title, point in sorted(points, key=lambda pair: -pair[1].get("images_per_s", 0)):
+        if "images_per_s" in point:
+            figures = [f"{point['images_per_s']:.0f}", f"{point['cpu_seconds_per_1000']:.2f}"]
+            figures.append("" if is_beaten(point) else "*")
+        else:
+            figures = ["", "", ""]
+        told = shares(point["gpu"]) if point.get("gpu") else point.get("refused", "").replace("|", "/")
+        rows.append([title, point["told"], *figures, told])
+    head = ["loader", "settings", "images/s", "CPU s per 1 000", "unbeaten", "decoded by"]
+    return report.table(head, rows)
+
+
+def rung_lines(peers: dict[str, dict]) -> list[str]:
+    """A verdict on each of Foreload's rungs alone, beside the fastest rival of its data type."""
+    lines = []
+    for entry in peers.values():
+        best = peers.get(entry.get("best_peer", ""))
+        for point in entry.get("points", []):
+            if "rung" not in point or point["told"] != f"rung {point['rung']}":
+                continue
+            name = f"rung {point['rung']} alone"
+            if "images_per_s" not in point:
+                lines.append(f"{name}: {point.get('refused', 'not measured')}")
+                continue
+            share = point.get("gpu", {}).get("decoded_share", {}).get(point["rung"])
+            served = "does not tell its share" if share is None else f"decoded {share:.0%} of the images"
+            beside = ""
+            if best:
+                speed = point["images_per_s"] / best["images_per_s"]["median"]
+                cpu = point["cpu_seconds_per_1000"] / best["cpu_seconds_per_1000"]["median"]
+                beside = f", {speed:.2f} x the images/s of {entry['best_peer']} at {cpu:.2f} x its CPU"
+            lines.append(
+                f"{name}: {served}, {point['images_per_s']:.0f} images/s, "
+                f"{point['cpu_seconds_per_1000']:.2f} CPU s per 1 000{beside}"
+            )
+    return lines
 
 
 def rounds_of(peers: dict[str, dict]) -> int:
@@ -145,13 +246,20 @@ def rounds_of(peers: dict[str, dict]) -> int:
 
 def stages_line(gpu: dict) -> str:
     """One sentence on rungs, stages and bytes."""
-    shares = ", ".join(f"{rung} {share:.0%}" for rung, share in gpu["decoded_share"].items())
     stages = ", ".join(f"{stage} {ms:.1f}" for stage, ms in gpu["stage_ms_per_1000_images"].items())
+    again = (
+        f" ({gpu['decoded_again']} once more, after a decoder left them out)" if gpu["decoded_again"] else ""
+    )
     return (
-        f"decoded by {shares}; GPU ms per 1 000 images: {stages}; "
+        f"decoded by {shares(gpu)}{again}; GPU ms per 1 000 images: {stages}; "
         f"{gpu['h2d_bytes_per_s'] / 1e9:.2f} GB/s to the device, "
         f"{gpu['h2d_bytes_per_file_byte']:.2f} bytes for each byte of a file; lanes idle {gpu['idle_share']:.1%}"
     )
+
+
+def shares(gpu: dict) -> str:
+    """Which rungs decoded how much."""
+    return ", ".join(f"{rung} {share:.0%}" for rung, share in gpu["decoded_share"].items())
 
 
 def row(entry: dict) -> list[str]:
@@ -168,5 +276,6 @@ def row(entry: dict) -> list[str]:
         else [""] * 3
     )
     setting = "" if entry["setting"] == "None" else entry["setting"]
+    setting = ", ".join(told for told in (setting, entry["note"]) if told)
     rates = [report.show(entry["images_per_s"], 0), report.show(entry["cpu_seconds_per_1000"], 2)]
     return [title, *rates, *factors, setting, *fed]

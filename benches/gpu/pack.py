@@ -30,11 +30,15 @@ IMAGES = 300
 PYTHON_THERE = "3.12"
 PLATFORMS = [f"manylinux{tag}_x86_64" for tag in ("_2_28", "_2_27", "_2_17", "2014", "1")]
 NVJPEG = "nvidia-nvjpeg==13.3.2.43"
-DALI = ("nvidia-dali-cuda130==2.4.0",)
-HAS_ALREADY = {"numpy", "packaging", "six", "pyyaml", "typing_extensions", "nvidia_nvjpeg"}
-"""What DALI asks for and every machine with torch has, or the kit brings itself."""
+DALI = ("nvidia-dali-cuda130==2.2.0",)
+"""The last that brings nvImageCodec 0.8. DALI 2.3 and 2.4 want 0.9, which fails or crashes where it decodes parts of
+images on H100 and A100 (nvImageCodec issue 55)."""
+HAS_ALREADY = {"numpy", "packaging", "six", "pyyaml", "typing_extensions"}
+"""What DALI asks for and every machine with torch has. Not nvJPEG, although the kit has it: nvImageCodec looks for it
+beside itself alone, and without it decodes on the CPU in silence."""
 SCRIPTS = (
     "benches/gpu",
+    "cuda/kernels",
     "benches/compare/accounting.py",
     "benches/compare/datasets.py",
     "benches/compare/report.py",

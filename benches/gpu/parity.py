@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
@@ -21,9 +22,12 @@ import numpy as np
 import report
 from resemblance import MEAN_LIMIT, levels_of
 
-RUNGS = ("hardware", "cuda", "cpu")
+RUNGS = ("hardware", "cuda_batched", "cuda", "cpu")
+LARGE = 96
+"""Images of a batch, more than `cuda_batched` needs to decode Huffman codes on the GPU."""
 DTYPES = ("uint8", "float32")
 DECODES = ("fast", "exact")
+NO_RUNG = "this build has no such rung"
 
 
 def epoch(root: Path, device: str, **settings: object) -> tuple[dict[int, np.ndarray], dict]:
@@ -41,6 +45,10 @@ def compare(root: Path, rung: str, expected: dict[int, np.ndarray], **settings: 
     os.environ["FORELOAD_GPU_RUNG"] = rung
     try:
         seen, counted = epoch(root, "cuda", **settings)
+    except foreload.Error as error:
+        if "FORELOAD_GPU_RUNG" not in str(error):
+            raise
+        return {"rung": rung, **settings, "absent": NO_RUNG, "problem": None}
     finally:
         del os.environ["FORELOAD_GPU_RUNG"]
     if seen.keys() != expected.keys():
@@ -51,7 +59,7 @@ def compare(root: Path, rung: str, expected: dict[int, np.ndarray], **settings: 
         means.append(float(difference.mean()))
         most = max(most, float(difference.max()))
         identical = identical and np.array_equal(pixels, expected[sample])
-    decoded = {name: counted[f"decoded_{name}"] for name in RUNGS}
+    decoded = {name: counted[f"decoded_{name}"] for name in RUNGS if f"decoded_{name}" in counted}
     line = {
         "rung": rung,
         **settings,
@@ -73,34 +81,48 @@ def problem(line: dict) -> str | None:
         return "pixels of the CPU's decoders came out with other bits"
     if line["mean"] > MEAN_LIMIT:
         return f"mean difference {line['mean']:.2f}, at most {MEAN_LIMIT}"
-    if not decoded[rung] and (rung != "hardware" or driver.has_jpeg_engine()):
-        return f"no image was decoded by it: {decoded}"
-    return None
+    if decoded.get(rung) or (rung == "hardware" and not driver.has_jpeg_engine()):
+        return None
+    if rung == "cuda_batched" and line["batch_size"] < LARGE:
+        return None
+    return "no image was decoded by it"
+
+
+def row(line: dict) -> list[str]:
+    """A line of the table."""
+    what = [line["rung"], line["files"], line["decode"], line["dtype"]]
+    if "absent" in line:
+        return [*what, "", "", "", "", "", line["absent"]]
+    decoded = ", ".join(f"{name} {count}" for name, count in line["decoded"].items() if count)
+    figures = [f"{line[key]:.3f}" for key in ("mean", "image_p99")] + [f"{line['pixel_max']:.0f}"]
+    return [*what, decoded, *figures, "yes" if line["identical"] else "no", line["problem"] or "ok"]
 
 
 def as_text(lines: list[dict]) -> str:
     """The table."""
-    head = [
-        "rung",
-        "files",
-        "decode",
-        "dtype",
-        "decoded by",
-        "mean",
-        "99 % of images",
-        "worst pixel",
-        "same bits",
-        "",
-    ]
-    rows = []
-    for line in lines:
-        decoded = ", ".join(f"{name} {count}" for name, count in line["decoded"].items() if count)
-        figures = [f"{line[key]:.3f}" for key in ("mean", "image_p99")] + [f"{line['pixel_max']:.0f}"]
-        bits, verdict = "yes" if line["identical"] else "no", line["problem"] or "ok"
-        rows.append(
-            [line["rung"], line["files"], line["decode"], line["dtype"], decoded, *figures, bits, verdict]
-        )
-    return report.table(head, rows)
+    head = ["rung", "files", "decode", "dtype", "decoded by", "mean", "99 % of images", "worst pixel"]
+    return report.table([*head, "same bits", ""], [row(line) for line in lines])
+
+
+def cases(scratch: Path, photographs: Path | None, short: bool) -> Iterator[tuple[str, Path, int]]:
+    """What is compared: a name, a dataset, a size of batches."""
+    count = 20 if short else 96
+    yield "all kinds, small", images.make(scratch / "kinds", images.KINDS, samples=count), min(count, 32)
+    yield "baseline, small", images.make(scratch / "baseline", samples=LARGE * (1 if short else 2)), LARGE
+    if photographs:
+        yield "photographs", photographs, LARGE
+
+
+def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
+    """Line after line."""
+    for files, root, size in cases(scratch, chosen.data, chosen.short):
+        for decode in DECODES[:1] if chosen.short else DECODES:
+            for dtype in DTYPES[:1] if chosen.short else DTYPES:
+                settings = {"decode": decode, "dtype": dtype, "batch_size": size}
+                settings["image_size"] = 32 if chosen.short else chosen.image_size
+                expected, _ = epoch(root, "cpu", **settings)
+                for rung in RUNGS:
+                    yield {"files": files, **compare(root, rung, expected, **settings)}
 
 
 def main() -> int:
@@ -112,7 +134,8 @@ def main() -> int:
         "--data", type=Path, help="an image folder of photographs, beside small files of all kinds"
     )
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--short", action="store_true", help="small and few: try the script itself")
+    parser.add_argument("--lines", type=Path, help="keep each line here as soon as it is known")
     parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     chosen = parser.parse_args()
@@ -121,25 +144,28 @@ def main() -> int:
     except (OSError, driver.DriverError) as reason:
         report.log(f"no GPU to compare with: {reason}")
         return 2
-    lines = []
+    lines: list[dict] = []
+    kept = report.Lines(chosen.lines)
     with tempfile.TemporaryDirectory() as scratch:
         os.environ.setdefault("FORELOAD_INDEX_DIR", f"{scratch}/index")
-        roots = {"all kinds, small": images.make(Path(scratch) / "kinds", images.KINDS, samples=96)}
-        if chosen.data:
-            roots["photographs"] = chosen.data
-        for files, root in roots.items():
-            for decode in DECODES:
-                for dtype in DTYPES:
-                    settings = {"decode": decode, "dtype": dtype, "batch_size": chosen.batch_size}
-                    settings["image_size"] = chosen.image_size
-                    expected, _ = epoch(root, "cpu", **settings)
-                    for rung in RUNGS:
-                        line = {"files": files, **compare(root, rung, expected, **settings)}
-                        report.log(f"{files}, {decode}, {dtype}, {rung}: mean {line['mean']:.3f}")
-                        lines.append(line)
+        try:
+            for line in compared(chosen, Path(scratch)):
+                kept.add(line)
+                lines.append(line)
+                told = line.get("absent") or f"mean {line['mean']:.3f}, {line['problem'] or 'ok'}"
+                report.log(f"{line['files']}, {line['decode']}, {line['dtype']}, {line['rung']}: {told}")
+        except KeyboardInterrupt:
+            report.log("interrupted: what was compared until now follows")
+            deliver(lines, chosen)
+            raise
+    deliver(lines, chosen)
+    return int(any(line["problem"] for line in lines))
+
+
+def deliver(lines: list[dict], chosen: argparse.Namespace) -> None:
+    """The result, whole or not."""
     result = {"benchmark": "gpu-parity", "machine": report.machine(), "limit": MEAN_LIMIT, "lines": lines}
     report.deliver(result, as_text(lines), chosen.json, chosen.output)
-    return int(any(line["problem"] for line in lines))
 
 
 if __name__ == "__main__":

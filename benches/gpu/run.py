@@ -1,8 +1,9 @@
 """Times Foreload on a GPU beside the loaders a user would pick instead: same files and output, one run, rounds in turn.
 
 Every peer keeps one process through all rounds (`serve.py`); only the one being timed is asked for batches. After the
-rounds each trains a ResNet-50 on its batches, which shows how long the device waits for the next batch. Peers that
-cannot run stay in the table with their reason.
+rounds each trains a ResNet-50 on its batches, which shows how long the device waits for the next batch. Then some are
+measured with other settings: each is a point of images/s against CPU time. Peers that cannot run stay in the table with
+their reason. The result is written anew after each round and each point.
 """
 
 from __future__ import annotations
@@ -10,99 +11,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import selectors
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import datasets
 import judge
 import report
+from standings import PEERS, POINTS, PYTHON, Standing
 
-HERE = Path(__file__).resolve().parent
-PYTHON = sys.executable
-GRACE = 90
-"""Seconds that a request may take beyond its own: imports, CUDA contexts, first kernels."""
-
-
-@dataclass(frozen=True)
-class Peer:
-    """One line of the table."""
-
-    title: str
-    program: str
-    dtype: str
-    variant: str = ""
-    needs: tuple[str, ...] = ("torch",)
-    """Python modules without which it cannot run."""
-
-
-PEERS = {
-    "foreload-f16": Peer("**Foreload**, float16", "foreload_gpu", "f16", "cuda", ("torch", "foreload")),
-    "dali-f16": Peer("DALI mixed, float16", "dali_mixed", "f16", needs=("torch", "nvidia.dali")),
-    "torchvision-f16": Peer(
-        "torchvision CUDA, float16", "torchvision_cuda", "f16", needs=("torch", "torchvision")
-    ),
-    "foreload-f32": Peer("**Foreload**, float32", "foreload_gpu", "f32", "cuda", ("torch", "foreload")),
-    "dali-f32": Peer("DALI mixed, float32", "dali_mixed", "f32", needs=("torch", "nvidia.dali")),
-    "torchvision-f32": Peer(
-        "torchvision CUDA, float32", "torchvision_cuda", "f32", needs=("torch", "torchvision")
-    ),
-    "torch-f16": Peer("torch DataLoader, CPU decode", "torch_loader", "f16", needs=("torch", "torchvision")),
-    "foreload-cpu-f16": Peer(
-        "**Foreload** on the CPU, copied", "foreload_gpu", "f16", "cpu", ("torch", "foreload")
-    ),
-}
-
-
-@dataclass
-class Standing:
-    """A peer's process and what is known of it."""
-
-    name: str
-    process: subprocess.Popen | None = None
-    failure: str | None = None
-    tuned: dict = field(default_factory=dict)
-    rounds: list[dict] = field(default_factory=list)
-    training: dict | None = None
-
-    def ask(self, request: dict) -> dict | None:
-        """Send a request and wait for its answer; a peer that fails or hangs is out."""
-        if self.failure:
-            return None
-        try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except OSError:
-            return self.fail(f"it ended with code {self.process.wait()}")
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(request["seconds"] * request.get("parts", 1) + GRACE):
-                return self.fail(f"no answer to {request['do']} within {GRACE} s")
-        line = self.process.stdout.readline()
-        if not line:
-            return self.fail(f"it ended with code {self.process.wait()}; see its log")
-        answer = json.loads(line)
-        return self.fail(answer["failure"]) if "failure" in answer else answer
-
-    def fail(self, reason: str) -> None:
-        """Take it out of the run."""
-        self.failure = reason.replace(f"{report.ROOT}/", "")
-        report.log(f"{self.name}: {self.failure}")
-        self.end()
-
-    def end(self) -> None:
-        """End the process, kindly at first."""
-        if self.process and self.process.poll() is None:
-            self.process.stdin.close()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+ROUNDS_SHARE = 0.5
+"""Of the time that is left once all loaders stand: for rounds and training; the rest is for other settings."""
+POINT_LIMIT = 40
+"""Seconds that a loader may take to begin anew with other settings."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -123,23 +46,14 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--require-targets", action="store_true", help="exit code 1 when a target is missed")
     parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
+    parser.add_argument(
+        "--recorded", type=Path, help="answer for all loaders from this file: try the comparison itself"
+    )
     parser.add_argument("--logs", type=Path, help="file for what the peers print (default: stderr)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     chosen = parser.parse_args()
     chosen.peers = chosen.peers or list(PEERS)
     return chosen
-
-
-def missing(modules: tuple[str, ...]) -> str | None:
-    """The first module that cannot be imported, with the reason; asked in a process of its own."""
-    for module in modules:
-        asked = subprocess.run(
-            [PYTHON, "-c", f"import {module}"], capture_output=True, text=True, check=False
-        )
-        if asked.returncode:
-            said = asked.stderr.strip().splitlines() or ["no reason given"]
-            return f"{module} cannot be imported: {said[-1]}"
-    return None
 
 
 def device_facts() -> dict:
@@ -166,76 +80,130 @@ def device_facts() -> dict:
     return facts
 
 
-def start(name: str, chosen: argparse.Namespace, logs: object, known: dict[str, str]) -> Standing:
-    """Start a peer's process and let it find its best setting, once for each program and variant (`known`)."""
-    peer, standing = PEERS[name], Standing(name)
-    if reason := missing(peer.needs):
-        standing.fail(reason)
-        return standing
-    command = [PYTHON, str(HERE / "peers" / f"{peer.program}.py"), str(chosen.data), "--dtype", peer.dtype]
-    command += ["--variant", peer.variant, "--threads", str(chosen.threads)]
-    command += ["--batch-size", str(chosen.batch_size), "--image-size", str(chosen.image_size)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": logs}
-    standing.process = subprocess.Popen(command, env=environment, text=True, **pipes)
+def recorded_facts(recording: Path) -> dict:
+    """What a recording says of its GPU."""
+    return json.loads(recording.read_text())["device"]
+
+
+def tune(standing: Standing, known: dict[str, str]) -> None:
+    """Let a peer find its best setting, once for each program and variant (`known`)."""
+    peer = PEERS[standing.name]
     kind = f"{peer.program} {peer.variant}"
     standing.tuned = standing.ask({"do": "tune", "seconds": 1.0, "parts": 4, "only": known.get(kind)}) or {}
     if standing.tuned:
         known[kind] = standing.tuned["setting"]
-        report.log(f"{name}: ready, setting {standing.tuned['setting']}")
-    return standing
+        report.log(f"{standing.name}: ready, setting {standing.tuned['setting']}")
 
 
-def measure(standings: list[Standing], chosen: argparse.Namespace, deadline: float) -> None:
-    """The rounds, then the training, as far as time allows."""
-    # A training step takes float16 or float32 all the same: once is enough.
-    trained = [standing for standing in standings if PEERS[standing.name].dtype == "f16"]
-    reserve = len(trained) * (2 * chosen.train_seconds + 4) if chosen.train_seconds else 0
-    turn = len(standings) * (chosen.seconds + 3)
-    for number in range(1, chosen.rounds + 1):
-        if number > 1 and time.monotonic() + turn + reserve > deadline:
-            report.log(f"no time for more than {number - 1} rounds")
-            break
-        for standing in standings:
-            if answer := standing.ask({"do": "feed", "seconds": chosen.seconds}):
-                standing.rounds.append(answer)
-                rate = answer["images"] / answer["seconds"]
-                cpu = 1000 * answer["cpu_seconds"] / answer["images"]
-                report.log(f"round {number}: {standing.name}: {rate:.0f} images/s, {cpu:.2f} CPU s per 1000")
-    for standing in trained:
-        if chosen.train_seconds and time.monotonic() + chosen.train_seconds < deadline:
-            standing.training = standing.ask({"do": "train", "seconds": chosen.train_seconds})
+class Comparison:
+    """All loaders, and what was measured of them so far."""
+
+    def __init__(self, chosen: argparse.Namespace, gpu: dict, began: float) -> None:
+        self.chosen, self.gpu = chosen, gpu
+        self.deadline = began + (chosen.budget or 24 * 3600)
+        files = datasets.jpegs(chosen.data)
+        self.images = len(files)
+        self.mean_bytes = sum(path.stat().st_size for path in files) / len(files)
+        self.standings: list[Standing] = []
+
+    def start(self, logs: object) -> None:
+        """Bring all loaders up."""
+        known: dict[str, str] = {}
+        for name in self.chosen.peers:
+            standing = Standing(name)
+            self.standings.append(standing)
+            standing.start(self.chosen, logs)
+            tune(standing, known)
+
+    def measure(self) -> None:
+        """The rounds, then the training, as far as time allows."""
+        chosen, standings = self.chosen, self.standings
+        # A training step takes float16 or float32 all the same: once is enough.
+        trained = [standing for standing in standings if PEERS[standing.name].dtype == "f16"]
+        reserve = len(trained) * (2 * chosen.train_seconds + 4) if chosen.train_seconds else 0
+        turn = len(standings) * (chosen.seconds + 3)
+        until = time.monotonic() + ROUNDS_SHARE * (self.deadline - time.monotonic())
+        for number in range(1, chosen.rounds + 1):
+            if number > 1 and time.monotonic() + turn + reserve > until:
+                report.log(f"no time for more than {number - 1} rounds")
+                break
+            for standing in standings:
+                if answer := standing.ask({"do": "feed", "seconds": chosen.seconds}):
+                    standing.rounds.append(answer)
+                    report.log(f"round {number}: {standing.name}: {told(answer)}")
+            self.keep()
+        for standing in trained:
+            if chosen.train_seconds and time.monotonic() + chosen.train_seconds < self.deadline:
+                standing.training = standing.ask({"do": "train", "seconds": chosen.train_seconds})
+                self.keep()
+
+    def points(self) -> None:
+        """Other settings, one after another, as far as time allows."""
+        by_name = {standing.name: standing for standing in self.standings}
+        for point in POINTS:
+            standing = by_name.get(point.peer)
+            if not standing or standing.failure:
+                continue
+            if time.monotonic() + 2 * self.chosen.seconds + 4 > self.deadline:
+                report.log(f"no time for {point.peer} with {point.told()} and what follows")
+                break
+            asked = {"do": "point", "seconds": self.chosen.seconds, "rung": point.rung}
+            asked |= {
+                "cpu_decode": point.cpu_decode,
+                "threads": point.threads,
+                "batch_size": point.batch_size,
+            }
+            if answer := standing.ask(asked, POINT_LIMIT):
+                standing.points.append({"told": point.told(), "rung": point.rung, **answer})
+                report.log(f"{point.peer}, {point.told()}: {answer.get('refused') or told(answer)}")
+                self.keep()
+
+    def result(self) -> dict:
+        """Everything, in the form that is kept."""
+        keys = ("rounds", "seconds", "train_seconds", "batch_size", "image_size", "threads")
+        return {
+            "benchmark": "gpu",
+            "machine": report.machine() | self.gpu,
+            "settings": {key: getattr(self.chosen, key) for key in keys},
+            "data": {"images": self.images, "mean_bytes": self.mean_bytes, "page_cache": "warm"},
+            "peers": judge.summarise(self.standings, PEERS, self.mean_bytes),
+        }
+
+    def keep(self) -> None:
+        """Write what is known so far."""
+        if self.chosen.output:
+            report.keep(result := self.result(), judge.as_text(result), self.chosen.output)
+
+    def end(self) -> None:
+        """End all processes."""
+        for standing in self.standings:
+            standing.end()
+
+
+def told(answer: dict) -> str:
+    """A measurement in a line of the log."""
+    rate = answer["images"] / answer["seconds"]
+    return f"{rate:.0f} images/s, {1000 * answer['cpu_seconds'] / answer['images']:.2f} CPU s per 1000"
 
 
 def main() -> int:
     """Measure, report; 1 when Foreload failed, or missed a target that was required; 2 without a GPU."""
-    chosen = parse_arguments()
-    deadline = time.monotonic() + (chosen.budget or 24 * 3600)
+    chosen, began = parse_arguments(), time.monotonic()
     try:
-        gpu = device_facts()
+        gpu = recorded_facts(chosen.recorded) if chosen.recorded else device_facts()
     except RuntimeError as reason:
         report.log(f"{reason}: nothing to measure")
         return 2
-    files = datasets.jpegs(chosen.data)
-    size = sum(len(path.read_bytes()) for path in files)
-    logs = chosen.logs.open("a") if chosen.logs else sys.stderr
-    standings: list[Standing] = []
-    known: dict[str, str] = {}
+    comparison = Comparison(chosen, gpu, began)
     try:
-        for name in chosen.peers:
-            standings.append(start(name, chosen, logs, known))
-        measure(standings, chosen, deadline)
+        comparison.start(chosen.logs.open("a") if chosen.logs else sys.stderr)
+        comparison.measure()
+        comparison.points()
+    except KeyboardInterrupt:
+        report.log("interrupted: what was measured until now follows")
     finally:
-        for standing in standings:
-            standing.end()
-    keys = ("rounds", "seconds", "train_seconds", "batch_size", "image_size", "threads")
-    result = {
-        "benchmark": "gpu",
-        "machine": report.machine() | gpu,
-        "settings": {key: getattr(chosen, key) for key in keys},
-        "data": {"images": len(files), "mean_bytes": size / len(files), "page_cache": "warm"},
-        "peers": judge.summarise(standings, PEERS, size / len(files)),
-    }
+        comparison.end()
+    result = comparison.result()
     report.deliver(result, judge.as_text(result), chosen.json, chosen.output)
     own = [entry for name, entry in result["peers"].items() if name.startswith("foreload")]
     missed = any(not met for entry in own for met in entry.get("targets", {}).values())

@@ -6,35 +6,41 @@ A peer program gives `open_feed(options, setting)`, which returns a `Feed`: an e
     {"do": "tune", "seconds": 1}    tries the peer's settings, keeps the fastest
     {"do": "feed", "seconds": 3}    takes batches as fast as they come
     {"do": "train", "seconds": 5}   trains a ResNet-50 on them
+    {"do": "point", "seconds": 2, "threads": 4}   as feed, with other settings from here on
 
 A process lives through all rounds, so that no round pays for imports, worker processes or CUDA contexts. Before the
 clock starts, as many batches are thrown away as may have been waiting ready: loaders fill their queues while they are
-not asked. CPU time is that of the process and all its descendants while the clock runs.
+not asked. CPU time is that of the process and all its descendants while the clock runs; that of its threads is told
+apart by their names.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import torch
-from accounting import tree_cpu_seconds
+from accounting import thread_cpu_seconds, tree_cpu_seconds
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 SCALE = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
+DEVICE = "cuda"
 DTYPES = {"f16": torch.float16, "f32": torch.float32}
 IN_FLIGHT = 2
 """Steps that the host may be ahead of the device, as in a training loop that never looks at its loss."""
+EPOCHS = 100
+"""Passes over the files that are one epoch here: with some thousand images, its end would be a fifth of the time."""
 CHECKED = 4
 """Batches whose values are described."""
 
@@ -53,6 +59,8 @@ class Options:
     """f16 or f32."""
     variant: str
     """Peer-specific choice."""
+    cpu_decode: str = "fallback"
+    """Foreload's setting of this name."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -68,6 +76,8 @@ class Feed:
 
     ready = 2
     """Batches that may wait when nobody takes any."""
+    note = ""
+    """What a reader of the result should know of how it works here."""
 
     def batches(self) -> Iterator[Batch]:
         """Epoch after epoch."""
@@ -75,6 +85,10 @@ class Feed:
 
     def counters(self) -> dict[str, float]:
         """What the loader counted since it was opened; differences are reported."""
+        return {}
+
+    def facts(self) -> dict[str, object]:
+        """What the loader itself says of how it works here."""
         return {}
 
     def close(self) -> None:
@@ -92,15 +106,16 @@ class Server:
         self.setting = settings[0]
         self.feed: Feed | None = None
         self.run: Iterator[Batch] = iter(())
-        self.sink = torch.zeros((), device="cuda")
+        self.sink = torch.zeros((), device=DEVICE)
         self.pending: deque[torch.cuda.Event] = deque()
         self.training: Training | None = None
 
     def open(self, setting: object) -> None:
         """Replace the loader by one with this setting."""
         if self.feed:
-            self.run = iter(())
-            self.feed.close()
+            # None meanwhile: one that cannot be opened must not be closed twice.
+            self.run, closed, self.feed = iter(()), self.feed, None
+            closed.close()
         self.feed = self.open_feed(self.options, setting)
         self.run = self.feed.batches()
         self.setting = setting
@@ -122,14 +137,17 @@ class Server:
             step(next(self.run))
         torch.cuda.synchronize()
         images = steps = 0
-        counted, cpu, began = self.feed.counters(), tree_cpu_seconds(), time.perf_counter()
+        counted, threads = self.feed.counters(), thread_cpu_seconds()
+        cpu, began = tree_cpu_seconds(), time.perf_counter()
         while time.perf_counter() - began < seconds:
             images += step(next(self.run))
             steps += 1
         torch.cuda.synchronize()
         took, used = time.perf_counter() - began, tree_cpu_seconds() - cpu
-        counters = {name: value - counted[name] for name, value in self.feed.counters().items()}
-        return {"images": images, "steps": steps, "seconds": took, "cpu_seconds": used, "counters": counters}
+        by_thread = {name: value - threads.get(name, 0.0) for name, value in thread_cpu_seconds().items()}
+        counters = {name: value - counted.get(name, 0) for name, value in self.feed.counters().items()}
+        result = {"images": images, "steps": steps, "seconds": took, "cpu_seconds": used}
+        return result | {"counters": counters, "threads": {k: v for k, v in by_thread.items() if v > 0}}
 
     def feed_for(self, seconds: float) -> dict:
         """As fast as they come, once the queues are as full as they will be in the end."""
@@ -141,7 +159,7 @@ class Server:
         side = self.options.image_size
         for _ in range(CHECKED):
             images, labels = next(self.run)
-            if images.device.type != "cuda" or images.dtype != self.options.torch_dtype:
+            if images.device.type != DEVICE or images.dtype != self.options.torch_dtype:
                 raise ValueError(f"a batch of {images.dtype} on {images.device}")
             if tuple(images.shape) != (len(labels), 3, side, side):
                 raise ValueError(f"a batch of shape {tuple(images.shape)}")
@@ -151,7 +169,8 @@ class Server:
             pixels += len(images) * side * side
         mean = total / pixels
         deviation = (squares / pixels - mean.square()).sqrt()
-        return {"shape": list(images.shape), "mean": mean.tolist(), "std": deviation.tolist()}
+        found = {"shape": list(images.shape), "mean": mean.tolist(), "std": deviation.tolist()}
+        return found | {"nvjpeg": mapped("libnvjpeg"), "facts": self.feed.facts()}
 
     def tune(self, seconds: float, only: str | None) -> dict:
         """Keep the setting that gives most images/s; `only` one of them where that is known."""
@@ -164,7 +183,24 @@ class Server:
         best = max(settings, key=lambda setting: tried[str(setting)])
         if best != self.setting:
             self.open(best)
-        return {"setting": str(best), "tried": tried, **self.describe()}
+        return {"setting": str(best), "tried": tried, "note": self.feed.note, **self.describe()}
+
+    def point(self, asked: dict) -> dict:
+        """As fast as they come with other settings; what a loader does not take is an answer, not the end."""
+        given = {name: asked[name] for name in ("threads", "batch_size", "cpu_decode") if asked.get(name)}
+        usual = self.options
+        os.environ.pop("FORELOAD_GPU_RUNG", None)
+        if asked.get("rung"):
+            os.environ["FORELOAD_GPU_RUNG"] = asked["rung"]
+        self.options = replace(usual, **given)
+        try:
+            self.open(self.setting)
+            return self.feed_for(asked["seconds"]) | self.describe()
+        except Exception as error:
+            traceback.print_exc()
+            return {"refused": f"{type(error).__name__}: {error}"}
+        finally:
+            self.options = usual
 
     def train(self, seconds: float) -> dict:
         """ResNet-50 on what the loader gives, beside the same on one batch again and again."""
@@ -185,6 +221,8 @@ class Server:
             return self.feed_for(asked["seconds"])
         if asked["do"] == "train":
             return self.train(asked["seconds"])
+        if asked["do"] == "point":
+            return self.point(asked)
         raise ValueError(f"unknown request {asked}")
 
 
@@ -244,6 +282,12 @@ class Training:
         ]
         whole = self.spans[0][0].elapsed_time(self.spans[-1][1])
         return {"idle_share": sum(max(gap, 0.0) for gap in gaps) / whole}
+
+
+def mapped(name: str) -> list[str]:
+    """Libraries of this name that the process has loaded: torchvision brings an nvJPEG of its own."""
+    files = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
+    return sorted({file for file in files if Path(file).name.startswith(name)})
 
 
 def parse_options() -> Options:

@@ -50,6 +50,7 @@ class Run:
     """(batches, device bytes in use, resident bytes of this process), in the middle of it all."""
     between: list[tuple[int, int, int]] = field(default_factory=list)
     """The same whenever no loader lives and no batch is held."""
+    interrupted: bool = False
 
     def sample(self) -> tuple[int, int, int]:
         """Where memory stands now."""
@@ -144,9 +145,9 @@ class Consumer:
             scratch.close()
 
 
-def stress(root: Path, wanted: int, seconds: float, seed: int) -> Run:
-    """Until `wanted` batches have passed, or time is up."""
-    draws, run = random.Random(seed), Run()
+def stress(root: Path, wanted: int, seconds: float, seed: int, run: Run, kept: report.Lines) -> None:
+    """Until `wanted` batches have passed, or time is up; a line for each loader that came and went."""
+    draws = random.Random(seed)
     every = max(wanted // SAMPLES_OF_MEMORY, 1)
     until = time.monotonic() + seconds
     with driver.context():
@@ -176,8 +177,9 @@ def stress(root: Path, wanted: int, seconds: float, seed: int) -> Run:
             if draws.random() < 0.7:  # Else batches stay held while the next loader works.
                 consumer.release_all()
                 run.between.append(run.sample())
+            now = dict(zip(("batches", "device_bytes", "host_bytes"), run.sample(), strict=True))
+            kept.add({**now, "loaders": run.loaders, "checked": run.checked, "drop_s": run.drop_seconds[-1]})
         consumer.close()
-    return run
 
 
 def slopes(run: Run) -> dict[str, float]:
@@ -199,6 +201,8 @@ def problems(run: Run, grown: dict[str, float], wanted: int) -> list[str]:
         for name, limit in GROWTH_LIMIT.items()
         if grown.get(name, 0) > limit
     ]
+    if run.interrupted:
+        found.append("it was interrupted")
     if run.batches < wanted:
         found.append(f"only {run.batches} of {wanted} batches in the time given")
     if run.drop_seconds and max(run.drop_seconds) > DROP_LIMIT:
@@ -217,6 +221,7 @@ def main() -> int:
     parser.add_argument(
         "--no-limits", action="store_true", help="no limits of time and growth: run under a checker"
     )
+    parser.add_argument("--lines", type=Path, help="keep a line for each loader here, as soon as it is gone")
     parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     chosen = parser.parse_args()
@@ -227,11 +232,17 @@ def main() -> int:
         report.log(f"no GPU to stress: {reason}")
         return 2
     report.log(f"seed {seed}")
+    run = Run()
+    kept = report.Lines(chosen.lines)
     with tempfile.TemporaryDirectory() as scratch:
+        kept.add({"seed": seed})
         os.environ.setdefault("FORELOAD_INDEX_DIR", f"{scratch}/index")
         root = images.make(Path(scratch) / "data", images.KINDS, samples=96, seed=seed)
         began = time.monotonic()
-        run = stress(root, chosen.batches, chosen.seconds, seed)
+        try:
+            stress(root, chosen.batches, chosen.seconds, seed, run, kept)
+        except KeyboardInterrupt:
+            run.interrupted = True
         seconds = time.monotonic() - began
     grown = slopes(run)
     found = [] if chosen.no_limits else problems(run, grown, chosen.batches)

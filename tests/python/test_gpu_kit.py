@@ -35,7 +35,8 @@ def test_without_a_gpu_it_fails_clearly(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     result = json.loads((tmp_path / "results.json").read_text())
     parts = result["parts"]
-    assert list(parts) == ["install", "doctor", "tests", "parity", "stress", "bench"]
+    assert list(parts) == ["install", "probe", "doctor", "tests", "parity", "stress", "bench"]
+    assert parts["probe"]["problems"][0] == "no GPU to probe"
     assert parts["doctor"]["problems"][0].startswith("the CPU is chosen: ")
     assert "foreload" in parts["doctor"]["text"]
     assert "make gpu-kit" in parts["install"]["problems"][0]
@@ -59,6 +60,18 @@ def test_some_parts_alone(tmp_path: Path) -> None:
         "parity",
     ]
     assert run(KIT / "run.sh", "nonsense").returncode == 2
+
+
+def test_folders_are_found_from_wherever_they_were_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kit
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["kit.py", "checks", "--dali", "site", "--out", "results"])
+    chosen = kit.parse_arguments()
+    assert (chosen.dali, chosen.out, chosen.rehearse) == (tmp_path / "site", tmp_path / "results", None)
+    assert chosen.parts == ["install", "probe", "doctor", "tests", "parity", "stress"]
 
 
 def test_the_packed_scripts_run_where_they_are_put(tmp_path: Path) -> None:
@@ -90,7 +103,15 @@ def standing(name: str, rate: float, cpu: float, **more: object) -> SimpleNamesp
         rounds=[one | {"counters": counters} for one in rounds],
         tuned=tuned,
         training=more.get("training"),
+        points=more.get("points", []),
     )
+
+
+def point(rung: str, rate: float, cpu: float, **shares: int) -> dict:
+    """What a peer answers after a second with one rung alone."""
+    counters = {f"gpu_decoded_{name}": count for name, count in shares.items()} | {"gpu_h2d_bytes": 1}
+    found = {"images": rate, "seconds": 1.0, "cpu_seconds": cpu * rate / 1000, "mean": [0.0] * 3}
+    return {"told": f"rung {rung}", "rung": rung, "counters": counters, "threads": {}, **found}
 
 
 def test_targets_are_judged() -> None:
@@ -102,6 +123,7 @@ def test_targets_are_judged() -> None:
         "gpu_decoded_hardware": 750,
         "gpu_decoded_cuda": 240,
         "gpu_decoded_cpu": 10,
+        "gpu_decoded_again": 3,
         "gpu_decode_seconds": 0.4,
         "gpu_idle_seconds": 0.02,
     }
@@ -144,8 +166,34 @@ def test_targets_are_judged() -> None:
     )
     assert "not measured: nvidia.dali cannot be imported" in text
     assert "at most 0.5 x its CPU time: met" in text
-    assert "hardware 75%, cuda 24%, cpu 1%" in text
+    assert "hardware 75%, cuda 24%, cpu 1% (9 once more, after a decoder left them out)" in text
     assert "no peer of its data type was measured" in text
+
+
+def test_rungs_are_judged_apart_and_points_beside_one_another() -> None:
+    import judge
+    import run as comparison
+
+    points = [
+        point("hardware", 8000, 0.2, hardware=8000),
+        # It cannot do it: others did the work.
+        point("cuda_batched", 900, 2.5, cuda_batched=0, cuda=900),
+        {"told": "rung cuda", "rung": "cuda", "refused": "ConfigError: no such rung"},
+    ]
+    standings = [standing("foreload-f16", 9000, 0.3, points=points), standing("dali-f16", 10_000, 0.5)]
+    summary = judge.summarise(standings, comparison.PEERS, 110_000)
+    lines = judge.rung_lines(summary)
+    assert lines[0].startswith(
+        "rung hardware alone: decoded 100% of the images, 8000 images/s, 0.20 CPU s per"
+    )
+    assert "0.80 x the images/s of dali-f16 at 0.40 x its CPU" in lines[0]
+    assert "rung cuda_batched alone: decoded 0% of the images, 900 images/s" in lines[1]
+    assert lines[2] == "rung cuda alone: ConfigError: no such rung"
+    table = {row.split(" | ")[1]: row.split(" | ")[4] for row in judge.points_table(summary).splitlines()[2:]}
+    unbeaten = [row for row in judge.points_table(summary).splitlines() if "| * |" in row]
+    assert len(unbeaten) == 3
+    assert table["rung hardware"] == "*"
+    assert table["rung cuda_batched"] == ""
 
 
 def test_growing_memory_is_seen() -> None:
@@ -166,10 +214,14 @@ def test_parity_is_judged() -> None:
     import parity
 
     line = {"rung": "cpu", "identical": True, "mean": 0.0, "decoded": {"hardware": 0, "cuda": 0, "cpu": 9}}
+    line["batch_size"] = 32
     assert parity.problem(line) is None
     assert "other bits" in parity.problem(line | {"identical": False})
     assert "at most 1.5" in parity.problem(line | {"mean": 1.6})
     assert "no image was decoded by it" in parity.problem(line | {"rung": "cuda"})
+    # Too few in a batch for Huffman codes on the GPU, then enough.
+    assert parity.problem(line | {"rung": "cuda_batched"}) is None
+    assert "no image" in parity.problem(line | {"rung": "cuda_batched", "batch_size": parity.LARGE})
 
 
 def test_pieces_are_joined_as_they_come(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """NVIDIA DALI: mixed decode of the random crop on the device, antialiased resize, fused normalisation.
 
-How much of each batch goes to the hardware engine is tuned.
+How much of each batch goes to the hardware engine is tuned. Where decoding a part of an image does not work, whole
+images are decoded and cropped afterwards: nvImageCodec 0.9 fails at it or crashes (its issue 55).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from importlib import metadata
 
 import serve
 import torch
@@ -18,24 +21,25 @@ HINT = 1024
 
 
 @pipeline_def
-def training_pipeline(options: Options, paths: list[str], labels: list[int], load: float):
-    """As in DALI's own ImageNet examples."""
+def training_pipeline(options: Options, paths: list[str], labels: list[int], load: float, whole: bool):
+    """As in DALI's own ImageNet examples; `whole`: the crop comes after the decoding."""
     encoded, label = fn.readers.file(
         files=paths, labels=labels, random_shuffle=True, prefetch_queue_depth=DEPTH, name="reader"
     )
-    images = fn.decoders.image_random_crop(
-        encoded,
-        device="mixed",
-        output_type=types.RGB,
-        random_area=SCALE,
-        random_aspect_ratio=RATIO,
-        num_attempts=10,
-        hw_decoder_load=load,
-        preallocate_width_hint=HINT,
-        preallocate_height_hint=HINT,
-    )
     size = [options.image_size, options.image_size]
-    images = fn.resize(images, size=size, interp_type=types.INTERP_LINEAR, antialias=True)
+    decoding = {
+        "device": "mixed",
+        "output_type": types.RGB,
+        "hw_decoder_load": load,
+        "preallocate_width_hint": HINT,
+        "preallocate_height_hint": HINT,
+    }
+    crop = {"random_area": SCALE, "random_aspect_ratio": RATIO, "num_attempts": 10}
+    scaling = {"size": size, "interp_type": types.INTERP_LINEAR, "antialias": True}
+    if whole:
+        images = fn.random_resized_crop(fn.decoders.image(encoded, **decoding), **crop, **scaling)
+    else:
+        images = fn.resize(fn.decoders.image_random_crop(encoded, **decoding, **crop), **scaling)
     images = fn.crop_mirror_normalize(
         images,
         dtype=types.FLOAT16 if options.dtype == "f16" else types.FLOAT,
@@ -50,13 +54,32 @@ def training_pipeline(options: Options, paths: list[str], labels: list[int], loa
 class DaliFeed(Feed):
     """One pipeline; it prefetches on between epochs."""
 
+    whole = False
+    """Whether parts of images cannot be decoded here; found out once."""
+
     def __init__(self, options: Options, load: float) -> None:
+        self.ready = 2 * DEPTH
+        type(self).whole = self.whole or is_broken()
+        try:
+            self.open(options, load)
+        except RuntimeError:
+            if self.whole:
+                raise
+            with contextlib.suppress(Exception):
+                self.close()
+            type(self).whole = True
+            self.open(options, load)
+        self.note = "whole images, then the crop" if self.whole else ""
+
+    def open(self, options: Options, load: float) -> None:
+        """Build the pipeline, and let it make a batch: only then does it fail."""
         paths, labels = serve.list_images(options.data)
         self.pipeline = training_pipeline(
             options,
             paths,
             labels,
             load,
+            self.whole,
             batch_size=options.batch_size,
             num_threads=options.threads,
             device_id=0,
@@ -64,7 +87,7 @@ class DaliFeed(Feed):
             prefetch_queue_depth=DEPTH,
         )
         self.pipeline.build()
-        self.ready = 2 * DEPTH
+        self.pipeline.run(torch.cuda.current_stream())
 
     def batches(self) -> Iterator[Batch]:
         """Batch after batch; outputs are ready on torch's current stream and valid until the next call."""
@@ -79,6 +102,17 @@ class DaliFeed(Feed):
         """End the threads."""
         self.pipeline.shutdown()
         del self.pipeline
+
+
+def is_broken() -> bool:
+    """Whether this is the nvImageCodec that may end the process when it decodes a part of an image."""
+    names = (f"nvidia-nvimgcodec-cu{major}" for major in (13, 12))
+    for name in names:
+        try:
+            return metadata.version(name).startswith("0.9.0")
+        except metadata.PackageNotFoundError:
+            continue
+    return False
 
 
 if __name__ == "__main__":

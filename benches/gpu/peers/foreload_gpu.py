@@ -24,6 +24,8 @@ class ForeloadFeed(Feed):
             device="cuda" if self.on_device else "cpu",
             dtype=str(options.torch_dtype).removeprefix("torch."),
             last_batch="drop",
+            epoch_size=serve.EPOCHS * len(serve.list_images(options.data)[0]),
+            **({"cpu_decode": options.cpu_decode} if self.on_device else {}),
         )
         self.ready = 8
         self.past: dict[str, float] = {}
@@ -48,8 +50,14 @@ class ForeloadFeed(Feed):
             stats = self.running.stats()
             on_gpu = stats.pop("gpu", None) or {}
             for name, value in {**stats, **{f"gpu_{name}": value for name, value in on_gpu.items()}}.items():
-                counted[name] = counted.get(name, 0) + value
+                if isinstance(value, (int, float)):
+                    counted[name] = counted.get(name, 0) + value
         return counted
+
+    def facts(self) -> dict[str, object]:
+        """What each of the GPU's decoders can do, as Foreload found out."""
+        on_gpu = (self.running.stats().get("gpu") if self.running else None) or {}
+        return {"decoders": on_gpu["decoders"]} if "decoders" in on_gpu else {}
 
     def close(self) -> None:
         """End the threads."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import serve
 import torch
 from serve import MEAN, STD, Batch, Feed, Options
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 from torchvision.datasets import ImageFolder
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms import v2
@@ -33,10 +33,11 @@ class DataLoaderFeed(Feed):
             [v2.RandomResizedCrop(options.image_size, antialias=True), v2.RandomHorizontalFlip()]
         )
         torch.manual_seed(options.seed)
+        dataset = ImageFolder(str(options.data), transform, loader=read_image)
         self.loader = DataLoader(
-            ImageFolder(str(options.data), transform, loader=read_image),
+            dataset,
             batch_size=options.batch_size,
-            shuffle=True,
+            sampler=RandomSampler(dataset, num_samples=serve.EPOCHS * len(dataset)),
             num_workers=options.threads,
             persistent_workers=True,
             pin_memory=True,
@@ -46,8 +47,8 @@ class DataLoaderFeed(Feed):
         )
         self.ready = PREFETCH * options.threads + 1
         self.dtype = options.torch_dtype
-        self.mean = torch.tensor(MEAN, device="cuda").view(1, 3, 1, 1) * 255
-        self.scale = 1 / (torch.tensor(STD, device="cuda").view(1, 3, 1, 1) * 255)
+        self.mean = torch.tensor(MEAN, device=serve.DEVICE).view(1, 3, 1, 1) * 255
+        self.scale = 1 / (torch.tensor(STD, device=serve.DEVICE).view(1, 3, 1, 1) * 255)
 
     def batches(self) -> Iterator[Batch]:
         """Epoch after epoch."""

@@ -36,8 +36,8 @@ class TorchvisionFeed(Feed):
         self.readers = ThreadPoolExecutor(options.threads, "read")
         self.makers = ThreadPoolExecutor(makers, "make")
         self.local = threading.local()
-        self.mean = torch.tensor(MEAN, device="cuda").view(1, 3, 1, 1) * 255
-        self.scale = 1 / (torch.tensor(STD, device="cuda").view(1, 3, 1, 1) * 255)
+        self.mean = torch.tensor(MEAN, device=serve.DEVICE).view(1, 3, 1, 1) * 255
+        self.scale = 1 / (torch.tensor(STD, device=serve.DEVICE).view(1, 3, 1, 1) * 255)
         torch.cuda.synchronize()
 
     def batches(self) -> Iterator[Batch]:
@@ -87,12 +87,12 @@ class TorchvisionFeed(Feed):
         on_device = [i for i, path in enumerate(paths) if path not in self.on_host]
         try:
             decoded = on_device and decode_jpeg(
-                [encoded[i] for i in on_device], mode=ImageReadMode.RGB, device="cuda"
+                [encoded[i] for i in on_device], mode=ImageReadMode.RGB, device=serve.DEVICE
             )
         except RuntimeError:
             for i in on_device:
                 try:
-                    decode_jpeg([encoded[i]], mode=ImageReadMode.RGB, device="cuda")
+                    decode_jpeg([encoded[i]], mode=ImageReadMode.RGB, device=serve.DEVICE)
                 except RuntimeError:
                     self.on_host.add(paths[i])
             if len(self.on_host) > len(self.paths) // 10:

@@ -1,0 +1,76 @@
+"""Commands of the kit: what they say goes to the log as they say it, and each has its time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+GRACE = 8.0
+"""Seconds between asking a command to end (SIGINT: it tells what it knows) and ending it with all its children."""
+DRAIN = 10.0
+"""Seconds for what an ended command said to be read to its end."""
+OVERDUE = 124
+"""Exit code of a command that did not end within its time."""
+
+
+def call(
+    words: list[str], seconds: float, environment: Mapping[str, str], folder: Path, say: Callable[[str], None]
+) -> tuple[int, str]:
+    """Run a command with all its children for at most so long; its exit code and what it said, which `say` is told
+    line by line."""
+    process = subprocess.Popen(
+        words,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    said: list[str] = []
+
+    def listen() -> None:
+        for line in process.stdout:
+            said.append(line)
+            say(line.rstrip())
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    code = None
+    try:
+        code = process.wait(max(seconds, 1.0))
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+    finally:
+        # Whatever it left behind would take part in the next measurement.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        # One that a driver holds does not even end so; it must not hold the others.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+    listener.join(DRAIN)
+    if not listener.is_alive():
+        process.stdout.close()
+    return OVERDUE if code is None else code, "".join(said)
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+
+
+def failed(name: str, code: int, said: str, seconds: float) -> str:
+    """A sentence on a command that did not succeed."""
+    if code == OVERDUE:
+        return f"{name} did not end within {seconds:.0f} s"
+    return f"{name}: {last_line(said)}" if code >= 0 else f"{name}: ended by {signal.Signals(-code).name}"

@@ -1,0 +1,51 @@
+"""What a step of the probe is: cells in turn, each of which answers with the fields of one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import driver
+
+from . import library
+
+
+class Context:
+    """What cells of one process share: the device's context is current while they run."""
+
+    def __init__(self, images: Path | None, short: bool) -> None:
+        self.images, self.short = images, short
+        self.handles: dict[str, library.Handle] = {}
+
+    @cached_property
+    def stream(self) -> int:
+        """A stream that does not wait for the default one."""
+        return driver.stream(0)
+
+    def handle(self, backend: str) -> library.Handle:
+        """One of nvJPEG's handles, made once in a process."""
+        if backend not in self.handles:
+            self.handles[backend] = library.Handle(backend)
+        return self.handles[backend]
+
+
+class Cell:
+    """One question: its name, what answers it, and the fields of its line that are known before."""
+
+    def __init__(self, label: str, answer: Callable[[Context], dict], **known: object) -> None:
+        self.label, self.answer, self.known = label, answer, known
+
+
+@dataclass
+class Step:
+    """Cells that share a process; one that ends it costs its own line, and the rest begin in a new one."""
+
+    name: str
+    cells: list[Cell]
+    limit: float = 10.0
+    """Seconds that a cell may take, beside imports and the start of CUDA."""
+    on_device: bool = True
+    most: float = 60.0
+    """Seconds for all of them: the steps that follow want some too."""

@@ -1,0 +1,155 @@
+"""The loaders of the GPU comparison: what each is called and needs, its process, and what is known of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import selectors
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import report
+
+HERE = Path(__file__).resolve().parent
+PYTHON = sys.executable
+GRACE = 90
+"""Seconds that a request may take beyond its own: imports, CUDA contexts, first kernels."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One line of the table."""
+
+    title: str
+    program: str
+    dtype: str
+    variant: str = ""
+    needs: tuple[str, ...] = ("torch",)
+    """Python modules without which it cannot run."""
+
+
+OURS, DALI, VISION = ("torch", "foreload"), ("torch", "nvidia.dali"), ("torch", "torchvision")
+PEERS = {
+    "foreload-f16": Peer("**Foreload**, float16", "foreload_gpu", "f16", "cuda", OURS),
+    "dali-f16": Peer("DALI mixed, float16", "dali_mixed", "f16", needs=DALI),
+    "torchvision-f16": Peer("torchvision CUDA, float16", "torchvision_cuda", "f16", needs=VISION),
+    "foreload-f32": Peer("**Foreload**, float32", "foreload_gpu", "f32", "cuda", OURS),
+    "dali-f32": Peer("DALI mixed, float32", "dali_mixed", "f32", needs=DALI),
+    "torchvision-f32": Peer("torchvision CUDA, float32", "torchvision_cuda", "f32", needs=VISION),
+    "torch-f16": Peer("torch DataLoader, CPU decode", "torch_loader", "f16", needs=VISION),
+    "foreload-cpu-f16": Peer("**Foreload** on the CPU, copied", "foreload_gpu", "f16", "cpu", OURS),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A peer measured once more with other settings; None: those of the whole comparison."""
+
+    peer: str
+    rung: str | None = None
+    """Of Foreload's ladder of decoders, this one wherever it can serve."""
+    cpu_decode: str | None = None
+    """Of Foreload: whether the CPU decodes as well."""
+    threads: int | None = None
+    batch_size: int | None = None
+
+    def told(self) -> str:
+        """What is different."""
+        given = {key: value for key, value in asdict(self).items() if value is not None and key != "peer"}
+        return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items())
+
+
+POINTS = (
+    *(Point("foreload-f16", rung=rung) for rung in ("hardware", "cuda_batched", "cuda", "cpu")),
+    Point("foreload-f16", cpu_decode="auto"),
+    Point("dali-f16", threads=4),
+    *(Point("foreload-f16", threads=threads) for threads in (2, 4, 8)),
+    *(Point("foreload-f16", batch_size=size) for size in (64, 128, 512)),
+    Point("dali-f16", threads=8),
+    Point("torchvision-f16", threads=4),
+    Point("foreload-f16", rung="cuda_batched", batch_size=512),
+    Point("foreload-f16", cpu_decode="auto", threads=8),
+    Point("dali-f16", batch_size=128),
+    Point("dali-f16", threads=2),
+)
+"""In the order in which they are worth their time."""
+
+
+@dataclass
+class Standing:
+    """A peer's process and what is known of it."""
+
+    name: str
+    process: subprocess.Popen | None = None
+    failure: str | None = None
+    tuned: dict = field(default_factory=dict)
+    rounds: list[dict] = field(default_factory=list)
+    training: dict | None = None
+    points: list[dict] = field(default_factory=list)
+
+    def start(self, chosen: argparse.Namespace, logs: object) -> None:
+        """Start its process, unless something that it needs is missing."""
+        peer = PEERS[self.name]
+        options = [str(chosen.data), "--dtype", peer.dtype, "--variant", peer.variant]
+        options += ["--threads", str(chosen.threads), "--batch-size", str(chosen.batch_size)]
+        options += ["--image-size", str(chosen.image_size)]
+        if chosen.recorded:
+            command = [PYTHON, str(HERE / "peers" / "recorded.py"), str(chosen.recorded), self.name]
+        elif reason := missing(peer.needs):
+            self.fail(reason)
+            return
+        else:
+            command = [PYTHON, str(HERE / "peers" / f"{peer.program}.py"), *options]
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": logs}
+        self.process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, text=True, **pipes)
+
+    def ask(self, request: dict, limit: float = GRACE) -> dict | None:
+        """Send a request and wait for its answer; a peer that fails or hangs is out."""
+        if self.failure:
+            return None
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            return self.fail(f"it ended with code {self.process.wait()}")
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(request["seconds"] * request.get("parts", 1) + limit):
+                return self.fail(f"no answer to {request['do']} within {limit:.0f} s")
+        line = self.process.stdout.readline()
+        if not line:
+            return self.fail(f"it ended with code {self.process.wait()}; see its log")
+        answer = json.loads(line)
+        return self.fail(answer["failure"]) if "failure" in answer else answer
+
+    def fail(self, reason: str) -> None:
+        """Take it out of the run."""
+        self.failure = reason.replace(f"{report.ROOT}/", "")
+        report.log(f"{self.name}: {self.failure}")
+        self.end()
+
+    def end(self) -> None:
+        """End the process, kindly at first."""
+        if self.process and self.process.poll() is None:
+            self.process.stdin.close()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def missing(modules: tuple[str, ...]) -> str | None:
+    """The first module that cannot be imported, with the reason; asked in a process of its own."""
+    for module in modules:
+        asked = subprocess.run(
+            [PYTHON, "-c", f"import {module}"], capture_output=True, text=True, check=False
+        )
+        if asked.returncode:
+            said = asked.stderr.strip().splitlines() or ["no reason given"]
+            return f"{module} cannot be imported: {said[-1]}"
+    return None

@@ -1,0 +1,44 @@
+"""The probe with questions that end its processes, for the test of what is left then."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benches" / "gpu"))
+import probe
+from probing.steps import Cell, Step
+
+
+def fails(_context: object) -> dict:
+    """As ctypes says that a library lacks a function."""
+    raise AttributeError("libnvjpeg.so.13: undefined symbol: nvjpegNew")
+
+
+def breaks(_context: object) -> dict:
+    """A mistake of the probe's own: nobody may take it for an answer."""
+    return None.anything
+
+
+QUESTIONS = {
+    "answered": lambda _context: {"value": 1 / 3},
+    "aborts": lambda _context: os.abort(),
+    "lacks a function": fails,
+    "hangs": lambda _context: time.sleep(60) or {},
+    "refused": lambda _context: {}["nothing"],
+    "broken": breaks,
+    "answered at last": lambda _context: {"value": 2},
+}
+
+
+def steps(_short: bool) -> list[Step]:
+    """One step of all of them, then one whose process does not come to its questions."""
+    cells = [Cell(label, answer) for label, answer in QUESTIONS.items()]
+    return [Step("trials", cells, 0.5, on_device=False), Step("no device", cells[:2], 0.5)]
+
+
+probe.all_steps = steps
+if __name__ == "__main__":
+    sys.exit(probe.main())

@@ -1,0 +1,50 @@
+"""torchvision's loaders of the GPU comparison, with a real torchvision without CUDA: they run from end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
+    pytest.importorskip(
+        "torchvision",
+        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
+        "this a failure",
+    )
+
+ROOT = Path(__file__).resolve().parents[2]
+REQUESTS = (
+    {"do": "tune", "seconds": 0.05},
+    {"do": "feed", "seconds": 0.1},
+    {"do": "train", "seconds": 0.1},
+    {"do": "point", "seconds": 0.1, "threads": 1},
+)
+
+
+@pytest.mark.parametrize("program", ["torchvision_cuda", "torch_loader"])
+def test_a_peer_serves(program: str, dataset: Path) -> None:
+    peer = ROOT / "benches" / "gpu" / "peers" / f"{program}.py"
+    options = ("--dtype", "f32", "--batch-size", 4, "--image-size", 32, "--threads", 2)
+    on_cpu = Path(__file__).parent / "gpu_kit" / "serve_on_cpu.py"
+    done = subprocess.run(
+        [str(word) for word in (sys.executable, "-W", "ignore", on_cpu, peer, dataset, *options)],
+        input="".join(json.dumps(asked) + "\n" for asked in REQUESTS),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(REQUESTS), done.stderr
+    tuned, fed, trained, point = answers
+    assert tuned["shape"] == point["shape"] == [4, 3, 32, 32]
+    # Normalised: all of it lies around 0.
+    assert all(abs(mean) < 1.5 for mean in tuned["mean"])
+    assert all(0.3 < deviation < 2 for deviation in tuned["std"])
+    assert min(fed["images"], trained["images"], point["images"]) > 0
+    assert fed["cpu_seconds"] > 0
