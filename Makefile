@@ -41,7 +41,7 @@ test: ## the tests that need nothing special: cargo test, then pytest
 	@$(MAKE) --no-print-directory test-rust test-python
 
 test-all: export FORELOAD_REQUIRE_TORCH := 1
-test-all: export FORELOAD_EVERY_LAYOUT := 1
+test-all: export FORELOAD_THOROUGH := 1
 test-all: test test-dali test-frameworks test-dlio ## those and the tests with real DALI, frameworks and DLIO: 4 GB to fetch
 
 # Every target asks cargo for the same: other packages or features would compile all that they share once more.

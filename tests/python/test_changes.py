@@ -18,7 +18,7 @@ from happenings import WRITES, write_some
 from world import SAMPLES, Truth, World
 
 # Plain files and TFRecord take the ways of images and tar: they are for who has the time.
-EVERY = os.environ.get("FORELOAD_EVERY_LAYOUT") == "1"
+EVERY = os.environ.get("FORELOAD_THOROUGH") == "1"
 LOOSE = ("images", "files") if EVERY else ("images",)
 SHARDS = ("tar", "tfrecord") if EVERY else ("tar",)
 ALL = LOOSE + SHARDS

@@ -27,6 +27,11 @@ CARRIED_BACK = 8
 """Files that a lent machine gives back."""
 
 
+LONG = pytest.mark.skipif(
+    os.environ.get("FORELOAD_THOROUGH") != "1", reason="takes half a minute: FORELOAD_THOROUGH=1 runs it"
+)
+
+
 @pytest.fixture(autouse=True)
 def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tests import the kit's scripts."""
@@ -93,7 +98,7 @@ def small_wheel(folder: Path) -> None:
         archive.writestr(f"{about}/RECORD", "")
 
 
-# Half a minute on a machine that has nothing else to do.
+@LONG
 @pytest.mark.timeout(600)
 def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> None:
     import pack
@@ -306,6 +311,7 @@ time.sleep(600)
 """
 
 
+@LONG
 def test_a_command_is_asked_to_end_before_it_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +338,7 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+@LONG
 @pytest.mark.parametrize("variant", ["cuda", "cpu"])
 def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Path, tmp_path: Path) -> None:
     """With torch's CPU in the place of its CUDA, and batches from the stand-ins."""
