@@ -6,7 +6,6 @@ use super::memory::DeviceRange;
 use super::pinned::{PinnedBuffer, PinnedSlice};
 use super::stream::Stream;
 use crate::error::{Error, Result};
-use std::any::Any;
 
 /// What one trip, usually a batch, has queued on a stream, with everything it reads from the host.
 ///
@@ -15,7 +14,7 @@ use std::any::Any;
 pub struct Flight {
     stream: Stream,
     event: Event,
-    held: Vec<Box<dyn Any + Send>>,
+    held: Vec<PinnedSlice>,
     state: State,
 }
 
@@ -41,10 +40,10 @@ impl Flight {
         &self.stream
     }
 
-    /// Keeps `owner` until the stream has passed what is queued up to [`Flight::depart`].
-    pub fn keep(&mut self, owner: impl Send + 'static) {
+    /// Keeps memory until the stream has passed what is queued up to [`Flight::depart`].
+    pub fn keep(&mut self, memory: PinnedSlice) {
         self.state = State::Queueing;
-        self.held.push(Box::new(owner));
+        self.held.push(memory);
     }
 
     /// Queues a copy from the host to the device; both have the same length.

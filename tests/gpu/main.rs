@@ -1,6 +1,7 @@
 //! What runs on a GPU, against stand-ins for NVIDIA's libraries: no GPU is needed, and none is used.
 
 mod augment;
+mod capture;
 mod children;
 #[path = "../common/mod.rs"]
 mod common;

@@ -21,8 +21,10 @@
 
 mod api;
 mod augment;
+mod capture;
 mod clock;
 mod control;
+mod cost;
 mod entry;
 mod faults;
 mod kernels;
