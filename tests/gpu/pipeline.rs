@@ -7,11 +7,11 @@ use foreload::Error;
 use foreload::augment::{DType, Fidelity, MemoryFormat};
 use foreload::batch::{Batch, Place, Tensor};
 use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
-use foreload::pipeline::{EpochStats, Pipeline, Poll};
+use foreload::pipeline::{EpochStats, Pipeline, Poll, release_gpus};
 use foreload::schedule::LastBatch;
 use std::time::Duration;
 
-fn options() -> LoaderOptions {
+pub fn options() -> LoaderOptions {
     LoaderOptions {
         batch_size: 8,
         image_size: (32, 32),
@@ -23,7 +23,7 @@ fn options() -> LoaderOptions {
 }
 
 /// A pipeline on the GPU whose images only `rungs` decode.
-fn pipeline(dataset: &Dataset, options: &LoaderOptions, rungs: Rungs) -> Pipeline {
+pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, rungs: Rungs) -> Pipeline {
     let index = dataset.index();
     let mut config = options.check(&index).unwrap();
     config.rungs = rungs;
@@ -294,10 +294,12 @@ fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
         "cuModuleLoadData",
         "cuModuleGetFunction",
     ] {
+        release_gpus();
         cuda.reset();
         assert_eq!(drive(&pipeline(&dataset, &options(), Rungs::All), || {}).unwrap(), 5);
         let (mut told, calls) = (0, cuda.calls(call));
         for nth in [1, 2, calls / 2, calls - 1, calls].map(|nth| nth.max(1)) {
+            release_gpus();
             cuda.fail(call, nth, 0);
             told += usize::from(fails(&dataset, Rungs::All, call, || {}));
             cuda.reset();

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
+use foreload::pipeline::release_gpus;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
@@ -55,6 +56,8 @@ pub fn cuda() -> Cuda {
     });
     let cuda = Cuda { library, expects: false, _alone: alone };
     cuda.call::<extern "C" fn(u32)>("standin_abort")(0);
+    // Of a test that failed.
+    release_gpus();
     cuda.reset();
     cuda
 }
@@ -122,6 +125,11 @@ impl Cuda {
         unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
     }
 
+    /// A function of the driver, called as other code of the process would.
+    pub fn driver<F: Copy>(&self, name: &str) -> F {
+        self.call(name)
+    }
+
     fn text(&self, name: &str) -> Vec<String> {
         let mut text = vec![0u8; 1 << 16];
         let write = self.call::<extern "C" fn(*mut c_char, usize) -> u64>(name);
@@ -183,6 +191,7 @@ impl Drop for Cuda {
         if std::thread::panicking() {
             return;
         }
+        release_gpus();
         if !self.expects {
             let violations = self.text("standin_violations");
             assert!(violations.is_empty(), "{}", violations.join("\n"));

@@ -7,5 +7,5 @@ mod launcher;
 mod params;
 
 pub use kernels::KERNELS;
-pub use launcher::{Launch, Launcher};
+pub use launcher::{Kernels, Launch, Launcher};
 pub use params::{ImageParams, OutputParams};

@@ -52,8 +52,8 @@ struct Lane<'a> {
     stage: &'a Stage,
     shared: &'a Shared,
     intake: Intake<'a>,
-    /// Dropped first: it waits for all streams it used, and what these read is the flight's.
-    decoder: nvjpeg::Decoder,
+    /// While a piece needs one. Dropped first: it waits for all streams it used, and what these read is the flight's.
+    decoder: Option<nvjpeg::Decoder>,
     flight: Flight,
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
@@ -80,8 +80,8 @@ impl<'a> Lane<'a> {
             shared,
             intake: Intake::new(shared, stage)?,
             engine: Stream::new(&stage.device)?,
-            decoder: nvjpeg::Decoder::new(&stage.library, &stage.device, batch)?,
-            launcher: Launcher::new(&stage.device, shared.config.output.clone())?,
+            decoder: None,
+            launcher: Launcher::new(&stage.kept.kernels, shared.config.output.clone())?,
             arena: None,
             table: stage.memory.allocate(&stream, batch * ImageParams::BYTES)?,
             timing: Timing::new(&stage.device, stage.origin.clone(), log),
@@ -113,6 +113,7 @@ impl<'a> Lane<'a> {
         }
         self.flight.depart()?;
         self.flight.land()?;
+        self.decoder.take().map_or(Ok(()), |decoder| self.stage.kept.give_back(decoder))?;
         self.timing.collect(run, &self.stage.shares)
     }
 
@@ -163,7 +164,7 @@ impl<'a> Lane<'a> {
             let layout = match &work.image {
                 Image::Encoded { header, view, rung, .. } => {
                     let region = view.region(&self.shared.config.output);
-                    let layout = self.stage.abilities.layout(header, region, *rung);
+                    let layout = self.stage.kept.abilities.layout(header, region, *rung);
                     Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
                 }
                 Image::Planes { layout, .. } => Some(*layout),
@@ -250,7 +251,11 @@ impl<'a> Lane<'a> {
                 continue;
             }
             let stream = if rung == Rung::Hardware { &self.engine } else { self.flight.stream() };
-            let outcomes = self.decoder.decode(stream, rung, &requests)?;
+            let decoder = match &mut self.decoder {
+                Some(decoder) => decoder,
+                empty => empty.insert(self.stage.kept.borrow(self.shared.config.batch_size as usize)?),
+            };
+            let outcomes = decoder.decode(stream, rung, &requests)?;
             let mut decoded = 0;
             for (index, outcome) in indices.into_iter().zip(outcomes) {
                 match outcome {
