@@ -92,6 +92,7 @@ impl Batches {
                 ("decoded_hardware", stats.gpu.decoded_hardware),
                 ("decoded_cuda", stats.gpu.decoded_cuda),
                 ("decoded_cpu", stats.decoded_cpu()),
+                ("decoded_again", stats.gpu.decoded_again),
                 ("h2d_bytes", stats.gpu.h2d_bytes),
             ] {
                 gpu.set_item(name, count)?;

@@ -11,5 +11,6 @@ mod nvjpeg;
 mod order;
 mod pipeline;
 mod probe;
+mod skipped;
 mod stand_in;
 mod work;

@@ -31,7 +31,7 @@ pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, rungs: Rungs) -> Pip
 }
 
 /// The same settings without a GPU.
-fn on_cpu(options: &LoaderOptions) -> LoaderOptions {
+pub fn on_cpu(options: &LoaderOptions) -> LoaderOptions {
     LoaderOptions { device: "cpu".into(), ..options.clone() }
 }
 
@@ -40,7 +40,7 @@ fn read(tensor: &Tensor) -> Vec<u8> {
 }
 
 /// Everything a consumer sees of a batch: images, then the rest.
-type Contents = (Vec<u8>, Vec<Vec<u8>>);
+pub type Contents = (Vec<u8>, Vec<Vec<u8>>);
 
 fn contents(batch: &Batch) -> Contents {
     let rest = [batch.labels(), batch.sample_ids(), batch.mask()];
@@ -48,7 +48,7 @@ fn contents(batch: &Batch) -> Contents {
 }
 
 /// An epoch, and what was counted in it.
-fn epoch(pipeline: &Pipeline, number: u64) -> (Vec<Contents>, EpochStats) {
+pub fn epoch(pipeline: &Pipeline, number: u64) -> (Vec<Contents>, EpochStats) {
     let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut batches = Vec::new();
     while let Some(batch) = running.next_batch().unwrap() {
@@ -57,7 +57,7 @@ fn epoch(pipeline: &Pipeline, number: u64) -> (Vec<Contents>, EpochStats) {
     (batches, running.stats())
 }
 
-fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
+pub fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| f64::from(a.abs_diff(*b))).sum::<f64>() / a.len() as f64
 }

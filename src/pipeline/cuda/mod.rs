@@ -2,6 +2,7 @@
 //! what makes them images there.
 
 pub(super) mod assembly;
+mod check;
 mod kept;
 pub(super) mod lane;
 pub(super) mod prepare;
