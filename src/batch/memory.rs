@@ -3,10 +3,16 @@
 use super::pool::Plan;
 use super::tensor::Place;
 use crate::error::{Error, Result};
-use crate::gpu::{DeviceBuffer, Event, Flight, MemoryPool, PinnedBuffer, Registration, Stream, StreamRef};
+use crate::gpu::{
+    Device, DeviceBuffer, Event, Flight, MemoryPool, PinnedBuffer, Registration, Stream, StreamRef,
+};
 use crate::slot::Slot;
 use memmap2::{Advice, MmapMut};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often it is looked whether a capture has ended.
+const CAPTURE_ENDS: Duration = Duration::from_millis(1);
 
 /// Where a pool's buffers are.
 #[derive(Clone, Default)]
@@ -121,6 +127,8 @@ impl Memory {
     pub(super) fn given_back(mut self) -> Self {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
+            let until_the_end = std::mem::take(&mut memory.users().until_the_end);
+            until_the_end.into_iter().for_each(|stream| memory.return_from(stream));
             memory.users().leave();
         }
         self
@@ -150,6 +158,19 @@ struct Users {
     ready: Option<Arc<Event>>,
     /// Streams that have read it, each with its latest mark: a batch may be lent again and again.
     passed: Vec<(StreamRef, Arc<Event>)>,
+    /// Streams that may read it until the batch is over.
+    until_the_end: Vec<StreamRef>,
+    /// Those that have read it and could not be marked.
+    unmarked: Vec<Unmarked>,
+}
+
+/// A stream that took no mark when it had read a batch.
+#[derive(Clone, Copy)]
+enum Unmarked {
+    /// It captures a CUDA graph, of which a mark would become a part.
+    Captures(StreamRef),
+    /// Its handle is no stream's any more.
+    Gone,
 }
 
 impl Users {
@@ -170,9 +191,30 @@ impl CudaMemory {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets `stream` write to the buffer once everybody before has passed.
+    fn device(&self) -> &Device {
+        self.buffer.stream().device()
+    }
+
+    /// Lets `stream` write to the buffer once everybody before has passed. Waits for the end of a capture by a reader.
     pub(super) fn wait_for_earlier(&self, stream: &Stream) -> Result<()> {
-        self.users().earlier.iter().try_for_each(|event| stream.wait(event))
+        let mut users = self.users();
+        while let Some(&reader) = users.unmarked.last() {
+            match reader {
+                Unmarked::Captures(reader) if reader.captures(self.device())? => {
+                    std::thread::sleep(CAPTURE_ENDS);
+                    continue;
+                }
+                Unmarked::Captures(reader) => {
+                    let event = Event::new(self.device())?;
+                    event.record(reader)?;
+                    users.earlier.push(Arc::new(event));
+                }
+                // Nobody can tell what of its work is left: all work is waited for.
+                Unmarked::Gone => self.device().synchronize()?,
+            }
+            users.unmarked.pop();
+        }
+        users.earlier.iter().try_for_each(|event| stream.wait(event))
     }
 
     /// Queues the copy of the columns behind the images and marks the batch as ready from there on.
@@ -196,7 +238,22 @@ impl CudaMemory {
 
     /// `stream` reads the batch from now on, once it is there.
     pub(super) fn lend(&self, stream: StreamRef) -> Result<()> {
+        if stream.captures(self.device())? {
+            let message = "captures a CUDA graph, of which no batch can be a part: take batches before the capture, and copy \
+                           them into what the graph reads";
+            return Err(Error::config("stream", message));
+        }
         self.ready().map_or(Ok(()), |ready| stream.wait(&ready))
+    }
+
+    /// Likewise, until the batch is over.
+    pub(super) fn lend_until_the_end(&self, stream: StreamRef) -> Result<()> {
+        self.lend(stream)?;
+        let mut users = self.users();
+        if !users.until_the_end.contains(&stream) {
+            users.until_the_end.push(stream);
+        }
+        Ok(())
     }
 
     /// `stream` reads no more than what it has queued: the next user of the buffer waits for that. May come from any
@@ -207,21 +264,28 @@ impl CudaMemory {
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
         let mut users = self.users();
         // Nobody waits for a mark of this batch before the batch is over: it may be set anew.
-        if let Some((_, event)) = users.passed.iter().find(|(known, _)| *known == stream) {
-            // A context that is lost fails the next batch anyway.
-            let _ = event.record(stream);
-            return;
-        }
-        let passed = Event::new(self.buffer.stream().device()).and_then(|event| {
+        let known = users.passed.iter().find(|(known, _)| *known == stream).map(|(_, event)| event.clone());
+        let is_new = known.is_none();
+        let mark = || {
+            if stream.captures(self.device())? {
+                return Ok(None);
+            }
+            let event = known.map_or_else(|| Event::new(self.device()).map(Arc::new), Ok)?;
             event.record(stream)?;
-            Ok((stream, Arc::new(event)))
-        });
-        users.passed.extend(passed);
+            Ok::<_, Error>(Some(event))
+        };
+        match mark() {
+            Ok(Some(event)) if is_new => users.passed.push((stream, event)),
+            Ok(Some(_)) => {}
+            Ok(None) => users.unmarked.push(Unmarked::Captures(stream)),
+            // Where the GPU is lost, waiting for it fails the next batch.
+            Err(_) => users.unmarked.push(Unmarked::Gone),
+        }
     }
 
     /// Copies a part of the buffer to the host; returns when it is there.
     pub(super) fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
-        let stream = Stream::new(self.buffer.stream().device())?;
+        let stream = Stream::new(self.device())?;
         if let Some(ready) = self.ready() {
             stream.wait(&ready)?;
         }

@@ -122,7 +122,7 @@ impl Tensor {
     /// queued when the loan is dropped, the memory is not written again. Nothing for tensors in host memory.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error::Config`](crate::Error::Config) while the stream captures a CUDA graph; [`Error::Gpu`](crate::Error::Gpu).
     pub fn lend(&self, stream: StreamRef) -> Result<Loan> {
         if let Some(memory) = self.buffer.memory().cuda() {
             memory.lend(stream)?;

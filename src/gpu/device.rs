@@ -147,6 +147,13 @@ impl Device {
         Ok((free as u64, total as u64))
     }
 
+    /// Waits until all that was queued on it is done, by whomever. It spoils every capture of a CUDA graph.
+    pub fn synchronize(&self) -> Result<()> {
+        let bound = self.bind()?;
+        // SAFETY: the context is current.
+        unsafe { call!(bound.driver(), cuCtxSynchronize()) }
+    }
+
     /// Makes the device's context current on this thread until the answer is dropped, which puts back what was before.
     ///
     /// Everything here does so by itself; it is for calls of other libraries, such as nvJPEG's, that need a context.

@@ -21,6 +21,7 @@ pub(super) type Status = c_uint;
 
 pub(super) const OUT_OF_MEMORY: Status = 2;
 pub(super) const NOT_READY: Status = 600;
+pub(super) const STREAM_CAPTURE_IMPLICIT: Status = 906;
 const NOT_INITIALIZED: Status = 3;
 const STUB_LIBRARY: Status = 34;
 const NO_DEVICE: Status = 100;

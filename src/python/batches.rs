@@ -6,6 +6,7 @@ use super::notices::deliver;
 use super::tensor::Tensor;
 use crate::batch;
 use crate::config::Device;
+use crate::gpu::StreamRef;
 use crate::pipeline::{Epoch, Poll};
 use crate::tier::TierStats;
 use pyo3::exceptions::PyAttributeError;
@@ -185,6 +186,14 @@ impl Batch {
     #[getter]
     fn _mask_bytes(&self) -> Tensor {
         self.batch.mask_bytes().into()
+    }
+
+    /// Lets another stream read the batch too.
+    fn used_by(&self, py: Python<'_>, stream: i64) -> PyResult<()> {
+        // SAFETY: the caller keeps the stream, and reads there until the batch is gone, as the documentation says.
+        let stream = raise(py, unsafe { StreamRef::from_number(stream) })?;
+        let batch = &self.batch;
+        raise(py, py.detach(|| batch.used_by(stream)))
     }
 
     /// Its number in the epoch.

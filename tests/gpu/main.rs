@@ -13,4 +13,5 @@ mod pipeline;
 mod probe;
 mod skipped;
 mod stand_in;
+mod streams;
 mod work;

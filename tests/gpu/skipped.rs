@@ -3,8 +3,11 @@
 use crate::common::Dataset;
 use crate::pipeline::{epoch, mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
-use foreload::augment::DType;
+use foreload::augment::cuda::{ImageParams, POISON};
+use foreload::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
 use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::decode::nvjpeg::PlanesLayout;
+use foreload::decode::{ColorModel, Planes};
 
 #[test]
 fn an_image_that_the_engine_skipped_is_the_next_decoders() {
@@ -54,4 +57,83 @@ fn what_nobody_else_may_decode_is_an_error() {
     while running.next_batch().unwrap().is_some() {}
     let again = running.stats().gpu.decoded_again;
     assert_eq!((running.failed(), again), (2, 4), "one of each batch, twice");
+}
+
+/// Planes of an image of this size with 4:2:0 sampling, of samples that are no poison.
+fn planes(width: u32, height: u32, color: ColorModel) -> Planes {
+    let mut planes = Planes { color, image_width: width, image_height: height, ..Planes::default() };
+    for (index, plane) in planes.planes.iter_mut().enumerate() {
+        let step = if index == 0 { 1 } else { 2 };
+        (plane.width, plane.height) = (width.div_ceil(step), height.div_ceil(step));
+        (plane.full_width, plane.full_height) = (plane.width, plane.height);
+        (plane.step_x, plane.step_y) = (step, step);
+        plane.stride = plane.width as usize;
+        plane.data = vec![128; plane.stride * plane.height as usize];
+    }
+    planes
+}
+
+/// The lines of an image that the kernel finds untouched, whatever the order of its threads.
+fn untouched(entry: &ImageParams, poison: u32) -> u32 {
+    let (table, mut count) = (entry.as_bytes().as_ptr(), 0u32);
+    let counts = &raw mut count;
+    let arguments = [(&raw const table).cast(), (&raw const counts).cast(), (&raw const poison).cast()];
+    let found = [1, 255, 77].map(|turn| {
+        // SAFETY: the kernel's arguments; the planes are the caller's.
+        unsafe { kernels_stand_in::launch_untouched([1, 1, 1], [256, 1, 1], 96, turn, arguments) }.unwrap();
+        count
+    });
+    assert!(found.iter().all(|one| *one == found[0]), "{found:?}");
+    found[0]
+}
+
+#[test]
+fn lines_that_nobody_wrote_are_found_whatever_the_shape() {
+    let output = Output {
+        height: 8,
+        width: 8,
+        dtype: DType::U8,
+        format: MemoryFormat::Nchw,
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        fidelity: Fidelity::Fast,
+    };
+    let policy = Policy::Eval { resize: 8 };
+    for (width, height) in [(1, 1), (1, 300), (2, 3), (33, 32), (500, 375), (4000, 3)] {
+        for (color, lines) in [(ColorModel::YCbCr, 24), (ColorModel::Gray, 8)] {
+            let planes = planes(width, height, color);
+            let layout = PlanesLayout::staged(&planes);
+            let mut arena = vec![[POISON[0]; 16]; layout.bytes.div_ceil(64) as usize + 1];
+            let base = arena.as_mut_ptr().cast::<u8>();
+            let view = policy.draw(
+                &mut foreload::rng::Key::new(&[], 0, 0, foreload::rng::Use::Augment).stream(0),
+                width,
+                height,
+                &output,
+            );
+            let entry = ImageParams::new(&layout, base as u64, &view, &output);
+            let what = format!("{width}×{height}, {color:?}");
+            assert_eq!(untouched(&entry, POISON[0]), lines, "{what}");
+            assert_eq!(untouched(&entry, POISON[1]), 0, "{what}: another round, another poison");
+            // SAFETY: inside of the arena.
+            let write = |at: usize| unsafe { base.add(at).write(128) };
+            for plane in layout.used() {
+                for (x, y) in (0..plane.height).flat_map(|y| (0..plane.width).map(move |x| (x, y))) {
+                    // All but the last column, as a decoder that rounds down would leave it.
+                    if x + 1 < plane.width || plane.width == 1 {
+                        write(plane.offset as usize + (y * plane.stride + x) as usize);
+                    }
+                }
+            }
+            let columns = layout.used().iter().filter(|plane| plane.width > 1).count() as u32;
+            assert_eq!(untouched(&entry, POISON[0]), columns, "{what}: the last column of each plane");
+            for plane in layout.used() {
+                (0..plane.height).for_each(|y| {
+                    write(plane.offset as usize + (y * plane.stride + plane.width - 1) as usize)
+                });
+            }
+            assert_eq!(untouched(&entry, POISON[0]), 0, "{what}: all is written");
+        }
+    }
+    assert_eq!(untouched(&ImageParams::blank(), POISON[0]), 0, "a blank image has no planes");
 }
