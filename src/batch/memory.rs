@@ -14,6 +14,9 @@ use std::time::Duration;
 /// How often it is looked whether a capture has ended.
 const CAPTURE_ENDS: Duration = Duration::from_millis(1);
 
+/// Events of a buffer that are kept for its next batches.
+const MOST_SPARE: usize = 8;
+
 /// Where a pool's buffers are.
 #[derive(Clone, Default)]
 pub enum Storage {
@@ -154,6 +157,8 @@ pub(super) struct CudaMemory {
 struct Users {
     /// Who had the buffer before, or its allocation.
     earlier: Vec<Arc<Event>>,
+    /// Events that nobody waits for any more: no batch shall have to make any.
+    spare: Vec<Arc<Event>>,
     /// The batch is there.
     ready: Option<Arc<Event>>,
     /// Streams that have read it, each with its latest mark: a batch may be lent again and again.
@@ -182,6 +187,22 @@ impl Users {
             self.earlier = vec![ready];
         }
         self.earlier.extend(self.passed.drain(..).map(|(_, event)| event));
+    }
+}
+
+impl Users {
+    /// An event that nobody waits for.
+    fn event(&mut self, device: &Device) -> Result<Arc<Event>> {
+        // One that somebody holds may be waited for by now, for the batch that it was the end of.
+        let unused = self.spare.iter().position(|event| Arc::strong_count(event) == 1);
+        unused.map_or_else(|| Event::new(device).map(Arc::new), |at| Ok(self.spare.swap_remove(at)))
+    }
+
+    /// `ready` lies behind all that was waited for.
+    fn complete(&mut self, ready: Arc<Event>) {
+        self.ready = Some(ready);
+        self.spare.append(&mut self.earlier);
+        self.spare.truncate(MOST_SPARE);
     }
 }
 
@@ -225,9 +246,9 @@ impl CudaMemory {
         let bytes = plan.bytes - plan.columns;
         let from = self.desk.pin(columns)?.part(0..bytes)?;
         flight.copy_to_device(self.buffer.range(plan.columns, bytes)?, &from)?;
-        let ready = Event::new(flight.stream().device())?;
+        let ready = self.users().event(self.device())?;
         ready.record(flight.stream())?;
-        self.users().ready = Some(Arc::new(ready));
+        self.users().complete(ready);
         Ok(())
     }
 
@@ -270,11 +291,12 @@ impl CudaMemory {
             if stream.captures(self.device())? {
                 return Ok(None);
             }
-            let event = known.map_or_else(|| Event::new(self.device()).map(Arc::new), Ok)?;
+            let event = known.map_or_else(|| users.event(self.device()), Ok)?;
             event.record(stream)?;
             Ok::<_, Error>(Some(event))
         };
-        match mark() {
+        let marked = mark();
+        match marked {
             Ok(Some(event)) if is_new => users.passed.push((stream, event)),
             Ok(Some(_)) => {}
             Ok(None) => users.unmarked.push(Unmarked::Captures(stream)),

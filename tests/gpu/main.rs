@@ -5,6 +5,7 @@ mod capture;
 mod children;
 #[path = "../common/mod.rs"]
 mod common;
+mod counting;
 mod faults;
 mod memory;
 mod nvjpeg;
@@ -13,5 +14,7 @@ mod pipeline;
 mod probe;
 mod skipped;
 mod stand_in;
+mod starts;
+mod steady;
 mod streams;
 mod work;

@@ -346,7 +346,7 @@ fn fails(dataset: &Dataset, rungs: Rungs, call: &str, after_first: impl FnOnce()
 }
 
 /// Takes all batches of an epoch; returns how many.
-fn drive(pipeline: &Pipeline, after_first: impl FnOnce()) -> Result<u64, Error> {
+pub fn drive(pipeline: &Pipeline, after_first: impl FnOnce()) -> Result<u64, Error> {
     let mut epoch = pipeline.epoch(0, 0, 1, 0)?;
     let mut after_first = Some(after_first);
     while let Some(batch) = epoch.next_batch()? {

@@ -102,6 +102,11 @@ impl Nvjpeg {
         self.call::<extern "C" fn(*const c_char) -> u64>("nvjpeg_standin_calls")(name.as_ptr())
     }
 
+    /// Nanoseconds of processor time that a thread spent in calls, without what it spent in the driver's.
+    pub fn cpu(&self, thread: u32) -> u64 {
+        self.call::<extern "C" fn(u32) -> u64>("nvjpeg_standin_cpu")(thread)
+    }
+
     /// Turns the knobs of a list with commas, and no others; `control.rs` has them.
     pub fn knobs(&self, knobs: &str) {
         let knobs = CString::new(knobs).unwrap();
@@ -168,6 +173,11 @@ impl Cuda {
     /// Waits until all that is queued is done, without the host's learning of it: what comes then is still unordered.
     pub fn settle(&self) {
         self.text("standin_violations");
+    }
+
+    /// Nanoseconds of processor time that a thread spent in the driver's calls.
+    pub fn cpu(&self, thread: u32) -> u64 {
+        self.call::<extern "C" fn(u32) -> u64>("standin_cpu")(thread)
     }
 
     /// How often a driver's function was called.

@@ -25,6 +25,7 @@ mod capture;
 mod clock;
 mod control;
 mod cost;
+mod cpu;
 mod entry;
 mod faults;
 mod kernels;
