@@ -102,6 +102,11 @@ impl Nvjpeg {
         self.call::<extern "C" fn(*const c_char) -> u64>("nvjpeg_standin_calls")(name.as_ptr())
     }
 
+    /// A call that does nothing, made as the library makes it.
+    pub fn do_nothing(&self) {
+        self.call::<extern "C" fn(u32, *mut i32) -> u32>("nvjpegGetProperty")(0, &mut 0);
+    }
+
     /// Nanoseconds of processor time that a thread spent in calls, without what it spent in the driver's.
     pub fn cpu(&self, thread: u32) -> u64 {
         self.call::<extern "C" fn(u32) -> u64>("nvjpeg_standin_cpu")(thread)

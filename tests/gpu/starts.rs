@@ -66,7 +66,6 @@ fn starts_loaders() {
         // Lanes that had not met before make a decoder each: that is bounded below.
         if made() == handles {
             let start = spent(&cuda, &nvjpeg) - before;
-            println!("loader {number}: {start} µs");
             assert!(start <= START, "loader {number}: {start} µs");
             free += 1;
         }

@@ -45,6 +45,18 @@ const OURS: [&str; 12] = [
     "cuStreamIsCapturing",
 ];
 
+/// Calls of nvJPEG that are made for each image.
+const PER_IMAGE: [&str; 5] = [
+    "nvjpegDecodeParamsSetOutputFormat",
+    "nvjpegDecodeParamsSetROI",
+    "nvjpegJpegStreamParse",
+    "nvjpegJpegStreamParseHeader",
+    "nvjpegDecodeBatchedSupportedEx",
+];
+
+/// Microseconds an image may take the lanes: 2 % of the time of three threads, where a GPU decodes 12 000 images a second.
+const MOST: f64 = 0.02 * 3.0 * 1e6 / 12e3;
+
 /// Batches of a window, and windows in which buffers may still grow.
 const EPOCHS: u64 = 4;
 const WINDOWS: u64 = 60;
@@ -65,24 +77,40 @@ fn never(cuda: &Cuda, nvjpeg: &Nvjpeg) -> Vec<u64> {
     NEVER.iter().map(calls).collect()
 }
 
-/// (driver's calls, allocations, nanoseconds) of the lanes so far.
-fn counted(cuda: &Cuda, nvjpeg: &Nvjpeg) -> [u64; 3] {
+/// (driver's calls, allocations, nanoseconds) of the lanes so far, of which a call of nvJPEG takes `measuring` to measure.
+fn counted(cuda: &Cuda, nvjpeg: &Nvjpeg, measuring: f64) -> [f64; 3] {
     let lanes = counting::threads("foreload-lane-");
     let own = |&lane: &u32| counting::cpu(lane).saturating_sub(cuda.cpu(lane) + nvjpeg.cpu(lane));
+    let calls: u64 = PER_IMAGE.iter().map(|name| nvjpeg.calls(name)).sum();
     [
-        OURS.iter().map(|name| cuda.calls(name)).sum(),
-        lanes.iter().map(|&lane| counting::allocations(lane)).sum(),
-        lanes.iter().map(own).sum(),
+        OURS.iter().map(|name| cuda.calls(name)).sum::<u64>() as f64,
+        lanes.iter().map(|&lane| counting::allocations(lane)).sum::<u64>() as f64,
+        lanes.iter().map(own).sum::<u64>() as f64 - measuring * calls as f64,
     ]
 }
 
-/// The cost of a batch of so many images, in the first window in which nothing is made.
+/// Nanoseconds that a call of nvJPEG takes which does nothing, and which the stand-in does not count as its own.
+fn measuring(cuda: &Cuda, nvjpeg: &Nvjpeg) -> f64 {
+    // SAFETY: no arguments, always succeeds.
+    let thread = (unsafe { libc::gettid() }) as u32;
+    let own = || counting::cpu(thread) - cuda.cpu(thread) - nvjpeg.cpu(thread);
+    let least = (0..5).map(|_| {
+        let before = own();
+        (0..1000).for_each(|_| nvjpeg.do_nothing());
+        (own() - before) as f64 / 1000.0
+    });
+    least.fold(f64::MAX, f64::min)
+}
+
+/// The least cost of a batch of so many images, in windows in which nothing is made.
 fn cost(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> Cost {
     let asked = LoaderOptions { batch_size, image_size: (16, 16), ..options() };
     let pipeline = pipeline(dataset, &asked, Rungs::Hardware);
-    let mut made = Vec::new();
+    let measuring = measuring(cuda, nvjpeg);
+    let (mut made, mut least) = (Vec::new(), Cost { calls: f64::MAX, heap: f64::MAX, cpu: f64::MAX });
+    let mut steady = 0;
     for window in 0..WINDOWS {
-        let (never_before, before) = (never(cuda, nvjpeg), counted(cuda, nvjpeg));
+        let (never_before, before) = (never(cuda, nvjpeg), counted(cuda, nvjpeg, measuring));
         let mut batches = 0.0;
         for number in 0..EPOCHS {
             let mut epoch = pipeline.epoch(window * EPOCHS + number, 0, 1, 0).unwrap();
@@ -91,11 +119,20 @@ fn cost(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> Cos
                 batches += 1.0;
             }
         }
-        let after = counted(cuda, nvjpeg);
+        let after = counted(cuda, nvjpeg, measuring);
         made = never(cuda, nvjpeg).iter().zip(never_before).map(|(after, before)| after - before).collect();
         if window > 0 && made.iter().all(|made| *made == 0) {
-            let [calls, heap, cpu] = [0, 1, 2].map(|i| (after[i] - before[i]) as f64 / batches);
-            return Cost { calls, heap, cpu: cpu * 1e-3 };
+            let [calls, heap, cpu] = [0, 1, 2].map(|i| (after[i] - before[i]) / batches);
+            // What else runs on the machine only adds to it.
+            least = Cost {
+                calls: least.calls.min(calls),
+                heap: least.heap.min(heap),
+                cpu: least.cpu.min(cpu * 1e-3),
+            };
+            steady += 1;
+            if steady == 8 {
+                return least;
+            }
         }
     }
     panic!("in the last window were made: {:?}", NEVER.iter().zip(made).collect::<Vec<_>>());
@@ -117,4 +154,7 @@ fn runs_steadily() {
     let [small, large] = [16, 128].map(|batch_size| cost(&cuda, &nvjpeg, &dataset, batch_size));
     println!("16 images: {small:?}\n128 images: {large:?}");
     assert!(large.calls <= small.calls + 4.0 && large.calls <= 70.0, "calls for single images");
+    assert!(large.heap <= small.heap + 16.0 && large.heap <= 40.0, "allocations for single images");
+    let image = (large.cpu - small.cpu) / (128.0 - 16.0);
+    assert!(image <= MOST, "an image takes {image} µs of the lanes, more than {MOST}");
 }

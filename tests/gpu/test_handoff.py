@@ -134,6 +134,37 @@ def test_what_was_written_is_seen_from_the_consumers_stream(dataset: Path, on_cp
             host.close()
 
 
+def test_a_second_stream_reads_the_batch_too(dataset: Path, on_cpu: Callable) -> None:
+    """The tensor was never handed over to the stream that reads it: only `used_by` knows."""
+    expected = on_cpu(dataset)
+    loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8")
+    second = driver.stream(1)
+    queued = []
+    with driver.context():
+        for batch in loader:
+            batch.used_by(second)
+            described = capsule.describe(batch.images.__dlpack__(stream=-1))
+            host = driver.Pinned(described.bytes)
+            driver.copy_to_host(host.address, described.address, described.bytes, second)
+            queued.append((driver.to_host(batch.sample_ids), host, described))
+        driver.synchronize(second)
+        for ids, host, described in queued:
+            pixels = driver.as_numpy(host.bytes, described)
+            compare(dict(zip(ids.tolist(), pixels, strict=True)), expected)
+            host.close()
+    with pytest.raises(foreload.ConfigError, match="stream"):
+        batch.used_by(0)
+
+
+def test_what_is_kept_for_the_next_loader_can_be_given_back(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    batch = next(iter(loader))
+    foreload.release_gpus()
+    # What is in use stays in use.
+    assert sum(1 for _ in loader) == 15
+    assert driver.to_host(batch.images).shape == (4, 3, 32, 32)
+
+
 def test_a_kept_batch_is_never_overwritten(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, **SETTINGS)
     kept = next(iter(loader))

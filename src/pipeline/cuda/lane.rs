@@ -111,6 +111,9 @@ impl<'a> Lane<'a> {
                 let seal = seal.as_ref().ok_or_else(unsealed)?;
                 self.chunk(run, seal, &mut todo, &mut finished, &mut decoded)?;
             }
+            if decoded.is_empty() {
+                continue;
+            }
             // What was not really decoded comes again.
             for (mut work, finding) in decoded.drain(..).zip(self.check.land(&mut self.flight)?) {
                 match self.intake.accept(run, &mut work, finding) {
