@@ -37,19 +37,14 @@ impl Check {
         flight.fill_words(memory, self.word())
     }
 
-    /// Queues a look at the planes that the `n` entries of `table` name.
+    /// The kernel that looks, where its next `n` counts go, and which word they are of: for a launch on the lane's stream.
     ///
     /// # Errors
-    /// [`Error::Gpu`].
-    ///
-    /// # Safety
-    /// As for [`Untouched::launch`].
-    pub unsafe fn look(&mut self, flight: &mut Flight, table: DeviceRange<'_>, n: usize) -> Result<()> {
-        let to = self.counts.range(4 * self.looks, 4 * n)?;
-        // SAFETY: the caller's promise; the counts are this lane's, whose stream the flight has.
-        unsafe { self.kernel.launch(flight.stream(), table.ptr(), n, to.ptr(), self.word()) }?;
+    /// [`Error::Internal`] for more images than there is room for.
+    pub fn next(&mut self, n: usize) -> Result<(&Untouched, u64, u32)> {
+        let to = self.counts.range(4 * self.looks, 4 * n)?.ptr();
         self.looks += n;
-        Ok(())
+        Ok((&self.kernel, to, self.word()))
     }
 
     /// Waits for what is queued, and gives what was found of each image that was looked at since the last time, in order.

@@ -321,8 +321,9 @@ impl<'a> Lane<'a> {
         let table = self.table.range(0, bytes)?;
         self.flight.copy_to_device(table, &from)?;
         if look {
-            // SAFETY: as below.
-            unsafe { self.check.look(&mut self.flight, table, placed.len()) }?;
+            let (kernel, counts, poison) = self.check.next(placed.len())?;
+            // SAFETY: as below; the counts are this lane's.
+            unsafe { kernel.launch(self.flight.stream(), table.ptr(), placed.len(), counts, poison) }?;
         }
         // Only now must whoever read the batch's buffer before have passed.
         let images = seal.images(self.flight.stream())?;
