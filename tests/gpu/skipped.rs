@@ -8,6 +8,7 @@ use foreload::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
 use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
 use foreload::decode::nvjpeg::PlanesLayout;
 use foreload::decode::{ColorModel, Planes};
+use jpeg_encoder::{ColorType, Encoder};
 
 #[test]
 fn an_image_that_the_engine_skipped_is_the_next_decoders() {
@@ -57,6 +58,33 @@ fn what_nobody_else_may_decode_is_an_error() {
     while running.next_batch().unwrap().is_some() {}
     let again = running.stats().gpu.decoded_again;
     assert_eq!((running.failed(), again), (2, 4), "one of each batch, twice");
+}
+
+/// An image of one grey level that is the poison's in its last column: a second decoding and no more.
+#[test]
+fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    // Regions end at a multiple of the MCU, so that the last column has the poison's highest byte.
+    let [first, other] = POISON.map(|word| (word >> 24) as u8);
+    let dataset = Dataset::folder(16);
+    for sample in 0..16 {
+        let level = [first, other, 128][sample as usize % 3];
+        let mut file = Vec::new();
+        let pixels = vec![level; 3 * 208 * 160];
+        Encoder::new(&mut file, 95).encode(&pixels, 208, 160, ColorType::Rgb).unwrap();
+        std::fs::write(dataset.path(sample), file).unwrap();
+    }
+    let dataset = dataset.indexed_anew();
+    let asked = LoaderOptions { train: false, dtype: DType::U8, cpu_decode: CpuDecode::Never, ..options() };
+    let pipeline = pipeline(&dataset, &asked, Rungs::Hardware);
+    let (gpu, stats) = epoch(&pipeline, 0);
+    let (cpu, _) =
+        epoch(&dataset.pipeline(&on_cpu(&LoaderOptions { cpu_decode: CpuDecode::Fallback, ..asked })), 0);
+    assert!(gpu.iter().zip(&cpu).all(|(gpu, cpu)| mean_difference(&gpu.0, &cpu.0) <= 1.0));
+    assert!((6..=12).contains(&stats.gpu.decoded_again), "{stats:?}");
+    assert_eq!((stats.gpu.decoded_hardware, stats.decoded_cpu()), (16, 0), "{stats:?}");
+    assert!(pipeline.index().notices().take().is_empty(), "it is no decoder's fault");
 }
 
 /// Planes of an image of this size with 4:2:0 sampling, of samples that are no poison.
