@@ -5,8 +5,10 @@ Nothing here needs torch: capsules are read by ctypes and memory by the driver.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import capsule
@@ -154,6 +156,33 @@ def test_a_second_stream_reads_the_batch_too(dataset: Path, on_cpu: Callable) ->
             host.close()
     with pytest.raises(foreload.ConfigError, match="stream"):
         batch.used_by(0)
+
+
+def test_graphs_that_other_code_captures_are_left_alone(dataset: Path) -> None:
+    """In the mode that torch captures in, every query, wait or allocation of any thread would spoil it."""
+    stream, graph = ctypes.c_void_p(driver.stream(2)), ctypes.c_void_p()
+    every_thread = ctypes.c_uint(0)
+    # What nvJPEG does as it starts for the first time is its own affair.
+    assert sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS)) == 15
+    with driver.context(), ThreadPoolExecutor(1) as threads:
+        driver.call("cuStreamBeginCapture_v2", stream, every_thread)
+        # A loader starts, works and ends meanwhile, on another thread and on the one that captures.
+        elsewhere = threads.submit(lambda: sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS)))
+        here = sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS))
+        assert (here, elsewhere.result()) == (15, 15)
+        driver.call("cuStreamEndCapture", stream, ctypes.byref(graph))
+        driver.call("cuGraphDestroy", graph)
+
+
+def test_a_stream_that_captures_takes_no_batch(dataset: Path) -> None:
+    images = first(dataset).images
+    stream, graph = ctypes.c_void_p(driver.stream(2)), ctypes.c_void_p()
+    with driver.context():
+        driver.call("cuStreamBeginCapture_v2", stream, ctypes.c_uint(0))
+        with pytest.raises(foreload.ConfigError, match="captures a CUDA graph"):
+            images.__dlpack__(stream=stream.value)
+        driver.call("cuStreamEndCapture", stream, ctypes.byref(graph))
+        driver.call("cuGraphDestroy", graph)
 
 
 def test_what_is_kept_for_the_next_loader_can_be_given_back(dataset: Path) -> None:

@@ -63,3 +63,8 @@ extern "C" fn cuStreamIsCapturing(stream: u64, state: *mut u32) -> Status {
         put(state, capture.map_or(0, |capture| if capture.spoiled.is_none() { 1 } else { 2 }))
     })
 }
+
+#[unsafe(no_mangle)]
+extern "C" fn cuGraphDestroy(graph: u64) -> Status {
+    enter("cuGraphDestroy", Needs::Driver, |_| if graph == 0 { Err(status::INVALID_VALUE) } else { Ok(()) })
+}
