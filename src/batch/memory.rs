@@ -9,10 +9,6 @@ use crate::gpu::{
 use crate::slot::Slot;
 use memmap2::{Advice, MmapMut};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-/// How often it is looked whether a capture has ended.
-const CAPTURE_ENDS: Duration = Duration::from_millis(1);
 
 /// Events of a buffer that are kept for its next batches.
 const MOST_SPARE: usize = 8;
@@ -53,7 +49,7 @@ impl Storage {
                 let allocated = Event::new(storage.pool.device())?;
                 allocated.record(&storage.stream)?;
                 Ok(Memory::Cuda(CudaMemory {
-                    buffer,
+                    buffer: Some(buffer),
                     desk: storage.desk.clone(),
                     columns: None,
                     users: Mutex::new(Users { earlier: vec![Arc::new(allocated)], ..Users::default() }),
@@ -81,6 +77,11 @@ impl Memory {
         }
     }
 
+    /// Whether nobody who had it is in the way of its next user.
+    pub(super) fn is_left(&self) -> bool {
+        self.cuda().is_none_or(CudaMemory::is_left)
+    }
+
     /// Where the images are written by the CPU.
     pub(super) fn host_images(&self) -> Option<Base> {
         match self {
@@ -101,14 +102,14 @@ impl Memory {
     pub(super) fn base(&self) -> Base {
         match self {
             Self::Host(memory) => memory.base,
-            Self::Cuda(memory) => Base(memory.buffer.ptr() as *mut u8),
+            Self::Cuda(memory) => Base(memory.buffer().ptr() as *mut u8),
         }
     }
 
     pub(super) fn place(&self) -> Place {
         match self {
             Self::Host(_) => Place::Host,
-            Self::Cuda(memory) => Place::Cuda(memory.buffer.stream().device().ordinal()),
+            Self::Cuda(memory) => Place::Cuda(memory.device().ordinal()),
         }
     }
 
@@ -146,7 +147,7 @@ pub(super) struct HostMemory {
 
 /// A buffer on a GPU, and who must have passed before somebody else writes to it.
 pub(super) struct CudaMemory {
-    buffer: DeviceBuffer,
+    buffer: Option<DeviceBuffer>,
     desk: Registration,
     /// Labels, ids and mask while the batch is made.
     columns: Option<Slot>,
@@ -165,17 +166,10 @@ struct Users {
     passed: Vec<(StreamRef, Arc<Event>)>,
     /// Streams that may read it until the batch is over.
     until_the_end: Vec<StreamRef>,
-    /// Those that have read it and could not be marked.
-    unmarked: Vec<Unmarked>,
-}
-
-/// A stream that took no mark when it had read a batch.
-#[derive(Clone, Copy)]
-enum Unmarked {
-    /// It captures a CUDA graph, of which a mark would become a part.
-    Captures(StreamRef),
-    /// Its handle is no stream's any more.
-    Gone,
+    /// Those that have read it and capture a CUDA graph, of which a mark would become a part.
+    capturing: Vec<StreamRef>,
+    /// One that has read it could not be marked, for its handle is no stream's any more.
+    gone: bool,
 }
 
 impl Users {
@@ -188,9 +182,7 @@ impl Users {
         }
         self.earlier.extend(self.passed.drain(..).map(|(_, event)| event));
     }
-}
 
-impl Users {
     /// An event that nobody waits for.
     fn event(&mut self, device: &Device) -> Result<Arc<Event>> {
         // One that somebody holds may be waited for by now, for the batch that it was the end of.
@@ -213,27 +205,45 @@ impl CudaMemory {
     }
 
     fn device(&self) -> &Device {
-        self.buffer.stream().device()
+        self.buffer().stream().device()
     }
 
-    /// Lets `stream` write to the buffer once everybody before has passed. Waits for the end of a capture by a reader.
+    /// Whether all who had the buffer are marked, so that it can be waited for them: not while one of them captures.
+    fn is_left(&self) -> bool {
+        let mut users = self.users();
+        while let Some(&reader) = users.capturing.last() {
+            match self.mark(&mut users, None, reader) {
+                Ok(Some(event)) => users.earlier.push(event),
+                Ok(None) => return false,
+                Err(_) => users.gone = true,
+            }
+            users.capturing.pop();
+        }
+        true
+    }
+
+    /// Marks what `stream` has queued, by `event` or a new one; `None` when it captures.
+    fn mark(
+        &self,
+        users: &mut Users,
+        event: Option<Arc<Event>>,
+        stream: StreamRef,
+    ) -> Result<Option<Arc<Event>>> {
+        if stream.captures(self.device())? {
+            return Ok(None);
+        }
+        let event = event.map_or_else(|| users.event(self.device()), Ok)?;
+        event.record(stream)?;
+        Ok(Some(event))
+    }
+
+    /// Lets `stream` write to the buffer once everybody before has passed.
     pub(super) fn wait_for_earlier(&self, stream: &Stream) -> Result<()> {
         let mut users = self.users();
-        while let Some(&reader) = users.unmarked.last() {
-            match reader {
-                Unmarked::Captures(reader) if reader.captures(self.device())? => {
-                    std::thread::sleep(CAPTURE_ENDS);
-                    continue;
-                }
-                Unmarked::Captures(reader) => {
-                    let event = Event::new(self.device())?;
-                    event.record(reader)?;
-                    users.earlier.push(Arc::new(event));
-                }
-                // Nobody can tell what of its work is left: all work is waited for.
-                Unmarked::Gone => self.device().synchronize()?,
-            }
-            users.unmarked.pop();
+        if users.gone {
+            // Nobody can tell what is left of that reader's work: all work is waited for.
+            self.device().synchronize()?;
+            users.gone = false;
         }
         users.earlier.iter().try_for_each(|event| stream.wait(event))
     }
@@ -245,7 +255,7 @@ impl CudaMemory {
         let columns = self.columns.take().ok_or_else(|| Error::Internal("a batch completed twice".into()))?;
         let bytes = plan.bytes - plan.columns;
         let from = self.desk.pin(columns)?.part(0..bytes)?;
-        flight.copy_to_device(self.buffer.range(plan.columns, bytes)?, &from)?;
+        flight.copy_to_device(self.buffer().range(plan.columns, bytes)?, &from)?;
         let ready = self.users().event(self.device())?;
         ready.record(flight.stream())?;
         self.users().complete(ready);
@@ -287,21 +297,12 @@ impl CudaMemory {
         // Nobody waits for a mark of this batch before the batch is over: it may be set anew.
         let known = users.passed.iter().find(|(known, _)| *known == stream).map(|(_, event)| event.clone());
         let is_new = known.is_none();
-        let mark = || {
-            if stream.captures(self.device())? {
-                return Ok(None);
-            }
-            let event = known.map_or_else(|| users.event(self.device()), Ok)?;
-            event.record(stream)?;
-            Ok::<_, Error>(Some(event))
-        };
-        let marked = mark();
-        match marked {
+        match self.mark(&mut users, known, stream) {
             Ok(Some(event)) if is_new => users.passed.push((stream, event)),
             Ok(Some(_)) => {}
-            Ok(None) => users.unmarked.push(Unmarked::Captures(stream)),
+            Ok(None) => users.capturing.push(stream),
             // Where the GPU is lost, waiting for it fails the next batch.
-            Err(_) => users.unmarked.push(Unmarked::Gone),
+            Err(_) => users.gone = true,
         }
     }
 
@@ -312,18 +313,23 @@ impl CudaMemory {
             stream.wait(&ready)?;
         }
         let host = PinnedBuffer::new(stream.device(), bytes)?;
-        Ok(stream.copy_to_host(host, self.buffer.range(offset, bytes)?)?.to_vec())
+        Ok(stream.copy_to_host(host, self.buffer().range(offset, bytes)?)?.to_vec())
     }
 
     pub(super) fn buffer(&self) -> &DeviceBuffer {
-        &self.buffer
+        self.buffer.as_ref().expect("only dropping takes it out")
     }
 }
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
+        if !self.is_left() {
+            // A reader captures, perhaps this very thread: nobody can wait for it. Leaking is the one safe end.
+            std::mem::forget(self.buffer.take());
+            return;
+        }
         // The memory goes back in the order of its stream.
-        let stream = self.buffer.stream().clone();
+        let stream = self.buffer().stream().clone();
         let _ = self.wait_for_earlier(&stream);
     }
 }

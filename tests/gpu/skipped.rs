@@ -69,7 +69,7 @@ fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
     let [first, other] = POISON.map(|word| (word >> 24) as u8);
     let dataset = Dataset::folder(16);
     for sample in 0..16 {
-        let level = [first, other, 128][sample as usize % 3];
+        let level = [first, other, 128][sample % 3];
         let mut file = Vec::new();
         let pixels = vec![level; 3 * 208 * 160];
         Encoder::new(&mut file, 95).encode(&pixels, 208, 160, ColorType::Rgb).unwrap();

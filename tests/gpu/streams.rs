@@ -1,6 +1,6 @@
 //! Streams of consumers: a second one that reads a batch too, one that is gone too early, one that captures a graph.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, child};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
 use foreload::batch::Batch;
@@ -149,4 +149,38 @@ fn a_stream_that_captures_meanwhile_is_not_touched() {
         drop(bound);
         consumer.synchronize();
     }
+}
+
+#[test]
+fn what_a_stream_that_captures_has_read_may_be_the_last_of_all() {
+    let output = child(ends_while_it_captures).env("FORELOAD_STANDIN_LEAKS", "ignore").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn ends_while_it_captures() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    cuda.abort_on_violation();
+    let dataset = Dataset::folder(16);
+    let mut consumer = Consumer::new(&cuda);
+    let stream = Stream::new(&consumer.device).unwrap();
+    let pipeline = start(&dataset);
+    let batch = pipeline.epoch(0, 0, 1, 0).unwrap().next_batch().unwrap().unwrap();
+    let loan = batch.images().lend(StreamRef::from(&stream)).unwrap();
+    consumer.read(&batch, stream.handle());
+    drop(pipeline);
+    let device = consumer.device.clone();
+    let bound = device.bind().unwrap();
+    let begin = cuda.driver::<extern "C" fn(u64, u32) -> u32>("cuStreamBeginCapture_v2");
+    let end = cuda.driver::<extern "C" fn(u64, *mut u64) -> u32>("cuStreamEndCapture");
+    assert_eq!(begin(stream.handle(), 0), 0);
+    // On the thread that captures: to wait for the end of the capture would be to wait for itself.
+    drop((loan, batch));
+    assert_eq!(end(stream.handle(), &mut 0), 0);
+    drop(bound);
+    consumer.synchronize();
+    assert!(cuda.leaks().iter().any(|leak| leak.contains("1 device allocations")), "{:?}", cuda.leaks());
+    std::mem::forget(cuda);
 }
