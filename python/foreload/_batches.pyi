@@ -12,7 +12,8 @@ class Tensor:
     Its memory is not reused while it, or anything made from it, exists. On a GPU the batch may still be in the making
     when it is handed over: the consumer's stream waits for it, and the memory is not reused before that stream has
     passed what it had queued when the consumer dropped the tensor. The stream must live as long as the tensor (keep
-    CuPy's `Stream` object; torch's streams always live). Work on yet other streams is known by `Batch.used_by`, or
+    CuPy's `Stream` object; torch's streams always live), and as long as the loader if it captures a CUDA graph when the
+    tensor is dropped. Work on yet other streams is known by `Batch.used_by`, or
     by that stream's waiting for them before the tensor is dropped; torch's `record_stream` does nothing here.
     """
 

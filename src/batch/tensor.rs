@@ -131,7 +131,8 @@ impl Tensor {
     }
 }
 
-/// A batch lent to a stream, which must live at least as long.
+/// A batch lent to a stream, which must live at least as long; one that captures a CUDA graph when this is dropped, as long
+/// as the batch's pool, for it is looked at again when the capture may have ended.
 pub struct Loan {
     buffer: Arc<Buffer>,
     stream: StreamRef,

@@ -145,6 +145,8 @@ fn a_stream_that_captures_meanwhile_is_not_touched() {
             });
             go_on(epoch);
         });
+        // It was to be marked after its capture: it must have lived as long as the loader.
+        drop(pipeline);
         assert_eq!(destroy(capturing), 0);
         drop(bound);
         consumer.synchronize();
