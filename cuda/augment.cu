@@ -1,6 +1,8 @@
-//! The kernels: a block a tile, blockIdx.y the image. See `augment.cuh`.
+//! The kernels. The pass: a block a tile, blockIdx.y the image; see `augment.cuh`. The look at what was decoded: a block
+//! an image; see `untouched.cuh`.
 
 #include "augment.cuh"
+#include "untouched.cuh"
 
 extern "C" {
 
@@ -19,5 +21,15 @@ extern "C" {
 
 KERNEL(foreload_augment_fast, 0, 3)
 KERNEL(foreload_augment_exact, 1, 2)
+
+__global__ void __launch_bounds__(MOST_THREADS)
+    foreload_untouched(const ImageParams* table, u32* counts, u32 poison) {
+    extern __shared__ __align__(16) u8 memory[];
+    Block block;
+    block.image = table + blockIdx.x;
+    block.memory = memory;
+    block.threads = blockDim.x;
+    count_untouched(&block, poison, counts + blockIdx.x);
+}
 
 }

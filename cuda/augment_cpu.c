@@ -1,10 +1,11 @@
-//! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast` and `foreload_augment_exact`
-//! with the arguments of the kernels, behind the launch's grid and block.
+//! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast`, `foreload_augment_exact` and
+//! `foreload_untouched` with the arguments of the kernels, behind the launch's grid and block.
 //!
 //! Build: `cc -O2 -ffp-contract=off -c augment_cpu.c` (from build.rs: `cc::Build::new().file("cuda/augment_cpu.c")
 //! .flag("-ffp-contract=off")`). The addresses in the table and `images` are then addresses of this process.
 
 #include "augment.cuh"
+#include "untouched.cuh"
 
 /// More shared memory than any GPU has.
 #define MOST_SHARED (256 << 10)
@@ -50,6 +51,25 @@ u32 foreload_augment_fast(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 t
 u32 foreload_augment_exact(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table,
                            u8* images, const OutputParams* output) {
     return launch(tiles, n, threads, shared_bytes, turn, table, images, output, 1);
+}
+
+/// Returns 0, or 1 for a launch of another shape, 2 for one with too little shared memory.
+u32 foreload_untouched(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table, u32* counts,
+                       u32 poison) {
+    _Alignas(16) u8 memory[sizeof(Seen)];
+    if (n == 0 || threads != LINES * POINTS) return 1;
+    if (shared_bytes < sizeof memory) return 2;
+    for (u32 image = 0; image < n; image++) {
+        memset(memory, 0xa5, sizeof memory);
+        Block block;
+        memset(&block, 0, sizeof block);
+        block.image = table + image;
+        block.memory = memory;
+        block.threads = threads;
+        block.turn = turn;
+        count_untouched(&block, poison, counts + image);
+    }
+    return 0;
 }
 
 /// For the tests: what the kernels make of a float.

@@ -34,6 +34,7 @@ from foreload._core import (
     UnavailableError,
     Warning,
     __version__,
+    release_gpus,
 )
 
 __all__ = [
@@ -55,4 +56,5 @@ __all__ = [
     "UnavailableError",
     "Warning",
     "__version__",
+    "release_gpus",
 ]

@@ -11,8 +11,10 @@ class Tensor:
 
     Its memory is not reused while it, or anything made from it, exists. On a GPU the batch may still be in the making
     when it is handed over: the consumer's stream waits for it, and the memory is not reused before that stream has
-    passed what it had queued when the consumer dropped the tensor. Work on yet other streams must be ordered behind
-    that one, and the stream must live as long as the tensor.
+    passed what it had queued when the consumer dropped the tensor. The stream must live as long as the tensor (keep
+    CuPy's `Stream` object; torch's streams always live), and as long as the loader if it captures a CUDA graph when the
+    tensor is dropped. Work on yet other streams is known by `Batch.used_by`, or
+    by that stream's waiting for them before the tensor is dropped; torch's `record_stream` does nothing here.
     """
 
     @property
@@ -38,7 +40,8 @@ class Tensor:
 
         Raises:
             ValueError: `stream` is something else for CPU memory.
-            ConfigError: `stream` is 0, which could mean either default stream, or below -1.
+            ConfigError: `stream` is 0, which could mean either default stream, or below -1; or it captures a CUDA
+                graph, of which no batch can be a part.
             BufferError: `dl_device` is something else, or `copy` cannot be honoured.
             GpuError: The GPU's driver failed.
         """
@@ -88,6 +91,21 @@ class Batch:
         """Bool [n]: False for padding (`last_batch="pad"`) and for failed samples (`on_error="zero"`)."""
     @property
     def _mask_bytes(self) -> Tensor: ...
+    def used_by(self, stream: int) -> None:
+        """Let another CUDA stream read the batch, beside those its tensors were handed over to.
+
+        That stream waits for the batch, and the memory is not written again before it has passed what is queued there
+        when the last tensor of the batch is gone. torch's `record_stream` cannot do that: it knows only memory of
+        torch's own. Nothing for a batch in CPU memory.
+
+        Args:
+            stream: As `Tensor.__dlpack__` takes it: 1, 2 or a handle (torch: `stream.cuda_stream`, CuPy: `stream.ptr`).
+                It must live as long as the batch.
+
+        Raises:
+            ConfigError: `stream` is none, or captures a CUDA graph.
+            GpuError: The GPU's driver failed.
+        """
     @property
     def step(self) -> int:
         """Its number in the epoch."""
@@ -109,8 +127,9 @@ class Batches(Iterator[Batch]):
         (those of the first that are damaged and were decoded all the same) and `errors` (samples skipped or replaced
         by zeros).
 
-        On a GPU also `gpu`, a dict: `decoded_hardware`, `decoded_cuda` and `decoded_cpu` (images by rung), `h2d_bytes`
-        (files and planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that
+        On a GPU also `gpu`, a dict: `decoded_hardware`, `decoded_cuda` and `decoded_cpu` (images by rung),
+        `decoded_again` (those that a decoder reported as decoded and had not surely written), `h2d_bytes` (files and
+        planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that
         are under way side by side) and `idle_seconds` (in which nothing was queued on it).
 
         With a cache also `cache`, a dict of this epoch's: `nvme_hits`, `nvme_bytes` (samples from the cache),

@@ -54,6 +54,12 @@ class InternalError(Error):
 class Warning(UserWarning):
     """What is left out, replaced or slowed though nothing failed, and what to do about it."""
 
+def release_gpus() -> None:
+    """Give back what this process keeps on GPUs for its next loader: nvJPEG's decoders with their memory, and kernels.
+
+    Loaders that are in use keep what they need. It happens by itself at the end of the process.
+    """
+
 class Loader:
     """What `ImageLoader` and `FileLoader` have in common. Make one of these.
 

@@ -3,10 +3,15 @@
 use super::pool::Plan;
 use super::tensor::Place;
 use crate::error::{Error, Result};
-use crate::gpu::{DeviceBuffer, Event, Flight, MemoryPool, PinnedBuffer, Registration, Stream, StreamRef};
+use crate::gpu::{
+    Device, DeviceBuffer, Event, Flight, MemoryPool, PinnedBuffer, Registration, Stream, StreamRef,
+};
 use crate::slot::Slot;
 use memmap2::{Advice, MmapMut};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Events of a buffer that are kept for its next batches.
+const MOST_SPARE: usize = 8;
 
 /// Where a pool's buffers are.
 #[derive(Clone, Default)]
@@ -44,7 +49,7 @@ impl Storage {
                 let allocated = Event::new(storage.pool.device())?;
                 allocated.record(&storage.stream)?;
                 Ok(Memory::Cuda(CudaMemory {
-                    buffer,
+                    buffer: Some(buffer),
                     desk: storage.desk.clone(),
                     columns: None,
                     users: Mutex::new(Users { earlier: vec![Arc::new(allocated)], ..Users::default() }),
@@ -72,6 +77,11 @@ impl Memory {
         }
     }
 
+    /// Whether nobody who had it is in the way of its next user.
+    pub(super) fn is_left(&self) -> bool {
+        self.cuda().is_none_or(CudaMemory::is_left)
+    }
+
     /// Where the images are written by the CPU.
     pub(super) fn host_images(&self) -> Option<Base> {
         match self {
@@ -92,14 +102,14 @@ impl Memory {
     pub(super) fn base(&self) -> Base {
         match self {
             Self::Host(memory) => memory.base,
-            Self::Cuda(memory) => Base(memory.buffer.ptr() as *mut u8),
+            Self::Cuda(memory) => Base(memory.buffer().ptr() as *mut u8),
         }
     }
 
     pub(super) fn place(&self) -> Place {
         match self {
             Self::Host(_) => Place::Host,
-            Self::Cuda(memory) => Place::Cuda(memory.buffer.stream().device().ordinal()),
+            Self::Cuda(memory) => Place::Cuda(memory.device().ordinal()),
         }
     }
 
@@ -121,6 +131,8 @@ impl Memory {
     pub(super) fn given_back(mut self) -> Self {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
+            let until_the_end = std::mem::take(&mut memory.users().until_the_end);
+            until_the_end.into_iter().for_each(|stream| memory.return_from(stream));
             memory.users().leave();
         }
         self
@@ -135,7 +147,7 @@ pub(super) struct HostMemory {
 
 /// A buffer on a GPU, and who must have passed before somebody else writes to it.
 pub(super) struct CudaMemory {
-    buffer: DeviceBuffer,
+    buffer: Option<DeviceBuffer>,
     desk: Registration,
     /// Labels, ids and mask while the batch is made.
     columns: Option<Slot>,
@@ -146,10 +158,18 @@ pub(super) struct CudaMemory {
 struct Users {
     /// Who had the buffer before, or its allocation.
     earlier: Vec<Arc<Event>>,
+    /// Events that nobody waits for any more: no batch shall have to make any.
+    spare: Vec<Arc<Event>>,
     /// The batch is there.
     ready: Option<Arc<Event>>,
     /// Streams that have read it, each with its latest mark: a batch may be lent again and again.
     passed: Vec<(StreamRef, Arc<Event>)>,
+    /// Streams that may read it until the batch is over.
+    until_the_end: Vec<StreamRef>,
+    /// Those that have read it and capture a CUDA graph, of which a mark would become a part.
+    capturing: Vec<StreamRef>,
+    /// One that has read it could not be marked, for its handle is no stream's any more.
+    gone: bool,
 }
 
 impl Users {
@@ -162,6 +182,20 @@ impl Users {
         }
         self.earlier.extend(self.passed.drain(..).map(|(_, event)| event));
     }
+
+    /// An event that nobody waits for.
+    fn event(&mut self, device: &Device) -> Result<Arc<Event>> {
+        // One that somebody holds may be waited for by now, for the batch that it was the end of.
+        let unused = self.spare.iter().position(|event| Arc::strong_count(event) == 1);
+        unused.map_or_else(|| Event::new(device).map(Arc::new), |at| Ok(self.spare.swap_remove(at)))
+    }
+
+    /// `ready` lies behind all that was waited for.
+    fn complete(&mut self, ready: Arc<Event>) {
+        self.ready = Some(ready);
+        self.spare.append(&mut self.earlier);
+        self.spare.truncate(MOST_SPARE);
+    }
 }
 
 impl CudaMemory {
@@ -170,9 +204,48 @@ impl CudaMemory {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn device(&self) -> &Device {
+        self.buffer().stream().device()
+    }
+
+    /// Whether all who had the buffer are marked, so that it can be waited for them: not while one of them captures.
+    fn is_left(&self) -> bool {
+        let mut users = self.users();
+        while let Some(&reader) = users.capturing.last() {
+            match self.mark(&mut users, None, reader) {
+                Ok(Some(event)) => users.earlier.push(event),
+                Ok(None) => return false,
+                Err(_) => users.gone = true,
+            }
+            users.capturing.pop();
+        }
+        true
+    }
+
+    /// Marks what `stream` has queued, by `event` or a new one; `None` when it captures.
+    fn mark(
+        &self,
+        users: &mut Users,
+        event: Option<Arc<Event>>,
+        stream: StreamRef,
+    ) -> Result<Option<Arc<Event>>> {
+        if stream.captures(self.device())? {
+            return Ok(None);
+        }
+        let event = event.map_or_else(|| users.event(self.device()), Ok)?;
+        event.record(stream)?;
+        Ok(Some(event))
+    }
+
     /// Lets `stream` write to the buffer once everybody before has passed.
     pub(super) fn wait_for_earlier(&self, stream: &Stream) -> Result<()> {
-        self.users().earlier.iter().try_for_each(|event| stream.wait(event))
+        let mut users = self.users();
+        if users.gone {
+            // Nobody can tell what is left of that reader's work: all work is waited for.
+            self.device().synchronize()?;
+            users.gone = false;
+        }
+        users.earlier.iter().try_for_each(|event| stream.wait(event))
     }
 
     /// Queues the copy of the columns behind the images and marks the batch as ready from there on.
@@ -182,10 +255,10 @@ impl CudaMemory {
         let columns = self.columns.take().ok_or_else(|| Error::Internal("a batch completed twice".into()))?;
         let bytes = plan.bytes - plan.columns;
         let from = self.desk.pin(columns)?.part(0..bytes)?;
-        flight.copy_to_device(self.buffer.range(plan.columns, bytes)?, &from)?;
-        let ready = Event::new(flight.stream().device())?;
+        flight.copy_to_device(self.buffer().range(plan.columns, bytes)?, &from)?;
+        let ready = self.users().event(self.device())?;
         ready.record(flight.stream())?;
-        self.users().ready = Some(Arc::new(ready));
+        self.users().complete(ready);
         Ok(())
     }
 
@@ -196,7 +269,22 @@ impl CudaMemory {
 
     /// `stream` reads the batch from now on, once it is there.
     pub(super) fn lend(&self, stream: StreamRef) -> Result<()> {
+        if stream.captures(self.device())? {
+            let message = "captures a CUDA graph, of which no batch can be a part: take batches before the capture, and copy \
+                           them into what the graph reads";
+            return Err(Error::config("stream", message));
+        }
         self.ready().map_or(Ok(()), |ready| stream.wait(&ready))
+    }
+
+    /// Likewise, until the batch is over.
+    pub(super) fn lend_until_the_end(&self, stream: StreamRef) -> Result<()> {
+        self.lend(stream)?;
+        let mut users = self.users();
+        if !users.until_the_end.contains(&stream) {
+            users.until_the_end.push(stream);
+        }
+        Ok(())
     }
 
     /// `stream` reads no more than what it has queued: the next user of the buffer waits for that. May come from any
@@ -207,37 +295,41 @@ impl CudaMemory {
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
         let mut users = self.users();
         // Nobody waits for a mark of this batch before the batch is over: it may be set anew.
-        if let Some((_, event)) = users.passed.iter().find(|(known, _)| *known == stream) {
-            // A context that is lost fails the next batch anyway.
-            let _ = event.record(stream);
-            return;
+        let known = users.passed.iter().find(|(known, _)| *known == stream).map(|(_, event)| event.clone());
+        let is_new = known.is_none();
+        match self.mark(&mut users, known, stream) {
+            Ok(Some(event)) if is_new => users.passed.push((stream, event)),
+            Ok(Some(_)) => {}
+            Ok(None) => users.capturing.push(stream),
+            // Where the GPU is lost, waiting for it fails the next batch.
+            Err(_) => users.gone = true,
         }
-        let passed = Event::new(self.buffer.stream().device()).and_then(|event| {
-            event.record(stream)?;
-            Ok((stream, Arc::new(event)))
-        });
-        users.passed.extend(passed);
     }
 
     /// Copies a part of the buffer to the host; returns when it is there.
     pub(super) fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
-        let stream = Stream::new(self.buffer.stream().device())?;
+        let stream = Stream::new(self.device())?;
         if let Some(ready) = self.ready() {
             stream.wait(&ready)?;
         }
         let host = PinnedBuffer::new(stream.device(), bytes)?;
-        Ok(stream.copy_to_host(host, self.buffer.range(offset, bytes)?)?.to_vec())
+        Ok(stream.copy_to_host(host, self.buffer().range(offset, bytes)?)?.to_vec())
     }
 
     pub(super) fn buffer(&self) -> &DeviceBuffer {
-        &self.buffer
+        self.buffer.as_ref().expect("only dropping takes it out")
     }
 }
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
+        if !self.is_left() {
+            // A reader captures, perhaps this very thread: nobody can wait for it. Leaking is the one safe end.
+            std::mem::forget(self.buffer.take());
+            return;
+        }
         // The memory goes back in the order of its stream.
-        let stream = self.buffer.stream().clone();
+        let stream = self.buffer().stream().clone();
         let _ = self.wait_for_earlier(&stream);
     }
 }

@@ -18,6 +18,7 @@ pub use tensor::{Element, Loan, Place, Tensor};
 
 use crate::augment::{DType, MemoryFormat};
 use crate::error::{Error, Result};
+use crate::gpu::StreamRef;
 use memory::Base;
 use pool::Buffer;
 use std::sync::Arc;
@@ -84,6 +85,16 @@ impl Batch {
     pub fn synchronize(&self) -> Result<()> {
         let ready = self.buffer.memory().cuda().and_then(|memory| memory.ready());
         ready.map_or(Ok(()), |ready| ready.synchronize())
+    }
+
+    /// Lets the GPU stream `stream` read any tensor of the batch until the last of them is gone; the stream must live as
+    /// long. For a second stream beside the one that a tensor was [lent](Tensor::lend) to: the buffer is not written again
+    /// before that stream, too, has passed what it has queued by then. Nothing for a batch in host memory.
+    ///
+    /// # Errors
+    /// [`Error::Config`] while the stream captures a CUDA graph; [`Error::Gpu`].
+    pub fn used_by(&self, stream: StreamRef) -> Result<()> {
+        self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.lend_until_the_end(stream))
     }
 
     /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype; uint8 [n, 0] when it holds

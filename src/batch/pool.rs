@@ -108,8 +108,8 @@ impl BatchPool {
         }
         // One more than the pipeline's share is what a consumer needs that drops each batch when it has the next.
         let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
-        let mut memory = match state.free.pop() {
-            Some(memory) => memory,
+        let mut memory = match state.free.iter().rposition(Memory::is_left) {
+            Some(latest) => state.free.remove(latest),
             None if may_allocate && state.allocated < self.0.limits.batches => {
                 let memory = self.0.storage.allocate(&self.0.plan)?;
                 state.allocated += 1;

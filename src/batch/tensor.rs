@@ -122,7 +122,7 @@ impl Tensor {
     /// queued when the loan is dropped, the memory is not written again. Nothing for tensors in host memory.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error::Config`](crate::Error::Config) while the stream captures a CUDA graph; [`Error::Gpu`](crate::Error::Gpu).
     pub fn lend(&self, stream: StreamRef) -> Result<Loan> {
         if let Some(memory) = self.buffer.memory().cuda() {
             memory.lend(stream)?;
@@ -131,7 +131,8 @@ impl Tensor {
     }
 }
 
-/// A batch lent to a stream, which must live at least as long.
+/// A batch lent to a stream, which must live at least as long; one that captures a CUDA graph when this is dropped, as long
+/// as the batch's pool, for it is looked at again when the capture may have ended.
 pub struct Loan {
     buffer: Arc<Buffer>,
     stream: StreamRef,

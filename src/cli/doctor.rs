@@ -38,6 +38,8 @@ struct Report {
     /// nvJPEG's version and file, or why there is none.
     nvjpeg: String,
     device: Choice,
+    /// Which decoders may serve on a GPU.
+    decoders: Choice,
     #[serde(flatten)]
     probe: ProbeReport,
     path: Option<At>,
@@ -78,6 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
             * u64::from(rustix::system::sysinfo().mem_unit),
         simd: simd(),
         device: device(&gpu),
+        decoders: decoders(),
         nvjpeg: nvjpeg(),
         gpu,
         probe,
@@ -108,6 +111,26 @@ fn device(gpu: &gpu::Probe) -> Choice {
     }
 }
 
+fn decoders() -> Choice {
+    match config::Rungs::from_environment() {
+        Ok(config::Rungs::All) => Choice {
+            chosen: "all".to_owned(),
+            because: "who decodes an image goes by measured speeds and shows in its rounding; FORELOAD_GPU_RUNG=hardware, \
+                      cuda or cpu fixes it"
+                .to_owned(),
+        },
+        Ok(rungs) => Choice {
+            chosen: config::Choice::name(rungs).to_owned(),
+            because: "FORELOAD_GPU_RUNG asks for it; what that cannot decode is the CPU's".to_owned(),
+        },
+        Err(error) => Choice { chosen: "none".to_owned(), because: error.to_string() },
+    }
+}
+
+/// How a GPU's work stands to that of other code of the process.
+const STREAMS: &str = "batches come in the order of the consumer's stream, Batch.used_by names others; CUDA graphs that are \
+                       captured meanwhile are left alone";
+
 fn nvjpeg() -> String {
     match nvjpeg::Library::load() {
         Ok(library) => format!("{} at {}", library.version(), library.path().display()),
@@ -115,8 +138,8 @@ fn nvjpeg() -> String {
     }
 }
 
-/// A line for the driver, one for each device, and one for nvJPEG where there is a driver.
-fn gpus(Report { gpu, nvjpeg, .. }: &Report) -> Vec<String> {
+/// A line for the driver, one for each device, and where there is a driver those for nvJPEG and for what to expect of it.
+fn gpus(Report { gpu, nvjpeg, decoders, .. }: &Report) -> Vec<String> {
     let driver = gpu.driver.map(|version| format!("  driver       serves CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {
         let memory = output::bytes(device.memory);
@@ -125,8 +148,14 @@ fn gpus(Report { gpu, nvjpeg, .. }: &Report) -> Vec<String> {
             device.problem.as_ref().map_or_else(String::new, |why| format!("; cannot be used: {why}"));
         format!("  {:<12} {what}{problem}", format!("cuda:{}", device.ordinal))
     };
-    let nvjpeg = gpu.driver.map(|_| format!("  nvJPEG       {nvjpeg}"));
-    driver.into_iter().chain(gpu.devices.iter().map(device)).chain(nvjpeg).collect()
+    let rest = gpu.driver.map(|_| {
+        [
+            format!("  nvJPEG       {nvjpeg}"),
+            format!("  decoders     {}: {}", decoders.chosen, decoders.because),
+            format!("  streams      {STREAMS}"),
+        ]
+    });
+    driver.into_iter().chain(gpu.devices.iter().map(device)).chain(rest.into_iter().flatten()).collect()
 }
 
 /// Longest time to count bytes: what matters is whether they fit in memory.

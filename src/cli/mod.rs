@@ -84,6 +84,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
         Command::Report(args) => report::run(&args),
         Command::Synth(args) => synth::run(&args),
     };
+    crate::pipeline::release_gpus();
     match outcome {
         Ok(()) => 0,
         Err(error) => {

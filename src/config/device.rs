@@ -60,7 +60,7 @@ impl Rungs {
     ///
     /// # Errors
     /// [`Error::Config`] for a name there is not.
-    pub(super) fn from_environment() -> Result<Self> {
+    pub fn from_environment() -> Result<Self> {
         match std::env::var("FORELOAD_GPU_RUNG") {
             Ok(name) if !name.is_empty() => Self::parse("FORELOAD_GPU_RUNG", &name),
             _ => Ok(Self::All),

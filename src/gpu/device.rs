@@ -1,11 +1,11 @@
 //! A device and its primary context, which torch and every other user of the runtime API share.
 
 use super::driver::{Driver, call, driver};
+use super::thread::{self, Relaxed};
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
 use std::ffi::{CStr, c_int};
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Compute capability, major and minor: (9, 0) is Hopper.
@@ -147,12 +147,23 @@ impl Device {
         Ok((free as u64, total as u64))
     }
 
+    /// Waits until all that was queued on it is done, by whomever. It spoils every capture of a CUDA graph.
+    pub fn synchronize(&self) -> Result<()> {
+        let bound = self.bind()?;
+        // SAFETY: the context is current.
+        unsafe { call!(bound.driver(), cuCtxSynchronize()) }
+    }
+
     /// Makes the device's context current on this thread until the answer is dropped, which puts back what was before.
     ///
     /// Everything here does so by itself; it is for calls of other libraries, such as nvJPEG's, that need a context.
     pub fn bind(&self) -> Result<Bound<'_>> {
         // Also refuses in a forked child, before anything of the driver is called.
         let driver = driver()?;
+        if thread::is_home(self.inner.context) {
+            return Ok(Bound { device: self, lent: None });
+        }
+        let relaxed = Relaxed::new(driver);
         let mut former = std::ptr::null_mut();
         // SAFETY: the pointer is valid for the call.
         unsafe { call!(driver, cuCtxGetCurrent(&mut former)) }?;
@@ -160,7 +171,17 @@ impl Device {
             // SAFETY: the context is held by `self`.
             unsafe { call!(driver, cuCtxSetCurrent(self.inner.context)) }?;
         }
-        Ok(Bound { device: self, former, _this_thread: PhantomData })
+        Ok(Bound { device: self, lent: Some((former, relaxed)) })
+    }
+
+    /// Makes the device's context current on this thread for good, so that [`Device::bind`] has nothing to do: for
+    /// threads that work for the device alone and end before it does.
+    pub fn settle(&self) -> Result<()> {
+        let driver = driver()?;
+        // SAFETY: the context is held by `self`, and by whatever the thread works with.
+        unsafe { call!(driver, cuCtxSetCurrent(self.inner.context)) }?;
+        thread::settle(driver, self.inner.context);
+        Ok(())
     }
 
     pub(super) fn same(&self, other: &Self) -> bool {
@@ -191,9 +212,8 @@ impl Drop for Inner {
 /// A device whose context is current on this thread.
 pub struct Bound<'a> {
     device: &'a Device,
-    former: sys::CUcontext,
-    /// What is current is a thread's affair.
-    _this_thread: PhantomData<*const ()>,
+    /// What to put back on a thread that is not ours: the context and the mode that it had. These are a thread's affair.
+    lent: Option<(sys::CUcontext, Relaxed)>,
 }
 
 impl Bound<'_> {
@@ -204,10 +224,12 @@ impl Bound<'_> {
 
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
-        if self.former != self.device.inner.context {
+        if let Some((former, _)) = self.lent
+            && former != self.device.inner.context
+        {
             // SAFETY: it was current before. Should its owner have destroyed it meanwhile, the driver refuses, and the
             // thread keeps ours.
-            let _ = unsafe { call!(self.driver(), cuCtxSetCurrent(self.former)) };
+            let _ = unsafe { call!(self.driver(), cuCtxSetCurrent(former)) };
         }
     }
 }

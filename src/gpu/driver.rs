@@ -21,6 +21,7 @@ pub(super) type Status = c_uint;
 
 pub(super) const OUT_OF_MEMORY: Status = 2;
 pub(super) const NOT_READY: Status = 600;
+pub(super) const STREAM_CAPTURE_IMPLICIT: Status = 906;
 const NOT_INITIALIZED: Status = 3;
 const STUB_LIBRARY: Status = 34;
 const NO_DEVICE: Status = 100;
@@ -75,11 +76,13 @@ functions! {
     cuCtxGetCurrent(*mut sys::CUcontext);
     cuCtxSetCurrent(sys::CUcontext);
     cuCtxSynchronize();
+    cuThreadExchangeStreamCaptureMode(*mut sys::CUstreamCaptureMode);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuStreamCreateWithPriority(*mut sys::CUstream, c_uint, c_int);
     cuStreamDestroy_v2(sys::CUstream);
     cuStreamSynchronize(sys::CUstream);
     cuStreamQuery(sys::CUstream);
+    cuStreamIsCapturing(sys::CUstream, *mut sys::CUstreamCaptureStatus);
     cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
     cuEventCreate(*mut sys::CUevent, c_uint);
     cuEventDestroy_v2(sys::CUevent);
@@ -99,6 +102,7 @@ functions! {
     cuMemcpyDtoHAsync_v2(*mut c_void, sys::CUdeviceptr, usize, sys::CUstream);
     cuMemcpyDtoDAsync_v2(sys::CUdeviceptr, sys::CUdeviceptr, usize, sys::CUstream);
     cuMemsetD8Async(sys::CUdeviceptr, u8, usize, sys::CUstream);
+    cuMemsetD32Async(sys::CUdeviceptr, c_uint, usize, sys::CUstream);
     cuModuleLoadData(*mut sys::CUmodule, *const c_void);
     cuModuleUnload(sys::CUmodule);
     cuModuleGetFunction(*mut sys::CUfunction, sys::CUmodule, *const c_char);
@@ -160,6 +164,11 @@ pub(super) fn driver() -> Result<&'static Driver> {
     // SAFETY: the handler only stores to an atomic, which is allowed between fork and exec.
     unsafe { libc::pthread_atfork(None, None, Some(mark_forked)) };
     Ok(DRIVER.get_or_init(|| driver))
+}
+
+/// Whether the driver was started and serves this process still: not so in a child that was forked afterwards.
+pub fn is_usable() -> bool {
+    DRIVER.get().is_some() && !FORKED.load(Ordering::Relaxed)
 }
 
 const AFTER_FORK: &str = "this process was forked after CUDA was started and cannot use it: start processes with \

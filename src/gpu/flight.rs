@@ -6,7 +6,6 @@ use super::memory::DeviceRange;
 use super::pinned::{PinnedBuffer, PinnedSlice};
 use super::stream::Stream;
 use crate::error::{Error, Result};
-use std::any::Any;
 
 /// What one trip, usually a batch, has queued on a stream, with everything it reads from the host.
 ///
@@ -15,7 +14,9 @@ use std::any::Any;
 pub struct Flight {
     stream: Stream,
     event: Event,
-    held: Vec<Box<dyn Any + Send>>,
+    held: Vec<PinnedSlice>,
+    /// What the device writes.
+    arriving: Vec<PinnedBuffer>,
     state: State,
 }
 
@@ -33,7 +34,13 @@ impl Flight {
     /// An empty one on `stream`.
     pub fn new(stream: &Stream) -> Result<Self> {
         let event = Event::new(stream.device())?;
-        Ok(Self { stream: stream.clone(), event, held: Vec::new(), state: State::Empty })
+        Ok(Self {
+            stream: stream.clone(),
+            event,
+            held: Vec::new(),
+            arriving: Vec::new(),
+            state: State::Empty,
+        })
     }
 
     /// Its stream, to queue more work on; call [`Flight::keep`] first with what that work needs.
@@ -41,10 +48,10 @@ impl Flight {
         &self.stream
     }
 
-    /// Keeps `owner` until the stream has passed what is queued up to [`Flight::depart`].
-    pub fn keep(&mut self, owner: impl Send + 'static) {
+    /// Keeps memory until the stream has passed what is queued up to [`Flight::depart`].
+    pub fn keep(&mut self, memory: PinnedSlice) {
         self.state = State::Queueing;
-        self.held.push(Box::new(owner));
+        self.held.push(memory);
     }
 
     /// Queues a copy from the host to the device; both have the same length.
@@ -82,6 +89,39 @@ impl Flight {
         let bound = self.stream.device().bind()?;
         // SAFETY: the target is inside of a device buffer.
         unsafe { call!(bound.driver(), cuMemsetD8Async(to.ptr(), byte, to.bytes(), self.stream.raw())) }
+    }
+
+    /// Queues filling with a word, of a range whose address and length are multiples of 4.
+    pub fn fill_words(&mut self, to: DeviceRange<'_>, word: u32) -> Result<()> {
+        if !(to.ptr() as usize | to.bytes()).is_multiple_of(4) {
+            return Err(Error::Internal(format!("{} bytes at {:#x} are no words", to.bytes(), to.ptr())));
+        }
+        if to.bytes() == 0 {
+            return Ok(());
+        }
+        self.state = State::Queueing;
+        let bound = self.stream.device().bind()?;
+        let (words, stream) = (to.bytes() / 4, self.stream.raw());
+        // SAFETY: the target is inside of a device buffer and aligned.
+        unsafe { call!(bound.driver(), cuMemsetD32Async(to.ptr(), word, words, stream)) }
+    }
+
+    /// Queues a copy from the device to the host, of the same length; [`Flight::arrived`] gives the buffer back.
+    pub fn copy_to_host(&mut self, mut to: PinnedBuffer, from: DeviceRange<'_>) -> Result<()> {
+        same_length(to.len(), from.bytes())?;
+        self.state = State::Queueing;
+        let target = to.as_mut_ptr().cast();
+        // Also where the call fails: the device may have begun to write.
+        self.arriving.push(to);
+        let bound = self.stream.device().bind()?;
+        let (bytes, stream) = (from.bytes(), self.stream.raw());
+        // SAFETY: the target is page-locked and nobody else's until the flight has landed.
+        unsafe { call!(bound.driver(), cuMemcpyDtoHAsync_v2(target, from.ptr(), bytes, stream)) }
+    }
+
+    /// The next buffer that was copied to and has not been fetched yet; none before the flight has landed.
+    pub fn arrived(&mut self) -> Option<PinnedBuffer> {
+        (self.state == State::Empty && !self.arriving.is_empty()).then(|| self.arriving.remove(0))
     }
 
     /// Marks the end of what is queued: [`Flight::event`] is passed when the device has done all of it.
@@ -130,7 +170,7 @@ impl Drop for Flight {
     fn drop(&mut self) {
         if self.land().is_err() && self.stream.synchronize().is_err() {
             // The driver does not say whether the device still reads: leaking is the one safe end.
-            std::mem::forget(std::mem::take(&mut self.held));
+            std::mem::forget((std::mem::take(&mut self.held), std::mem::take(&mut self.arriving)));
         }
     }
 }

@@ -12,9 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Device pointers begin on a multiple of this, so buffers are counted in it.
 const ALIGNMENT: usize = 512;
 
-/// The driver takes memory for a pool in pieces of this size at most.
-const CHUNK: usize = 32 << 20;
-
 /// Device memory that this process keeps for itself: freed buffers stay in the pool, so that after the first batches no
 /// allocation asks the system. Clones are the same pool; the memory goes back when the last clone and buffer are gone.
 #[derive(Clone)]
@@ -69,8 +66,7 @@ impl MemoryPool {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
             id: device.handle(),
         };
-        // The driver rounds and fragments: it gets an eighth more, and the count here keeps the cap to the byte.
-        properties.maxSize = cap.saturating_add(cap / 8).saturating_add(CHUNK).next_multiple_of(CHUNK);
+        // No `maxSize`: the count here keeps the cap to the byte, and a driver may refuse one that is more than the device has.
         let mut pool = std::ptr::null_mut();
         // SAFETY: both pointers are valid for the call.
         unsafe { call!(bound.driver(), cuMemPoolCreate(&mut pool, &properties)) }?;

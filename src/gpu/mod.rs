@@ -2,7 +2,8 @@
 //!
 //! Nothing here panics where a driver, a function of it or a device is missing: [`probe()`] says in a sentence why there
 //! is no GPU, everything else is a [`Result`](crate::Result). Every call makes the device's primary context current for
-//! its own duration and puts back what was current, so that it may come from any thread, also one that torch uses.
+//! its own duration and puts back what was current, so that it may come from any thread, also one that torch uses, and is
+//! no part of what other code may be capturing; see `thread.rs`.
 //!
 //! Ownership replaces order of destruction: whatever lives on a device holds it, a buffer holds its pool and its stream,
 //! and work in flight holds what it reads and writes (see [`Flight`]).
@@ -16,8 +17,10 @@ mod module;
 mod pinned;
 mod probe;
 mod stream;
+mod thread;
 
 pub use device::{Bound, Capability, Device, DeviceInfo};
+pub use driver::is_usable;
 pub use event::Event;
 pub use flight::Flight;
 pub use memory::{DeviceBuffer, DeviceRange, MemoryPool, PoolUsage};

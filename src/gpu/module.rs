@@ -56,9 +56,10 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// The device or the driver cannot run this image, another one perhaps: CUDA_ERROR_NO_BINARY_FOR_GPU, _INVALID_PTX,
-/// _JIT_COMPILER_NOT_FOUND, _UNSUPPORTED_PTX_VERSION, _JIT_COMPILATION_DISABLED.
-const TRY_NEXT: [u32; 5] = [209, 218, 221, 222, 223];
+/// The device or the driver cannot run this image, another one perhaps: CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU,
+/// _INVALID_PTX, _JIT_COMPILER_NOT_FOUND, _UNSUPPORTED_PTX_VERSION, _JIT_COMPILATION_DISABLED, _INVALID_SOURCE,
+/// _NOT_SUPPORTED.
+const TRY_NEXT: [u32; 8] = [200, 209, 218, 221, 222, 223, 300, 801];
 
 impl Module {
     /// Loads the image that suits `device` best and that the driver takes.

@@ -62,6 +62,14 @@ impl Registration {
     }
 }
 
+impl Registration {
+    /// A part of the arena as a buffer of `bytes`, of arbitrary contents; `None` when there is no room.
+    pub fn buffer(&self, bytes: usize) -> Option<PinnedBuffer> {
+        let slot = self.slots().try_take(bytes)?;
+        Some(PinnedBuffer { slot, bytes, registration: self.clone() })
+    }
+}
+
 impl Locked {
     fn contains(&self, bytes: &[u8]) -> bool {
         let (base, length) = self.slots.as_raw();
@@ -113,7 +121,7 @@ impl Deref for PinnedSlice {
     }
 }
 
-/// Page-locked memory of its own, in huge pages, for what has no slot: zeroed, rounded up to 2 MiB.
+/// Page-locked memory to write: a part of a [`Registration`]'s arena, or an arena of its own.
 pub struct PinnedBuffer {
     slot: Slot,
     bytes: usize,
@@ -121,7 +129,7 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
-    /// A buffer of `bytes` zeros.
+    /// A buffer of `bytes` zeros in memory of its own, for what has no slot: huge pages, rounded up to 2 MiB.
     pub fn new(device: &Device, bytes: usize) -> Result<Self> {
         let slots = bytes.checked_add(crate::slot::PAGE).and_then(|room| SlotPool::new(room).ok());
         let slot = slots.and_then(|slots| Some((slots.try_take(bytes)?, slots)));

@@ -1,7 +1,7 @@
 //! Streams: queues of work that a device does in order; ours, and other libraries' by handle.
 
 use super::device::Device;
-use super::driver::{NOT_READY, call};
+use super::driver::{NOT_READY, STREAM_CAPTURE_IMPLICIT, call};
 use super::event::Event;
 use crate::error::{Error, Result};
 use cudarc::driver::sys;
@@ -117,6 +117,20 @@ impl StreamRef {
                     "is {number}; must be 1 (legacy default), 2 (per-thread default) or a stream's handle"
                 ),
             )),
+        }
+    }
+
+    /// Whether it takes no event of ours now, which would spoil a capture: it captures a CUDA graph, or is the legacy
+    /// default stream, which would have to wait for one that does.
+    pub fn captures(self, device: &Device) -> Result<bool> {
+        let bound = device.bind()?;
+        let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let mut state = none;
+        // SAFETY: the pointer is valid for the call; whoever made the reference vouches for the stream.
+        let status = unsafe { (bound.driver().functions.cuStreamIsCapturing)(self.raw(), &mut state) };
+        match status {
+            STREAM_CAPTURE_IMPLICIT => Ok(true),
+            status => bound.driver().check("cuStreamIsCapturing", status).map(|()| state != none),
         }
     }
 

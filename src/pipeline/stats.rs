@@ -38,6 +38,7 @@ pub(super) struct Clock {
 pub(super) struct GpuClock {
     hardware: AtomicU64,
     cuda: AtomicU64,
+    decoded_again: AtomicU64,
     uploaded: AtomicU64,
     copy: AtomicU64,
     decode: AtomicU64,
@@ -112,6 +113,10 @@ impl Clock {
         counter.fetch_add(images as u64, Ordering::Relaxed);
     }
 
+    pub(super) fn count_decoded_again(&self) {
+        self.gpu.decoded_again.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn add_uploaded(&self, bytes: usize) {
         self.gpu.uploaded.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -157,6 +162,7 @@ impl Clock {
             gpu: GpuStats {
                 decoded_hardware: number(&self.gpu.hardware),
                 decoded_cuda: number(&self.gpu.cuda),
+                decoded_again: number(&self.gpu.decoded_again),
                 h2d_bytes: number(&self.gpu.uploaded),
                 copy: seconds(&self.gpu.copy),
                 decode: seconds(&self.gpu.decode),
@@ -230,6 +236,8 @@ pub struct GpuStats {
     pub decoded_hardware: u64,
     /// Images decoded by CUDA kernels.
     pub decoded_cuda: u64,
+    /// Images that a decoder reported as decoded and did not write, or perhaps not, and that were decoded once more.
+    pub decoded_again: u64,
     /// Bytes of files and planes that it was given.
     pub h2d_bytes: u64,
     /// Seconds of copies of planes and tables, summed over the lanes, which work side by side.
@@ -246,6 +254,7 @@ impl std::ops::AddAssign for GpuStats {
     fn add_assign(&mut self, more: Self) {
         self.decoded_hardware += more.decoded_hardware;
         self.decoded_cuda += more.decoded_cuda;
+        self.decoded_again += more.decoded_again;
         self.h2d_bytes += more.h2d_bytes;
         self.copy += more.copy;
         self.decode += more.decode;

@@ -2,6 +2,7 @@
 
 use super::{ConcealedSample, Shared};
 use crate::config::OnError;
+use crate::decode::nvjpeg::Rung;
 use crate::error::Error;
 use crate::notices::Kind;
 use crate::tier::TierStats;
@@ -33,6 +34,20 @@ impl Shared {
             format!(
                 "some images are damaged and decoded all the same, as Pillow decodes them; the first is sample {sample} \
                  ({path}): {message}; `concealed` of the loader names them, damaged=\"refuse\" makes them failures"
+            )
+        });
+    }
+
+    /// The first image that a decoder of the GPU reported as decoded and had not touched.
+    pub(super) fn tell_skipped(&self, rung: Rung, sample: u64) {
+        self.index.notices().say("skipped", || {
+            let path = self.index.path(self.index.extent(sample).file);
+            format!(
+                "the GPU's decoder ({}) reports success for images that it has not decoded; the first is sample {sample} \
+                 ({}): they are decoded again by the next decoder, and `decoded_again` of the statistics counts them; a \
+                 newer driver or nvJPEG may mend it, FORELOAD_GPU_RUNG=cuda or =cpu does without",
+                rung.name(),
+                path.display()
             )
         });
     }

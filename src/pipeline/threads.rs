@@ -60,8 +60,11 @@ impl Threads {
         let (alive, ended) = unbounded::<()>();
         let mut handles = Vec::new();
         let mut spawn = |name: String, work: Box<dyn FnOnce() + Send>| {
-            let alive = alive.clone();
+            let (alive, stage) = (alive.clone(), stage.clone());
             let thread = std::thread::Builder::new().name(name).spawn(move || {
+                if let Some(stage) = stage {
+                    stage.settle();
+                }
                 work();
                 drop(alive);
             });

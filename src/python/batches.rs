@@ -6,6 +6,7 @@ use super::notices::deliver;
 use super::tensor::Tensor;
 use crate::batch;
 use crate::config::Device;
+use crate::gpu::StreamRef;
 use crate::pipeline::{Epoch, Poll};
 use crate::tier::TierStats;
 use pyo3::exceptions::PyAttributeError;
@@ -111,6 +112,7 @@ impl Batches {
                 ("decoded_hardware", stats.gpu.decoded_hardware),
                 ("decoded_cuda", stats.gpu.decoded_cuda),
                 ("decoded_cpu", stats.decoded_cpu()),
+                ("decoded_again", stats.gpu.decoded_again),
                 ("h2d_bytes", stats.gpu.h2d_bytes),
             ] {
                 gpu.set_item(name, count)?;
@@ -203,6 +205,14 @@ impl Batch {
     #[getter]
     fn _mask_bytes(&self) -> Tensor {
         self.batch.mask_bytes().into()
+    }
+
+    /// Lets another stream read the batch too.
+    fn used_by(&self, py: Python<'_>, stream: i64) -> PyResult<()> {
+        // SAFETY: the caller keeps the stream, and reads there until the batch is gone, as the documentation says.
+        let stream = raise(py, unsafe { StreamRef::from_number(stream) })?;
+        let batch = &self.batch;
+        raise(py, py.detach(|| batch.used_by(stream)))
     }
 
     /// Its number in the epoch.

@@ -21,9 +21,9 @@ mod _core {
     #[pymodule_export]
     use super::loader::{FileLoader, ImageLoader, Loader};
     #[pymodule_export]
-    use super::main;
-    #[pymodule_export]
     use super::tensor::Tensor;
+    #[pymodule_export]
+    use super::{main, release_gpus};
 
     use pyo3::prelude::*;
     use std::path::PathBuf;
@@ -33,8 +33,16 @@ mod _core {
         // Where pip puts NVIDIA's wheels.
         let packages: Vec<PathBuf> = module.py().import("sys")?.getattr("path")?.extract()?;
         crate::config::look_for_libraries_in(packages);
+        // While the libraries still work.
+        module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
+}
+
+/// Gives back what this process keeps on GPUs for its next loader.
+#[pyfunction]
+fn release_gpus(py: Python<'_>) {
+    py.detach(crate::pipeline::release_gpus);
 }
 
 /// Runs the command line program with `arguments` (the program's name first) and returns its exit code.

@@ -2,7 +2,7 @@
 //! bytes of the CPU's pass.
 
 use crate::stand_in;
-use foreload::augment::cuda::{ImageParams, Launcher};
+use foreload::augment::cuda::{ImageParams, Kernels, Launcher};
 use foreload::augment::{Augmenter, DType, Fidelity, MemoryFormat, Output, Policy, View};
 use foreload::decode::nvjpeg::PlanesLayout;
 use foreload::decode::{Decoder, Planes};
@@ -42,7 +42,7 @@ fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> for
     let registration = Registration::new(&device, &slots)?;
     let pool = MemoryPool::new(&device, 32 << 20)?;
     let stream = Stream::new(&device)?;
-    let launcher = Launcher::new(&device, output.clone())?;
+    let launcher = Launcher::new(&Kernels::load(&device)?, output.clone())?;
     let layouts: Vec<_> = images.iter().map(|(planes, _)| PlanesLayout::staged(planes)).collect();
     let arena = pool
         .allocate(&stream, layouts.iter().map(|layout| layout.bytes.next_multiple_of(64) as usize).sum())?;

@@ -1,14 +1,20 @@
 //! What runs on a GPU, against stand-ins for NVIDIA's libraries: no GPU is needed, and none is used.
 
 mod augment;
+mod capture;
 mod children;
 #[path = "../common/mod.rs"]
 mod common;
+mod counting;
 mod faults;
 mod memory;
 mod nvjpeg;
 mod order;
 mod pipeline;
 mod probe;
+mod skipped;
 mod stand_in;
+mod starts;
+mod steady;
+mod streams;
 mod work;

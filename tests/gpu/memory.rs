@@ -67,6 +67,17 @@ fn the_device_being_full_is_told_apart_from_the_cap() {
 }
 
 #[test]
+fn a_pool_may_be_as_large_as_the_device_or_larger() {
+    let _cuda = stand_in::cuda();
+    let device = Device::open(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    for cap in [1 << 30, usize::MAX] {
+        let pool = MemoryPool::new(&device, cap).unwrap();
+        assert_eq!(pool.allocate(&stream, 1 << 20).unwrap().bytes(), 1 << 20);
+    }
+}
+
+#[test]
 fn buffers_and_slices_have_bounds() {
     let _cuda = stand_in::cuda();
     let device = Device::open(0).unwrap();

@@ -7,11 +7,11 @@ use foreload::Error;
 use foreload::augment::{DType, Fidelity, MemoryFormat};
 use foreload::batch::{Batch, Place, Tensor};
 use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
-use foreload::pipeline::{EpochStats, Pipeline, Poll};
+use foreload::pipeline::{EpochStats, Pipeline, Poll, release_gpus};
 use foreload::schedule::LastBatch;
 use std::time::Duration;
 
-fn options() -> LoaderOptions {
+pub fn options() -> LoaderOptions {
     LoaderOptions {
         batch_size: 8,
         image_size: (32, 32),
@@ -23,7 +23,7 @@ fn options() -> LoaderOptions {
 }
 
 /// A pipeline on the GPU whose images only `rungs` decode.
-fn pipeline(dataset: &Dataset, options: &LoaderOptions, rungs: Rungs) -> Pipeline {
+pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, rungs: Rungs) -> Pipeline {
     let index = dataset.index();
     let mut config = options.check(&index).unwrap();
     config.rungs = rungs;
@@ -31,7 +31,7 @@ fn pipeline(dataset: &Dataset, options: &LoaderOptions, rungs: Rungs) -> Pipelin
 }
 
 /// The same settings without a GPU.
-fn on_cpu(options: &LoaderOptions) -> LoaderOptions {
+pub fn on_cpu(options: &LoaderOptions) -> LoaderOptions {
     LoaderOptions { device: "cpu".into(), ..options.clone() }
 }
 
@@ -40,7 +40,7 @@ fn read(tensor: &Tensor) -> Vec<u8> {
 }
 
 /// Everything a consumer sees of a batch: images, then the rest.
-type Contents = (Vec<u8>, Vec<Vec<u8>>);
+pub type Contents = (Vec<u8>, Vec<Vec<u8>>);
 
 fn contents(batch: &Batch) -> Contents {
     let rest = [batch.labels(), batch.sample_ids(), batch.mask()];
@@ -48,7 +48,7 @@ fn contents(batch: &Batch) -> Contents {
 }
 
 /// An epoch, and what was counted in it.
-fn epoch(pipeline: &Pipeline, number: u64) -> (Vec<Contents>, EpochStats) {
+pub fn epoch(pipeline: &Pipeline, number: u64) -> (Vec<Contents>, EpochStats) {
     let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut batches = Vec::new();
     while let Some(batch) = running.next_batch().unwrap() {
@@ -57,7 +57,7 @@ fn epoch(pipeline: &Pipeline, number: u64) -> (Vec<Contents>, EpochStats) {
     (batches, running.stats())
 }
 
-fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
+pub fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| f64::from(a.abs_diff(*b))).sum::<f64>() / a.len() as f64
 }
@@ -294,10 +294,12 @@ fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
         "cuModuleLoadData",
         "cuModuleGetFunction",
     ] {
+        release_gpus();
         cuda.reset();
         assert_eq!(drive(&pipeline(&dataset, &options(), Rungs::All), || {}).unwrap(), 5);
         let (mut told, calls) = (0, cuda.calls(call));
         for nth in [1, 2, calls / 2, calls - 1, calls].map(|nth| nth.max(1)) {
+            release_gpus();
             cuda.fail(call, nth, 0);
             told += usize::from(fails(&dataset, Rungs::All, call, || {}));
             cuda.reset();
@@ -344,7 +346,7 @@ fn fails(dataset: &Dataset, rungs: Rungs, call: &str, after_first: impl FnOnce()
 }
 
 /// Takes all batches of an epoch; returns how many.
-fn drive(pipeline: &Pipeline, after_first: impl FnOnce()) -> Result<u64, Error> {
+pub fn drive(pipeline: &Pipeline, after_first: impl FnOnce()) -> Result<u64, Error> {
     let mut epoch = pipeline.epoch(0, 0, 1, 0)?;
     let mut after_first = Some(after_first);
     while let Some(batch) = epoch.next_batch()? {

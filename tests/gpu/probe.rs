@@ -43,6 +43,8 @@ fn the_devices_are_told() {
         "  device       cuda:0: Foreload stand-in",
         "  nvJPEG       13.",
         "  driver       serves CUDA up to 13.0",
+        "  decoders     all: who decodes an image goes by measured speeds",
+        "  streams      batches come in the order of the consumer's stream",
         "  cuda:0       Foreload stand-in, compute capability 9.0, 1.07 GB",
     ] {
         assert!(shown.contains(line), "{line} is missing: {shown}");

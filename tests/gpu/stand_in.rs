@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
+use foreload::pipeline::release_gpus;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
@@ -55,6 +56,8 @@ pub fn cuda() -> Cuda {
     });
     let cuda = Cuda { library, expects: false, _alone: alone };
     cuda.call::<extern "C" fn(u32)>("standin_abort")(0);
+    // Of a test that failed.
+    release_gpus();
     cuda.reset();
     cuda
 }
@@ -99,6 +102,16 @@ impl Nvjpeg {
         self.call::<extern "C" fn(*const c_char) -> u64>("nvjpeg_standin_calls")(name.as_ptr())
     }
 
+    /// A call that does nothing, made as the library makes it.
+    pub fn do_nothing(&self) {
+        self.call::<extern "C" fn(u32, *mut i32) -> u32>("nvjpegGetProperty")(0, &mut 0);
+    }
+
+    /// Nanoseconds of processor time that a thread spent in calls, without what it spent in the driver's.
+    pub fn cpu(&self, thread: u32) -> u64 {
+        self.call::<extern "C" fn(u32) -> u64>("nvjpeg_standin_cpu")(thread)
+    }
+
     /// Turns the knobs of a list with commas, and no others; `control.rs` has them.
     pub fn knobs(&self, knobs: &str) {
         let knobs = CString::new(knobs).unwrap();
@@ -120,6 +133,11 @@ impl Cuda {
     fn call<F: Copy>(&self, name: &str) -> F {
         // SAFETY: the types below are those of the stand-in's `control.rs`.
         unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
+    }
+
+    /// A function of the driver, called as other code of the process would.
+    pub fn driver<F: Copy>(&self, name: &str) -> F {
+        self.call(name)
     }
 
     fn text(&self, name: &str) -> Vec<String> {
@@ -162,6 +180,11 @@ impl Cuda {
         self.text("standin_violations");
     }
 
+    /// Nanoseconds of processor time that a thread spent in the driver's calls.
+    pub fn cpu(&self, thread: u32) -> u64 {
+        self.call::<extern "C" fn(u32) -> u64>("standin_cpu")(thread)
+    }
+
     /// How often a driver's function was called.
     pub fn calls(&self, name: &str) -> u64 {
         self.number("standin_calls", name)
@@ -183,6 +206,7 @@ impl Drop for Cuda {
         if std::thread::panicking() {
             return;
         }
+        release_gpus();
         if !self.expects {
             let violations = self.text("standin_violations");
             assert!(violations.is_empty(), "{}", violations.join("\n"));

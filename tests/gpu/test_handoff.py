@@ -5,8 +5,10 @@ Nothing here needs torch: capsules are read by ctypes and memory by the driver.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import capsule
@@ -132,6 +134,64 @@ def test_what_was_written_is_seen_from_the_consumers_stream(dataset: Path, on_cp
             pixels = driver.as_numpy(host.bytes, described)
             compare(dict(zip(ids.tolist(), pixels, strict=True)), expected)
             host.close()
+
+
+def test_a_second_stream_reads_the_batch_too(dataset: Path, on_cpu: Callable) -> None:
+    """The tensor was never handed over to the stream that reads it: only `used_by` knows."""
+    expected = on_cpu(dataset)
+    loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8")
+    second = driver.stream(1)
+    queued = []
+    with driver.context():
+        for batch in loader:
+            batch.used_by(second)
+            described = capsule.describe(batch.images.__dlpack__(stream=-1))
+            host = driver.Pinned(described.bytes)
+            driver.copy_to_host(host.address, described.address, described.bytes, second)
+            queued.append((driver.to_host(batch.sample_ids), host, described))
+        driver.synchronize(second)
+        for ids, host, described in queued:
+            pixels = driver.as_numpy(host.bytes, described)
+            compare(dict(zip(ids.tolist(), pixels, strict=True)), expected)
+            host.close()
+    with pytest.raises(foreload.ConfigError, match="stream"):
+        batch.used_by(0)
+
+
+def test_graphs_that_other_code_captures_are_left_alone(dataset: Path) -> None:
+    """In the mode that torch captures in, every query, wait or allocation of any thread would spoil it."""
+    stream, graph = ctypes.c_void_p(driver.stream(2)), ctypes.c_void_p()
+    every_thread = ctypes.c_uint(0)
+    # What nvJPEG does as it starts for the first time is its own affair.
+    assert sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS)) == 15
+    with driver.context(), ThreadPoolExecutor(1) as threads:
+        driver.call("cuStreamBeginCapture_v2", stream, every_thread)
+        # A loader starts, works and ends meanwhile, on another thread and on the one that captures.
+        elsewhere = threads.submit(lambda: sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS)))
+        here = sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS))
+        assert (here, elsewhere.result()) == (15, 15)
+        driver.call("cuStreamEndCapture", stream, ctypes.byref(graph))
+        driver.call("cuGraphDestroy", graph)
+
+
+def test_a_stream_that_captures_takes_no_batch(dataset: Path) -> None:
+    images = first(dataset).images
+    stream, graph = ctypes.c_void_p(driver.stream(2)), ctypes.c_void_p()
+    with driver.context():
+        driver.call("cuStreamBeginCapture_v2", stream, ctypes.c_uint(0))
+        with pytest.raises(foreload.ConfigError, match="captures a CUDA graph"):
+            images.__dlpack__(stream=stream.value)
+        driver.call("cuStreamEndCapture", stream, ctypes.byref(graph))
+        driver.call("cuGraphDestroy", graph)
+
+
+def test_what_is_kept_for_the_next_loader_can_be_given_back(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, **SETTINGS)
+    batch = next(iter(loader))
+    foreload.release_gpus()
+    # What is in use stays in use.
+    assert sum(1 for _ in loader) == 15
+    assert driver.to_host(batch.images).shape == (4, 3, 32, 32)
 
 
 def test_a_kept_batch_is_never_overwritten(dataset: Path) -> None:

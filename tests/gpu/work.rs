@@ -147,6 +147,41 @@ fn a_thread_keeps_its_own_context() {
 }
 
 #[test]
+fn a_thread_of_ours_has_its_context_for_good() {
+    let cuda = stand_in::cuda();
+    let device = Device::open(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            device.settle().unwrap();
+            let calls = || {
+                let names = ["cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode"];
+                names.map(|name| cuda.calls(name))
+            };
+            let before = calls();
+            stream.synchronize().unwrap();
+            assert!(device.memory().unwrap().1 > 0);
+            assert_eq!(calls(), before, "nothing is left to do");
+        });
+    });
+}
+
+#[test]
+fn an_image_that_a_driver_does_not_take_is_followed_by_the_next() {
+    let cuda = stand_in::cuda();
+    let device = Device::open(0).unwrap();
+    let images = [7, 8].map(|major| Image::Ptx(Capability { major, minor: 0 }, ADD));
+    for refusal in [200, 209, 218, 221, 222, 223, 300, 801] {
+        cuda.fail("cuModuleLoadData", 1, refusal);
+        let module = Module::load(&device, &images).unwrap_or_else(|error| panic!("{refusal}: {error}"));
+        assert_eq!(module.image(), "compute_70 (PTX)", "{refusal}");
+    }
+    cuda.fail("cuModuleLoadData", 1, 2);
+    let full = Module::load(&device, &images).err().unwrap().to_string();
+    assert!(full.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{full}");
+}
+
+#[test]
 fn kernels_are_checked_before_they_run() {
     let cuda = stand_in::cuda();
     let device = Device::open(0).unwrap();

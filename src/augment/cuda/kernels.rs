@@ -23,8 +23,8 @@ mod tests {
     use crate::augment::cuda::Launch;
     use crate::augment::{Fidelity, Output};
 
-    fn names() -> [&'static str; 2] {
-        [Fidelity::Fast, Fidelity::Exact].map(|fidelity| {
+    fn names() -> Vec<&'static str> {
+        let passes = [Fidelity::Fast, Fidelity::Exact].map(|fidelity| {
             let output = Output {
                 height: 1,
                 width: 1,
@@ -35,7 +35,8 @@ mod tests {
                 fidelity,
             };
             Launch::kernel(&output)
-        })
+        });
+        [&passes[..], &["foreload_untouched"]].concat()
     }
 
     #[test]

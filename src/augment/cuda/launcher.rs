@@ -66,6 +66,21 @@ impl Launch {
     }
 }
 
+/// The kernels, loaded on one device. Clones are the same.
+#[derive(Clone)]
+pub struct Kernels {
+    pub(super) module: Module,
+    multiprocessors: u32,
+}
+
+impl Kernels {
+    /// Loads them. [`Error::Unavailable`](crate::Error::Unavailable) where none suits the device.
+    pub fn load(device: &Device) -> Result<Self> {
+        let module = Module::load(device, &KERNELS)?;
+        Ok(Self { module, multiprocessors: device.info().multiprocessors })
+    }
+}
+
 /// Launches the pass that writes one [`Output`] on one device. Clones share the loaded kernel.
 #[derive(Clone)]
 pub struct Launcher {
@@ -75,11 +90,11 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Loads the kernel. [`Error::Unavailable`](crate::Error::Unavailable) where none suits the device.
-    pub fn new(device: &Device, output: Output) -> Result<Self> {
-        let module = Module::load(device, &KERNELS)?;
-        let function = module.function(Launch::kernel(&output), &[8, 8, size_of::<OutputParams>()])?;
-        Ok(Self { function, output, multiprocessors: device.info().multiprocessors })
+    /// Finds the kernel for `output`. [`Error::Gpu`](crate::Error::Gpu) where the driver fails.
+    pub fn new(kernels: &Kernels, output: Output) -> Result<Self> {
+        let function =
+            kernels.module.function(Launch::kernel(&output), &[8, 8, size_of::<OutputParams>()])?;
+        Ok(Self { function, output, multiprocessors: kernels.multiprocessors })
     }
 
     /// What it writes.

@@ -190,6 +190,8 @@ pub(super) struct Gpu {
     pub(super) decoded_hardware: u64,
     pub(super) decoded_cuda: u64,
     pub(super) decoded_cpu: u64,
+    /// Those that a decoder reported as decoded and had not surely written.
+    pub(super) decoded_again: u64,
     pub(super) h2d_bytes: u64,
     pub(super) copy_seconds: f64,
     pub(super) decode_seconds: f64,
@@ -207,6 +209,7 @@ fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<Gpu> {
         decoded_hardware: stats.decoded_hardware,
         decoded_cuda: stats.decoded_cuda,
         decoded_cpu: total.decoded_cpu(),
+        decoded_again: stats.decoded_again,
         h2d_bytes: stats.h2d_bytes,
         copy_seconds: stats.copy,
         decode_seconds: stats.decode,

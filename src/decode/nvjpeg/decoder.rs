@@ -16,15 +16,19 @@ pub type Outcome = Result<(), DecodeError>;
 /// keeps it.
 pub struct Decoder {
     device: Device,
+    library: Library,
+    batch: usize,
     rungs: Option<Rungs>,
     memory: Memory,
 }
 
+/// Each is made when it is first asked for: that takes the library long, and not every loader uses all.
+#[derive(Default)]
 struct Rungs {
     /// Or why there is none.
-    hardware: Result<Batched, String>,
-    cuda_batched: Result<Batched, String>,
-    cuda: Phased,
+    hardware: Option<Result<Batched, String>>,
+    cuda_batched: Option<Result<Batched, String>>,
+    cuda: Option<Phased>,
     /// Streams that were used.
     streams: Vec<Stream>,
 }
@@ -39,23 +43,25 @@ impl Decoder {
     /// A decoder for batches of up to `batch` images; larger ones take more memory.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where nvJPEG cannot work with this GPU at all, [`Error::Gpu`] where the GPU fails.
+    /// [`Error::Gpu`] where the GPU fails.
     pub fn new(library: &Library, device: &Device, batch: usize) -> Result<Self> {
         let memory = Memory::new(device)?;
-        let _bound = device.bind()?;
-        // A rung that is not there is none that is used: `Abilities::probe` has seen it.
-        let optional = |rung| match Batched::new(library, device, &memory, rung, batch) {
-            Ok(batched) => Ok(Ok(batched)),
-            Err(Error::Unavailable(reason)) => Ok(Err(reason)),
-            Err(error) => Err(error),
-        };
-        let rungs = Rungs {
-            hardware: optional(Rung::Hardware)?.map_err(explain),
-            cuda_batched: optional(Rung::CudaBatched)?,
-            cuda: Phased::new(library, device, &memory)?,
-            streams: Vec::new(),
-        };
-        Ok(Self { device: device.clone(), rungs: Some(rungs), memory })
+        let rungs = Some(Rungs::default());
+        Ok(Self { device: device.clone(), library: library.clone(), batch, rungs, memory })
+    }
+
+    /// Its work is done, whose streams it forgets: it may go on with others', also after they have ended.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn settle(&mut self) -> Result<()> {
+        let Some(rungs) = &mut self.rungs else { return Ok(()) };
+        if !rungs.is_idle()? {
+            return Err(Error::Internal("a decoder was given back while it worked".into()));
+        }
+        rungs.streams.clear();
+        self.memory.settle();
+        Ok(())
     }
 
     /// Queues the decoding of images on `stream`; where they succeed, work that the stream gets from then on finds the
@@ -70,7 +76,8 @@ impl Decoder {
     /// decoder may fill in what is missing.
     ///
     /// # Errors
-    /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image.
+    /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image. [`Error::Unavailable`] where nvJPEG cannot work
+    /// with this GPU at all.
     pub fn decode(&mut self, stream: &Stream, rung: Rung, requests: &[Request<'_>]) -> Result<Vec<Outcome>> {
         let mut outcomes: Vec<Outcome> = requests.iter().map(check).collect();
         let _bound = self.device.bind()?;
@@ -82,15 +89,16 @@ impl Decoder {
         if !rungs.streams.iter().any(|known| known.handle() == stream.handle()) {
             rungs.streams.push(stream.clone());
         }
-        let batched = match rung {
-            Rung::Hardware => &mut rungs.hardware,
-            Rung::CudaBatched => &mut rungs.cuda_batched,
-            Rung::Cuda => {
-                rungs.cuda.decode(stream, requests, &mut outcomes)?;
-                return Ok(outcomes);
-            }
-        };
-        match batched {
+        let (library, device, memory) = (&self.library, &self.device, &self.memory);
+        if rung == Rung::Cuda {
+            let cuda = match &mut rungs.cuda {
+                Some(cuda) => cuda,
+                empty => empty.insert(Phased::new(library, device, memory)?),
+            };
+            cuda.decode(stream, requests, &mut outcomes)?;
+            return Ok(outcomes);
+        }
+        match rungs.batched(rung, || Batched::new(library, device, memory, rung, self.batch))? {
             Ok(batched) => batched.decode(stream, requests, &mut outcomes)?,
             Err(reason) => outcomes
                 .fill(Err(DecodeError::Unsupported(format!("JPEG, for nvJPEG's {}: {reason}", rung.name())))),
@@ -99,13 +107,14 @@ impl Decoder {
     }
 
     /// Decoding engines of the GPU, and cores of each; or why none is used.
-    pub fn engines(&self) -> Result<(u32, u32), String> {
+    pub fn engines(&mut self) -> Result<(u32, u32), String> {
         let gone = || "the decoder was dropped".to_owned();
-        match &self.rungs.as_ref().ok_or_else(gone)?.hardware {
-            Ok(hardware) => {
-                let _bound = self.device.bind().map_err(|error| error.to_string())?;
-                hardware.engines().map_err(|error| error.to_string())
-            }
+        let _bound = self.device.bind().map_err(|error| error.to_string())?;
+        let (library, device, memory) = (&self.library, &self.device, &self.memory);
+        let make = || Batched::new(library, device, memory, Rung::Hardware, self.batch);
+        let hardware = self.rungs.as_mut().ok_or_else(gone)?.batched(Rung::Hardware, make);
+        match hardware.map_err(|error| error.to_string())? {
+            Ok(hardware) => hardware.engines().map_err(|error| error.to_string()),
             Err(reason) => Err(reason.clone()),
         }
     }
@@ -132,12 +141,31 @@ impl Drop for Decoder {
 impl Rungs {
     fn is_idle(&self) -> Result<bool> {
         let batched = [&self.hardware, &self.cuda_batched];
-        for batched in batched.into_iter().flatten() {
+        for batched in batched.into_iter().flatten().flatten() {
             if !batched.is_idle()? {
                 return Ok(false);
             }
         }
-        self.cuda.is_idle()
+        self.cuda.as_ref().map_or(Ok(true), Phased::is_idle)
+    }
+
+    /// A rung for batches, made by `make` if it was not yet; or why there is none.
+    fn batched(
+        &mut self,
+        rung: Rung,
+        make: impl FnOnce() -> Result<Batched>,
+    ) -> Result<&mut Result<Batched, String>> {
+        let place = if rung == Rung::Hardware { &mut self.hardware } else { &mut self.cuda_batched };
+        Ok(match place {
+            Some(made) => made,
+            empty => empty.insert(match make() {
+                Ok(batched) => Ok(batched),
+                // A rung that is not there is none that is used: `Abilities::probe` has seen it.
+                Err(Error::Unavailable(reason)) if rung == Rung::Hardware => Err(explain(reason)),
+                Err(Error::Unavailable(reason)) => Err(reason),
+                Err(error) => return Err(error),
+            }),
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::Stage;
 use super::assembly::{Item, Piece};
+use super::check::Check;
 use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
 use crate::augment::cuda::{ImageParams, Launcher};
@@ -52,14 +53,15 @@ struct Lane<'a> {
     stage: &'a Stage,
     shared: &'a Shared,
     intake: Intake<'a>,
-    /// Dropped first: it waits for all streams it used, and what these read is the flight's.
-    decoder: nvjpeg::Decoder,
+    /// While a piece needs one. Dropped first: it waits for all streams it used, and what these read is the flight's.
+    decoder: Option<nvjpeg::Decoder>,
     flight: Flight,
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
     launcher: Launcher,
     arena: Option<DeviceBuffer>,
     table: DeviceBuffer,
+    check: Check,
     timing: Timing,
 }
 
@@ -75,17 +77,20 @@ impl<'a> Lane<'a> {
         let stream = Stream::new(&stage.device)?;
         let batch = shared.config.batch_size as usize;
         let log = shared.trace.lane(&format!("lane {number}"));
+        let intake = Intake::new(shared, stage)?;
+        let mut flight = Flight::new(&stream)?;
         Ok(Self {
             stage,
             shared,
-            intake: Intake::new(shared, stage)?,
+            check: Check::new(stage, &mut flight, batch, intake.counts(batch)?)?,
+            intake,
             engine: Stream::new(&stage.device)?,
-            decoder: nvjpeg::Decoder::new(&stage.library, &stage.device, batch)?,
-            launcher: Launcher::new(&stage.device, shared.config.output.clone())?,
+            decoder: None,
+            launcher: Launcher::new(&stage.kept.kernels, shared.config.output.clone())?,
             arena: None,
             table: stage.memory.allocate(&stream, batch * ImageParams::BYTES)?,
             timing: Timing::new(&stage.device, stage.origin.clone(), log),
-            flight: Flight::new(&stream)?,
+            flight,
         })
     }
 
@@ -100,8 +105,22 @@ impl<'a> Lane<'a> {
         let mut todo: VecDeque<Work> = items.into_iter().map(|item| self.intake.receive(run, item)).collect();
         self.intake.share_out(&mut todo);
         let mut finished = Vec::with_capacity(todo.len());
+        let mut decoded = Vec::with_capacity(todo.len());
         while !todo.is_empty() && !run.stopped() {
-            self.chunk(run, seal.as_ref().ok_or_else(unsealed)?, &mut todo, &mut finished)?;
+            while !todo.is_empty() && !run.stopped() {
+                let seal = seal.as_ref().ok_or_else(unsealed)?;
+                self.chunk(run, seal, &mut todo, &mut finished, &mut decoded)?;
+            }
+            if decoded.is_empty() {
+                continue;
+            }
+            // What was not really decoded comes again.
+            for (mut work, finding) in decoded.drain(..).zip(self.check.land(&mut self.flight)?) {
+                match self.intake.accept(run, &mut work, finding) {
+                    true => finished.push(work),
+                    false => todo.push_back(work),
+                }
+            }
         }
         for work in finished {
             let sample = work.draw.sample;
@@ -113,20 +132,27 @@ impl<'a> Lane<'a> {
         }
         self.flight.depart()?;
         self.flight.land()?;
+        self.decoder.take().map_or(Ok(()), |decoder| self.stage.kept.give_back(decoder))?;
         self.timing.collect(run, &self.stage.shares)
     }
 
-    /// Queues as many images of `todo` as the arena holds; those that a decoder refuses go back into it.
+    /// Queues as many images of `todo` as the arena holds; those that a decoder refuses go back into it. Of those that
+    /// decoders of the GPU decoded, `decoded` has all of the chunk, in the order in which they are looked at.
     fn chunk(
         &mut self,
         run: &Run,
         seal: &Seal,
         todo: &mut VecDeque<Work>,
         finished: &mut Vec<Work>,
+        decoded: &mut Vec<Work>,
     ) -> Result<()> {
         let (mut placed, bytes) = self.place(run, todo, finished)?;
         let arena = self.arena(bytes)?;
         let stream = self.flight.stream().clone();
+        let by_gpu = |placed: &[Placed]| placed.iter().any(|placed| placed.work.image.is_encoded());
+        if let (true, Some(arena)) = (by_gpu(&placed), &self.arena) {
+            self.check.poison(&mut self.flight, arena.range(0, bytes as usize)?)?;
+        }
         self.timing.next()?.begin(&stream, &self.engine)?;
         self.copy(run, arena, &placed)?;
         self.timing.current().copied(&stream)?;
@@ -138,11 +164,16 @@ impl<'a> Lane<'a> {
             self.intake.demote(run, &mut work, error);
             todo.push_back(work);
         }
-        self.augment(seal, arena, &placed)?;
+        let looked_at = by_gpu(&placed);
+        self.augment(seal, arena, &placed, looked_at)?;
         self.timing.current().done(&stream)?;
-        // What is queued holds what it reads; it comes free when the flight lands, maybe long before the piece is through.
-        finished.extend(placed.into_iter().map(|Placed { mut work, .. }| {
-            work.image = Image::Nothing;
+        let queued = if looked_at { decoded } else { finished };
+        queued.extend(placed.into_iter().map(|Placed { mut work, .. }| {
+            // What is queued holds what it reads; it comes free when the flight lands, maybe long before the piece is
+            // through. A file may be needed again.
+            if !work.image.is_encoded() {
+                work.image = Image::Nothing;
+            }
             work
         }));
         Ok(())
@@ -163,7 +194,7 @@ impl<'a> Lane<'a> {
             let layout = match &work.image {
                 Image::Encoded { header, view, rung, .. } => {
                     let region = view.region(&self.shared.config.output);
-                    let layout = self.stage.abilities.layout(header, region, *rung);
+                    let layout = self.stage.kept.abilities.layout(header, region, *rung);
                     Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
                 }
                 Image::Planes { layout, .. } => Some(*layout),
@@ -250,7 +281,11 @@ impl<'a> Lane<'a> {
                 continue;
             }
             let stream = if rung == Rung::Hardware { &self.engine } else { self.flight.stream() };
-            let outcomes = self.decoder.decode(stream, rung, &requests)?;
+            let decoder = match &mut self.decoder {
+                Some(decoder) => decoder,
+                empty => empty.insert(self.stage.kept.borrow(self.shared.config.batch_size as usize)?),
+            };
+            let outcomes = decoder.decode(stream, rung, &requests)?;
             let mut decoded = 0;
             for (index, outcome) in indices.into_iter().zip(outcomes) {
                 match outcome {
@@ -258,7 +293,6 @@ impl<'a> Lane<'a> {
                     Err(error) => refused.push((index, error.into())),
                 }
             }
-            run.clock.count_rung(rung, decoded);
             let marks = self.timing.current();
             if rung == Rung::Hardware { marks.on_engine += decoded } else { marks.on_cuda += decoded }
         }
@@ -266,8 +300,8 @@ impl<'a> Lane<'a> {
         Ok(refused)
     }
 
-    /// Queues the table and the one launch that makes images of the planes.
-    fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed]) -> Result<()> {
+    /// Queues the table, the look at the planes if there is to be one, and the one launch that makes images of them.
+    fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed], look: bool) -> Result<()> {
         if placed.is_empty() {
             return Ok(());
         }
@@ -284,7 +318,13 @@ impl<'a> Lane<'a> {
             entry.copy_from_slice(params.at(work.ticket.index()).as_bytes());
         }
         let from = self.intake.pin(slot)?.part(0..bytes)?;
-        self.flight.copy_to_device(self.table.range(0, bytes)?, &from)?;
+        let table = self.table.range(0, bytes)?;
+        self.flight.copy_to_device(table, &from)?;
+        if look {
+            let (kernel, counts, poison) = self.check.next(placed.len())?;
+            // SAFETY: as below; the counts are this lane's.
+            unsafe { kernel.launch(self.flight.stream(), table.ptr(), placed.len(), counts, poison) }?;
+        }
         // Only now must whoever read the batch's buffer before have passed.
         let images = seal.images(self.flight.stream())?;
         // SAFETY: the table and what it points to, the arena and the batch's images, stay allocated until the flight has

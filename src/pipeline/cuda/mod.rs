@@ -2,6 +2,8 @@
 //! what makes them images there.
 
 pub(super) mod assembly;
+mod check;
+mod kept;
 pub(super) mod lane;
 pub(super) mod prepare;
 mod share;
@@ -11,18 +13,19 @@ mod work;
 use crate::batch::{self, CudaStorage};
 use crate::config::{DevicePools, LANES, LoaderConfig, Rungs};
 use crate::decode::Header;
-use crate::decode::nvjpeg::{self, Rung};
+use crate::decode::nvjpeg::Rung;
 use crate::error::Result;
 use crate::gpu::{Device, Event, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
+use kept::Kept;
+pub use kept::release_gpus;
 use share::Shares;
 use std::sync::Arc;
 
 /// What all workers and lanes share.
 pub struct Stage {
     device: Device,
-    library: nvjpeg::Library,
-    abilities: nvjpeg::Abilities,
+    kept: Arc<Kept>,
     rungs: Rungs,
     /// The readers' arena, page-locked.
     slots: Registration,
@@ -42,15 +45,14 @@ impl Stage {
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Gpu`] when the GPU cannot serve; [`Error::Config`] for memory it has not.
     pub fn open(ordinal: u32, config: &LoaderConfig, pools: &DevicePools, slots: &SlotPool) -> Result<Self> {
-        let device = Device::open(ordinal)?;
-        let library = nvjpeg::Library::load()?;
+        let kept = Kept::open(ordinal)?;
+        let device = kept.device.clone();
         let columns = batch::column_bytes(config.batch_size as usize);
         let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
         let desk = SlotPool::new((pools.prefetch + LANES + 1) * room)?;
         let origin = Event::timed(&device)?;
         origin.record(&Stream::new(&device)?)?;
         Ok(Self {
-            abilities: nvjpeg::Abilities::probe(&library, &device)?,
             rungs: config.rungs,
             slots: Registration::new(&device, slots)?,
             memory: MemoryPool::new(&device, pools.cap)?,
@@ -58,9 +60,14 @@ impl Stage {
             shares: Shares::default(),
             arena_bytes: pools.arena,
             origin: Arc::new(origin),
-            library,
+            kept,
             device,
         })
+    }
+
+    /// Makes the calling thread one that works for the GPU. Should that fail, so will its first call, and say so.
+    pub fn settle(&self) {
+        let _ = self.device.settle();
     }
 
     /// Where batches are made.
@@ -75,7 +82,7 @@ impl Stage {
     /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
     fn rungs(&self, header: &Header) -> impl Iterator<Item = Rung> + use<> {
         let allowed = self.rungs;
-        self.abilities.rungs(header).filter(move |rung| match allowed {
+        self.kept.abilities.rungs(header).filter(move |rung| match allowed {
             Rungs::All => true,
             Rungs::Hardware => *rung == Rung::Hardware,
             Rungs::Cuda => *rung != Rung::Hardware,

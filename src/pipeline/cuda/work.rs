@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::assembly::{Item, Pixels};
+use super::check::Finding;
 use super::prepare::copy;
 use crate::augment::View;
 use crate::augment::cuda::ImageParams;
@@ -9,7 +10,7 @@ use crate::batch::Ticket;
 use crate::config::{CpuDecode, OnError};
 use crate::decode::Header;
 use crate::decode::nvjpeg::{LARGE_BATCH, PlanesLayout, Rung};
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::watch::Watch;
@@ -27,6 +28,8 @@ pub struct Work {
     pub draw: Draw,
     /// Whether it counts.
     pub valid: bool,
+    /// It was decoded again by the same decoder, for want of another.
+    tried_again: bool,
     pub image: Image,
 }
 
@@ -45,6 +48,11 @@ pub enum Image {
 }
 
 impl Image {
+    /// Whether it is for nvJPEG, or was.
+    pub fn is_encoded(&self) -> bool {
+        matches!(self, Self::Encoded { .. })
+    }
+
     /// What of it becomes the output, where that is known.
     pub fn view(&self) -> Option<View> {
         match self {
@@ -69,8 +77,15 @@ impl<'a> Intake<'a> {
     pub fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
         let table = shared.config.batch_size as usize * ImageParams::BYTES;
         // Two of the largest: one is written while the other is copied.
-        let desk = Registration::new(&stage.device, &SlotPool::new(2 * (table + 2 * PAGE))?)?;
+        let counts = 4 * shared.config.batch_size as usize;
+        let room = 2 * (table + 2 * PAGE) + counts + 2 * PAGE;
+        let desk = Registration::new(&stage.device, &SlotPool::new(room)?)?;
         Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), desk })
+    }
+
+    /// Page-locked memory for a number of each of `images` images.
+    pub fn counts(&self, images: usize) -> Result<PinnedBuffer> {
+        self.desk.buffer(4 * images).ok_or_else(|| Error::Internal("no page-locked memory for counts".into()))
     }
 
     /// What a worker left, as work; a sample that failed is dealt with.
@@ -81,6 +96,7 @@ impl<'a> Intake<'a> {
             position: place.position,
             draw: place.draw,
             valid: place.valid,
+            tried_again: false,
             image: Image::Nothing,
         };
         match pixels {
@@ -154,6 +170,30 @@ impl<'a> Intake<'a> {
             None if self.shared.config.cpu_decode == CpuDecode::Never => self.settle(run, work, error),
             None => work.image = Image::ForCpu(bytes.clone()),
         }
+    }
+
+    /// Whether an image that its decoder decoded is really there; if not it is the next decoder's, or the same one's once
+    /// more.
+    pub fn accept(&mut self, run: &Run, work: &mut Work, finding: Finding) -> bool {
+        let Image::Encoded { header, rung, .. } = &work.image else { return true };
+        let rung = *rung;
+        if finding == Finding::Written {
+            run.clock.count_rung(rung, 1);
+            work.image = Image::Nothing;
+            return true;
+        }
+        run.clock.count_decoded_again();
+        if finding == Finding::Skipped {
+            self.shared.tell_skipped(rung, work.draw.sample);
+        }
+        let is_last = !self.stage.rungs(header).any(|next| next > rung);
+        if is_last && self.shared.config.cpu_decode == CpuDecode::Never && !work.tried_again {
+            work.tried_again = true;
+            return false;
+        }
+        let message = format!("JPEG: nvJPEG's {} reports success and does not write it", rung.name());
+        self.demote(run, work, DecodeError::Unsupported(message).into());
+        false
     }
 
     /// An image that has no room on the device with all its pixels: the CPU decodes only what is needed of it.

@@ -47,6 +47,9 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
     assert_eq!(abilities("no-region"), expected);
     assert_eq!(abilities("askew"), expected, "regions that land beside where they should are not trusted");
     let mut expected = all;
+    Subsampling::ALL.iter().for_each(|&sampling| expected.set(Rung::Hardware, sampling, Ability::None));
+    assert_eq!(abilities("skip"), expected, "success is not believed");
+    let mut expected = all;
     expected.set(Rung::Hardware, Subsampling::S440, Ability::None);
     expected.set(Rung::Hardware, Subsampling::Gray, Ability::None);
     assert_eq!(abilities("refuse-440,refuse-gray"), expected);

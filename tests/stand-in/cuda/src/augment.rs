@@ -1,4 +1,4 @@
-//! The augmentation kernels: what a launch of them touches, and their CPU build.
+//! The kernels of `cuda/`: what a launch of them touches, and their CPU build.
 
 use crate::kernels::Launch;
 use crate::shadow::{Access, Kind};
@@ -46,11 +46,38 @@ pub fn run(launch: &Launch, running: &mut Running) -> Result<(), String> {
     if !sound {
         return Ok(());
     }
-    // The threads of a block run in one order or nearly the other: the kernels must not care.
-    let turn = if running.draw().is_multiple_of(2) { 1 } else { launch.block[0].max(2) - 1 };
+    let turn = turn(launch, running);
     let arguments = [0, 1, 2].map(|index| launch.arguments[index].as_ptr().cast());
     // SAFETY: the arguments have the kernel's sizes, and all that it reads and writes was checked.
     unsafe {
         kernels_stand_in::launch(launch.name, launch.grid, launch.block, launch.shared, turn, arguments)
     }
+}
+
+/// The threads of a block run in one order or nearly the other: the kernels must not care.
+fn turn(launch: &Launch, running: &mut Running) -> u32 {
+    if running.draw().is_multiple_of(2) { 1 } else { launch.block[0].max(2) - 1 }
+}
+
+/// Likewise for the kernel that counts lines nobody wrote.
+pub fn run_untouched(launch: &Launch, running: &mut Running) -> Result<(), String> {
+    let (table, counts, n) = (launch.address(0), launch.address(1), u64::from(launch.grid[0]));
+    let entries = n * ENTRY as u64;
+    if !running.check(Access { kind: Kind::Read, start: table, end: table + entries }) {
+        return Ok(());
+    }
+    let mut touched = vec![Access { kind: Kind::Write, start: counts, end: counts + 4 * n }];
+    for entry in (table..table + entries).step_by(ENTRY) {
+        // SAFETY: the table was checked to be device memory that is written.
+        unsafe { standin_reads(entry, visit, (&raw mut touched).cast()) };
+    }
+    let sound = touched.into_iter().fold(true, |sound, access| sound & running.check(access));
+    running.dawdle();
+    if !sound {
+        return Ok(());
+    }
+    let turn = turn(launch, running);
+    let arguments = [0, 1, 2].map(|index| launch.arguments[index].as_ptr().cast());
+    // SAFETY: the arguments have the kernel's sizes, and all that it reads and writes was checked.
+    unsafe { kernels_stand_in::launch_untouched(launch.grid, launch.block, launch.shared, turn, arguments) }
 }

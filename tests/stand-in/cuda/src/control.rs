@@ -57,8 +57,8 @@ extern "C" fn standin_calls(name: *const c_char) -> u64 {
     lock().faults.calls(&text(name))
 }
 
-/// A counter: "bytes to device", "bytes to host", "bytes on device", "launches", "allocations", and "bytes allocated",
-/// which goes down again.
+/// A counter: "bytes to device", "bytes to host", "bytes on device", "launches", "allocations", "cost" (see
+/// `cost.rs`), and "bytes allocated", which goes down again.
 #[unsafe(no_mangle)]
 extern "C" fn standin_count(name: *const c_char) -> u64 {
     let world = lock();

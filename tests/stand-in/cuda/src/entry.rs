@@ -1,5 +1,7 @@
 //! What every function of the driver does first: count, fail when asked to, refuse what a real driver would.
 
+use crate::cost;
+use crate::cpu::Spending;
 use crate::shadow::Operation;
 use crate::status::{self, Status};
 use crate::world::{CHANGED, World, lock};
@@ -64,12 +66,13 @@ impl Call {
         if handle <= 2 {
             // SAFETY: no arguments, always succeeds.
             let thread = if handle == 2 { (unsafe { libc::pthread_self() }) as u64 } else { 0 };
-            if let Some(actor) = self.defaults.get(&(context, thread)) {
-                return Ok(*actor);
-            }
-            let actor = self.open_stream(context, 0, thread == 0);
+            let actor = match self.defaults.get(&(context, thread)) {
+                Some(actor) => *actor,
+                None => self.open_stream(context, 0, thread == 0),
+            };
             self.defaults.insert((context, thread), actor);
-            return Ok(actor);
+            let name = self.name;
+            return self.capture_permits_stream(name, actor).map(|()| actor);
         }
         let Some(&actor) = self.by_handle.get(&handle) else {
             let name = self.name;
@@ -80,7 +83,8 @@ impl Call {
             self.violate(format!("{name} on a stream of another context than the current one"));
             return Err(status::INVALID_HANDLE);
         }
-        Ok(actor)
+        let name = self.name;
+        self.capture_permits_stream(name, actor).map(|()| actor)
     }
 
     /// This call as an operation of the host.
@@ -92,6 +96,7 @@ impl Call {
 
 /// Runs the body of a function of the driver.
 pub fn enter(name: &'static str, needs: Needs, body: impl FnOnce(&mut Call) -> Result<(), Status>) -> Status {
+    let _spending = Spending::begin();
     let run = || {
         let mut world = lock();
         let fault = world.faults.call(name);
@@ -114,9 +119,11 @@ pub fn enter(name: &'static str, needs: Needs, body: impl FnOnce(&mut Call) -> R
             world.violate(format!("{name} is called with {problem}"));
             return Err(status::INVALID_CONTEXT);
         }
+        world.capture_permits(name, context)?;
         if let Some(status) = fault {
             return Err(status);
         }
+        world.count(cost::COUNTER, cost::of(name));
         body(&mut Call { world: Some(world), name, context })
     };
     match catch_unwind(AssertUnwindSafe(run)) {

@@ -44,6 +44,11 @@ pub const KERNELS: &[Kernel] = &[
     Kernel { name: "standin_add", parameters: || vec![8, 8, 4, 4], run: add },
     Kernel { name: kernels_stand_in::KERNELS[0], parameters: augment::parameters, run: augment::run },
     Kernel { name: kernels_stand_in::KERNELS[1], parameters: augment::parameters, run: augment::run },
+    Kernel {
+        name: kernels_stand_in::UNTOUCHED,
+        parameters: || kernels_stand_in::UNTOUCHED_PARAMETERS.to_vec(),
+        run: augment::run_untouched,
+    },
 ];
 
 /// `standin_add(u8 *to, const u8 *from, unsigned count, unsigned addend)`: `to[i] = from[i] + addend`.

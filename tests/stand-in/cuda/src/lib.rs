@@ -5,6 +5,9 @@
 //! a race detector does: what is not ordered by a stream, an event or a wait of the host is a violation even when it
 //! happened to go well. Violations are printed and, unless a test asks otherwise, abort the process.
 //!
+//! Captures of CUDA graphs are known by what they forbid others (`capture.rs`), calls that take long on a real machine by
+//! an account of what they would cost (`cost.rs`), and the processor time in here can be told from a caller's own (`cpu.rs`).
+//!
 //! | environment | meaning |
 //! |---|---|
 //! | `FORELOAD_STANDIN_FAIL=cuMemAllocFromPoolAsync:3` | the third call fails; `:700` behind it chooses the error; several with commas |
@@ -21,8 +24,11 @@
 
 mod api;
 mod augment;
+mod capture;
 mod clock;
 mod control;
+mod cost;
+mod cpu;
 mod entry;
 mod faults;
 mod kernels;

@@ -18,7 +18,7 @@ pub struct Stream {
     pub queued: u64,
     pub done: u64,
     /// The legacy default stream: it and blocking streams wait for each other.
-    legacy: bool,
+    pub legacy: bool,
     queue: VecDeque<Queued>,
     closing: bool,
 }
@@ -100,7 +100,7 @@ impl Stream {
         Self { context, flags, clock, queued: 0, done: 0, legacy, queue, closing: false }
     }
 
-    fn blocking(&self) -> bool {
+    pub fn blocking(&self) -> bool {
         self.flags & NON_BLOCKING == 0
     }
 }

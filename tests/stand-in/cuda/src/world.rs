@@ -1,5 +1,6 @@
 //! The state of the stand-in, and the checks that every access passes.
 
+use crate::capture::Capture;
 use crate::clock::{Clock, Stamp};
 use crate::faults::Faults;
 use crate::memory::Memory;
@@ -56,6 +57,7 @@ pub struct World {
     pub memory: Memory,
     pub host_ranges: BTreeMap<u64, HostRange>,
     pub shadow: Shadow,
+    pub captures: Vec<Capture>,
     pub faults: Faults,
     pub violations: Vec<String>,
     pub abort: bool,
@@ -95,6 +97,7 @@ impl World {
             memory: Memory::reserve(),
             host_ranges: BTreeMap::new(),
             shadow: Shadow::default(),
+            captures: Vec::new(),
             faults: Faults::from_environment(),
             violations: Vec::new(),
             abort: settings().abort,

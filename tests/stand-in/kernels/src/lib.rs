@@ -25,17 +25,32 @@ unsafe extern "C" {
         images: *mut c_void,
         output: *const c_void,
     ) -> u32;
+    fn foreload_untouched(
+        n: u32,
+        threads: u32,
+        shared: u32,
+        turn: u32,
+        table: *const c_void,
+        counts: *mut c_void,
+        poison: u32,
+    ) -> u32;
     fn foreload_half_bits(value: f32) -> u32;
     fn foreload_brain_bits(value: f32) -> u32;
 }
 
-/// Sizes of the parameters of every kernel: table, images, `OutputParams`.
+/// Sizes of the parameters of the kernels that make images: table, images, `OutputParams`.
 pub const PARAMETERS: [usize; 3] = [8, 8, 72];
 
 /// Bytes of an image's entry in the table, the first parameter.
 pub const ENTRY: usize = 264;
 
-/// The names of all kernels.
+/// Sizes of the parameters of [`UNTOUCHED`]: table, counts, poison.
+pub const UNTOUCHED_PARAMETERS: [usize; 3] = [8, 8, 4];
+
+/// The name of the kernel that counts lines nobody wrote.
+pub const UNTOUCHED: &str = "foreload_untouched";
+
+/// The names of the kernels that make images.
 pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact"];
 
 /// Runs a kernel to its end as `cuLaunchKernel` would. `turn` is the order in which the threads of a block run between
@@ -70,6 +85,32 @@ pub unsafe fn launch(
         0 => Ok(()),
         1 => Err(format!("{name}: the tiles do not fit {grid:?} blocks of {block:?} threads")),
         _ => Err(format!("{name}: {shared} bytes of shared memory")),
+    }
+}
+
+/// Runs [`UNTOUCHED`] to its end, as [`launch`] does the others.
+///
+/// # Safety
+/// As for [`launch`], with the sizes of [`UNTOUCHED_PARAMETERS`].
+pub unsafe fn launch_untouched(
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    turn: u32,
+    arguments: [*const c_void; 3],
+) -> Result<(), String> {
+    if grid[1..] != [1, 1] || block[1..] != [1, 1] {
+        return Err(format!("{UNTOUCHED}: a grid of {grid:?} blocks of {block:?} threads"));
+    }
+    // SAFETY: the first two arguments are addresses, as the caller promises.
+    let [table, counts] = [0, 1].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
+    // SAFETY: the last is a number, as the caller promises.
+    let poison = unsafe { arguments[2].cast::<u32>().read_unaligned() };
+    // SAFETY: as the caller promises.
+    match unsafe { foreload_untouched(grid[0], block[0], shared, turn, table, counts, poison) } {
+        0 => Ok(()),
+        1 => Err(format!("{UNTOUCHED}: {grid:?} blocks of {block:?} threads")),
+        _ => Err(format!("{UNTOUCHED}: {shared} bytes of shared memory")),
     }
 }
 

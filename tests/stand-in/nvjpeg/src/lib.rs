@@ -13,6 +13,7 @@
 
 mod batched;
 mod control;
+mod cpu;
 mod driver;
 mod handles;
 mod header;
@@ -27,6 +28,7 @@ type Answer<T = ()> = Result<T, Status>;
 
 /// Runs a call unless it is to fail; a panic is an internal error.
 fn answer(name: &'static str, call: impl FnOnce() -> Answer) -> Status {
+    let _spending = cpu::Spending::begin();
     if let Some(status) = control::fault(name) {
         return status;
     }

@@ -1,5 +1,6 @@
 //! Device memory, memory pools and page-locked host memory.
 
+use crate::cost;
 use crate::entry::{Call, Needs, enter, put};
 use crate::memory::Source;
 use crate::pool::Pool;
@@ -106,6 +107,10 @@ extern "C" fn cuMemPoolCreate(pool: *mut u64, properties: *const Properties) -> 
             && security.is_null()
             && reserved.iter().all(|byte| *byte == 0);
         if !valid {
+            return Err(status::INVALID_VALUE);
+        }
+        // More than the device has is refused here; what a real driver says of it is not documented.
+        if most as u64 > crate::settings::settings().memory {
             return Err(status::INVALID_VALUE);
         }
         let handle = call.new_handle();
@@ -236,6 +241,7 @@ extern "C" fn cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: u32)
             return Err(status::HOST_MEMORY_ALREADY_REGISTERED);
         }
         enter_range(call, start, bytes, flags, false);
+        call.count(cost::COUNTER, cost::registering(bytes));
         Ok(())
     })
 }

@@ -2,6 +2,7 @@
 
 #![allow(non_snake_case)]
 
+mod capture;
 mod copies;
 mod device;
 mod launch;

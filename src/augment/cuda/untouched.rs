@@ -1,0 +1,50 @@
+//! Launches the look at what a decoder has decoded; see `cuda/untouched.cuh`.
+
+use super::launcher::Kernels;
+use crate::error::Result;
+use crate::gpu::{Arg, Function, Stream};
+
+/// What memory is filled with before images are decoded into it, in one round and the next: should an image hold one of
+/// them by itself, it does not hold the other. No byte is a level that images have much of, as black, white, or no colour.
+pub const POISON: [u32; 2] = [0x5b_d3_25_e7, 0xc9_2f_b5_4d];
+
+/// Threads of a block, and the bytes that they share: a flag for each of 8 lines of 3 planes.
+const THREADS: u32 = 256;
+const SHARED_BYTES: u32 = 4 * 8 * 3;
+
+/// Counts of each image the lines of its planes that nobody wrote. Clones share the loaded kernel.
+#[derive(Clone)]
+pub struct Untouched {
+    function: Function,
+}
+
+impl Untouched {
+    /// More lines than this in an image are no chance: of a plane that is narrow or has a border of one grey level, one may
+    /// look untouched.
+    pub const BY_CHANCE: u32 = 3;
+
+    /// Finds the kernel. [`Error::Gpu`](crate::Error::Gpu) where the driver fails.
+    pub fn new(kernels: &Kernels) -> Result<Self> {
+        Ok(Self { function: kernels.module.function("foreload_untouched", &[8, 8, 4])? })
+    }
+
+    /// Queues the look at `n` images on `stream`: of each of the [`ImageParams`](super::ImageParams) at the device address
+    /// `table`, the number of lines that are all `poison` goes to the 32-bit number of its place behind `counts`.
+    ///
+    /// # Safety
+    ///
+    /// The table, the planes its entries name and the counts are device memory that stays allocated until the stream has
+    /// passed the launch, and whose other users are ordered with `stream` by events.
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        table: u64,
+        n: usize,
+        counts: u64,
+        poison: u32,
+    ) -> Result<()> {
+        let arguments = [Arg::Pointer(table), Arg::Pointer(counts), Arg::U32(poison)];
+        // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
+        unsafe { self.function.launch(stream, [n as u32, 1, 1], [THREADS, 1, 1], SHARED_BYTES, &arguments) }
+    }
+}

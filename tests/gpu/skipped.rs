@@ -1,0 +1,167 @@
+//! Images that a decoder says it decoded and did not: memory that is used again must never pass for them.
+
+use crate::common::Dataset;
+use crate::pipeline::{epoch, mean_difference, on_cpu, options, pipeline};
+use crate::stand_in;
+use foreload::augment::cuda::{ImageParams, POISON};
+use foreload::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
+use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::decode::nvjpeg::PlanesLayout;
+use foreload::decode::{ColorModel, Planes};
+use jpeg_encoder::{ColorType, Encoder};
+
+#[test]
+fn an_image_that_the_engine_skipped_is_the_next_decoders() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(64);
+    let asked = LoaderOptions { dtype: DType::U8, ..options() };
+    let on_cpu = dataset.pipeline(&on_cpu(&asked));
+    for rungs in [Rungs::All, Rungs::Hardware] {
+        nvjpeg.reset();
+        let pipeline = pipeline(&dataset, &asked, rungs);
+        let (_, stats) = epoch(&pipeline, 0);
+        assert_eq!(stats.gpu.decoded_again, 0, "{rungs:?}");
+        // The engine was found to be sound when it was tried; since then it has become what it is.
+        nvjpeg.knobs("skip");
+        for number in 1..4 {
+            let (gpu, stats) = epoch(&pipeline, number);
+            let (cpu, _) = epoch(&on_cpu, number);
+            let again = stats.gpu.decoded_again;
+            assert!(again >= 8, "{rungs:?}: {again} in 8 batches");
+            let by_cpu = if rungs == Rungs::Hardware { again } else { 0 };
+            assert_eq!(stats.decoded_cpu(), by_cpu, "{rungs:?}: {stats:?}");
+            assert_eq!(stats.gpu.decoded_hardware + stats.gpu.decoded_cuda, 64 - by_cpu, "{stats:?}");
+            for ((gpu, _), (cpu, _)) in gpu.iter().zip(&cpu) {
+                for (place, (gpu, cpu)) in gpu.chunks(3 * 32 * 32).zip(cpu.chunks(3 * 32 * 32)).enumerate() {
+                    let difference = mean_difference(gpu, cpu);
+                    assert!(difference <= 2.0, "{rungs:?}, image {place}: {difference} grey levels");
+                }
+            }
+        }
+        let said = pipeline.index().notices().take().join("\n");
+        assert!(said.contains("reports success for images that it has not decoded"), "{said}");
+    }
+}
+
+/// Where nothing else may decode, the same decoder has another try, and then it is an error, never an older image.
+#[test]
+fn what_nobody_else_may_decode_is_an_error() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    let asked = LoaderOptions { cpu_decode: CpuDecode::Never, on_error: OnError::Zero, ..options() };
+    let pipeline = pipeline(&dataset, &asked, Rungs::Hardware);
+    epoch(&pipeline, 0);
+    nvjpeg.knobs("skip");
+    let mut running = pipeline.epoch(1, 0, 1, 0).unwrap();
+    while running.next_batch().unwrap().is_some() {}
+    let again = running.stats().gpu.decoded_again;
+    assert_eq!((running.failed(), again), (2, 4), "one of each batch, twice");
+}
+
+/// An image of one grey level that is the poison's in its last column: a second decoding and no more.
+#[test]
+fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    // Regions end at a multiple of the MCU, so that the last column has the poison's highest byte.
+    let [first, other] = POISON.map(|word| (word >> 24) as u8);
+    let dataset = Dataset::folder(16);
+    for sample in 0..16 {
+        let level = [first, other, 128][sample % 3];
+        let mut file = Vec::new();
+        let pixels = vec![level; 3 * 208 * 160];
+        Encoder::new(&mut file, 95).encode(&pixels, 208, 160, ColorType::Rgb).unwrap();
+        std::fs::write(dataset.path(sample), file).unwrap();
+    }
+    let dataset = dataset.indexed_anew();
+    let asked = LoaderOptions { train: false, dtype: DType::U8, cpu_decode: CpuDecode::Never, ..options() };
+    let pipeline = pipeline(&dataset, &asked, Rungs::Hardware);
+    let (gpu, stats) = epoch(&pipeline, 0);
+    let (cpu, _) =
+        epoch(&dataset.pipeline(&on_cpu(&LoaderOptions { cpu_decode: CpuDecode::Fallback, ..asked })), 0);
+    assert!(gpu.iter().zip(&cpu).all(|(gpu, cpu)| mean_difference(&gpu.0, &cpu.0) <= 1.0));
+    assert!((6..=12).contains(&stats.gpu.decoded_again), "{stats:?}");
+    assert_eq!((stats.gpu.decoded_hardware, stats.decoded_cpu()), (16, 0), "{stats:?}");
+    assert!(pipeline.index().notices().take().is_empty(), "it is no decoder's fault");
+}
+
+/// Planes of an image of this size with 4:2:0 sampling, of samples that are no poison.
+fn planes(width: u32, height: u32, color: ColorModel) -> Planes {
+    let mut planes = Planes { color, image_width: width, image_height: height, ..Planes::default() };
+    for (index, plane) in planes.planes.iter_mut().enumerate() {
+        let step = if index == 0 { 1 } else { 2 };
+        (plane.width, plane.height) = (width.div_ceil(step), height.div_ceil(step));
+        (plane.full_width, plane.full_height) = (plane.width, plane.height);
+        (plane.step_x, plane.step_y) = (step, step);
+        plane.stride = plane.width as usize;
+        plane.data = vec![128; plane.stride * plane.height as usize];
+    }
+    planes
+}
+
+/// The lines of an image that the kernel finds untouched, whatever the order of its threads.
+fn untouched(entry: &ImageParams, poison: u32) -> u32 {
+    let (table, mut count) = (entry.as_bytes().as_ptr(), 0u32);
+    let counts = &raw mut count;
+    let arguments = [(&raw const table).cast(), (&raw const counts).cast(), (&raw const poison).cast()];
+    let found = [1, 255, 77].map(|turn| {
+        // SAFETY: the kernel's arguments; the planes are the caller's.
+        unsafe { kernels_stand_in::launch_untouched([1, 1, 1], [256, 1, 1], 96, turn, arguments) }.unwrap();
+        count
+    });
+    assert!(found.iter().all(|one| *one == found[0]), "{found:?}");
+    found[0]
+}
+
+#[test]
+fn lines_that_nobody_wrote_are_found_whatever_the_shape() {
+    let output = Output {
+        height: 8,
+        width: 8,
+        dtype: DType::U8,
+        format: MemoryFormat::Nchw,
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        fidelity: Fidelity::Fast,
+    };
+    let policy = Policy::Eval { resize: 8 };
+    for (width, height) in [(1, 1), (1, 300), (2, 3), (33, 32), (500, 375), (4000, 3)] {
+        for (color, lines) in [(ColorModel::YCbCr, 24), (ColorModel::Gray, 8)] {
+            let planes = planes(width, height, color);
+            let layout = PlanesLayout::staged(&planes);
+            let mut arena = vec![[POISON[0]; 16]; layout.bytes.div_ceil(64) as usize + 1];
+            let base = arena.as_mut_ptr().cast::<u8>();
+            let view = policy.draw(
+                &mut foreload::rng::Key::new(&[], 0, 0, foreload::rng::Use::Augment).stream(0),
+                width,
+                height,
+                &output,
+            );
+            let entry = ImageParams::new(&layout, base as u64, &view, &output);
+            let what = format!("{width}×{height}, {color:?}");
+            assert_eq!(untouched(&entry, POISON[0]), lines, "{what}");
+            assert_eq!(untouched(&entry, POISON[1]), 0, "{what}: another round, another poison");
+            // SAFETY: inside of the arena.
+            let write = |at: usize| unsafe { base.add(at).write(128) };
+            for plane in layout.used() {
+                for (x, y) in (0..plane.height).flat_map(|y| (0..plane.width).map(move |x| (x, y))) {
+                    // All but the last column, as a decoder that rounds down would leave it.
+                    if x + 1 < plane.width || plane.width == 1 {
+                        write(plane.offset as usize + (y * plane.stride + x) as usize);
+                    }
+                }
+            }
+            let columns = layout.used().iter().filter(|plane| plane.width > 1).count() as u32;
+            assert_eq!(untouched(&entry, POISON[0]), columns, "{what}: the last column of each plane");
+            for plane in layout.used() {
+                (0..plane.height).for_each(|y| {
+                    write(plane.offset as usize + (y * plane.stride + plane.width - 1) as usize)
+                });
+            }
+            assert_eq!(untouched(&entry, POISON[0]), 0, "{what}: all is written");
+        }
+    }
+    assert_eq!(untouched(&ImageParams::blank(), POISON[0]), 0, "a blank image has no planes");
+}

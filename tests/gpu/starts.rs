@@ -1,0 +1,105 @@
+//! What it costs to start and to end a loader, by an account of what the calls of NVIDIA's libraries cost on a real
+//! machine: a process pays for the GPU once.
+
+use crate::common::{Dataset, await_no_threads};
+use crate::counting;
+use crate::pipeline::{drive, options, pipeline};
+use crate::stand_in::{self, Cuda, Nvjpeg};
+use foreload::config::{LANES, Rungs};
+use foreload::decode::nvjpeg::Rung;
+use foreload::pipeline::release_gpus;
+use std::time::{Duration, Instant};
+
+/// Microseconds of calls of nvJPEG that take long: estimates, on the high side.
+const COSTS: [(&str, u64); 6] = [
+    ("nvjpegCreateExV2", 200_000),
+    ("nvjpegDestroy", 50_000),
+    ("nvjpegJpegStateCreate", 5_000),
+    ("nvjpegJpegStateDestroy", 2_000),
+    ("nvjpegDecoderCreate", 2_000),
+    ("nvjpegDecoderStateCreate", 2_000),
+];
+
+/// What a loader's start or its end may cost beyond the making of decoders that nobody had.
+const START: u64 = 20_000;
+const END: u64 = 200_000;
+
+/// Microseconds on the account so far.
+fn spent(cuda: &Cuda, nvjpeg: &Nvjpeg) -> u64 {
+    let of_nvjpeg: u64 = COSTS.iter().map(|(name, cost)| nvjpeg.calls(name) * cost).sum();
+    cuda.count("cost") + of_nvjpeg
+}
+
+/// Waits until this process has at most so many threads; fails if it does not come to that.
+fn await_threads(most: usize) {
+    let patience = Instant::now();
+    while counting::threads("").len() > most {
+        assert!(patience.elapsed() < Duration::from_secs(30), "{} threads", counting::threads("").len());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_process_pays_for_its_gpu_once() {
+    let output = crate::common::child(starts_loaders).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn starts_loaders() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(64);
+    // A loader that stays, as a training's does beside its evaluation's.
+    let first = pipeline(&dataset, &options(), Rungs::All);
+    drive(&first, || {}).unwrap();
+    assert!(spent(&cuda, &nvjpeg) > 400_000, "the first one pays");
+    // The trial's decoder, and one for each lane.
+    let most = (Rung::ALL.len() * (1 + LANES)) as u64;
+    let (mut free, mut threads) = (0, usize::MAX);
+    for number in 0..=most {
+        let made = || nvjpeg.calls("nvjpegCreateExV2");
+        let (handles, before) = (made(), spent(&cuda, &nvjpeg));
+        let next = pipeline(&dataset, &options(), Rungs::All);
+        drive(&next, || {}).unwrap();
+        // Lanes that had not met before make a decoder each: that is bounded below.
+        if made() == handles {
+            let start = spent(&cuda, &nvjpeg) - before;
+            assert!(start <= START, "loader {number}: {start} µs");
+            free += 1;
+        }
+        let before = spent(&cuda, &nvjpeg);
+        drop(next);
+        let end = spent(&cuda, &nvjpeg) - before;
+        assert!(end <= END, "the end of loader {number}: {end} µs");
+        // Those that the libraries have for each kept decoder stay; a loader's own do not.
+        if made() == handles {
+            await_threads(threads);
+            threads = counting::threads("").len();
+        } else {
+            threads = usize::MAX;
+        }
+    }
+    assert!(nvjpeg.calls("nvjpegCreateExV2") <= most, "{} handles", nvjpeg.calls("nvjpegCreateExV2"));
+    assert!(free > 0, "each loader pays");
+    drop(first);
+    await_no_threads();
+    assert!(nvjpeg.calls("nvjpegCreateExV2") > nvjpeg.calls("nvjpegDestroy"), "decoders are kept");
+    release_gpus();
+    assert_eq!((nvjpeg.objects(), cuda.leaks()), (0, Vec::new()), "and given back");
+}
+
+#[test]
+fn rungs_that_nobody_needs_are_not_made() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(64);
+    drive(&pipeline(&dataset, &options(), Rungs::Cpu), || {}).unwrap();
+    // What was tried is gone, and nothing was made since.
+    let tried = nvjpeg.calls("nvjpegCreateExV2");
+    assert_eq!(nvjpeg.calls("nvjpegDestroy"), tried);
+    drive(&pipeline(&dataset, &options(), Rungs::Hardware), || {}).unwrap();
+    let made = nvjpeg.calls("nvjpegCreateExV2") - tried;
+    assert!((1..=LANES as u64).contains(&made), "{made} handles for {LANES} lanes");
+}
