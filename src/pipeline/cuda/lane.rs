@@ -285,7 +285,7 @@ impl<'a> Lane<'a> {
                 Some(decoder) => decoder,
                 empty => empty.insert(self.stage.kept.borrow(self.shared.config.batch_size as usize)?),
             };
-            let outcomes = decoder.decode(stream, rung, &requests)?;
+            let outcomes = decoder.decode(stream, rung, None, &requests)?;
             let mut decoded = 0;
             for (index, outcome) in indices.into_iter().zip(outcomes) {
                 match outcome {
