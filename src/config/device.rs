@@ -32,7 +32,8 @@ impl std::fmt::Display for Device {
 /// What the CPU decodes when batches end on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CpuDecode {
-    /// What the GPU's decoders do not know: CMYK, 12 bits, PNG, ...
+    /// What the GPU's decoders do not know: CMYK, 12 bits, PNG, ...; and that of which they would have the host decode the
+    /// Huffman codes, which costs it more: progressive images, and batches that are too small where there is no engine.
     #[default]
     Fallback,
     /// That, and as much more as makes the whole fastest.
