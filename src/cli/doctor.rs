@@ -119,7 +119,7 @@ fn decoders() -> Choice {
         Ok(config::Rungs::All) => Choice {
             chosen: "all".to_owned(),
             because: "who decodes an image goes by measured speeds and shows in its rounding; FORELOAD_GPU_RUNG=hardware, \
-                      cuda or cpu fixes it"
+                      cuda_batched, cuda or cpu fixes it"
                 .to_owned(),
         },
         Ok(rungs) => Choice {

@@ -50,7 +50,9 @@ pub enum Rungs {
     All,
     /// The GPU's decoding engine; the CPU for the rest.
     Hardware,
-    /// CUDA kernels; the CPU for the rest.
+    /// CUDA kernels in large batches; the CPU for the rest.
+    CudaBatched,
+    /// CUDA kernels, image by image; the CPU for the rest.
     Cuda,
     /// The CPU for all.
     Cpu,
@@ -70,8 +72,13 @@ impl Rungs {
 }
 
 impl Choice for Rungs {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("all", Self::All), ("hardware", Self::Hardware), ("cuda", Self::Cuda), ("cpu", Self::Cpu)];
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("all", Self::All),
+        ("hardware", Self::Hardware),
+        ("cuda_batched", Self::CudaBatched),
+        ("cuda", Self::Cuda),
+        ("cpu", Self::Cpu),
+    ];
 }
 
 impl Choice for CpuDecode {

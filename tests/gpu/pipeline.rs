@@ -87,9 +87,13 @@ fn every_rung_comes_near_the_cpu() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(256);
-    for (rungs, batch_size) in
-        [(Rungs::Hardware, 8), (Rungs::Cuda, 8), (Rungs::Cuda, 128), (Rungs::All, 8), (Rungs::All, 128)]
-    {
+    for (rungs, batch_size) in [
+        (Rungs::Hardware, 8),
+        (Rungs::Cuda, 128),
+        (Rungs::CudaBatched, 128),
+        (Rungs::All, 8),
+        (Rungs::All, 128),
+    ] {
         let asked = LoaderOptions { dtype: DType::U8, batch_size, ..options() };
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
         let (gpu, stats) = epoch(&pipeline(&dataset, &asked, rungs), 0);
@@ -101,8 +105,8 @@ fn every_rung_comes_near_the_cpu() {
         let gpu = stats.gpu;
         let by_rung = [gpu.decoded_hardware, gpu.decoded_cuda_batched, gpu.decoded_cuda];
         match (rungs, batch_size) {
-            (Rungs::Cuda, 8) => assert_eq!(by_rung, [0, 0, 256], "one by one"),
-            (Rungs::Cuda, _) => assert_eq!(by_rung, [0, 256, 0], "large batches"),
+            (Rungs::Cuda, _) => assert_eq!(by_rung, [0, 0, 256], "one by one"),
+            (Rungs::CudaBatched, _) => assert_eq!(by_rung, [0, 256, 0], "large batches"),
             (_, 8) => assert_eq!(by_rung, [256, 0, 0], "too few for the kernels"),
             _ => {
                 assert!(by_rung[0] > 0 && by_rung[1] > 0, "both have their share: {by_rung:?}");

@@ -255,7 +255,7 @@ pub struct PlaneTarget {
 /// One image to decode.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The file. nvJPEG copies it to page-locked memory of its own first.
+    /// The file. Whether nvJPEG is spared a copy where it is page-locked, its guide does not say.
     pub bytes: &'a [u8],
     /// What [`super::parse_header`] says of it.
     pub header: &'a Header,

@@ -31,7 +31,8 @@ pub struct Stage {
     device: Device,
     kept: Arc<Kept>,
     rungs: Rungs,
-    /// The CPU decodes what decoders of the GPU would have it half decode.
+    /// The CPU may decode, and decodes what decoders of the GPU would have it half decode.
+    cpu_may: bool,
     cpu_serves: bool,
     /// Images of a batch.
     batch: usize,
@@ -63,6 +64,7 @@ impl Stage {
         let cores = kept.abilities.engines().map_or(1, |(engines, cores)| (engines * cores) as usize);
         Ok(Self {
             rungs: config.rungs,
+            cpu_may: config.cpu_decode != CpuDecode::Never,
             cpu_serves: config.cpu_decode != CpuDecode::Never && config.rungs == Rungs::All,
             batch: config.batch_size as usize,
             refused: Refused::default(),
@@ -105,7 +107,8 @@ impl Stage {
             let is_allowed = match allowed {
                 Rungs::All => true,
                 Rungs::Hardware => rung == Rung::Hardware,
-                Rungs::Cuda => rung != Rung::Hardware,
+                Rungs::CudaBatched => rung == Rung::CudaBatched,
+                Rungs::Cuda => rung == Rung::Cuda,
                 Rungs::Cpu => false,
             };
             let is_good = match rung {

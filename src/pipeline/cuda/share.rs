@@ -15,9 +15,9 @@ const REMEMBERED: usize = 8;
 /// Two measurements in a row that are off by this factor mean that the rate is another one now.
 const OFF: f64 = 2.0;
 
-/// What a decoder was not given in so many batches of the time that both together need for one, it need not make up for: by
-/// then the batches beside its own are through, and it would be waited for. Between the lanes' number and that of the
-/// batches which may be under way.
+/// A decoder can fall behind by the time that both together need for so many batches, not more: a call that takes it longer
+/// than the batches beside its own take the other one would be waited for by all. With as many lanes, and batches under way,
+/// as there are, the tests find this to be right.
 const BESIDE: f64 = 7.0;
 
 /// A decoder that got nothing is tried after so many batches, that its rate may be seen; after each trial in vain it is twice

@@ -144,7 +144,7 @@ impl<'a> Intake<'a> {
                 let Image::Encoded { bytes, header, rung, .. } = &mut work.image else { continue };
                 match stage.rung_after(Rung::CudaBatched, header, work.draw.sample) {
                     Some(next) => *rung = next,
-                    None if stage.cpu_serves => work.image = Image::ForCpu(bytes.clone()),
+                    None if stage.cpu_may => work.image = Image::ForCpu(bytes.clone()),
                     // Nobody else may.
                     None => {}
                 }
