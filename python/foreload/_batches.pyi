@@ -127,10 +127,11 @@ class Batches(Iterator[Batch]):
         (those of the first that are damaged and were decoded all the same) and `errors` (samples skipped or replaced
         by zeros).
 
-        On a GPU also `gpu`, a dict: `decoded_hardware`, `decoded_cuda` and `decoded_cpu` (images by rung),
-        `decoded_again` (those that a decoder reported as decoded and had not surely written), `h2d_bytes` (files and
-        planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that
-        are under way side by side) and `idle_seconds` (in which nothing was queued on it).
+        On a GPU also `gpu`, a dict: `decoders` (what each of the GPU's decoders can do, and why not more: texts by
+        name), `decoded_hardware`, `decoded_cuda_batched`, `decoded_cuda` and `decoded_cpu` (images by rung),
+        `decoded_again` (images that a decoder reported as decoded and had not surely written), `h2d_bytes` (files and
+        planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that are under way
+        side by side) and `idle_seconds` (in which nothing was queued on it).
 
         With a cache also `cache`, a dict of this epoch's: `nvme_hits`, `nvme_bytes` (samples from the cache),
         `source_reads`, `source_bytes` (from the dataset's storage, as they were needed), `fallbacks` (the cache had

@@ -37,6 +37,8 @@ struct Report {
     gpu: gpu::Probe,
     /// nvJPEG's version and file, or why there is none.
     nvjpeg: String,
+    /// What nvJPEG's decoders can do on the GPU that will be used, and why not more: names and texts.
+    abilities: Vec<(String, String)>,
     device: Choice,
     /// Which decoders may serve on a GPU.
     decoders: Choice,
@@ -82,6 +84,7 @@ pub fn run(args: &Args) -> Result<()> {
         device: device(&gpu),
         decoders: decoders(),
         nvjpeg: nvjpeg(),
+        abilities: abilities(&gpu),
         gpu,
         probe,
         path,
@@ -116,7 +119,7 @@ fn decoders() -> Choice {
         Ok(config::Rungs::All) => Choice {
             chosen: "all".to_owned(),
             because: "who decodes an image goes by measured speeds and shows in its rounding; FORELOAD_GPU_RUNG=hardware, \
-                      cuda or cpu fixes it"
+                      cuda_batched, cuda or cpu fixes it"
                 .to_owned(),
         },
         Ok(rungs) => Choice {
@@ -138,8 +141,32 @@ fn nvjpeg() -> String {
     }
 }
 
+/// What nvJPEG's decoders can do, found out by trying; nothing where no GPU will be used.
+fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
+    let Ok(config::Chosen { device: config::Device::Cuda { ordinal }, .. }) =
+        config::choose_device_of("auto", || gpu.clone())
+    else {
+        return Vec::new();
+    };
+    let tried = gpu::Device::open(ordinal)
+        .and_then(|device| nvjpeg::Abilities::probe(&nvjpeg::Library::load()?, &device));
+    match tried {
+        Ok(abilities) => {
+            let engines = abilities.engines().map_or_else(String::new, |(engines, cores)| {
+                format!("engines {engines}, cores of each {cores}; ")
+            });
+            let describe = |rung: nvjpeg::Rung| {
+                let engines = if rung == nvjpeg::Rung::Hardware { &engines[..] } else { "" };
+                (rung.name().to_owned(), format!("{engines}{}", abilities.describe(rung)))
+            };
+            nvjpeg::Rung::ALL.map(describe).into()
+        }
+        Err(error) => vec![("none".to_owned(), error.to_string())],
+    }
+}
+
 /// A line for the driver, one for each device, and where there is a driver those for nvJPEG and for what to expect of it.
-fn gpus(Report { gpu, nvjpeg, decoders, .. }: &Report) -> Vec<String> {
+fn gpus(Report { gpu, nvjpeg, decoders, abilities, .. }: &Report) -> Vec<String> {
     let driver = gpu.driver.map(|version| format!("  driver       serves CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {
         let memory = output::bytes(device.memory);
@@ -155,7 +182,9 @@ fn gpus(Report { gpu, nvjpeg, decoders, .. }: &Report) -> Vec<String> {
             format!("  streams      {STREAMS}"),
         ]
     });
-    driver.into_iter().chain(gpu.devices.iter().map(device)).chain(rest.into_iter().flatten()).collect()
+    let abilities = abilities.iter().map(|(name, what)| format!("  {name:<12} {what}"));
+    let devices = gpu.devices.iter().map(device);
+    driver.into_iter().chain(devices).chain(rest.into_iter().flatten()).chain(abilities).collect()
 }
 
 /// Longest time to count bytes: what matters is whether they fit in memory.

@@ -32,7 +32,8 @@ impl std::fmt::Display for Device {
 /// What the CPU decodes when batches end on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CpuDecode {
-    /// What the GPU's decoders do not know: CMYK, 12 bits, PNG, ...
+    /// What the GPU's decoders do not know: CMYK, 12 bits, PNG, ...; and that of which they would have the host decode the
+    /// Huffman codes, which costs it more: progressive images, and batches that are too small where there is no engine.
     #[default]
     Fallback,
     /// That, and as much more as makes the whole fastest.
@@ -49,7 +50,9 @@ pub enum Rungs {
     All,
     /// The GPU's decoding engine; the CPU for the rest.
     Hardware,
-    /// CUDA kernels; the CPU for the rest.
+    /// CUDA kernels in large batches; the CPU for the rest.
+    CudaBatched,
+    /// CUDA kernels, image by image; the CPU for the rest.
     Cuda,
     /// The CPU for all.
     Cpu,
@@ -69,8 +72,13 @@ impl Rungs {
 }
 
 impl Choice for Rungs {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("all", Self::All), ("hardware", Self::Hardware), ("cuda", Self::Cuda), ("cpu", Self::Cpu)];
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("all", Self::All),
+        ("hardware", Self::Hardware),
+        ("cuda_batched", Self::CudaBatched),
+        ("cuda", Self::Cuda),
+        ("cpu", Self::Cpu),
+    ];
 }
 
 impl Choice for CpuDecode {

@@ -255,8 +255,10 @@ impl Fetcher {
             seal.close();
             return None;
         }
-        let lane = self.lanes[(step % self.lanes.len() as u64) as usize].clone();
-        let assembly = Arc::new(Assembly::new(run.clone(), lane, self.under_way.clone(), len, seal));
+        let (any, lanes) = self.lanes.split_first()?;
+        let lane = lanes[(step % lanes.len() as u64) as usize].clone();
+        let to = [lane, any.clone()];
+        let assembly = Arc::new(Assembly::new(run.clone(), to, self.under_way.clone(), len, seal));
         self.gathering.retain(|assembly| assembly.strong_count() > 0);
         self.gathering.push(Arc::downgrade(&assembly));
         Some(assembly)

@@ -20,7 +20,7 @@ mod watch;
 mod work;
 
 pub use concealed::{ConcealedLog, ConcealedSample};
-pub use cuda::release_gpus;
+pub use cuda::{gpu_decoders, release_gpus};
 pub use cursor::{Cursor, Start};
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use progress::Progress;

@@ -36,8 +36,8 @@ pub(super) struct Clock {
 /// Counters of the way to a GPU.
 #[derive(Default)]
 pub(super) struct GpuClock {
-    hardware: AtomicU64,
-    cuda: AtomicU64,
+    /// Images by rung.
+    decoded: [AtomicU64; Rung::ALL.len()],
     decoded_again: AtomicU64,
     uploaded: AtomicU64,
     copy: AtomicU64,
@@ -109,8 +109,7 @@ impl Clock {
     }
 
     pub(super) fn count_rung(&self, rung: Rung, images: usize) {
-        let counter = if rung == Rung::Hardware { &self.gpu.hardware } else { &self.gpu.cuda };
-        counter.fetch_add(images as u64, Ordering::Relaxed);
+        self.gpu.decoded[rung as usize].fetch_add(images as u64, Ordering::Relaxed);
     }
 
     pub(super) fn count_decoded_again(&self) {
@@ -160,8 +159,9 @@ impl Clock {
             decoded_png: number(&self.png),
             concealed: number(&self.concealed),
             gpu: GpuStats {
-                decoded_hardware: number(&self.gpu.hardware),
-                decoded_cuda: number(&self.gpu.cuda),
+                decoded_hardware: number(&self.gpu.decoded[Rung::Hardware as usize]),
+                decoded_cuda_batched: number(&self.gpu.decoded[Rung::CudaBatched as usize]),
+                decoded_cuda: number(&self.gpu.decoded[Rung::Cuda as usize]),
                 decoded_again: number(&self.gpu.decoded_again),
                 h2d_bytes: number(&self.gpu.uploaded),
                 copy: seconds(&self.gpu.copy),
@@ -234,7 +234,9 @@ impl std::ops::AddAssign for EpochStats {
 pub struct GpuStats {
     /// Images decoded by its decoding engine.
     pub decoded_hardware: u64,
-    /// Images decoded by CUDA kernels.
+    /// Images decoded by CUDA kernels, in large batches.
+    pub decoded_cuda_batched: u64,
+    /// Images decoded by CUDA kernels one by one, most of them after the CPU decoded their Huffman codes.
     pub decoded_cuda: u64,
     /// Images that a decoder reported as decoded and did not write, or perhaps not, and that were decoded once more.
     pub decoded_again: u64,
@@ -253,6 +255,7 @@ pub struct GpuStats {
 impl std::ops::AddAssign for GpuStats {
     fn add_assign(&mut self, more: Self) {
         self.decoded_hardware += more.decoded_hardware;
+        self.decoded_cuda_batched += more.decoded_cuda_batched;
         self.decoded_cuda += more.decoded_cuda;
         self.decoded_again += more.decoded_again;
         self.h2d_bytes += more.h2d_bytes;

@@ -2,7 +2,7 @@
 
 use super::{ConcealedSample, Shared};
 use crate::config::OnError;
-use crate::decode::nvjpeg::Rung;
+use crate::decode::nvjpeg::{LARGE_BATCH, Rung};
 use crate::error::Error;
 use crate::notices::Kind;
 use crate::tier::TierStats;
@@ -48,6 +48,30 @@ impl Shared {
                  newer driver or nvJPEG may mend it, FORELOAD_GPU_RUNG=cuda or =cpu does without",
                 rung.name(),
                 path.display()
+            )
+        });
+    }
+
+    /// The first image that a decoder of the GPU has refused for good.
+    pub(super) fn tell_refused(&self, rung: Rung, sample: u64, error: &Error) {
+        self.index.notices().mention("refused", || {
+            let path = self.index.path(self.index.extent(sample).file);
+            format!(
+                "sample {sample} ({}) was refused by the GPU's decoder ({}) twice: {error}; this and others like it are left to \
+                 the next decoder from now on",
+                path.display(),
+                rung.name()
+            )
+        });
+    }
+
+    /// That the CPU decodes only because batches are small.
+    pub(super) fn tell_small_batches(&self) {
+        self.index.notices().say("small batches", || {
+            format!(
+                "this GPU has no decoding engine for these images, and its kernels decode them only in batches of {LARGE_BATCH} \
+                 and more: the CPU decodes them; raise batch_size, which is {}",
+                self.config.batch_size
             )
         });
     }

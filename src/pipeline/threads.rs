@@ -73,12 +73,15 @@ impl Threads {
         };
         let mut lanes = Vec::new();
         if let Some(stage) = &stage {
+            // Whole batches are for any of them.
+            let (any, batches) = unbounded();
+            lanes.push(any);
             for i in 0..LANES {
-                let (shared, stage) = (shared.clone(), stage.clone());
+                let (shared, stage, batches) = (shared.clone(), stage.clone(), batches.clone());
                 let (lane, pieces) = unbounded();
                 spawn(
                     format!("foreload-lane-{i}"),
-                    Box::new(move || cuda::lane::run(&shared, &stage, i, &pieces)),
+                    Box::new(move || cuda::lane::run(&shared, &stage, i, [&pieces, &batches])),
                 )?;
                 lanes.push(lane);
             }

@@ -7,11 +7,11 @@ use super::tensor::Tensor;
 use crate::batch;
 use crate::config::Device;
 use crate::gpu::StreamRef;
-use crate::pipeline::{Epoch, Poll};
+use crate::pipeline::{Epoch, Poll, gpu_decoders};
 use crate::tier::TierStats;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 use std::sync::Mutex;
 
 /// One iteration over an epoch.
@@ -106,10 +106,12 @@ impl Batches {
         ] {
             dict.set_item(name, count)?;
         }
-        if self.pipeline.config().device != Device::Cpu {
+        if let Device::Cuda { ordinal } = self.pipeline.config().device {
             let gpu = PyDict::new(py);
+            gpu.set_item("decoders", py.detach(|| gpu_decoders(ordinal)).into_py_dict(py)?)?;
             for (name, count) in [
                 ("decoded_hardware", stats.gpu.decoded_hardware),
+                ("decoded_cuda_batched", stats.gpu.decoded_cuda_batched),
                 ("decoded_cuda", stats.gpu.decoded_cuda),
                 ("decoded_cpu", stats.decoded_cpu()),
                 ("decoded_again", stats.gpu.decoded_again),

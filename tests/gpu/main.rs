@@ -12,6 +12,7 @@ mod nvjpeg;
 mod order;
 mod pipeline;
 mod probe;
+mod shares;
 mod skipped;
 mod stand_in;
 mod starts;

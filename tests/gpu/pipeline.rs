@@ -86,22 +86,32 @@ fn planes_of_the_cpu_become_the_same_bits() {
 fn every_rung_comes_near_the_cpu() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
-    let dataset = Dataset::folder(40);
-    let asked = LoaderOptions { dtype: DType::U8, ..options() };
-    let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
-    for rungs in [Rungs::Hardware, Rungs::Cuda, Rungs::All] {
+    let dataset = Dataset::folder(256);
+    for (rungs, batch_size) in [
+        (Rungs::Hardware, 8),
+        (Rungs::Cuda, 128),
+        (Rungs::CudaBatched, 128),
+        (Rungs::All, 8),
+        (Rungs::All, 128),
+    ] {
+        let asked = LoaderOptions { dtype: DType::U8, batch_size, ..options() };
+        let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
         let (gpu, stats) = epoch(&pipeline(&dataset, &asked, rungs), 0);
         for ((gpu_images, gpu_rest), (cpu_images, cpu_rest)) in gpu.iter().zip(&cpu) {
             assert_eq!(gpu_rest, cpu_rest, "{rungs:?}");
             let difference = mean_difference(gpu_images, cpu_images);
             assert!(difference <= 1.5, "{rungs:?}: {difference} grey levels");
         }
-        let (hardware, cuda) = (stats.gpu.decoded_hardware, stats.gpu.decoded_cuda);
-        assert_eq!(hardware + cuda, 40, "{rungs:?}: {stats:?}");
-        match rungs {
-            Rungs::Hardware => assert_eq!(cuda, 0),
-            Rungs::Cuda => assert_eq!(hardware, 0),
-            _ => assert!(hardware > 0 && cuda > 0, "both have their share: {hardware}, {cuda}"),
+        let gpu = stats.gpu;
+        let by_rung = [gpu.decoded_hardware, gpu.decoded_cuda_batched, gpu.decoded_cuda];
+        match (rungs, batch_size) {
+            (Rungs::Cuda, _) => assert_eq!(by_rung, [0, 0, 256], "one by one"),
+            (Rungs::CudaBatched, _) => assert_eq!(by_rung, [0, 256, 0], "large batches"),
+            (_, 8) => assert_eq!(by_rung, [256, 0, 0], "too few for the kernels"),
+            _ => {
+                assert!(by_rung[0] > 0 && by_rung[1] > 0, "both have their share: {by_rung:?}");
+                assert_eq!(by_rung.iter().sum::<u64>(), 256);
+            }
         }
     }
 }

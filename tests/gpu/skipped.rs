@@ -29,9 +29,10 @@ fn an_image_that_the_engine_skipped_is_the_next_decoders() {
             let (cpu, _) = epoch(&on_cpu, number);
             let again = stats.gpu.decoded_again;
             assert!(again >= 8, "{rungs:?}: {again} in 8 batches");
-            let by_cpu = if rungs == Rungs::Hardware { again } else { 0 };
-            assert_eq!(stats.decoded_cpu(), by_cpu, "{rungs:?}: {stats:?}");
-            assert_eq!(stats.gpu.decoded_hardware + stats.gpu.decoded_cuda, 64 - by_cpu, "{stats:?}");
+            // One image is no call for the kernels; and who was skipped twice is the CPU's at once.
+            let by_cpu = stats.decoded_cpu();
+            assert!(by_cpu >= again, "{rungs:?}: {stats:?}");
+            assert_eq!(stats.gpu.decoded_hardware, 64 - by_cpu, "{stats:?}");
             for ((gpu, _), (cpu, _)) in gpu.iter().zip(&cpu) {
                 for (place, (gpu, cpu)) in gpu.chunks(3 * 32 * 32).zip(cpu.chunks(3 * 32 * 32)).enumerate() {
                     let difference = mean_difference(gpu, cpu);

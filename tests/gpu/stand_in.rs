@@ -118,13 +118,26 @@ impl Nvjpeg {
         self.call::<extern "C" fn(*const c_char)>("nvjpeg_standin_knobs")(knobs.as_ptr());
     }
 
+    /// Sets what things cost, in microseconds, by a list with commas; `costs.rs` has the names.
+    pub fn costs(&self, costs: &str) {
+        let costs = CString::new(costs).unwrap();
+        self.call::<extern "C" fn(*const c_char)>("nvjpeg_standin_costs")(costs.as_ptr());
+    }
+
+    /// Microseconds that were spent on a kind of cost since the costs were set.
+    pub fn spent(&self, name: &str) -> u64 {
+        let name = CString::new(name).unwrap();
+        self.call::<extern "C" fn(*const c_char) -> u64>("nvjpeg_standin_spent")(name.as_ptr())
+    }
+
     /// Objects that were made and not destroyed.
     pub fn objects(&self) -> u64 {
         self.call::<extern "C" fn() -> u64>("nvjpeg_standin_objects")()
     }
 
-    /// Forgets faults to come, calls and knobs.
+    /// Forgets faults to come, calls, knobs and costs.
     pub fn reset(&self) {
+        self.costs("");
         self.call::<extern "C" fn()>("nvjpeg_standin_reset")();
     }
 }

@@ -46,11 +46,10 @@ const OURS: [&str; 12] = [
 ];
 
 /// Calls of nvJPEG that are made for each image.
-const PER_IMAGE: [&str; 5] = [
+const PER_IMAGE: [&str; 4] = [
     "nvjpegDecodeParamsSetOutputFormat",
     "nvjpegDecodeParamsSetROI",
     "nvjpegJpegStreamParse",
-    "nvjpegJpegStreamParseHeader",
     "nvjpegDecodeBatchedSupportedEx",
 ];
 

@@ -216,6 +216,17 @@ pub struct NvJpeg {
         ) -> nvjpegStatus_t,
         ::libloading::Error,
     >,
+    pub nvjpegDecodeBatched: Result<
+        unsafe extern "C" fn(
+            handle: nvjpegHandle_t,
+            jpeg_handle: nvjpegJpegState_t,
+            data: *const *const ::std::os::raw::c_uchar,
+            lengths: *const usize,
+            destinations: *mut nvjpegImage_t,
+            stream: cudaStream_t,
+        ) -> nvjpegStatus_t,
+        ::libloading::Error,
+    >,
     pub nvjpegDecodeBatchedPreAllocate: Result<
         unsafe extern "C" fn(
             handle: nvjpegHandle_t,
@@ -279,15 +290,6 @@ pub struct NvJpeg {
         ) -> nvjpegStatus_t,
         ::libloading::Error,
     >,
-    pub nvjpegJpegStreamParseHeader: Result<
-        unsafe extern "C" fn(
-            handle: nvjpegHandle_t,
-            data: *const ::std::os::raw::c_uchar,
-            length: usize,
-            jpeg_stream: nvjpegJpegStream_t,
-        ) -> nvjpegStatus_t,
-        ::libloading::Error,
-    >,
     pub nvjpegDecodeParamsCreate: Result<
         unsafe extern "C" fn(
             handle: nvjpegHandle_t,
@@ -333,6 +335,14 @@ pub struct NvJpeg {
             decoder_handle: nvjpegJpegDecoder_t,
             jpeg_stream: nvjpegJpegStream_t,
             decode_params: nvjpegDecodeParams_t,
+            is_supported: *mut ::std::os::raw::c_int,
+        ) -> nvjpegStatus_t,
+        ::libloading::Error,
+    >,
+    pub nvjpegDecodeBatchedSupported: Result<
+        unsafe extern "C" fn(
+            handle: nvjpegHandle_t,
+            jpeg_stream: nvjpegJpegStream_t,
             is_supported: *mut ::std::os::raw::c_int,
         ) -> nvjpegStatus_t,
         ::libloading::Error,
@@ -420,6 +430,7 @@ impl NvJpeg {
         let nvjpegJpegStateDestroy = unsafe { __library.get(b"nvjpegJpegStateDestroy\0") }.map(|sym| *sym);
         let nvjpegDecodeBatchedInitialize =
             unsafe { __library.get(b"nvjpegDecodeBatchedInitialize\0") }.map(|sym| *sym);
+        let nvjpegDecodeBatched = unsafe { __library.get(b"nvjpegDecodeBatched\0") }.map(|sym| *sym);
         let nvjpegDecodeBatchedPreAllocate =
             unsafe { __library.get(b"nvjpegDecodeBatchedPreAllocate\0") }.map(|sym| *sym);
         let nvjpegBufferPinnedCreateV2 =
@@ -437,8 +448,6 @@ impl NvJpeg {
         let nvjpegJpegStreamCreate = unsafe { __library.get(b"nvjpegJpegStreamCreate\0") }.map(|sym| *sym);
         let nvjpegJpegStreamDestroy = unsafe { __library.get(b"nvjpegJpegStreamDestroy\0") }.map(|sym| *sym);
         let nvjpegJpegStreamParse = unsafe { __library.get(b"nvjpegJpegStreamParse\0") }.map(|sym| *sym);
-        let nvjpegJpegStreamParseHeader =
-            unsafe { __library.get(b"nvjpegJpegStreamParseHeader\0") }.map(|sym| *sym);
         let nvjpegDecodeParamsCreate =
             unsafe { __library.get(b"nvjpegDecodeParamsCreate\0") }.map(|sym| *sym);
         let nvjpegDecodeParamsDestroy =
@@ -451,6 +460,8 @@ impl NvJpeg {
         let nvjpegDecoderDestroy = unsafe { __library.get(b"nvjpegDecoderDestroy\0") }.map(|sym| *sym);
         let nvjpegDecoderJpegSupported =
             unsafe { __library.get(b"nvjpegDecoderJpegSupported\0") }.map(|sym| *sym);
+        let nvjpegDecodeBatchedSupported =
+            unsafe { __library.get(b"nvjpegDecodeBatchedSupported\0") }.map(|sym| *sym);
         let nvjpegDecodeBatchedSupportedEx =
             unsafe { __library.get(b"nvjpegDecodeBatchedSupportedEx\0") }.map(|sym| *sym);
         let nvjpegDecoderStateCreate =
@@ -469,6 +480,7 @@ impl NvJpeg {
             nvjpegJpegStateCreate,
             nvjpegJpegStateDestroy,
             nvjpegDecodeBatchedInitialize,
+            nvjpegDecodeBatched,
             nvjpegDecodeBatchedPreAllocate,
             nvjpegBufferPinnedCreateV2,
             nvjpegBufferPinnedDestroy,
@@ -479,7 +491,6 @@ impl NvJpeg {
             nvjpegJpegStreamCreate,
             nvjpegJpegStreamDestroy,
             nvjpegJpegStreamParse,
-            nvjpegJpegStreamParseHeader,
             nvjpegDecodeParamsCreate,
             nvjpegDecodeParamsDestroy,
             nvjpegDecodeParamsSetOutputFormat,
@@ -487,6 +498,7 @@ impl NvJpeg {
             nvjpegDecoderCreate,
             nvjpegDecoderDestroy,
             nvjpegDecoderJpegSupported,
+            nvjpegDecodeBatchedSupported,
             nvjpegDecodeBatchedSupportedEx,
             nvjpegDecoderStateCreate,
             nvjpegDecodeJpegHost,
@@ -564,6 +576,26 @@ impl NvJpeg {
                 batch_size,
                 max_cpu_threads,
                 output_format,
+            )
+        }
+    }
+    pub unsafe fn nvjpegDecodeBatched(
+        &self,
+        handle: nvjpegHandle_t,
+        jpeg_handle: nvjpegJpegState_t,
+        data: *const *const ::std::os::raw::c_uchar,
+        lengths: *const usize,
+        destinations: *mut nvjpegImage_t,
+        stream: cudaStream_t,
+    ) -> nvjpegStatus_t {
+        unsafe {
+            (self.nvjpegDecodeBatched.as_ref().expect("Expected function, got error."))(
+                handle,
+                jpeg_handle,
+                data,
+                lengths,
+                destinations,
+                stream,
             )
         }
     }
@@ -684,22 +716,6 @@ impl NvJpeg {
             )
         }
     }
-    pub unsafe fn nvjpegJpegStreamParseHeader(
-        &self,
-        handle: nvjpegHandle_t,
-        data: *const ::std::os::raw::c_uchar,
-        length: usize,
-        jpeg_stream: nvjpegJpegStream_t,
-    ) -> nvjpegStatus_t {
-        unsafe {
-            (self.nvjpegJpegStreamParseHeader.as_ref().expect("Expected function, got error."))(
-                handle,
-                data,
-                length,
-                jpeg_stream,
-            )
-        }
-    }
     pub unsafe fn nvjpegDecodeParamsCreate(
         &self,
         handle: nvjpegHandle_t,
@@ -778,6 +794,20 @@ impl NvJpeg {
                 decoder_handle,
                 jpeg_stream,
                 decode_params,
+                is_supported,
+            )
+        }
+    }
+    pub unsafe fn nvjpegDecodeBatchedSupported(
+        &self,
+        handle: nvjpegHandle_t,
+        jpeg_stream: nvjpegJpegStream_t,
+        is_supported: *mut ::std::os::raw::c_int,
+    ) -> nvjpegStatus_t {
+        unsafe {
+            (self.nvjpegDecodeBatchedSupported.as_ref().expect("Expected function, got error."))(
+                handle,
+                jpeg_stream,
                 is_supported,
             )
         }

@@ -188,6 +188,7 @@ pub(super) struct Gpu {
     pub(super) ordinal: u32,
     pub(super) cpu_decode: &'static str,
     pub(super) decoded_hardware: u64,
+    pub(super) decoded_cuda_batched: u64,
     pub(super) decoded_cuda: u64,
     pub(super) decoded_cpu: u64,
     /// Those that a decoder reported as decoded and had not surely written.
@@ -207,6 +208,7 @@ fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<Gpu> {
         ordinal,
         cpu_decode: config.cpu_decode.name(),
         decoded_hardware: stats.decoded_hardware,
+        decoded_cuda_batched: stats.decoded_cuda_batched,
         decoded_cuda: stats.decoded_cuda,
         decoded_cpu: total.decoded_cpu(),
         decoded_again: stats.decoded_again,

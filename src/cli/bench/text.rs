@@ -50,8 +50,12 @@ pub(super) fn summary(report: &Report) -> String {
             String::new(),
             format!("GPU          cuda:{}, {}", gpu.ordinal, report.device_reason),
             format!(
-                "decoded      by its engine {}, by CUDA {}, by the CPU {} (cpu_decode={})",
-                gpu.decoded_hardware, gpu.decoded_cuda, gpu.decoded_cpu, gpu.cpu_decode
+                "decoded      by its engine {}, by CUDA in batches {}, one by one {}, by the CPU {} (cpu_decode={})",
+                gpu.decoded_hardware,
+                gpu.decoded_cuda_batched,
+                gpu.decoded_cuda,
+                gpu.decoded_cpu,
+                gpu.cpu_decode
             ),
             format!(
                 "GPU time     copies {:.2} s, decoding {:.2} s, augmenting {:.2} s, idle {:.2} s; {} uploaded",

@@ -51,6 +51,11 @@ impl Spec {
         Some(Self { counts, symbols: symbols.to_vec() })
     }
 
+    /// Its counts and its symbols.
+    pub(super) fn into_parts(self) -> ([u8; 16], Vec<u8>) {
+        (self.counts, self.symbols)
+    }
+
     /// This, if it can be a code of DC differences.
     ///
     /// # Errors

@@ -23,6 +23,13 @@ use super::{Backend, ColorModel, Damaged, Planes, Region};
 use crate::error::DecodeError;
 use crate::simd::Level;
 
+/// The codes that most files use for luma, those of annex K.3, as DHT segments spell them: of DC differences and of AC
+/// coefficients, how many of each length, and the symbols.
+pub(super) fn usual_codes() -> [([u8; 16], Vec<u8>); 2] {
+    let (dc, ac) = huffman::standard::tables(false);
+    [dc, ac].map(huffman::Spec::into_parts)
+}
+
 /// What the headers of `bytes`, which begin with a JPEG signature, say.
 pub(super) fn header(bytes: &[u8]) -> Result<header::Header, DecodeError> {
     let header = Header::parse(bytes)?;

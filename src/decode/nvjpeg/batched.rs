@@ -1,4 +1,8 @@
 //! Many images in one call: the decoding engine, and the CUDA kernels that decode Huffman codes too.
+//!
+//! They are called in different ways. Calls with parameters, and so regions, are for the engine's backend alone (nvJPEG
+//! guide, 2.3.3.4; all others answer status 9 in 12.4 and 13.3, though they call every such file supported). The kernels
+//! decode whole images.
 
 use nvjpeg_sys::safe::{
     Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
@@ -6,7 +10,7 @@ use nvjpeg_sys::safe::{
 
 use super::decoder::{Outcome, refusal, region};
 use super::memory::Memory;
-use super::{Library, Request, Rung};
+use super::{LARGE_BATCH, Library, Request, Rung};
 use crate::decode::ColorModel;
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Device, Event, Stream};
@@ -21,6 +25,8 @@ pub(super) struct Batched {
     // Dropped before the handle.
     calls: Vec<Call>,
     parsed: BitStream,
+    /// Passed when a stream has done what it had queued.
+    idle: Event,
     handle: Handle,
 }
 
@@ -84,7 +90,7 @@ impl Batched {
                 images: Vec::with_capacity(batch),
             });
         }
-        Ok(Self { rung, calls, parsed, handle })
+        Ok(Self { rung, calls, parsed, idle: Event::new(device)?, handle })
     }
 
     /// Engines of the GPU, and cores of each.
@@ -97,28 +103,36 @@ impl Batched {
         self.calls.iter().try_fold(true, |idle, call| Ok(idle && call.done.is_done()?))
     }
 
-    /// Decodes what `outcomes` does not refuse yet.
+    /// Decodes what `outcomes` does not refuse yet. `begins` is recorded when all is parsed and only the work itself is left.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
+        begins: Option<&Event>,
         requests: &[Request<'_>],
         outcomes: &mut [Outcome],
     ) -> Result<()> {
-        let Self { rung, calls, parsed, handle } = self;
-        for call in calls {
+        let Self { rung, calls, parsed, idle, handle } = self;
+        for call in calls.iter_mut() {
             call.prepare(handle, parsed, *rung, requests, outcomes)?;
-            if call.indices.is_empty() {
-                continue;
-            }
-            if *rung == Rung::Hardware {
-                // The engine does not wait for what the stream has queued before: it writes when it is called (seen on
-                // H100 with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done.
-                stream.synchronize()?;
-            }
-            call.decode(stream, outcomes)?;
+        }
+        if *rung == Rung::Hardware {
+            // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100 with
+            // nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done; before all calls, for
+            // between them it would be waiting for the first one.
+            settle(idle, stream)?;
+        }
+        begins.map_or(Ok(()), |begins| begins.record(stream))?;
+        for call in calls.iter_mut().filter(|call| !call.indices.is_empty()) {
+            call.decode(*rung, stream, idle, outcomes)?;
         }
         Ok(())
     }
+}
+
+/// Sleeps until `stream` has done what it has queued; `Stream::synchronize` may spin.
+fn settle(idle: &Event, stream: &Stream) -> Result<()> {
+    idle.record(stream)?;
+    idle.synchronize()
 }
 
 impl Call {
@@ -142,10 +156,16 @@ impl Call {
                 continue;
             }
             let mut take = || {
+                // All of it, not only its head: what lies behind the coded data has brought engines to a halt (DALI pull
+                // request 3113).
+                // SAFETY: nothing is decoded from what was parsed; the next file takes its place.
+                unsafe { parsed.parse(request.bytes) }?;
+                if rung != Rung::Hardware {
+                    return Ok(region(request).is_none() && handle.takes_whole(parsed)?);
+                }
                 let params = self.params.get(handle, self.indices.len())?;
                 params.set_output(self.format)?;
                 params.set_region(region(request))?;
-                parsed.parse_header(request.bytes)?;
                 handle.takes(parsed, params)
             };
             match take() {
@@ -164,40 +184,50 @@ impl Call {
         Ok(())
     }
 
-    /// One call for all, and where it fails one for each: a batch does not say which of its images is to blame.
-    fn decode(&mut self, stream: &Stream, outcomes: &mut [Outcome]) -> Result<()> {
-        if let Err(error) = self.attempt(0..self.indices.len(), stream) {
-            // The state is free again, and an error of the GPU itself comes out here.
-            stream.synchronize()?;
-            if self.indices.len() == 1 {
-                outcomes[self.indices[0]] = Err(refusal(error));
-            } else {
-                for at in 0..self.indices.len() {
-                    if let Err(error) = self.attempt(at..at + 1, stream) {
-                        outcomes[self.indices[at]] = Err(refusal(error));
-                    }
-                    stream.synchronize()?;
+    /// One call for all. A batch does not say which of its images is to blame for a failure: where it fails, its halves are
+    /// tried, and theirs, but no halves in which the kernels would leave the Huffman codes to the host: those are refused
+    /// together.
+    fn decode(&mut self, rung: Rung, stream: &Stream, idle: &Event, outcomes: &mut [Outcome]) -> Result<()> {
+        let count = self.indices.len();
+        let least = if rung == Rung::CudaBatched && count >= LARGE_BATCH { LARGE_BATCH } else { 1 };
+        let mut left = Vec::from([(0, count)]);
+        let mut failed = false;
+        while let Some((start, end)) = left.pop() {
+            let Err(error) = self.attempt(rung, start..end, stream) else {
+                if failed && !left.is_empty() {
+                    // The state serves the next half.
+                    settle(idle, stream)?;
                 }
+                continue;
+            };
+            failed = true;
+            // The state is free again, and an error of the GPU itself comes out here.
+            settle(idle, stream)?;
+            let middle = start + (end - start) / 2;
+            if middle - start < least {
+                for &index in &self.indices[start..end] {
+                    outcomes[index] = Err(refusal(error));
+                }
+            } else {
+                left.extend([(middle, end), (start, middle)]);
             }
         }
         self.done.record(stream)
     }
 
-    fn attempt(&mut self, range: std::ops::Range<usize>, stream: &Stream) -> nvjpeg_sys::Result<()> {
+    fn attempt(
+        &mut self,
+        rung: Rung,
+        range: std::ops::Range<usize>,
+        stream: &Stream,
+    ) -> nvjpeg_sys::Result<()> {
         self.state.initialise_batch(range.len(), self.format)?;
-        let (files, lengths) = (&self.files[range.clone()], &self.lengths[range.clone()]);
+        let params = (rung == Rung::Hardware).then_some((&self.params, range.start));
+        let images = &mut self.images[range.clone()];
+        let (files, lengths) = (&self.files[range.clone()], &self.lengths[range]);
         // SAFETY: the caller of the decoder keeps files and targets until the stream has passed; targets have room for
-        // the layout, which is what the parameters ask for; the last batch of this state is done.
-        unsafe {
-            self.state.decode_batch(
-                files,
-                lengths,
-                &mut self.images[range.clone()],
-                &self.params,
-                range.start,
-                stream.handle(),
-            )
-        }
+        // the layout, which is what the parameters ask for, or the whole image; the last batch of this state is done.
+        unsafe { self.state.decode_batch(files, lengths, images, params, stream.handle()) }
     }
 }
 

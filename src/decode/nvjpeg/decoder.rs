@@ -5,7 +5,7 @@ use super::memory::Memory;
 use super::phased::Phased;
 use super::{Library, Request, Rung};
 use crate::error::{DecodeError, Error, Result};
-use crate::gpu::{Device, Stream};
+use crate::gpu::{Device, Event, Stream};
 
 /// What became of an image: queued, or refused.
 pub type Outcome = Result<(), DecodeError>;
@@ -68,8 +68,10 @@ impl Decoder {
     /// planes in the requests' memory. Several streams may be used in turn.
     ///
     /// The caller keeps files and memory until the stream has passed; memory may be freed in the stream's order. The host
-    /// waits here for: the last call of the same rung and kind; with [`Rung::Hardware`] for all that `stream` has queued
-    /// before, since the engine does not; after a failure for the stream. Calls on other rungs are not waited for.
+    /// sleeps here until these are done: the last call of the same rung and kind; with [`Rung::Hardware`] all that `stream`
+    /// has queued before, since the engine does not wait; after a failure the stream. Calls on other rungs are not waited
+    /// for. `begins` is recorded on `stream` where the host's own work is through, so that what comes between it and the
+    /// end is the GPU's.
     ///
     /// An image is refused where the rung does not take it or finds it damaged: the next rung's turn, at last the CPU's,
     /// whose word on damage is final. A file that does not end with an end-of-image marker is refused at once, since a GPU
@@ -78,7 +80,13 @@ impl Decoder {
     /// # Errors
     /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image. [`Error::Unavailable`] where nvJPEG cannot work
     /// with this GPU at all.
-    pub fn decode(&mut self, stream: &Stream, rung: Rung, requests: &[Request<'_>]) -> Result<Vec<Outcome>> {
+    pub fn decode(
+        &mut self,
+        stream: &Stream,
+        rung: Rung,
+        begins: Option<&Event>,
+        requests: &[Request<'_>],
+    ) -> Result<Vec<Outcome>> {
         let mut outcomes: Vec<Outcome> = requests.iter().map(check).collect();
         let _bound = self.device.bind()?;
         let rungs =
@@ -95,11 +103,12 @@ impl Decoder {
                 Some(cuda) => cuda,
                 empty => empty.insert(Phased::new(library, device, memory)?),
             };
+            begins.map_or(Ok(()), |begins| begins.record(stream))?;
             cuda.decode(stream, requests, &mut outcomes)?;
             return Ok(outcomes);
         }
         match rungs.batched(rung, || Batched::new(library, device, memory, rung, self.batch))? {
-            Ok(batched) => batched.decode(stream, requests, &mut outcomes)?,
+            Ok(batched) => batched.decode(stream, begins, requests, &mut outcomes)?,
             Err(reason) => outcomes
                 .fill(Err(DecodeError::Unsupported(format!("JPEG, for nvJPEG's {}: {reason}", rung.name())))),
         }
@@ -107,16 +116,19 @@ impl Decoder {
     }
 
     /// Decoding engines of the GPU, and cores of each; or why none is used.
-    pub fn engines(&mut self) -> Result<(u32, u32), String> {
-        let gone = || "the decoder was dropped".to_owned();
-        let _bound = self.device.bind().map_err(|error| error.to_string())?;
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn engines(&mut self) -> Result<Result<(u32, u32), String>> {
+        let _bound = self.device.bind()?;
         let (library, device, memory) = (&self.library, &self.device, &self.memory);
         let make = || Batched::new(library, device, memory, Rung::Hardware, self.batch);
-        let hardware = self.rungs.as_mut().ok_or_else(gone)?.batched(Rung::Hardware, make);
-        match hardware.map_err(|error| error.to_string())? {
+        let rungs =
+            self.rungs.as_mut().ok_or_else(|| Error::Internal("a decoder that was dropped".into()))?;
+        Ok(match rungs.batched(Rung::Hardware, make)? {
             Ok(hardware) => hardware.engines().map_err(|error| error.to_string()),
             Err(reason) => Err(reason.clone()),
-        }
+        })
     }
 
     /// How often working memory was allocated since the decoder was made.

@@ -8,6 +8,7 @@ mod layout;
 mod library;
 mod memory;
 mod phased;
+mod specimen;
 mod trial;
 
 pub use decoder::{Decoder, Outcome};
@@ -15,10 +16,12 @@ pub use layout::{PlaneLayout, PlanesLayout};
 pub use library::Library;
 
 use super::{ColorModel, Header, Process, Region};
+use std::fmt::Write;
+use std::sync::Arc;
 
-/// From so many images in a call on, [`Rung::CudaBatched`] decodes Huffman codes on the GPU; fewer it leaves to one core of
-/// the CPU, so that they are better off on [`Rung::Cuda`]. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger
-/// than 50".) Gray and colour images are calls of their own.
+/// From so many images in a call on, [`Rung::CudaBatched`] decodes Huffman codes on the GPU; those of fewer it leaves to one
+/// core of the CPU, so that no fewer are given to it. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than
+/// 50".) Gray and colour images are calls of their own.
 pub const LARGE_BATCH: usize = 51;
 
 /// One of nvJPEG's ways to decode; the first that serves an image is the cheapest for the CPU.
@@ -26,9 +29,10 @@ pub const LARGE_BATCH: usize = 51;
 pub enum Rung {
     /// The GPU's fixed-function engine: baseline files of one scan.
     Hardware,
-    /// CUDA kernels, Huffman codes included, many images in one call: baseline files of one scan.
+    /// CUDA kernels, Huffman codes included, many images in one call: baseline files of one scan, whole.
     CudaBatched,
-    /// CUDA kernels after the CPU decoded the Huffman codes, image by image: progressive files too.
+    /// CUDA kernels, image by image: progressive files too. The CPU decodes the Huffman codes, but those of huge baseline
+    /// images; see [`by_host`].
     Cuda,
 }
 
@@ -44,6 +48,24 @@ impl Rung {
             Self::Cuda => "cuda",
         }
     }
+
+    /// The most that can be asked of it.
+    pub fn best(self) -> Ability {
+        if self == Self::CudaBatched { Ability::Whole } else { Ability::Region }
+    }
+}
+
+/// From so many pixels on, kernels are faster with the Huffman codes of one image than a core of the CPU is (the threshold of
+/// nvImageCodec and DALI, `hybrid_huffman_threshold`).
+const HUGE: u64 = 1_000_000;
+
+/// Whether [`Rung::Cuda`] leaves an image's Huffman codes to the CPU.
+pub fn by_host(header: &Header) -> bool {
+    is_small(header.whole()) || header.process != Process::Baseline
+}
+
+fn is_small(region: Region) -> bool {
+    u64::from(region.width) * u64::from(region.height) <= HUGE
 }
 
 /// How a colour image's chroma is sampled, as far as a GPU decoder knows it.
@@ -83,6 +105,17 @@ impl Subsampling {
         }
     }
 
+    /// As it is usually written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::S444 => "4:4:4",
+            Self::S422 => "4:2:2",
+            Self::S420 => "4:2:0",
+            Self::S440 => "4:4:0",
+            Self::Gray => "gray",
+        }
+    }
+
     /// Image columns and rows that one chroma sample spans.
     pub fn steps(self) -> (u32, u32) {
         match self {
@@ -95,7 +128,7 @@ impl Subsampling {
 }
 
 /// What one rung can do with one kind of sampling.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ability {
     /// Nothing: the next rung's turn.
     #[default]
@@ -107,38 +140,90 @@ pub enum Ability {
 }
 
 /// What a GPU and its nvJPEG can decode; found out once, by [`Abilities::probe`], then shared freely.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Abilities {
-    table: [[Ability; Subsampling::ALL.len()]; Rung::ALL.len()],
+    table: Table,
+    /// Why a rung cannot do more.
+    notes: Arc<[[Option<String>; Subsampling::ALL.len()]; Rung::ALL.len()]>,
+    /// Decoding engines, and cores of each.
+    engines: Option<(u32, u32)>,
 }
+
+/// What each rung can do with each sampling: with images of any size, and with those whose chroma has no samples that lie
+/// half outside.
+#[derive(Debug, Clone, Copy, Default)]
+struct Table([[(Ability, Ability); Subsampling::ALL.len()]; Rung::ALL.len()]);
 
 impl Abilities {
     /// Notes what `rung` can do with `sampling`.
     pub fn set(&mut self, rung: Rung, sampling: Subsampling, ability: Ability) {
-        self.table[rung as usize][sampling as usize] = ability;
+        self.table.0[rung as usize][sampling as usize] = (ability, ability);
     }
 
-    /// What `rung` can do with `sampling`.
+    /// Notes what `rung` can do with images whose size is a multiple of what a chroma sample spans.
+    pub fn set_even(&mut self, rung: Rung, sampling: Subsampling, ability: Ability) {
+        self.table.0[rung as usize][sampling as usize].1 = ability;
+    }
+
+    /// Notes why `rung` cannot do more with `sampling`.
+    fn note(&mut self, rung: Rung, sampling: Subsampling, reason: Option<String>) {
+        Arc::make_mut(&mut self.notes)[rung as usize][sampling as usize] = reason;
+    }
+
+    /// What `rung` can do with `sampling`, whatever the size.
     pub fn get(&self, rung: Rung, sampling: Subsampling) -> Ability {
-        self.table[rung as usize][sampling as usize]
+        self.table.0[rung as usize][sampling as usize].0
+    }
+
+    /// What `rung` can do with `sampling` where chroma has no samples that lie half outside.
+    pub fn get_even(&self, rung: Rung, sampling: Subsampling) -> Ability {
+        self.table.0[rung as usize][sampling as usize].1
+    }
+
+    /// Decoding engines of the GPU, and cores of each, where nvJPEG says.
+    pub fn engines(&self) -> Option<(u32, u32)> {
+        self.engines
+    }
+
+    /// What a rung can do, and why not more, in a line.
+    pub fn describe(&self, rung: Rung) -> String {
+        let mut text = String::new();
+        for sampling in Subsampling::ALL {
+            let (any, even) = (self.get(rung, sampling), self.get_even(rung, sampling));
+            let what = |ability| match ability {
+                Ability::None => "no",
+                Ability::Whole => "whole images",
+                Ability::Region => "regions",
+            };
+            let separator = if text.is_empty() { "" } else { "; " };
+            let _ = write!(text, "{separator}{}: {}", sampling.name(), what(any));
+            if even > any {
+                let _ = write!(text, ", {} of even size", what(even));
+            }
+            if let Some(reason) = &self.notes[rung as usize][sampling as usize] {
+                let _ = write!(text, " ({reason})");
+            }
+        }
+        text
     }
 
     /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
     pub fn rungs(&self, header: &Header) -> impl Iterator<Item = Rung> + use<> {
-        let abilities = *self;
-        let header = *header;
-        Rung::ALL.into_iter().filter(move |&rung| abilities.of(&header, rung) != Ability::None)
+        let (table, header) = (self.table, *header);
+        Rung::ALL.into_iter().filter(move |&rung| table.of(&header, rung) != Ability::None)
     }
 
     /// Where the planes of an image will lie if `rung` decodes at least `region` of it; `None` where it cannot.
     pub fn layout(&self, header: &Header, region: Region, rung: Rung) -> Option<PlanesLayout> {
-        match self.of(header, rung) {
+        match self.table.of(header, rung) {
             Ability::None => None,
             Ability::Whole => PlanesLayout::of(header, header.whole()),
             Ability::Region => PlanesLayout::of(header, region),
         }
     }
+}
 
+impl Table {
     fn of(&self, header: &Header, rung: Rung) -> Ability {
         let known = match (header.process, rung) {
             // One scan, or the engine and the batched kernels would need to see the others.
@@ -147,7 +232,12 @@ impl Abilities {
             _ => false,
         };
         match Subsampling::of(header) {
-            Some(sampling) if known && header.precision == 8 => self.get(rung, sampling),
+            Some(sampling) if known && header.precision == 8 => {
+                let (step_x, step_y) = sampling.steps();
+                let even = header.width.is_multiple_of(step_x) && header.height.is_multiple_of(step_y);
+                let (any, of_even) = self.0[rung as usize][sampling as usize];
+                if even { of_even } else { any }
+            }
             _ => Ability::None,
         }
     }
@@ -165,7 +255,7 @@ pub struct PlaneTarget {
 /// One image to decode.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The file; page-locked memory saves a copy.
+    /// The file. Whether nvJPEG is spared a copy where it is page-locked, its guide does not say.
     pub bytes: &'a [u8],
     /// What [`super::parse_header`] says of it.
     pub header: &'a Header,
@@ -221,7 +311,7 @@ mod tests {
         assert_eq!(rungs(&header([(4, 1), (1, 1), (1, 1), (0, 0)], 3)), []);
         assert_eq!(rungs(&header([(2, 1), (1, 1), (2, 1), (0, 0)], 3)), []);
         assert_eq!(rungs(&header([(1, 1), (1, 1), (1, 1), (1, 1)], 4)), []);
-        let mut engine_only_420 = abilities;
+        let mut engine_only_420 = abilities.clone();
         engine_only_420.set(Rung::Hardware, Subsampling::S444, Ability::None);
         let full = header([(1, 1), (1, 1), (1, 1), (0, 0)], 3);
         assert_eq!(engine_only_420.rungs(&full).collect::<Vec<_>>(), [Rung::CudaBatched, Rung::Cuda]);

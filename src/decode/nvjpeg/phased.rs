@@ -7,14 +7,10 @@ use nvjpeg_sys::safe::{
 use super::batched::target;
 use super::decoder::{Outcome, refusal, region};
 use super::memory::Memory;
-use super::{Library, Request};
+use super::{Library, Request, is_small};
 use crate::decode::{ColorModel, Process};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Device, Event, Stream};
-
-/// From so many pixels on, kernels are faster with Huffman codes than a core of the CPU is (the threshold of nvImageCodec
-/// and DALI, `hybrid_huffman_threshold`).
-const HUGE: u64 = 1_000_000;
 
 /// nvJPEG's decoder by phases.
 pub(super) struct Phased {
@@ -88,7 +84,8 @@ impl Phased {
                 Ok(false) => *outcome = Err(DecodeError::Unsupported("JPEG, for nvJPEG's cuda".into())),
                 Err(error) => {
                     // What was queued of the image is done then; an error of the GPU itself comes out here.
-                    stream.synchronize()?;
+                    page.done.record(stream)?;
+                    page.done.synchronize()?;
                     *outcome = Err(refusal(error));
                 }
             }
@@ -113,8 +110,7 @@ impl Page {
         self.params.set_region(region(request))?;
         // SAFETY: the caller of the decoder keeps the file until the stream has passed; then the page parses another.
         unsafe { self.parsed.parse(request.bytes) }?;
-        let decoded = request.layout.decoded;
-        let huge = u64::from(decoded.width) * u64::from(decoded.height) > HUGE
+        let huge = !is_small(request.layout.decoded)
             && request.header.process == Process::Baseline
             && by_gpu.takes(&self.parsed, &self.params)?;
         if !huge && !by_cpu.takes(&self.parsed, &self.params)? {

@@ -78,8 +78,9 @@ impl Drop for UnderWay {
 /// Gathers the samples of one batch.
 pub struct Assembly {
     run: Arc<Run>,
-    /// All pieces of a batch go through one lane, in order.
+    /// All pieces of a batch go through one lane, in order; a batch that is whole goes to the lane that is free first.
     lane: Sender<Piece>,
+    lanes: Sender<Piece>,
     under_way: UnderWay,
     state: Mutex<State>,
 }
@@ -87,16 +88,24 @@ pub struct Assembly {
 struct State {
     missing: u32,
     items: Vec<Item>,
+    /// A piece has gone ahead.
+    parted: bool,
     /// Gone with the last piece.
     seal: Option<Arc<Seal>>,
 }
 
 impl Assembly {
-    /// Waits for `len` samples, at least one.
-    pub fn new(run: Arc<Run>, lane: Sender<Piece>, under_way: UnderWay, len: u32, seal: Seal) -> Self {
-        let state =
-            State { missing: len, items: Vec::with_capacity(len as usize), seal: Some(Arc::new(seal)) };
-        Self { run, lane, under_way, state: Mutex::new(state) }
+    /// Waits for `len` samples, at least one, for a certain lane or for whichever comes first.
+    pub fn new(
+        run: Arc<Run>,
+        [lane, lanes]: [Sender<Piece>; 2],
+        under_way: UnderWay,
+        len: u32,
+        seal: Seal,
+    ) -> Self {
+        let items = Vec::with_capacity(len as usize);
+        let state = State { missing: len, items, parted: false, seal: Some(Arc::new(seal)) };
+        Self { run, lane, lanes, under_way, state: Mutex::new(state) }
     }
 
     /// Adds a sample; the last one sends the batch to its lane.
@@ -123,8 +132,10 @@ impl Assembly {
         if let Some(seal) = seal {
             let items = std::mem::take(&mut state.items);
             let piece = Piece { run: self.run.clone(), items, seal, last, under_way: self.under_way.count() };
+            let lane = if last && !state.parted { &self.lanes } else { &self.lane };
+            state.parted = true;
             // Without lanes the pipeline is ending, and the piece's tickets spoil the batch.
-            let _ = self.lane.send(piece);
+            let _ = lane.send(piece);
         }
     }
 

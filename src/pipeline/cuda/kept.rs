@@ -5,7 +5,7 @@
 //! loader and its evaluation's, which take turns, share them. What is idle stays until [`release_gpus`].
 
 use crate::augment::cuda::Kernels;
-use crate::decode::nvjpeg::{Abilities, Decoder, Library};
+use crate::decode::nvjpeg::{Abilities, Decoder, Library, Rung};
 use crate::error::Result;
 use crate::gpu::Device;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,15 @@ pub fn release_gpus() {
             lock(&kept.idle).clear();
         }
     }
+}
+
+/// What nvJPEG's decoders can do on GPU `ordinal`, and why not more, each by its name. Empty before a loader's first epoch.
+pub fn gpu_decoders(ordinal: u32) -> Vec<(&'static str, String)> {
+    let all = lock(&KEPT);
+    let known = all.iter().find(|known| known.device.ordinal() == ordinal);
+    known.map_or_else(Vec::new, |known| {
+        Rung::ALL.map(|rung| (rung.name(), known.abilities.describe(rung))).into()
+    })
 }
 
 impl Kept {

@@ -13,21 +13,21 @@ use crate::decode::nvjpeg::{self, PlaneTarget, PlanesLayout, Request, Rung};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, Flight, Stream};
 use crate::pipeline::{Run, Shared};
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, select};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Works until no more pieces can come, as the lane of this `number`.
-pub fn run(shared: &Shared, stage: &Stage, number: usize, pieces: &Receiver<Piece>) {
+pub fn run(shared: &Shared, stage: &Stage, number: usize, pieces: [&Receiver<Piece>; 2]) {
     let mut lane = None;
-    for Piece { run, items, seal, last, under_way } in pieces {
+    while let Some(Piece { run, items, seal, last, under_way }) = next(pieces) {
         if run.stopped() {
             drop((items, seal, under_way));
             shared.bell.ring();
             continue;
         }
-        stage.shares.batch_came(!pieces.is_empty());
+        stage.shares.batch_came(pieces.iter().any(|pieces| !pieces.is_empty()));
         // Out here, so that it outlives what the device may still be writing to the batch when something goes wrong.
         let mut seal = Some(seal);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -46,6 +46,17 @@ pub fn run(shared: &Shared, stage: &Stage, number: usize, pieces: &Receiver<Piec
         }
         drop((seal, under_way));
         shared.bell.ring();
+    }
+}
+
+/// The next piece: one that only this lane may have, else a whole batch; `None` when there will be no more.
+fn next([own, any]: [&Receiver<Piece>; 2]) -> Option<Piece> {
+    if let Ok(piece) = own.try_recv() {
+        return Some(piece);
+    }
+    select! {
+        recv(own) -> piece => piece.ok().or_else(|| any.recv().ok()),
+        recv(any) -> piece => piece.ok().or_else(|| own.recv().ok()),
     }
 }
 
@@ -133,7 +144,7 @@ impl<'a> Lane<'a> {
         self.flight.depart()?;
         self.flight.land()?;
         self.decoder.take().map_or(Ok(()), |decoder| self.stage.kept.give_back(decoder))?;
-        self.timing.collect(run, &self.stage.shares)
+        self.timing.collect(run, &self.stage.shares, self.flight.stream())
     }
 
     /// Queues as many images of `todo` as the arena holds; those that a decoder refuses go back into it. Of those that
@@ -275,7 +286,7 @@ impl<'a> Lane<'a> {
             }
             if rung > Rung::Hardware && !engine_queued {
                 engine_queued = true;
-                self.timing.current().engine_queued(self.flight.stream(), &self.engine)?;
+                self.timing.current().engine_queued(&self.engine)?;
             }
             if requests.is_empty() {
                 continue;
@@ -285,7 +296,16 @@ impl<'a> Lane<'a> {
                 Some(decoder) => decoder,
                 empty => empty.insert(self.stage.kept.borrow(self.shared.config.batch_size as usize)?),
             };
-            let outcomes = decoder.decode(stream, rung, &requests)?;
+            let marks = self.timing.current();
+            let begins = match rung {
+                Rung::Hardware => Some(&marks.engine[0]),
+                Rung::CudaBatched => Some(&marks.batched[0]),
+                Rung::Cuda => None,
+            };
+            let outcomes = decoder.decode(stream, rung, begins, &requests)?;
+            if rung == Rung::CudaBatched {
+                marks.batched[1].record(stream)?;
+            }
             let mut decoded = 0;
             for (index, outcome) in indices.into_iter().zip(outcomes) {
                 match outcome {
@@ -293,8 +313,11 @@ impl<'a> Lane<'a> {
                     Err(error) => refused.push((index, error.into())),
                 }
             }
-            let marks = self.timing.current();
-            if rung == Rung::Hardware { marks.on_engine += decoded } else { marks.on_cuda += decoded }
+            match rung {
+                Rung::Hardware => marks.on_engine += decoded,
+                Rung::CudaBatched => marks.on_batched += decoded,
+                Rung::Cuda => {}
+            }
         }
         refused.sort_by_key(|(index, _)| *index);
         Ok(refused)

@@ -6,27 +6,37 @@ mod check;
 mod kept;
 pub(super) mod lane;
 pub(super) mod prepare;
+mod refused;
 mod share;
+mod shares;
 mod timing;
 mod work;
 
 use crate::batch::{self, CudaStorage};
-use crate::config::{DevicePools, LANES, LoaderConfig, Rungs};
+use crate::config::{CpuDecode, DevicePools, LANES, LoaderConfig, Rungs};
 use crate::decode::Header;
-use crate::decode::nvjpeg::Rung;
+use crate::decode::nvjpeg::{LARGE_BATCH, Rung, by_host};
 use crate::error::Result;
-use crate::gpu::{Device, Event, MemoryPool, Registration, Stream};
+use crate::gpu::{Device, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
 use kept::Kept;
-pub use kept::release_gpus;
-use share::Shares;
+pub use kept::{gpu_decoders, release_gpus};
+use refused::Refused;
+use shares::Shares;
 use std::sync::Arc;
+use timing::Origin;
 
 /// What all workers and lanes share.
 pub struct Stage {
     device: Device,
     kept: Arc<Kept>,
     rungs: Rungs,
+    /// The CPU may decode, and decodes what decoders of the GPU would have it half decode.
+    cpu_may: bool,
+    cpu_serves: bool,
+    /// Images of a batch.
+    batch: usize,
+    refused: Refused,
     /// The readers' arena, page-locked.
     slots: Registration,
     memory: MemoryPool,
@@ -36,7 +46,7 @@ pub struct Stage {
     /// Most bytes that the images of a lane have at a time.
     arena_bytes: usize,
     /// From here the GPU's time is measured.
-    origin: Arc<Event>,
+    origin: Arc<Origin>,
 }
 
 impl Stage {
@@ -50,14 +60,18 @@ impl Stage {
         let columns = batch::column_bytes(config.batch_size as usize);
         let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
         let desk = SlotPool::new((pools.prefetch + LANES + 1) * room)?;
-        let origin = Event::timed(&device)?;
-        origin.record(&Stream::new(&device)?)?;
+        let origin = Origin::new(&device, &Stream::new(&device)?, None)?;
+        let cores = kept.abilities.engines().map_or(1, |(engines, cores)| (engines * cores) as usize);
         Ok(Self {
             rungs: config.rungs,
+            cpu_may: config.cpu_decode != CpuDecode::Never,
+            cpu_serves: config.cpu_decode != CpuDecode::Never && config.rungs == Rungs::All,
+            batch: config.batch_size as usize,
+            refused: Refused::default(),
             slots: Registration::new(&device, slots)?,
             memory: MemoryPool::new(&device, pools.cap)?,
             desk: Registration::new(&device, &desk)?,
-            shares: Shares::default(),
+            shares: Shares::new(cores),
             arena_bytes: pools.arena,
             origin: Arc::new(origin),
             kept,
@@ -79,14 +93,41 @@ impl Stage {
         Ok(CudaStorage { pool: self.memory.clone(), stream, desk: self.desk.clone() })
     }
 
-    /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
-    fn rungs(&self, header: &Header) -> impl Iterator<Item = Rung> + use<> {
-        let allowed = self.rungs;
-        self.kept.abilities.rungs(header).filter(move |rung| match allowed {
-            Rungs::All => true,
-            Rungs::Hardware => *rung == Rung::Hardware,
-            Rungs::Cuda => *rung != Rung::Hardware,
-            Rungs::Cpu => false,
+    /// The rungs that serve a sample's image, in the order of the ladder; none: it is the CPU's.
+    ///
+    /// nvJPEG's way of decoding Huffman codes on the host takes a core some 2.5 ms an image, on a lane's thread, while the
+    /// batch waits; the CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted of the image. So
+    /// progressive images and such, and those that are too few for a large call of the kernels, are the CPU's, unless that
+    /// may not decode.
+    fn rungs(&self, header: &Header, sample: u64) -> impl Iterator<Item = Rung> + use<> {
+        let (allowed, cpu_serves, large) = (self.rungs, self.cpu_serves, self.batch >= LARGE_BATCH);
+        let refuses = self.refused.of(sample);
+        let by_host = by_host(header);
+        self.kept.abilities.rungs(header).filter(move |&rung| {
+            let is_allowed = match allowed {
+                Rungs::All => true,
+                Rungs::Hardware => rung == Rung::Hardware,
+                Rungs::CudaBatched => rung == Rung::CudaBatched,
+                Rungs::Cuda => rung == Rung::Cuda,
+                Rungs::Cpu => false,
+            };
+            let is_good = match rung {
+                Rung::Hardware => true,
+                Rung::CudaBatched => large,
+                Rung::Cuda => !(cpu_serves && by_host),
+            };
+            is_allowed && is_good && !refuses(rung)
         })
+    }
+
+    /// Whether only the size of the batches keeps the GPU from decoding an image.
+    fn has_small_batches(&self, header: &Header) -> bool {
+        let first = self.kept.abilities.rungs(header).next();
+        self.batch < LARGE_BATCH && self.cpu_serves && first == Some(Rung::CudaBatched)
+    }
+
+    /// The rung after one that does not take a sample's image. One image is no call for the batched kernels.
+    fn rung_after(&self, rung: Rung, header: &Header, sample: u64) -> Option<Rung> {
+        self.rungs(header, sample).find(|&next| next > rung && next != Rung::CudaBatched)
     }
 }

@@ -3,8 +3,8 @@
 use super::Stage;
 use super::assembly::Pixels;
 use crate::config::CpuDecode;
-use crate::decode::nvjpeg::PlanesLayout;
-use crate::decode::{Header, Planes, parse_header};
+use crate::decode::nvjpeg::{PlanesLayout, Rung};
+use crate::decode::{ColorModel, Header, Planes, parse_header};
 use crate::error::{DecodeError, Error, Result};
 use crate::io::Filled;
 use crate::pipeline::cpu::CpuDecoder;
@@ -29,7 +29,7 @@ impl<'a> Preparer<'a> {
     pub fn prepare(&mut self, run: &Run, draw: Draw, bytes: Filled, watch: &mut Watch) -> Result<Pixels> {
         let config = &self.shared.config;
         // What the GPU cannot decode, or not for sure, the CPU decodes or explains.
-        let header = parse_header(&bytes).ok().filter(|header| self.gpu_serves(header, &bytes));
+        let header = parse_header(&bytes).ok().filter(|header| self.gpu_serves(header, &bytes, draw.sample));
         let for_gpu = match config.cpu_decode {
             CpuDecode::Never if header.is_none() => return Err(nobody(&bytes)),
             CpuDecode::Auto if self.stage.shares.cpu_turn() => None,
@@ -58,9 +58,27 @@ impl<'a> Preparer<'a> {
         Ok(Pixels::Decoded { bytes: self.stage.slots.pin(slot)?, layout, view })
     }
 
-    fn gpu_serves(&self, header: &Header, bytes: &[u8]) -> bool {
+    fn gpu_serves(&self, header: &Header, bytes: &[u8], sample: u64) -> bool {
+        let stage = self.stage;
         // A GPU's decoder may fill in what a file that was cut short lacks; the CPU says so.
-        self.stage.rungs(header).next().is_some() && bytes.ends_with(&[0xFF, 0xD9])
+        if !bytes.ends_with(&[0xFF, 0xD9]) {
+            return false;
+        }
+        match stage.rungs(header, sample).next() {
+            // On a lane it would turn out too late, for a lane's thread has better to do than decode.
+            Some(Rung::CudaBatched) if stage.cpu_serves => {
+                let gray = header.color() == Some(ColorModel::Gray);
+                stage.shares.makes_large_calls(gray, stage.batch)
+                    || stage.rung_after(Rung::CudaBatched, header, sample).is_some()
+            }
+            Some(_) => true,
+            None => {
+                if stage.has_small_batches(header) {
+                    self.shared.tell_small_batches();
+                }
+                false
+            }
+        }
     }
 }
 

@@ -1,134 +1,212 @@
-//! Who decodes how much: shares of the work, tuned while it runs from the rates that are measured.
+//! Who decodes how much: the decoding engine or the CUDA kernels, by rates that are measured while they work.
 //!
-//! Two decoders that work side by side end together when each gets work by its rate. The shares follow that, smoothed,
-//! so that neither a hiccup nor an unusual batch tips them over.
+//! A model without clocks and threads: told what was decoded between which moments, it says who shall have what. The tests
+//! drive it through whole trainings in virtual time. Two decoders that work side by side end together when each has as much
+//! work as the other, counted in seconds; so each batch is divided as evens their accounts. But the kernels want
+//! [`LARGE_BATCH`] images of a batch or none, and the engine as many as its cores: a batch that is too small to be divided
+//! goes to one of them whole, the other's turn comes when its account has fallen behind by so much. From batches of fewer
+//! than [`LARGE_BATCH`] images the kernels never get any, and the engine works alone.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::decode::nvjpeg::LARGE_BATCH;
 
-/// Weight of a new measurement.
-const SMOOTHING: f64 = 0.2;
+/// A rate is of so many measurements, the quickest and the slowest quarter of them left out.
+const REMEMBERED: usize = 8;
 
-/// No decoder that can serve loses all work: its rate would never be seen again.
-const LEAST: f64 = 0.02;
+/// Two measurements in a row that are off by this factor mean that the rate is another one now.
+const OFF: f64 = 2.0;
 
-/// Shares of images, in the whole pipeline.
-#[derive(Default)]
-pub struct Shares(Mutex<State>);
+/// A decoder can fall behind by the time that both together need for so many batches, not more: a call that takes it longer
+/// than the batches beside its own take the other one would be waited for by all. With as many lanes, and batches under way,
+/// as there are, the tests find this to be right.
+const BESIDE: f64 = 7.0;
 
-#[derive(Default)]
-struct State {
-    /// Seconds an image takes the decoding engine, the CUDA kernels, and all workers together.
-    hardware: Option<f64>,
-    cuda: Option<f64>,
-    cpu: Option<f64>,
-    /// How often a batch had to wait for a lane: only then is the GPU what limits.
-    waiting: f64,
-    /// Part of an image that is due to the CPU.
-    due: f64,
+/// A decoder that got nothing is tried after so many batches, that its rate may be seen; after each trial in vain it is twice
+/// as many.
+const PATIENCE: u32 = 10;
+const MOST_PATIENCE: u32 = 160;
+
+/// How long an image takes a decoder that has enough to do.
+#[derive(Debug)]
+struct Meter {
+    /// By the moments at which they were done.
+    calls: Vec<Call>,
+    /// When the one before these was done.
+    former: f64,
+    /// Measurements in a row that were far off.
+    strange: usize,
 }
 
-impl Shares {
-    /// The engine decoded `images` in `seconds`.
-    pub fn hardware_took(&self, images: usize, seconds: f64) {
-        blend(&mut self.lock().hardware, images, seconds);
-    }
+/// Images that were given to a decoder at one moment and done at another, in seconds of one clock.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    images: usize,
+    given: f64,
+    done: f64,
+}
 
-    /// CUDA kernels decoded `images` in `seconds`.
-    pub fn cuda_took(&self, images: usize, seconds: f64) {
-        blend(&mut self.lock().cuda, images, seconds);
+impl Call {
+    /// Seconds of it, behind a call that was done at `former`: until then the decoder worked on that.
+    fn seconds(&self, former: f64) -> f64 {
+        self.done - self.given.max(former)
     }
+}
 
-    /// One of `workers` decoded an image in `seconds`.
-    pub fn cpu_took(&self, workers: usize, seconds: f64) {
-        blend(&mut self.lock().cpu, workers, seconds);
+impl Default for Meter {
+    fn default() -> Self {
+        Self { calls: Vec::new(), former: f64::MIN, strange: 0 }
     }
+}
 
-    /// A batch came to its lane and found others `waiting` before it, or none.
-    pub fn batch_came(&self, waiting: bool) {
-        let mut state = self.lock();
-        state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
-    }
-
-    /// Of `images` that both serve, how many the engine shall decode.
-    pub fn for_hardware(&self, images: usize) -> usize {
-        let state = self.lock();
-        let share = match (state.hardware, state.cuda) {
-            (Some(hardware), Some(cuda)) => (cuda / (hardware + cuda)).clamp(LEAST, 1.0 - LEAST),
-            // What has not been seen yet gets enough to be seen.
-            (Some(_), None) => 0.8,
-            _ => 0.5,
-        };
-        (images as f64 * share).round() as usize
-    }
-
-    /// Whether the next image that the GPU could decode shall be the CPU's.
-    pub fn cpu_turn(&self) -> bool {
-        let mut state = self.lock();
-        let gpu = match (state.hardware, state.cuda) {
-            (Some(hardware), Some(cuda)) => hardware * cuda / (hardware + cuda),
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => return false,
-        };
-        let share = state.cpu.map_or(LEAST, |cpu| gpu / (gpu + cpu)) * state.waiting;
-        state.due += share;
-        let turn = state.due >= 1.0;
-        if turn {
-            state.due -= 1.0;
+impl Meter {
+    /// Lanes tell what they know when all of a batch is done, so that calls come in no order.
+    fn saw(&mut self, call: Call) {
+        if call.images == 0 || !(call.done - call.given).is_finite() || call.done <= call.given {
+            return;
         }
-        turn
+        let usual = self.of_one();
+        let place = self.calls.partition_point(|known| known.done <= call.done);
+        let former = place.checked_sub(1).map_or(self.former, |before| self.calls[before].done);
+        let one = call.seconds(former) / call.images as f64;
+        self.calls.insert(place, call);
+        let is_far = usual.is_some_and(|usual| one > OFF * usual || one * OFF < usual);
+        self.strange = if is_far { self.strange + 1 } else { 0 };
+        let kept = if self.strange < 2 { REMEMBERED } else { std::mem::take(&mut self.strange) };
+        while self.calls.len() > kept {
+            self.former = self.calls.remove(0).done;
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Valid after every statement: a panic elsewhere cannot have broken it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Seconds of an image; `None` before the first.
+    fn of_one(&self) -> Option<f64> {
+        let mut former = self.former;
+        let mut calls: Vec<(f64, f64)> = Vec::with_capacity(self.calls.len());
+        for call in &self.calls {
+            calls.push((call.seconds(former), call.images as f64));
+            former = call.done;
+        }
+        calls.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+        let outer = calls.len() / 4;
+        let (mut seconds, mut images) = (0.0, 0.0);
+        for call in &calls[outer..calls.len() - outer] {
+            seconds += call.0;
+            images += call.1;
+        }
+        (seconds > 0.0).then(|| seconds / images)
     }
 }
 
-/// Takes `seconds` for `images` into the mean time of one.
-fn blend(mean: &mut Option<f64>, images: usize, seconds: f64) {
-    if images == 0 || !seconds.is_finite() || seconds <= 0.0 {
-        return;
+/// When a decoder that gets nothing is tried.
+#[derive(Debug)]
+struct Trial {
+    /// Batches since it got something.
+    without: u32,
+    patience: u32,
+}
+
+impl Default for Trial {
+    fn default() -> Self {
+        Self { without: 0, patience: PATIENCE }
     }
-    let one = seconds / images as f64;
-    *mean = Some(mean.map_or(one, |mean| mean + SMOOTHING * (one - mean)));
+}
+
+impl Trial {
+    /// One more batch, of which it `gets` something or not: whether it shall be tried.
+    fn is_due(&mut self, gets: bool) -> bool {
+        if gets {
+            *self = Self::default();
+            return false;
+        }
+        self.without += 1;
+        let due = self.without >= self.patience;
+        if due {
+            *self = Self { without: 0, patience: (2 * self.patience).min(MOST_PATIENCE) };
+        }
+        due
+    }
+}
+
+/// The engine's share and the kernels'.
+#[derive(Debug)]
+pub struct Share {
+    engine: Meter,
+    cuda: Meter,
+    /// Images that the engine works on side by side.
+    cores: usize,
+    /// Seconds of work that the engine was given more than the kernels, as far as that still matters.
+    ahead: f64,
+    engine_trial: Trial,
+    cuda_trial: Trial,
+}
+
+impl Share {
+    /// For an engine that works on so many images side by side; nothing is known yet of either's rate.
+    pub fn new(cores: usize) -> Self {
+        Self {
+            engine: Meter::default(),
+            cuda: Meter::default(),
+            cores: cores.max(1),
+            ahead: 0.0,
+            engine_trial: Trial::default(),
+            cuda_trial: Trial::default(),
+        }
+    }
+
+    /// The engine was given `images` at one moment and done with them at another.
+    pub fn engine_took(&mut self, images: usize, given: f64, done: f64) {
+        // One more than fills its cores takes as long as if it filled them again.
+        self.engine.saw(Call { images: images.next_multiple_of(self.cores), given, done });
+    }
+
+    /// So did the kernels with a large batch.
+    pub fn cuda_took(&mut self, images: usize, given: f64, done: f64) {
+        self.cuda.saw(Call { images, given, done });
+    }
+
+    /// Of a batch's `images` that both decode, how many the kernels shall have: none, enough for a call of theirs, or all.
+    pub fn for_cuda(&mut self, images: usize) -> usize {
+        if images < LARGE_BATCH {
+            return 0;
+        }
+        // What is left fills the engine's cores.
+        let first = LARGE_BATCH + (images - LARGE_BATCH) % self.cores;
+        let divided = || (first..images).step_by(self.cores);
+        let (least, most) = (divided().next().unwrap_or(images), divided().next_back().unwrap_or(0));
+        let (Some(engine), Some(cuda)) = (self.engine.of_one(), self.cuda.of_one()) else {
+            // What has not been seen yet gets enough to be seen.
+            return least;
+        };
+        let on_engine = |images: usize| images.next_multiple_of(self.cores) as f64 * engine;
+        let on_cuda = |images: usize| images as f64 * cuda;
+        let longer = |cuda: &usize| {
+            let engine = self.ahead.max(0.0) + on_engine(images - cuda);
+            engine.max((-self.ahead).max(0.0) + on_cuda(*cuda))
+        };
+        let all = [0, images].into_iter().chain(divided());
+        let mut chosen = all.min_by(|a, b| longer(a).total_cmp(&longer(b))).unwrap_or(0);
+        if self.cuda_trial.is_due(chosen > 0) {
+            chosen = least;
+        } else if self.engine_trial.is_due(chosen < images) {
+            chosen = most;
+        }
+        let most_ahead = BESIDE * images as f64 * together(engine, cuda);
+        let ahead = self.ahead + on_engine(images - chosen) - on_cuda(chosen);
+        self.ahead = ahead.clamp(-most_ahead, most_ahead);
+        chosen
+    }
+
+    /// Seconds of an image for all that decode on the GPU.
+    pub fn of_one(&self) -> Option<f64> {
+        match (self.engine.of_one(), self.cuda.of_one()) {
+            (Some(engine), Some(cuda)) => Some(together(engine, cuda)),
+            (engine, cuda) => engine.or(cuda),
+        }
+    }
+}
+
+/// Seconds of an image for two that work side by side.
+fn together(one: f64, other: f64) -> f64 {
+    one * other / (one + other)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn decoders_get_work_by_their_rates() {
-        let shares = Shares::default();
-        assert_eq!(shares.for_hardware(100), 50);
-        for _ in 0..50 {
-            shares.hardware_took(10, 0.01);
-            shares.cuda_took(10, 0.03);
-        }
-        assert_eq!(shares.for_hardware(100), 75);
-        for _ in 0..50 {
-            shares.cuda_took(10, 1000.0);
-        }
-        assert_eq!(shares.for_hardware(100), 98, "the slower one still shows its rate");
-    }
-
-    #[test]
-    fn the_cpu_helps_only_when_batches_wait_for_the_gpu() {
-        let shares = Shares::default();
-        let turns = |n| (0..n).filter(|_| shares.cpu_turn()).count();
-        assert_eq!(turns(1000), 0, "nothing is known yet");
-        shares.hardware_took(100, 0.1);
-        // 4 workers of 3 ms each: 0.75 ms an image beside the engine's 1 ms.
-        shares.cpu_took(4, 0.003);
-        assert_eq!(turns(1000), 0, "no batch waits");
-        for _ in 0..100 {
-            shares.batch_came(true);
-        }
-        let helped = turns(1000);
-        assert!((565..=575).contains(&helped), "{helped}: 1 / (1 + 0.75) of 1000");
-        for _ in 0..100 {
-            shares.batch_came(false);
-        }
-        assert!(turns(1000) <= 1);
-    }
-}
+mod tests;

@@ -1,18 +1,49 @@
 //! How long the GPU takes for what, by events between the parts of the work.
 
-use super::share::Shares;
-use crate::error::Result;
+use super::shares::Shares;
+use crate::decode::nvjpeg::LARGE_BATCH;
+use crate::error::{Error, Result};
 use crate::gpu::{Device, Event, Stream};
 use crate::pipeline::Run;
 use crate::pipeline::stats::GpuTimes;
 use crate::trace::{Lane, Stage, Work};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// CUDA counts in floats: so long after a moment it is still known to some microseconds how long that is.
+const NEAR: Duration = Duration::from_secs(60);
+
+/// A moment that others are measured from.
+pub struct Origin {
+    event: Event,
+    /// Since the stage's beginning.
+    at: Duration,
+}
+
+impl Origin {
+    /// Now, on `stream`, `at` the stage's beginning or by another origin.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn new(device: &Device, stream: &Stream, other: Option<&Self>) -> Result<Self> {
+        let event = Event::timed(device)?;
+        event.record(stream)?;
+        event.synchronize()?;
+        let at = other.map_or(Ok(Duration::ZERO), |other| other.moment(&event))?;
+        Ok(Self { event, at })
+    }
+
+    /// When `mark` was passed.
+    fn moment(&self, mark: &Event) -> Result<Duration> {
+        Ok(self.at + mark.since(&self.event)?)
+    }
+}
 
 /// The events of one lane; those of a flight are read when it has landed.
 pub struct Timing {
     device: Device,
-    /// What all lanes measure from.
-    origin: std::sync::Arc<Event>,
+    /// What this lane measures from.
+    origin: Arc<Origin>,
     marks: Vec<Marks>,
     used: usize,
     log: Lane,
@@ -23,16 +54,16 @@ pub struct Marks {
     begin: Event,
     /// Planes and tables are on the device.
     copied: Event,
-    /// The decoding engine's part, on its own stream.
-    engine: [Event; 2],
-    /// The engine has been given its part; now come the CUDA kernels.
-    shared_out: Event,
+    /// The decoding engine's part, on its own stream, from where the host has prepared it; and that of the kernels which
+    /// decode large batches.
+    pub engine: [Event; 2],
+    pub batched: [Event; 2],
     /// All planes are there.
     decoded: Event,
     done: Event,
-    /// Images decoded by the engine and by CUDA kernels.
+    /// Images of these.
     pub on_engine: usize,
-    pub on_cuda: usize,
+    pub on_batched: usize,
 }
 
 impl Marks {
@@ -42,20 +73,19 @@ impl Marks {
             begin: event()?,
             copied: event()?,
             engine: [event()?, event()?],
-            shared_out: event()?,
+            batched: [event()?, event()?],
             decoded: event()?,
             done: event()?,
             on_engine: 0,
-            on_cuda: 0,
+            on_batched: 0,
         })
     }
 
     /// Work begins on `stream`, and on the engine's behind it.
     pub fn begin(&mut self, stream: &Stream, engine: &Stream) -> Result<()> {
-        (self.on_engine, self.on_cuda) = (0, 0);
+        (self.on_engine, self.on_batched) = (0, 0);
         self.begin.record(stream)?;
-        engine.wait(&self.begin)?;
-        self.engine[0].record(engine)
+        engine.wait(&self.begin)
     }
 
     /// All copies are queued.
@@ -65,9 +95,8 @@ impl Marks {
 
     /// The engine's part is queued. Marked at once: later, and its time would be that which the host takes to queue the
     /// CUDA kernels' part, so that an engine that idles looked busy.
-    pub fn engine_queued(&self, stream: &Stream, engine: &Stream) -> Result<()> {
-        self.engine[1].record(engine)?;
-        self.shared_out.record(stream)
+    pub fn engine_queued(&self, engine: &Stream) -> Result<()> {
+        self.engine[1].record(engine)
     }
 
     /// All decoding is queued; `stream` goes on when the engine has done its part too.
@@ -84,7 +113,7 @@ impl Marks {
 }
 
 impl Timing {
-    pub fn new(device: &Device, origin: std::sync::Arc<Event>, log: Lane) -> Self {
+    pub fn new(device: &Device, origin: Arc<Origin>, log: Lane) -> Self {
         Self { device: device.clone(), origin, marks: Vec::new(), used: 0, log }
     }
 
@@ -105,20 +134,24 @@ impl Timing {
         &mut self.marks[self.used - 1]
     }
 
-    /// Adds what the flight that has landed took.
-    pub fn collect(&mut self, run: &Run, shares: &Shares) -> Result<()> {
+    /// Adds what the flight that has landed took; `stream` is idle.
+    pub fn collect(&mut self, run: &Run, shares: &Shares, stream: &Stream) -> Result<()> {
         let landed = Instant::now();
         let mut flown = Vec::new();
         for marks in &self.marks[..std::mem::take(&mut self.used)] {
-            let engine = marks.engine[1].since(&marks.engine[0])?;
-            let cuda = marks.decoded.since(&marks.shared_out)?;
-            shares.hardware_took(marks.on_engine, engine.as_secs_f64());
-            shares.cuda_took(marks.on_cuda, cuda.as_secs_f64());
-            // Each from the chunk's beginning: CUDA counts in floats, which after a day from the origin are coarse.
+            let seconds = |mark: &Event| Ok::<f64, Error>(self.origin.moment(mark)?.as_secs_f64());
+            if marks.on_engine > 0 {
+                let (given, done) = (seconds(&marks.engine[0])?, seconds(&marks.engine[1])?);
+                shares.gpu_took(|gpu| gpu.engine_took(marks.on_engine, given, done));
+            }
+            if marks.on_batched >= LARGE_BATCH {
+                let (given, done) = (seconds(&marks.batched[0])?, seconds(&marks.batched[1])?);
+                shares.gpu_took(|gpu| gpu.cuda_took(marks.on_batched, given, done));
+            }
             let copied = marks.copied.since(&marks.begin)?;
             let decoded = marks.decoded.since(&marks.begin)?.max(marks.engine[1].since(&marks.begin)?);
             let done = marks.done.since(&marks.begin)?;
-            let begin = marks.begin.since(&self.origin)?;
+            let begin = self.origin.moment(&marks.begin)?;
             let times = GpuTimes {
                 begin,
                 copy: copied,
@@ -128,6 +161,9 @@ impl Timing {
             };
             run.clock.add_gpu(&times);
             flown.push(times);
+        }
+        if flown.last().is_some_and(|last| last.done > self.origin.at + NEAR) {
+            self.origin = Arc::new(Origin::new(&self.device, stream, Some(&self.origin))?);
         }
         if self.log.is_on() {
             self.log(run.epoch, &flown, landed);

@@ -8,8 +8,8 @@ use crate::augment::View;
 use crate::augment::cuda::ImageParams;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, OnError};
-use crate::decode::Header;
 use crate::decode::nvjpeg::{LARGE_BATCH, PlanesLayout, Rung};
+use crate::decode::{ColorModel, Header};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
@@ -103,7 +103,7 @@ impl<'a> Intake<'a> {
             Ok(Pixels::Decoded { bytes, layout, view }) => work.image = Image::Planes { bytes, layout, view },
             Ok(Pixels::Waiting(bytes)) => work.image = Image::ForCpu(bytes),
             Ok(Pixels::Encoded { bytes, header, view }) => {
-                work.image = match self.stage.rungs(&header).next() {
+                work.image = match self.stage.rungs(&header, place.draw.sample).next() {
                     Some(rung) => Image::Encoded { bytes, header, view, rung },
                     None => Image::ForCpu(bytes),
                 };
@@ -114,32 +114,39 @@ impl<'a> Intake<'a> {
     }
 
     /// Gives the decoding engine and the CUDA kernels each their share of what both can decode, and leaves the batched
-    /// kernels only what is enough for them.
+    /// kernels only what is enough for a call of theirs.
     pub fn share_out(&self, todo: &mut VecDeque<Work>) {
-        let cuda = |header: &Header| self.stage.rungs(header).find(|&rung| rung != Rung::Hardware);
-        let both = todo.iter().filter(|work| {
-            matches!(&work.image, Image::Encoded { header, rung: Rung::Hardware, .. } if cuda(header).is_some())
-        });
-        let mut for_engine = self.stage.shares.for_hardware(both.count());
-        let mut batched = 0;
-        for work in todo.iter_mut() {
-            if let Image::Encoded { header, rung, .. } = &mut work.image {
-                if let (Rung::Hardware, Some(other)) = (*rung, cuda(header)) {
-                    match for_engine.checked_sub(1) {
-                        Some(left) => for_engine = left,
-                        None => *rung = other,
-                    }
-                }
-                batched += usize::from(*rung == Rung::CudaBatched);
+        let stage = self.stage;
+        let mut both: Vec<&mut Rung> = Vec::with_capacity(todo.len());
+        for Work { image, draw, .. } in todo.iter_mut() {
+            // Gray images are few, and would be a call of their own.
+            if let Image::Encoded { header, rung, .. } = image
+                && *rung == Rung::Hardware
+                && header.color() == Some(ColorModel::YCbCr)
+                && stage.rungs(header, draw.sample).any(|rung| rung == Rung::CudaBatched)
+            {
+                both.push(rung);
             }
         }
-        if batched < LARGE_BATCH {
-            for work in todo {
-                if let Image::Encoded { header, rung, .. } = &mut work.image
-                    && *rung == Rung::CudaBatched
-                    && self.stage.rungs(header).any(|rung| rung == Rung::Cuda)
-                {
-                    *rung = Rung::Cuda;
+        let for_cuda = stage.shares.for_cuda(both.len());
+        both.into_iter().rev().take(for_cuda).for_each(|rung| *rung = Rung::CudaBatched);
+        for color in [ColorModel::YCbCr, ColorModel::Gray] {
+            let is_of_call = |work: &Work| match &work.image {
+                Image::Encoded { header, rung, .. } => {
+                    *rung == Rung::CudaBatched && header.color() == Some(color)
+                }
+                _ => false,
+            };
+            if todo.iter().filter(|work| is_of_call(work)).count() >= LARGE_BATCH {
+                continue;
+            }
+            for work in todo.iter_mut().filter(|work| is_of_call(work)) {
+                let Image::Encoded { bytes, header, rung, .. } = &mut work.image else { continue };
+                match stage.rung_after(Rung::CudaBatched, header, work.draw.sample) {
+                    Some(next) => *rung = next,
+                    None if stage.cpu_may => work.image = Image::ForCpu(bytes.clone()),
+                    // Nobody else may.
+                    None => {}
                 }
             }
         }
@@ -162,8 +169,11 @@ impl<'a> Intake<'a> {
     /// The next decoder's turn, after `error` was this one's answer.
     pub fn demote(&mut self, run: &Run, work: &mut Work, error: Error) {
         let Image::Encoded { bytes, header, view, rung } = &work.image else { return };
-        let next = self.stage.rungs(header).find(|next| next > rung);
-        match next {
+        let sample = work.draw.sample;
+        if self.stage.refused.note(sample, *rung) {
+            self.shared.tell_refused(*rung, sample, &error);
+        }
+        match self.stage.rung_after(*rung, header, sample) {
             Some(rung) => {
                 work.image = Image::Encoded { bytes: bytes.clone(), header: *header, view: *view, rung };
             }
@@ -186,7 +196,7 @@ impl<'a> Intake<'a> {
         if finding == Finding::Skipped {
             self.shared.tell_skipped(rung, work.draw.sample);
         }
-        let is_last = !self.stage.rungs(header).any(|next| next > rung);
+        let is_last = self.stage.rung_after(rung, header, work.draw.sample).is_none();
         if is_last && self.shared.config.cpu_decode == CpuDecode::Never && !work.tried_again {
             work.tried_again = true;
             return false;

@@ -8,8 +8,8 @@ use libjpeg_reference::Encoding;
 use super::files::{encode, stream};
 use super::{Job, Lane, assert_same, stand_in};
 
-fn file(factors: (u32, u32), channels: usize) -> Vec<u8> {
-    let encoding = Encoding {
+fn encoding(factors: (u32, u32), channels: usize) -> Encoding {
+    Encoding {
         width: 120,
         height: 90,
         channels,
@@ -18,8 +18,18 @@ fn file(factors: (u32, u32), channels: usize) -> Vec<u8> {
         restart_interval: 0,
         optimised: false,
         progressive: false,
-    };
-    encode(&mut stream(5), &encoding)
+    }
+}
+
+fn file(factors: (u32, u32), channels: usize) -> Vec<u8> {
+    encode(&mut stream(5), &encoding(factors, channels))
+}
+
+/// What each rung can do with each sampling, of any size and of even sizes.
+fn table(abilities: &Abilities) -> Vec<(Rung, Subsampling, [Ability; 2])> {
+    let of = |rung, sampling| [abilities.get(rung, sampling), abilities.get_even(rung, sampling)];
+    let all = Rung::ALL.into_iter().flat_map(|rung| Subsampling::ALL.map(|sampling| (rung, sampling)));
+    all.map(|(rung, sampling)| (rung, sampling, of(rung, sampling))).collect()
 }
 
 #[test]
@@ -32,32 +42,55 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         Abilities::probe(&library, &device).unwrap()
     };
     let all = abilities("");
-    assert_eq!(Decoder::new(&library, &device, 1).unwrap().engines(), Ok((1, 7)));
-    for rung in Rung::ALL {
-        for sampling in Subsampling::ALL {
-            assert_eq!(all.get(rung, sampling), Ability::Region, "{rung:?}, {sampling:?}");
-        }
+    assert_eq!(Decoder::new(&library, &device, 1).unwrap().engines().unwrap(), Ok((1, 7)));
+    assert_eq!(all.engines(), Some((1, 7)));
+    for (rung, sampling, found) in table(&all) {
+        let expected = if rung == Rung::CudaBatched { Ability::Whole } else { Ability::Region };
+        assert_eq!(found, [expected; 2], "{rung:?}, {sampling:?}: {}", all.describe(rung));
     }
-    let mut expected = all;
-    Subsampling::ALL.iter().for_each(|&sampling| expected.set(Rung::Hardware, sampling, Ability::None));
-    assert_eq!(abilities("no-hardware"), expected);
-    let reason = Decoder::new(&library, &device, 1).unwrap().engines().unwrap_err();
+    // What holds of the engine where it is less able; the other rungs are what they were.
+    let engine_is = |knobs: &str, engine: &dyn Fn(Subsampling) -> [Ability; 2], reason: &str| {
+        let found = abilities(knobs);
+        let mut expected = table(&all);
+        let of_engine = expected.iter_mut().filter(|(rung, ..)| *rung == Rung::Hardware);
+        of_engine.for_each(|(_, sampling, abilities)| *abilities = engine(*sampling));
+        assert_eq!(table(&found), expected, "{knobs}");
+        let described = found.describe(Rung::Hardware);
+        assert!(described.contains(reason), "{knobs}: {described}");
+        found
+    };
+    let none = engine_is("no-hardware", &|_| [Ability::None; 2], "this GPU cannot do it (status 7)");
+    assert_eq!(none.engines(), None);
+    let reason = Decoder::new(&library, &device, 1).unwrap().engines().unwrap().unwrap_err();
     assert!(reason.starts_with("nvjpegCreateExV2: this GPU cannot do it (status 7)"), "{reason}");
-    Subsampling::ALL.iter().for_each(|&sampling| expected.set(Rung::Hardware, sampling, Ability::Whole));
-    assert_eq!(abilities("no-region"), expected);
-    assert_eq!(abilities("askew"), expected, "regions that land beside where they should are not trusted");
-    let mut expected = all;
-    Subsampling::ALL.iter().for_each(|&sampling| expected.set(Rung::Hardware, sampling, Ability::None));
-    assert_eq!(abilities("skip"), expected, "success is not believed");
-    let mut expected = all;
-    expected.set(Rung::Hardware, Subsampling::S440, Ability::None);
-    expected.set(Rung::Hardware, Subsampling::Gray, Ability::None);
-    assert_eq!(abilities("refuse-440,refuse-gray"), expected);
+    engine_is(
+        "no-region",
+        &|_| [Ability::Whole; 2],
+        "gray: whole images (unsupported image: JPEG, for nvJPEG's",
+    );
+    // Regions that land beside where they should are not trusted, nor is success.
+    engine_is("askew", &|_| [Ability::Whole; 2], "wrong samples, ");
+    engine_is("ignore-region", &|_| [Ability::Whole; 2], "wrong samples, ");
+    engine_is("skip", &|_| [Ability::None; 2], "wrong samples, 203×157 at (0, 0) of 203×157, image 0 of 15");
+    let chroma = |sampling: Subsampling| sampling.steps() != (1, 1);
+    let floors = |sampling| {
+        if chroma(sampling) { [Ability::None, Ability::Region] } else { [Ability::Region; 2] }
+    };
+    let floors = engine_is("floor-chroma", &floors, "4:2:0: no, regions of even size (wrong samples, ");
+    for (width, first) in [(120, Rung::Hardware), (121, Rung::CudaBatched)] {
+        let encoding = Encoding { width, ..encoding((2, 2), 3) };
+        let header = parse_header(&encode(&mut stream(6), &encoding)).unwrap();
+        assert_eq!(floors.rungs(&header).next(), Some(first), "{width} columns");
+    }
+    let refused = [Subsampling::S440, Subsampling::Gray];
+    let choosy = |sampling| [if refused.contains(&sampling) { Ability::None } else { Ability::Region }; 2];
+    let choosy = engine_is("refuse-440,refuse-gray", &choosy, "4:2:0: regions; 4:4:0: no (");
     let header = parse_header(&file((1, 1), 1)).unwrap();
-    assert_eq!(expected.rungs(&header).collect::<Vec<_>>(), [Rung::CudaBatched, Rung::Cuda]);
+    assert_eq!(choosy.rungs(&header).collect::<Vec<_>>(), [Rung::CudaBatched, Rung::Cuda]);
     let region = Region { x: 20, y: 20, width: 40, height: 30 };
-    let layout = |abilities: &Abilities| abilities.layout(&header, region, Rung::Cuda).unwrap();
-    assert_eq!(layout(&expected).decoded, Region { x: 16, y: 16, width: 48, height: 40 });
+    let decoded = |rung| choosy.layout(&header, region, rung).unwrap().decoded;
+    assert_eq!(decoded(Rung::Cuda), Region { x: 16, y: 16, width: 48, height: 40 });
+    assert_eq!(decoded(Rung::CudaBatched), header.whole());
 }
 
 #[test]
@@ -104,4 +137,88 @@ fn damage_spoils_no_neighbour() {
             }
         }
     }
+}
+
+/// Behind an image's coded data lies what nvJPEG's parser refuses; the engine, which does not look there, must never see it.
+#[test]
+fn what_the_parser_refuses_the_engine_does_not_get() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let mut lane = Lane::new().unwrap();
+    let whole = Region { x: 0, y: 0, width: 120, height: 90 };
+    let mut jobs: Vec<Job> = (0..9).map(|_| Job { file: file((2, 2), 3), region: whole }).collect();
+    let end = jobs[4].file.len() - 2;
+    // A segment that is longer than the file.
+    jobs[4].file.splice(end..end, [0xFF, 0xE1, 0x40, 0x00, 1, 2, 3]);
+    nvjpeg.reset();
+    let decoded = lane.decode(Rung::Hardware, &jobs).unwrap();
+    assert_eq!(nvjpeg.calls("nvjpegDecodeBatchedEx"), 1, "the others go in one call");
+    for (index, (job, decoded)) in jobs.iter().zip(&decoded).enumerate() {
+        match index {
+            4 => {
+                assert!(decoded.1.as_ref().unwrap_err().contains("nvjpegJpegStreamParse"), "{:?}", decoded.1)
+            }
+            _ => assert_same(job, decoded, &format!("image {index}")),
+        }
+    }
+}
+
+#[test]
+fn an_image_that_fails_costs_its_batch_few_calls() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let mut lane = Lane::new().unwrap();
+    let whole = Region { x: 0, y: 0, width: 120, height: 90 };
+    let mut jobs: Vec<Job> = (0..128).map(|_| Job { file: file((2, 2), 3), region: whole }).collect();
+    let middle = jobs[77].file.len() / 2;
+    jobs[77].file[middle..middle + 40].as_chunks_mut().0.fill([0xFF, 0x00]);
+    for (rung, call, most) in [
+        (Rung::Hardware, "nvjpegDecodeBatchedEx", 1 + 2 * 7),
+        (Rung::CudaBatched, "nvjpegDecodeBatched", 1 + 2),
+    ] {
+        nvjpeg.reset();
+        nvjpeg.costs("virtual,huffman:2500");
+        cuda.reset();
+        let decoded = lane.decode(rung, &jobs).unwrap();
+        assert!(nvjpeg.calls(call) <= most, "{}: {} calls", rung.name(), nvjpeg.calls(call));
+        assert_eq!(nvjpeg.spent("huffman"), 0, "{}: the host decodes nothing", rung.name());
+        // The kernels are given no fewer than they decode by themselves, so that some go beside the bad one.
+        let refused = decoded.iter().filter(|decoded| decoded.1.is_err()).count();
+        assert!(
+            decoded[77].1.is_err() && refused <= if rung == Rung::Hardware { 1 } else { 64 },
+            "{refused}"
+        );
+        for (index, (job, decoded)) in jobs.iter().zip(&decoded).enumerate().filter(|(_, (_, d))| d.1.is_ok())
+        {
+            assert_same(job, decoded, &format!("image {index} on {}", rung.name()));
+        }
+    }
+}
+
+/// Gray and colour images are calls of their own: neither waits for the other, and the host sleeps where it waits.
+#[test]
+fn a_mixed_batch_is_no_chain_of_waits() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let mut lane = Lane::new().unwrap();
+    let whole = Region { x: 0, y: 0, width: 120, height: 90 };
+    let jobs = |gray: usize| -> Vec<Job> {
+        let file = |number: usize| if number < gray { file((1, 1), 1) } else { file((2, 2), 3) };
+        (0..14).map(|number| Job { file: file(number), region: whole }).collect()
+    };
+    // The first time buffers grow.
+    lane.decode(Rung::Hardware, &jobs(7)).unwrap();
+    let mut waits = |gray: usize| {
+        nvjpeg.costs("engine:2000");
+        cuda.reset();
+        let before = ["cuStreamSynchronize", "cuEventSynchronize"].map(|call| cuda.calls(call));
+        let jobs = jobs(gray);
+        let decoded = lane.decode(Rung::Hardware, &jobs).unwrap();
+        for (job, decoded) in jobs.iter().zip(&decoded) {
+            assert_same(job, decoded, "gray or not");
+        }
+        let after = ["cuStreamSynchronize", "cuEventSynchronize"].map(|call| cuda.calls(call));
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    assert_eq!(waits(7), waits(0));
 }

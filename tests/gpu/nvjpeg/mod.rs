@@ -87,7 +87,7 @@ impl Lane {
                 }),
             })
             .collect();
-        let outcomes: Vec<Outcome> = self.decoder.decode(&self.stream, rung, &requests)?;
+        let outcomes: Vec<Outcome> = self.decoder.decode(&self.stream, rung, None, &requests)?;
         flight.depart()?;
         flight.land()?;
         let bytes = PinnedBuffer::new(&self.device, total)?;

@@ -144,7 +144,22 @@ impl Handle {
         Ok((engines, cores))
     }
 
-    /// Whether a batched decode with `params` takes the file whose headers `stream` has parsed.
+    /// Whether a batched decode takes whole images like the file that `stream` has parsed.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn takes_whole(&self, stream: &BitStream) -> Result<bool> {
+        let mut supported = -1;
+        // SAFETY: all handles are valid.
+        unsafe {
+            call!(self.0.library, nvjpegDecodeBatchedSupported(self.0.raw, stream.raw, &mut supported))
+        }?;
+        // 0 says yes.
+        Ok(supported == 0)
+    }
+
+    /// Whether a batched decode with `params` takes the file that `stream` has parsed. Backends that have no such decode,
+    /// all but the engine's, say so only when they are asked to decode.
     ///
     /// # Errors
     /// The library's.

@@ -93,20 +93,6 @@ impl BitStream {
             )
         }
     }
-
-    /// Parses the headers, enough for [`Handle::takes`].
-    ///
-    /// # Errors
-    /// Damaged and unknown kinds.
-    pub fn parse_header(&mut self, bytes: &[u8]) -> Result<()> {
-        // SAFETY: the handles are valid; headers are copied.
-        unsafe {
-            call!(
-                self.root.0.library,
-                nvjpegJpegStreamParseHeader(self.root.0.raw, bytes.as_ptr(), bytes.len(), self.raw)
-            )
-        }
-    }
 }
 
 impl Params {
@@ -210,7 +196,8 @@ impl State {
         }
     }
 
-    /// Decodes a batch of as many images as it was prepared for, on `stream`, with `params` from the `first` on.
+    /// Decodes a batch of as many images as it was prepared for, on `stream`: whole ones without `params`, else with those
+    /// from the index beside them on, which only the engine's backend does.
     ///
     /// # Errors
     /// The library's; of the images nothing is then known.
@@ -226,29 +213,28 @@ impl State {
         files: &[*const u8],
         lengths: &[usize],
         images: &mut [Image],
-        params: &Batch,
-        first: usize,
+        params: Option<(&Batch, usize)>,
         stream: u64,
     ) -> Result<()> {
         let count = files.len();
-        assert!(
-            lengths.len() == count && images.len() == count && params.raw.len() >= count,
-            "equal lengths"
-        );
+        assert!(lengths.len() == count && images.len() == count, "equal lengths");
+        let (root, stream) = (&self.root.0, stream as sys::cudaStream_t);
+        let (files, lengths, images) = (files.as_ptr(), lengths.as_ptr(), images.as_mut_ptr());
         // SAFETY: the handles are valid and so are `count` entries behind each pointer.
         unsafe {
-            call!(
-                self.root.0.library,
-                nvjpegDecodeBatchedEx(
-                    self.root.0.raw,
-                    self.raw,
-                    files.as_ptr(),
-                    lengths.as_ptr(),
-                    images.as_mut_ptr(),
-                    params.raw[first..].as_ptr().cast_mut(),
-                    stream as sys::cudaStream_t,
-                )
-            )
+            match params {
+                None => call!(
+                    root.library,
+                    nvjpegDecodeBatched(root.raw, self.raw, files, lengths, images, stream)
+                ),
+                Some((params, first)) => {
+                    let params = params.raw[first..][..count].as_ptr().cast_mut();
+                    call!(
+                        root.library,
+                        nvjpegDecodeBatchedEx(root.raw, self.raw, files, lengths, images, params, stream)
+                    )
+                }
+            }
         }
     }
 }

@@ -58,7 +58,8 @@ extern "C" fn standin_calls(name: *const c_char) -> u64 {
 }
 
 /// A counter: "bytes to device", "bytes to host", "bytes on device", "launches", "allocations", "cost" (see
-/// `cost.rs`), and "bytes allocated", which goes down again.
+/// `cost.rs`), "spinning waits" (for work that was not done, other than by events that sleep), and "bytes allocated",
+/// which goes down again.
 #[unsafe(no_mangle)]
 extern "C" fn standin_count(name: *const c_char) -> u64 {
     let world = lock();

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use nvjpeg_sys::sys::*;
 
 use crate::control::knob;
+use crate::costs;
 use crate::driver;
 use crate::handles::{Params, Parsed};
-use crate::header::Header;
+use crate::header::{Header, is_whole};
 use crate::image::{Planes, Wish, decode, is_known};
 use crate::objects::{Buffer, Instance, alone, end, get, give};
 use crate::phased::State;
-use crate::{Answer, Status, answer};
+use crate::{Answer, Status, answer, misuse};
 
 const INVALID: Status = Status::NVJPEG_STATUS_INVALID_PARAMETER;
 
@@ -42,6 +43,35 @@ fn takes(instance: &Instance, header: &Header, params: &Params) -> bool {
     baseline && !knob(refused) && !(params.region.is_some() && knob("no-region"))
 }
 
+/// Every backend answers by the kind of the file, also one that then refuses to decode batches at all.
+fn say(
+    handle: nvjpegHandle_t,
+    stream: nvjpegJpegStream_t,
+    params: &Params,
+    is_supported: *mut c_int,
+) -> Answer {
+    let instance = get::<Instance, _>(handle)?;
+    let parsed = get::<Mutex<Parsed>, _>(stream)?;
+    let parsed = alone(&parsed);
+    let header = parsed.header.as_ref().ok_or(INVALID)?;
+    if is_supported.is_null() {
+        return Err(INVALID);
+    }
+    let no = c_int::from(!takes(&instance, header, params));
+    // SAFETY: not null, and the caller's to write.
+    unsafe { *is_supported = no };
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvjpegDecodeBatchedSupported(
+    handle: nvjpegHandle_t,
+    stream: nvjpegJpegStream_t,
+    is_supported: *mut c_int,
+) -> Status {
+    answer("nvjpegDecodeBatchedSupported", || say(handle, stream, &Params::default(), is_supported))
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn nvjpegDecodeBatchedSupportedEx(
     handle: nvjpegHandle_t,
@@ -50,17 +80,9 @@ extern "C" fn nvjpegDecodeBatchedSupportedEx(
     is_supported: *mut c_int,
 ) -> Status {
     answer("nvjpegDecodeBatchedSupportedEx", || {
-        let instance = get::<Instance, _>(handle)?;
-        let (parsed, params) = (get::<Mutex<Parsed>, _>(stream)?, get::<Mutex<Params>, _>(params)?);
-        let parsed = alone(&parsed);
-        let header = parsed.header.as_ref().ok_or(INVALID)?;
-        if is_supported.is_null() {
-            return Err(INVALID);
-        }
-        let no = c_int::from(!takes(&instance, header, &alone(&params)));
-        // SAFETY: not null, and the caller's to write.
-        unsafe { *is_supported = no };
-        Ok(())
+        let params = get::<Mutex<Params>, _>(params)?;
+        let params = alone(&params);
+        say(handle, stream, &params, is_supported)
     })
 }
 
@@ -137,99 +159,172 @@ extern "C" fn nvjpegDecodeBatchedInitialize(
     })
 }
 
+/// The images of a call as the caller has them; without parameters whole ones of the batch's format are wanted.
+struct Images {
+    data: *const *const u8,
+    lengths: *const usize,
+    targets: *mut nvjpegImage_t,
+    params: Option<*mut nvjpegDecodeParams_t>,
+}
+
+impl Images {
+    /// # Safety
+    /// There are more than `image` of them.
+    unsafe fn decode(
+        &self,
+        image: usize,
+        instance: &Instance,
+        format: nvjpegOutputFormat_t,
+    ) -> Answer<Decoded> {
+        // SAFETY: the caller vouches for the entries, and for as many bytes behind the pointer as it says.
+        let (file, target) = unsafe {
+            let data = *self.data.add(image);
+            if data.is_null() {
+                return Err(INVALID);
+            }
+            (std::slice::from_raw_parts(data, *self.lengths.add(image)), *self.targets.add(image))
+        };
+        let params = match self.params {
+            // SAFETY: as above.
+            Some(params) => Some(get::<Mutex<Params>, _>(unsafe { *params.add(image) })?),
+            None => None,
+        };
+        let region = params.and_then(|params| alone(&params).region);
+        let (planes, header) = one(instance, file, &Params { format, region }, &target)?;
+        Ok(Decoded { planes, target, header })
+    }
+}
+
+struct Decoded {
+    planes: Planes,
+    target: nvjpegImage_t,
+    header: Header,
+}
+
+fn decode_all(
+    handle: nvjpegHandle_t,
+    state: nvjpegJpegState_t,
+    images: &Images,
+    stream: cudaStream_t,
+) -> Answer {
+    driver::context()?;
+    with(handle, state, |instance, batch| {
+        let (count, format) = batch.prepared.ok_or(INVALID)?;
+        let no_params = images.params.is_some_and(|params| params.is_null());
+        if images.data.is_null() || images.lengths.is_null() || images.targets.is_null() || no_params {
+            return Err(INVALID);
+        }
+        if images.params.is_some() && instance.engine.is_none() {
+            // "API not supported for selected backend", throws the library.
+            return Err(Status::NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED);
+        }
+        let mut done: Vec<Decoded> = Vec::with_capacity(count);
+        let mut failure = Ok(());
+        for image in 0..count {
+            // SAFETY: the caller vouches for as many entries as the batch was prepared for.
+            match unsafe { images.decode(image, instance, format) } {
+                Ok(decoded) => done.push(decoded),
+                Err(status) => {
+                    // Those before it may be under way: a batch has one status only.
+                    failure = Err(status);
+                    break;
+                }
+            }
+        }
+        if instance.engine.is_none() {
+            // "GPU decoding for baseline JPEG bitstreams with interleaved scan when batch size is bigger than 50" (nvjpeg.h).
+            let by_host = |decoded: &&Decoded| {
+                let baseline =
+                    decoded.header.marker == 0xC0 && decoded.header.scan == decoded.header.factors.len();
+                let hybrid = instance.backend == nvjpegBackend_t::NVJPEG_BACKEND_GPU_HYBRID;
+                !(hybrid && baseline && count > 50)
+            };
+            costs::huffman(done.iter().filter(by_host).count() as u32);
+        }
+        if instance.engine.is_some() && knob("skip") && !done.is_empty() {
+            done.remove(0);
+        }
+        send(instance, batch, &done, stream as u64)?;
+        failure
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvjpegDecodeBatched(
+    handle: nvjpegHandle_t,
+    state: nvjpegJpegState_t,
+    data: *const *const u8,
+    lengths: *const usize,
+    targets: *mut nvjpegImage_t,
+    stream: cudaStream_t,
+) -> Status {
+    let images = Images { data, lengths, targets, params: None };
+    answer("nvjpegDecodeBatched", || decode_all(handle, state, &images, stream))
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn nvjpegDecodeBatchedEx(
     handle: nvjpegHandle_t,
     state: nvjpegJpegState_t,
     data: *const *const u8,
     lengths: *const usize,
-    destinations: *mut nvjpegImage_t,
+    targets: *mut nvjpegImage_t,
     params: *mut nvjpegDecodeParams_t,
     stream: cudaStream_t,
 ) -> Status {
-    answer("nvjpegDecodeBatchedEx", || {
-        driver::context()?;
-        with(handle, state, |instance, batch| {
-            let (count, format) = batch.prepared.ok_or(INVALID)?;
-            if data.is_null() || lengths.is_null() || destinations.is_null() || params.is_null() {
-                return Err(INVALID);
-            }
-            // SAFETY: the caller vouches for as many entries as the batch was prepared for.
-            let (data, lengths, targets, params) = unsafe {
-                (
-                    std::slice::from_raw_parts(data, count),
-                    std::slice::from_raw_parts(lengths, count),
-                    std::slice::from_raw_parts(destinations, count),
-                    std::slice::from_raw_parts(params, count),
-                )
-            };
-            let mut done: Vec<(Planes, &nvjpegImage_t)> = Vec::with_capacity(count);
-            let mut failure = Ok(());
-            for image in 0..count {
-                let one = || {
-                    if data[image].is_null() {
-                        return Err(INVALID);
-                    }
-                    // SAFETY: the caller vouches for as many bytes.
-                    let file = unsafe { std::slice::from_raw_parts(data[image], lengths[image]) };
-                    let params = get::<Mutex<Params>, _>(params[image])?;
-                    one(instance, file, &alone(&params), format, &targets[image])
-                };
-                match one() {
-                    Ok(planes) => done.push((planes, &targets[image])),
-                    Err(status) => {
-                        // Those before it may be under way: a batch has one status only.
-                        failure = Err(status);
-                        break;
-                    }
-                }
-            }
-            if instance.engine.is_some() && knob("skip") && !done.is_empty() {
-                done.remove(0);
-            }
-            send(instance, batch, &done, stream as u64)?;
-            failure
-        })
-    })
+    let images = Images { data, lengths, targets, params: Some(params) };
+    answer("nvjpegDecodeBatchedEx", || decode_all(handle, state, &images, stream))
 }
 
 fn one(
     instance: &Instance,
     file: &[u8],
     params: &Params,
-    format: nvjpegOutputFormat_t,
     target: &nvjpegImage_t,
-) -> Answer<Planes> {
-    if !takes(instance, &Header::parse(file)?, params) {
+) -> Answer<(Planes, Header)> {
+    let header = Header::parse(file)?;
+    if !takes(instance, &header, params) {
         return Err(Status::NVJPEG_STATUS_JPEG_NOT_SUPPORTED);
     }
-    let mut region = params.region;
-    if let Some(region) = region.as_mut().filter(|_| instance.engine.is_some() && knob("askew")) {
-        region.0 = if region.0 == 0 { 8 } else { region.0 - 8 };
-        region.2 = region.2.saturating_sub(8).max(1);
+    let engine = instance.engine.is_some();
+    if engine && !is_whole(file) {
+        misuse("the engine was given a file that nvjpegJpegStreamParse refuses");
     }
-    let planes = decode(file, &Wish { format, region, strict: instance.strict })?;
+    let mut region = params.region;
+    if let Some(region) = region.as_mut().filter(|_| engine) {
+        if knob("askew") {
+            region.0 = if region.0 == 0 { 8 } else { region.0 - 8 };
+            region.2 = region.2.saturating_sub(8).max(1);
+        }
+        if knob("ignore-region") {
+            (region.0, region.1) = (0, 0);
+        }
+    }
+    let floor_chroma = engine && knob("floor-chroma");
+    let planes =
+        decode(file, &Wish { format: params.format, region, strict: instance.strict, floor_chroma })?;
     planes.check(target)?;
-    Ok(planes)
+    Ok((planes, header))
 }
 
 /// Queues what was decoded.
-fn send(instance: &Instance, batch: &mut Batch, done: &[(Planes, &nvjpegImage_t)], stream: u64) -> Answer {
-    let total = done.iter().map(|(planes, _)| planes.bytes.len()).sum();
+fn send(instance: &Instance, batch: &mut Batch, done: &[Decoded], stream: u64) -> Answer {
+    let total = done.iter().map(|decoded| decoded.planes.bytes.len()).sum();
     if total == 0 {
         return Ok(());
     }
     let mut at = batch.staging.room(total, stream)?;
     // On real hardware too the engine does not wait for what the caller's stream has queued before.
     let worker = instance.engine.as_ref().map_or(stream, |engine| engine.0);
-    let mut sent = Ok(());
-    for (planes, target) in done {
-        // SAFETY: the buffer has room for all, and no work uses it.
-        unsafe { std::ptr::copy_nonoverlapping(planes.bytes.as_ptr(), at as *mut u8, planes.bytes.len()) };
-        sent = planes.send(at, false, target, worker);
+    let cost = if instance.engine.is_some() { costs::engine } else { costs::kernels };
+    let mut sent = cost(done.len() as u32, worker);
+    for Decoded { planes, target, .. } in done {
         if sent.is_err() {
             break;
         }
+        // SAFETY: the buffer has room for all, and no work uses it.
+        unsafe { std::ptr::copy_nonoverlapping(planes.bytes.as_ptr(), at as *mut u8, planes.bytes.len()) };
+        sent = planes.send(at, false, target, worker);
         at += planes.bytes.len() as u64;
     }
     // Also where it failed: what was sent is under way, and the caller can only wait for its own stream.

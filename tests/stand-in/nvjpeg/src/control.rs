@@ -58,6 +58,8 @@ pub fn fault(name: &'static str) -> Option<Status> {
 /// - `refuse-444`, `refuse-422`, `refuse-420`, `refuse-440`, `refuse-gray`: the engine does not take this sampling;
 /// - `no-region`: the engine takes whole images only;
 /// - `askew`: the engine's regions lie 8 pixels to the right of where they should;
+/// - `ignore-region`: the engine's regions all lie at the image's upper left corner;
+/// - `floor-chroma`: the engine rounds the size of chroma planes down where the image's is odd;
 /// - `skip`: the engine leaves the first image of each call untouched and reports success.
 pub fn knob(name: &str) -> bool {
     with(|control| control.knobs.contains(name))

@@ -47,7 +47,11 @@ struct Driver {
     record: extern "C" fn(u64, u64) -> Code,
     query: extern "C" fn(u64) -> Code,
     destroy_event: extern "C" fn(u64) -> Code,
+    call_host: extern "C" fn(u64, HostFunction, *mut c_void) -> Code,
 }
+
+/// What a stream may call.
+pub type HostFunction = extern "C" fn(*mut c_void);
 
 fn driver() -> Answer<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
@@ -72,6 +76,7 @@ fn driver() -> Answer<&'static Driver> {
             record: get!(b"cuEventRecord"),
             query: get!(b"cuEventQuery"),
             destroy_event: get!(b"cuEventDestroy_v2"),
+            call_host: get!(b"cuLaunchHostFunc"),
         };
         std::mem::forget(library);
         Some(driver)
@@ -113,6 +118,11 @@ impl Drop for Stream {
 /// Waits until a stream is done.
 pub fn synchronize(stream: u64) -> Answer {
     check((driver()?.synchronize)(stream))
+}
+
+/// Queues a call of a function, which may take its time.
+pub fn call_host(stream: u64, function: HostFunction, data: *mut c_void) -> Answer {
+    check((driver()?.call_host)(stream, function, data))
 }
 
 /// A mark in a stream.

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use nvjpeg_sys::sys::*;
 
 use crate::control::knob;
+use crate::costs::{self, CORES};
 use crate::driver::{self, Stream};
 use crate::image::Rectangle;
 use crate::objects::{Buffer, Instance, alone, end, get, give};
@@ -15,6 +16,12 @@ use crate::{Answer, Status, answer};
 pub struct Params {
     pub format: nvjpegOutputFormat_t,
     pub region: Option<Rectangle>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self { format: nvjpegOutputFormat_t::NVJPEG_OUTPUT_UNCHANGED, region: None }
+    }
 }
 
 const INVALID: Status = Status::NVJPEG_STATUS_INVALID_PARAMETER;
@@ -60,11 +67,12 @@ extern "C" fn nvjpegCreateExV2(
         }
         // SAFETY: not null, and the caller's.
         let (device, pinned) = unsafe { (*device, *pinned) };
+        costs::create();
         let strict = flags & NVJPEG_FLAGS_BITSTREAM_STRICT != 0;
         let engine = if hardware { Some(Stream::new()?) } else { None };
         // Both allocators or none, whoever uses them.
         Buffer::of_device(&device)?;
-        give(Instance { pinned, strict, engine }, handle)
+        give(Instance { pinned, strict, backend, engine }, handle)
     })
 }
 
@@ -84,7 +92,7 @@ extern "C" fn nvjpegGetHardwareDecoderInfo(
             return Err(Status::NVJPEG_STATUS_ARCH_MISMATCH);
         }
         store(engines, 1)?;
-        store(cores, 7)
+        store(cores, CORES)
     })
 }
 
@@ -92,8 +100,7 @@ extern "C" fn nvjpegGetHardwareDecoderInfo(
 extern "C" fn nvjpegDecodeParamsCreate(handle: nvjpegHandle_t, params: *mut nvjpegDecodeParams_t) -> Status {
     answer("nvjpegDecodeParamsCreate", || {
         get::<Instance, _>(handle)?;
-        let new = Params { format: nvjpegOutputFormat_t::NVJPEG_OUTPUT_UNCHANGED, region: None };
-        give(Mutex::new(new), params)
+        give(Mutex::new(Params::default()), params)
     })
 }
 
@@ -203,7 +210,7 @@ extern "C" fn nvjpegJpegStreamDestroy(stream: nvjpegJpegStream_t) -> Status {
     answer("nvjpegJpegStreamDestroy", || end::<Mutex<Parsed>, _>(stream))
 }
 
-fn parse(data: *const u8, length: usize, whole: bool, stream: nvjpegJpegStream_t) -> Answer {
+fn parse(data: *const u8, length: usize, stream: nvjpegJpegStream_t) -> Answer {
     if data.is_null() {
         return Err(INVALID);
     }
@@ -213,7 +220,10 @@ fn parse(data: *const u8, length: usize, whole: bool, stream: nvjpegJpegStream_t
     // SAFETY: the caller vouches for `length` bytes.
     let file = unsafe { std::slice::from_raw_parts(data, length) };
     parsed.header = Some(crate::header::Header::parse(file)?);
-    parsed.file = whole.then_some((data as usize, length));
+    if !crate::header::is_whole(file) {
+        return Err(Status::NVJPEG_STATUS_BAD_JPEG);
+    }
+    parsed.file = Some((data as usize, length));
     Ok(())
 }
 
@@ -231,19 +241,6 @@ extern "C" fn nvjpegJpegStreamParse(
         if save_metadata != 0 || save_stream != 0 {
             return Err(Status::NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED);
         }
-        parse(data, length, true, stream)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn nvjpegJpegStreamParseHeader(
-    handle: nvjpegHandle_t,
-    data: *const u8,
-    length: usize,
-    stream: nvjpegJpegStream_t,
-) -> Status {
-    answer("nvjpegJpegStreamParseHeader", || {
-        get::<Instance, _>(handle)?;
-        parse(data, length, false, stream)
+        parse(data, length, stream)
     })
 }

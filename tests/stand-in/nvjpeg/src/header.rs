@@ -81,3 +81,27 @@ impl Header {
         (max(|factors| factors.0) / h, max(|factors| factors.1) / v)
     }
 }
+
+/// Whether all segments, those behind coded data too, lie inside of the file and an end-of-image marker follows them.
+pub fn is_whole(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    loop {
+        // Coded data: no marker but those of restarts.
+        while bytes.get(at).is_some_and(|&byte| byte != 0xFF)
+            || bytes.get(at + 1).is_some_and(|&byte| matches!(byte, 0 | 0xFF | 0xD0..=0xD7))
+        {
+            at += 1;
+        }
+        match bytes.get(at + 1) {
+            None => return false,
+            Some(0xD9) => return true,
+            Some(0x01 | 0xD8) => at += 2,
+            Some(_) => match bytes.get(at + 2..at + 4) {
+                Some(length) if length >= &[0, 2] => {
+                    at += 2 + usize::from(length[0]) * 256 + usize::from(length[1])
+                }
+                _ => return false,
+            },
+        }
+    }
+}

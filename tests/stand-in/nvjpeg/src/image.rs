@@ -18,6 +18,8 @@ pub struct Wish {
     pub format: Format,
     pub region: Option<Rectangle>,
     pub strict: bool,
+    /// Where the image's size is odd, chroma planes lose their last samples.
+    pub floor_chroma: bool,
 }
 
 /// Planes, one behind the other.
@@ -74,7 +76,10 @@ pub fn decode(file: &[u8], wish: &Wish) -> Answer<Planes> {
     let mut planes = Planes::default();
     for (component, (stride, samples)) in reference.planes.iter().enumerate() {
         let (step_x, step_y) = header.steps(component);
-        let (columns, rows) = (width.div_ceil(step_x) as usize, height.div_ceil(step_y) as usize);
+        let along = |length: u32, step: u32| {
+            if wish.floor_chroma { (length / step).max(1) } else { length.div_ceil(step) }
+        };
+        let (columns, rows) = (along(width, step_x) as usize, along(height, step_y) as usize);
         for row in 0..rows {
             let start = ((y / step_y) as usize + row) * stride + (x / step_x) as usize;
             planes.bytes.extend(&samples[start..start + columns]);

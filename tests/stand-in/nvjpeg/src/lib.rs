@@ -1,7 +1,8 @@
 //! A `libnvjpeg.so.13` for machines without a GPU. It proves orchestration, never speed, and says nothing about how a GPU
 //! rounds.
 //!
-//! libjpeg decodes; the planes go to device memory by the driver's public functions, whichever `libcuda.so.1` is loaded.
+//! It answers what the real ones answer (12.4 and 13.3), also where that misleads: batches with parameters are for the engine
+//! alone, and are called supported everywhere. libjpeg decodes; the planes go to device memory by the driver's public functions, whichever `libcuda.so.1` is loaded.
 //! What the documentation forbids is refused as nvJPEG refuses it; what it leaves undefined, and what real libraries do
 //! not forgive, ends the process with a sentence: memory or a state used again while its last work is under way. As on
 //! real hardware the engine does not wait for what its stream has queued.
@@ -10,9 +11,11 @@
 //! |---|---|
 //! | `FORELOAD_STANDIN_FAIL=nvjpegDecodeBatchedEx:2` | the second call fails; `:4` behind it chooses the status |
 //! | `FORELOAD_STANDIN_NVJPEG=no-hardware,refuse-444` | knobs, see `control.rs` |
+//! | `FORELOAD_STANDIN_NVJPEG_COSTS=huffman:2500,engine:80` | microseconds that things cost, see `costs.rs` |
 
 mod batched;
 mod control;
+mod costs;
 mod cpu;
 mod driver;
 mod handles;

@@ -76,6 +76,7 @@ pub fn alone<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Instance {
     pub pinned: PinnedAllocator,
     pub strict: bool,
+    pub backend: sys::nvjpegBackend_t,
     /// What the decoding engine works on.
     pub engine: Option<Stream>,
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use nvjpeg_sys::sys::*;
 
 use crate::batched::Batch;
+use crate::costs;
 use crate::driver;
 use crate::handles::{DeviceBuffer, Params, Parsed, PinnedBuffer};
 use crate::header::Header;
@@ -164,8 +165,16 @@ extern "C" fn nvjpegDecodeJpegHost(
             }
             // SAFETY: the caller keeps what was parsed.
             let file = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
-            let wish = Wish { format: params.format, region: params.region, strict: instance.strict };
+            let wish = Wish {
+                format: params.format,
+                region: params.region,
+                strict: instance.strict,
+                floor_chroma: false,
+            };
             let planes = decode(file, &wish)?;
+            if implementation.backend != nvjpegBackend_t::NVJPEG_BACKEND_GPU_HYBRID {
+                costs::huffman(1);
+            }
             let pinned = phases.pinned.as_ref().ok_or(INVALID)?;
             let to = alone(&pinned.0).room(planes.bytes.len(), 0)?;
             // SAFETY: the buffer has room, and no work uses it.
@@ -226,6 +235,7 @@ extern "C" fn nvjpegDecodeJpegDevice(
             let address = phases.address.take().ok_or(INVALID)?;
             let planes = phases.planes.take().ok_or(INVALID)?;
             planes.check(target)?;
+            costs::kernels(1, stream as u64)?;
             planes.send(address, true, target, stream as u64)?;
             let device = phases.device.as_ref().ok_or(INVALID)?;
             alone(&device.0).used_by(stream as u64)

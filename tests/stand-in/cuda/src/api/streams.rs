@@ -6,6 +6,9 @@ use crate::stream::{Event, Plan};
 use std::ffi::{c_int, c_void};
 use std::sync::PoisonError;
 
+/// `CU_EVENT_BLOCKING_SYNC`: who waits for it sleeps; for all else a real driver may spin.
+const BLOCKING: u32 = 1;
+
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
 
@@ -49,6 +52,9 @@ extern "C" fn cuStreamSynchronize(stream: u64) -> Status {
     enter("cuStreamSynchronize", Needs::Context, |call| {
         let actor = call.stream(stream)?;
         let (queued, clock) = (call.streams[actor].queued, call.streams[actor].clock.clone());
+        if call.streams[actor].done < queued {
+            call.count("spinning waits", 1);
+        }
         call.wait_until(|world| world.streams[actor].done >= queued);
         call.host_joins(&clock);
         Ok(())
@@ -180,7 +186,11 @@ extern "C" fn cuEventQuery(event: u64) -> Status {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: u64) -> Status {
     enter("cuEventSynchronize", Needs::Context, |call| {
-        let Some(record) = known(call, event)?.record.clone() else { return Ok(()) };
+        let event = known(call, event)?;
+        let (flags, Some(record)) = (event.flags, event.record.clone()) else { return Ok(()) };
+        if flags & BLOCKING == 0 && call.streams[record.stream].done < record.number {
+            call.count("spinning waits", 1);
+        }
         call.wait_until(|world| world.streams[record.stream].done >= record.number);
         call.host_joins(&record.clock);
         Ok(())

@@ -1,0 +1,217 @@
+//! Baseline files for trials, whose samples are known without a decoder: what photographs have (odd sizes, the Huffman codes
+//! that most files use, coefficients behind runs of zeros), in small.
+
+use std::f64::consts::{PI, SQRT_2};
+
+use super::{PlanesLayout, Subsampling};
+use crate::decode::jpeg::usual_codes;
+
+/// Levels that a decoder may be off, by its own way of rounding.
+const TOLERANCE: f64 = 1.5;
+
+/// Step of all coefficients: with it, the DC coefficient of a block is its mean, from 128 on.
+const STEP: u8 = 8;
+
+/// Whether planes hold the samples of a specimen.
+pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
+    layout.used().iter().enumerate().all(|(component, plane)| {
+        (0..plane.height).all(|y| {
+            let row = plane.offset as usize + y as usize * plane.stride as usize;
+            (0..plane.width).all(|x| {
+                let expected = Block::at(component, (plane.x0 + x) / 8, (plane.y0 + y) / 8)
+                    .sample((plane.x0 + x) % 8, (plane.y0 + y) % 8);
+                (f64::from(samples[row + x as usize]) - expected).abs() <= TOLERANCE
+            })
+        })
+    })
+}
+
+/// The coefficients of a block, in steps.
+struct Block {
+    /// The mean of its samples.
+    level: i32,
+    /// Of one horizontal half wave, and of one in both directions: places 1 and 4 of the zigzag.
+    wave: i32,
+    bump: i32,
+}
+
+impl Block {
+    fn at(component: usize, column: u32, row: u32) -> Self {
+        let component = component as u32;
+        Self {
+            level: (48 + (37 * column + 59 * row + 83 * component) % 160) as i32,
+            wave: ((3 * column + 5 * row + component) % 9) as i32 - 4,
+            bump: if (column + row).is_multiple_of(2) { 2 } else { -2 },
+        }
+    }
+
+    /// The inverse transform (ITU T.81, A.3.3).
+    fn sample(&self, x: u32, y: u32) -> f64 {
+        let cosine = |at: u32| (f64::from(2 * at + 1) * PI / 16.0).cos();
+        let step = f64::from(STEP) / 4.0;
+        f64::from(self.level)
+            + step / SQRT_2 * f64::from(self.wave) * cosine(x)
+            + step * f64::from(self.bump) * cosine(x) * cosine(y)
+    }
+}
+
+/// A file of this size.
+pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8> {
+    let (h, v) = sampling.steps();
+    let components: u8 = if sampling == Subsampling::Gray { 1 } else { 3 };
+    let mut file = vec![0xFF, 0xD8];
+    let mut segment = |marker: u8, payload: &[u8]| {
+        file.extend([0xFF, marker]);
+        file.extend((payload.len() as u16 + 2).to_be_bytes());
+        file.extend(payload);
+    };
+    segment(0xE0, b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0");
+    segment(0xDB, &[&[0][..], &[STEP; 64]].concat());
+    let ([h1, h0], [w1, w0]) = ((height as u16).to_be_bytes(), (width as u16).to_be_bytes());
+    let mut frame = vec![8, h1, h0, w1, w0, components];
+    let mut scan = vec![components];
+    for id in 1..=components {
+        let factors = if id == 1 { (h << 4 | v) as u8 } else { 0x11 };
+        frame.extend([id, factors, 0]);
+        scan.extend([id, 0]);
+    }
+    scan.extend([0, 63, 0]);
+    segment(0xC0, &frame);
+    let codes = usual_codes();
+    for (class, (lengths, symbols)) in [0x00, 0x10].into_iter().zip(&codes) {
+        segment(0xC4, &[&[class][..], lengths, symbols].concat());
+    }
+    segment(0xDA, &scan);
+    let mut bits =
+        Bits { dc: Code::new(&codes[0]), ac: Code::new(&codes[1]), bytes: Vec::new(), pending: 0, count: 0 };
+    let mut last = [128; 3];
+    let mcus = (width.div_ceil(8 * h), height.div_ceil(8 * v));
+    for (mcu_row, mcu_column) in (0..mcus.1).flat_map(|y| (0..mcus.0).map(move |x| (y, x))) {
+        for (component, last) in last.iter_mut().enumerate().take(components.into()) {
+            let (h, v) = if component == 0 { (h, v) } else { (1, 1) };
+            for (y, x) in (0..v).flat_map(|y| (0..h).map(move |x| (y, x))) {
+                let block = Block::at(component, mcu_column * h + x, mcu_row * v + y);
+                bits.block(&block, std::mem::replace(last, block.level));
+            }
+        }
+    }
+    file.extend(bits.end());
+    file.extend([0xFF, 0xD9]);
+    file
+}
+
+/// (code, its length) by symbol.
+struct Code([(u32, u32); 256]);
+
+impl Code {
+    /// ITU T.81, C.2.
+    fn new((lengths, symbols): &([u8; 16], Vec<u8>)) -> Self {
+        let (mut codes, mut next, mut symbols) = ([(0, 0); 256], 0, symbols.iter());
+        for (length, &count) in (1..).zip(lengths) {
+            for &symbol in symbols.by_ref().take(count.into()) {
+                codes[usize::from(symbol)] = (next, length);
+                next += 1;
+            }
+            next <<= 1;
+        }
+        Self(codes)
+    }
+}
+
+/// Entropy-coded bytes in the making.
+struct Bits {
+    dc: Code,
+    ac: Code,
+    bytes: Vec<u8>,
+    pending: u64,
+    count: u32,
+}
+
+impl Bits {
+    /// A block behind one of the level `last` (ITU T.81, F.1.2).
+    fn block(&mut self, block: &Block, last: i32) {
+        let difference = block.level - last;
+        let (code, length) = self.dc.0[size(difference) as usize];
+        self.put(code, length);
+        self.value(difference);
+        let mut zeros = 0;
+        for value in [block.wave, 0, 0, block.bump] {
+            if value == 0 {
+                zeros += 1;
+                continue;
+            }
+            let (code, length) = self.ac.0[(zeros << 4 | size(value)) as usize];
+            self.put(code, length);
+            self.value(value);
+            zeros = 0;
+        }
+        let (end, length) = self.ac.0[0];
+        self.put(end, length);
+    }
+
+    fn value(&mut self, value: i32) {
+        let code = if value < 0 { value - 1 } else { value };
+        self.put(code as u32 & ((1 << size(value)) - 1), size(value));
+    }
+
+    fn put(&mut self, value: u32, count: u32) {
+        self.pending = self.pending << count | u64::from(value);
+        self.count += count;
+        while self.count >= 8 {
+            self.count -= 8;
+            let byte = (self.pending >> self.count) as u8;
+            self.bytes.push(byte);
+            if byte == 0xFF {
+                self.bytes.push(0);
+            }
+        }
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        if self.count > 0 {
+            let missing = 8 - self.count;
+            self.put((1 << missing) - 1, missing);
+        }
+        self.bytes
+    }
+}
+
+/// Bits that a value needs.
+fn size(value: i32) -> u32 {
+    32 - value.unsigned_abs().leading_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Decoder, Planes, Region, parse_header};
+
+    #[test]
+    fn specimens_hold_what_they_should() {
+        for (sampling, size) in
+            Subsampling::ALL.into_iter().flat_map(|sampling| [(sampling, (203, 157)), (sampling, (200, 152))])
+        {
+            let file = file(sampling, size);
+            let header = parse_header(&file).unwrap();
+            assert_eq!(Subsampling::of(&header), Some(sampling));
+            let mut planes = Planes::default();
+            let whole = |width, height| Region { x: 0, y: 0, width, height };
+            Decoder::new(1 << 20).decode(&file, whole, &mut planes).unwrap();
+            let layout = PlanesLayout::of(&header, header.whole()).unwrap();
+            let mut samples = vec![0; layout.bytes as usize];
+            for (to, from) in layout.used().iter().zip(&planes.planes) {
+                assert_eq!((from.width, from.height), (to.width, to.height));
+                for y in 0..to.height as usize {
+                    let start = to.offset as usize + y * to.stride as usize;
+                    samples[start..][..to.width as usize]
+                        .copy_from_slice(&from.data[y * from.stride..][..to.width as usize]);
+                }
+            }
+            assert!(is_right(&layout, &samples), "{sampling:?}");
+            let last = layout.used().last().unwrap();
+            samples[(last.offset + u64::from((last.height - 1) * last.stride + last.width - 1)) as usize] ^=
+                4;
+            assert!(!is_right(&layout, &samples), "{sampling:?}: a wrong sample goes unnoticed");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Who decodes what on the way to a GPU, and what that costs: on stand-ins whose calls cost something.
+
+use crate::common::{Dataset, child, png};
+use crate::pipeline::{epoch, options, pipeline};
+use crate::stand_in::{self, Cuda, Nvjpeg};
+use foreload::config::{CpuDecode, LoaderOptions, Rungs};
+use foreload::pipeline::EpochStats;
+use libjpeg_reference::Encoding;
+
+/// What nvJPEG's ways cost on a machine that is not there: the host's Huffman codes, and the device, of which both decoders
+/// take the same, so that it does not matter who has which share.
+const COSTS: &str = "virtual,huffman:2500,engine:100,kernels:100";
+
+/// Images by rung: the engine, large batches, one by one, the CPU.
+fn by_rung(stats: &EpochStats) -> [u64; 4] {
+    let gpu = &stats.gpu;
+    [gpu.decoded_hardware, gpu.decoded_cuda_batched, gpu.decoded_cuda, stats.decoded_cpu()]
+}
+
+#[test]
+fn no_image_is_half_decoded_on_a_lane() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(128);
+    for (batch_size, knobs, cpu_decode, expected) in [
+        (32, "", CpuDecode::Fallback, [128, 0, 0, 0]),
+        (32, "no-hardware", CpuDecode::Fallback, [0, 0, 0, 128]),
+        (64, "no-hardware", CpuDecode::Fallback, [0, 128, 0, 0]),
+        (64, "no-hardware", CpuDecode::Never, [0, 128, 0, 0]),
+        // Nobody else may: then nvJPEG does it with the host's help.
+        (32, "no-hardware", CpuDecode::Never, [0, 0, 128, 0]),
+    ] {
+        // What another test found out is of another GPU.
+        foreload::pipeline::release_gpus();
+        nvjpeg.reset();
+        nvjpeg.knobs(knobs);
+        let asked = LoaderOptions { batch_size, cpu_decode, ..options() };
+        let pipeline = pipeline(&dataset, &asked, Rungs::All);
+        nvjpeg.costs(COSTS);
+        let start = pipeline.epoch(9, 0, 1, 0).unwrap();
+        drop(start);
+        let before = nvjpeg.spent("huffman");
+        let (_, stats) = epoch(&pipeline, 0);
+        let what = format!("batches of {batch_size}, {knobs}, {cpu_decode:?}");
+        assert_eq!(by_rung(&stats), expected, "{what}");
+        let by_host = nvjpeg.spent("huffman") - before;
+        assert_eq!(by_host > 0, expected[2] > 0, "{what}: {by_host} µs");
+        let said = pipeline.index().notices().take().join("\n");
+        assert_eq!(said.contains("raise batch_size"), expected[3] > 0, "{what}: {said}");
+    }
+    foreload::pipeline::release_gpus();
+}
+
+/// A dataset of which every eighth image is gray, progressive, CMYK or a PNG.
+fn mixed(samples: usize) -> Dataset {
+    let dataset = Dataset::folder(samples);
+    for sample in (0..samples).step_by(8) {
+        let kind = sample / 8 % 4;
+        let encoding = Encoding {
+            width: 70,
+            height: 60,
+            channels: [1, 3, 4, 3][kind],
+            factors: (1, 1),
+            quality: 85,
+            restart_interval: 0,
+            optimised: false,
+            progressive: kind == 1,
+        };
+        let pixels = vec![100; 70 * 60 * encoding.channels];
+        let file = if kind == 3 { png(7) } else { libjpeg_reference::encode(&pixels, &encoding) };
+        std::fs::write(dataset.path(sample), file).unwrap();
+    }
+    dataset.indexed_anew()
+}
+
+/// An epoch: what it costs lanes and device in microseconds, who decoded, and waits in which the host may have spun.
+fn account(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> (u64, [u64; 4], u64) {
+    let asked = LoaderOptions { batch_size, ..options() };
+    let pipeline = pipeline(dataset, &asked, Rungs::All);
+    // Buffers grow to their sizes, rates are seen.
+    (0..3).for_each(|number| drop(epoch(&pipeline, number)));
+    let spent = || ["huffman", "engine", "kernels"].map(|name| nvjpeg.spent(name)).iter().sum::<u64>();
+    let (before, spins) = (spent(), cuda.count("spinning waits"));
+    let mut running = pipeline.epoch(3, 0, 1, 0).unwrap();
+    while running.next_batch().unwrap().is_some() {}
+    (spent() - before, by_rung(&running.stats()), cuda.count("spinning waits") - spins)
+}
+
+#[test]
+fn a_mixed_batch_costs_no_more_than_a_plain_one() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (plain, mixed) = (Dataset::folder(256), mixed(256));
+    for (knobs, batch_size) in [("", 32), ("", 128), ("no-hardware", 128)] {
+        foreload::pipeline::release_gpus();
+        nvjpeg.reset();
+        nvjpeg.knobs(knobs);
+        nvjpeg.costs(COSTS);
+        let (of_plain, _, spins) = account(&cuda, &nvjpeg, &plain, batch_size);
+        assert_eq!(spins, 0, "{knobs}, batches of {batch_size}: plain");
+        let (of_mixed, by_rung, spins) = account(&cuda, &nvjpeg, &mixed, batch_size);
+        assert_eq!(spins, 0, "{knobs}, batches of {batch_size}: mixed");
+        assert_eq!(by_rung.iter().sum::<u64>(), 256);
+        let what = format!("{knobs}, batches of {batch_size}: {of_mixed} µs, plain {of_plain}, {by_rung:?}");
+        assert!(of_mixed * 10 <= of_plain * 11, "{what}");
+        println!("{what}");
+    }
+    foreload::pipeline::release_gpus();
+}
+
+#[test]
+fn shares_move_to_who_is_faster() {
+    let output = child(moves_shares).env("FORELOAD_STANDIN_DELAY_US", "0").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own without random delays"]
+fn moves_shares() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(512);
+    let part_of_engine = |costs: &str| {
+        let asked = LoaderOptions { batch_size: 128, ..options() };
+        let pipeline = pipeline(&dataset, &asked, Rungs::All);
+        nvjpeg.costs(costs);
+        (0..4).for_each(|number| drop(epoch(&pipeline, number)));
+        let [engine, batched, one, cpu] = by_rung(&epoch(&pipeline, 4).1);
+        assert_eq!((engine + batched, one, cpu), (512, 0, 0));
+        engine as f64 / 512.0
+    };
+    let (slow, fast) = (part_of_engine("engine:3000,kernels:300"), part_of_engine("engine:300,kernels:3000"));
+    println!("the engine's part: {slow} where it is slow, {fast} where it is fast");
+    assert!(slow < 0.4 && fast > 0.6, "{slow} where it is slow, {fast} where it is fast");
+    foreload::pipeline::release_gpus();
+}
+
+#[test]
+fn who_was_refused_twice_does_not_fail_again() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    dataset.damage(9);
+    let asked = LoaderOptions { train: false, max_errors: 0, batch_size: 16, ..options() };
+    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    let mut calls = Vec::new();
+    for number in 0..4 {
+        let before = nvjpeg.calls("nvjpegDecodeBatchedEx");
+        let (_, stats) = epoch(&pipeline, number);
+        assert_eq!((stats.concealed, by_rung(&stats)), (1, [15, 0, 0, 1]));
+        calls.push(nvjpeg.calls("nvjpegDecodeBatchedEx") - before);
+    }
+    assert!(calls[1] > 1 && calls[1] <= 1 + 2 * 4, "{calls:?}: halves, and theirs");
+    assert_eq!(calls[2..], [1, 1], "{calls:?}: all others in one call");
+    let notices = pipeline.index().notices();
+    let said: String = std::iter::from_fn(|| notices.next()).map(|notice| notice.message).collect();
+    assert!(said.contains("was refused by the GPU's decoder (hardware) twice"), "{said}");
+}
