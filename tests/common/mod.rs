@@ -150,3 +150,8 @@ pub fn epoch_bytes(pipeline: &Pipeline, number: u64) -> [u8; 32] {
     }
     hash.finalize().into()
 }
+
+/// Whether the long tests shall run in all their length: `make test-all` and CI say so.
+pub fn thorough() -> bool {
+    std::env::var_os("FORELOAD_THOROUGH").is_some_and(|said| said == "1")
+}

@@ -1,7 +1,7 @@
 //! CUDA graphs that other code of the process captures, as torch does by default: what a loader does meanwhile is no part
 //! of them and never spoils them.
 
-use crate::common::{Dataset, child};
+use crate::common::{Dataset, child, thorough};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
 use foreload::config::{LoaderOptions, Rungs};
@@ -97,7 +97,7 @@ fn a_thread_that_calls_us_keeps_its_mode() {
 }
 
 #[test]
-fn a_capture_beside_ten_thousand_batches_is_never_spoiled() {
+fn a_capture_beside_thousands_of_batches_is_never_spoiled() {
     let output = child(loads_beside_a_capture).env("FORELOAD_STANDIN_DELAY_US", "0").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -109,12 +109,12 @@ fn loads_beside_a_capture() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(40);
     let asked = LoaderOptions { batch_size: 2, image_size: (8, 8), ..options() };
-    let mut batches = 0;
+    let (mut batches, epochs) = (0, if thorough() { 167 } else { 20 });
     // Starts, epochs that end, one that is dropped, ends: all of it beside the capture.
     for _ in 0..3 {
         let capture = Capture::begin(&cuda);
         let pipeline = pipeline(&dataset, &asked, Rungs::All);
-        for number in 0..167 {
+        for number in 0..epochs {
             let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
             while let Some(batch) = epoch.next_batch().unwrap() {
                 batches += 1;
@@ -123,9 +123,9 @@ fn loads_beside_a_capture() {
                 }
             }
         }
-        pipeline.epoch(200, 0, 1, 0).unwrap().next_batch().unwrap();
+        pipeline.epoch(epochs, 0, 1, 0).unwrap().next_batch().unwrap();
         drop(pipeline);
         assert_eq!(capture.end(), 0, "after {batches} batches");
     }
-    assert!(batches >= 10_000, "{batches}");
+    assert!(batches >= if thorough() { 10_000 } else { 1000 }, "{batches}");
 }

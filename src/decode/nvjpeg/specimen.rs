@@ -2,6 +2,7 @@
 //! that most files use, coefficients behind runs of zeros), in small.
 
 use std::f64::consts::{PI, SQRT_2};
+use std::sync::LazyLock;
 
 use super::{PlanesLayout, Subsampling};
 use crate::decode::jpeg::usual_codes;
@@ -47,13 +48,17 @@ impl Block {
 
     /// The inverse transform (ITU T.81, A.3.3).
     fn sample(&self, x: u32, y: u32) -> f64 {
-        let cosine = |at: u32| (f64::from(2 * at + 1) * PI / 16.0).cos();
+        let cosine = |at: u32| COSINES[at as usize];
         let step = f64::from(STEP) / 4.0;
         f64::from(self.level)
             + step / SQRT_2 * f64::from(self.wave) * cosine(x)
             + step * f64::from(self.bump) * cosine(x) * cosine(y)
     }
 }
+
+/// Of (2x + 1) π / 16: they are asked for at every sample.
+static COSINES: LazyLock<[f64; 8]> =
+    LazyLock::new(|| std::array::from_fn(|x| ((2 * x + 1) as f64 * PI / 16.0).cos()));
 
 /// A file of this size.
 pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8> {
