@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import calls
 import report
 from calls import failed, last_line
+from probing.answers import unanswered
 
 KIT = report.ROOT
 SPARE = 15.0
@@ -141,8 +142,8 @@ def probe(run: Run, seconds: float) -> Outcome:
         arguments += ["--images", KIT / "images"]
     arguments += ["--short"] if run.recording else []
     code, text, data = run.script("probe", *arguments, seconds=seconds)
-    unanswered = [line for line in data.pop("lines", []) if "ended" in line]
-    problems = [f"{line['step']}, {line['cell']}: {line['ended']}" for line in unanswered]
+    silent = unanswered(data.pop("lines", []))
+    problems = [f"{line['step']}, {line['cell']}: {line['ended']}" for line in silent]
     if code == NO_DEVICE:
         problems = ["no GPU to probe", *problems]
     return Outcome(problems or ([failed("probe", code, text, seconds)] if code else []), text, data)

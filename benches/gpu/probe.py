@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
 import driver
 import report
 from probing import library, machine, matrix, speed, verdicts
+from probing.answers import unanswered
 from probing.steps import Context, Step
 
 SETTLE = 25.0
@@ -231,7 +232,7 @@ def main() -> int:
             report.log(f"no GPU to probe: {verdicts.without_gpu(probe.lines)}")
             return 2
     print(verdicts.as_text(probe.lines))
-    return int(any("ended" in line for line in probe.lines))
+    return int(bool(unanswered(probe.lines)))
 
 
 if __name__ == "__main__":

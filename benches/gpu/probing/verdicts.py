@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .answers import unanswered
+
 Lines = list[dict]
 EX, PLAIN = "nvjpegDecodeBatchedEx", "nvjpegDecodeBatched"
 
@@ -288,6 +290,5 @@ def as_text(lines: Lines) -> str:
         text = answer(lines)
         if text:
             parts.append(f"- **{question}:**" + ("\n" if text.startswith("  -") else " ") + text)
-    unanswered = [line for line in lines if "ended" in line]
-    parts += [f"- no answer: {line['step']}, {line['cell']}: {line['ended']}" for line in unanswered]
+    parts += [f"- no answer: {line['step']}, {line['cell']}: {line['ended']}" for line in unanswered(lines)]
     return "\n".join(parts)
