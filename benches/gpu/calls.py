@@ -23,6 +23,9 @@ def call(
 ) -> tuple[int, str]:
     """Run a command with all its children for at most so long; its exit code and what it said, which `say` is told
     line by line."""
+    # Begun in the background of a shell, this process ignores it, and so would its children.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         words,
         cwd=folder,

@@ -99,8 +99,8 @@ class Batch:
         torch's own. Nothing for a batch in CPU memory.
 
         Args:
-            stream: As `Tensor.__dlpack__` takes it: 1, 2 or a handle (torch: `stream.cuda_stream`, CuPy: `stream.ptr`).
-                It must live as long as the batch.
+            stream: As `Tensor.__dlpack__` takes it: 1, 2 or a handle (torch: `stream.cuda_stream`, CuPy: `stream.ptr`);
+                0, which those give for their default stream, is the legacy one. It must live as long as the batch.
 
         Raises:
             ConfigError: `stream` is none, or captures a CUDA graph.

@@ -11,7 +11,7 @@ use super::build::{Builder, Group, Loose, Rows};
 use super::cancel::Cancel;
 use super::open::Progress;
 use super::parallel::collect;
-use super::{Contents, Notes, Stamp, survey};
+use super::{COARSE_TICK, Contents, Notes, Stamp, survey};
 use crate::error::{Error, Result};
 use rustix::fs::{AtFlags, FileType, RawDir};
 use rustix::io::Errno;
@@ -195,7 +195,8 @@ impl Walk<'_> {
             File::options().read(true).custom_flags(libc::O_DIRECTORY).open(&path).map_err(fail)?;
         // Before the names are read: what is added meanwhile shows as a change.
         let look = || directory.metadata();
-        let stamp = Stamp::settled(|| look().map(|metadata| Stamp::of(&metadata))).map_err(fail)?;
+        let stamp =
+            Stamp::settled(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata))).map_err(fail)?;
         let metadata = look().map_err(fail)?;
         let identity = (metadata.dev(), metadata.ino());
         let mut listing = Listing {

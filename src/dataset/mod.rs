@@ -36,7 +36,7 @@ mod survey;
 
 pub use index::{DatasetIndex, TO_LABEL};
 pub use select::{ClassRef, Select};
-pub use stamp::{Stamp, TICK, Version};
+pub use stamp::{COARSE_TICK, Stamp, TICK, Version};
 pub use summary::{Notes, Origin, Skipped, Summary};
 
 /// Hash of what defines the dataset: layout, relative paths, extents, labels. Not of times: a copy has the same.

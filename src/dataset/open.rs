@@ -7,7 +7,7 @@ use super::directory::{self, Directory};
 use super::format::{IndexFile, Section};
 use super::part::Part;
 use super::survey::{self, Survey};
-use super::{Changed, IndexOptions, Origin, Stamp, folder, publish, shards};
+use super::{COARSE_TICK, Changed, IndexOptions, Origin, Stamp, folder, publish, shards};
 use crate::error::{Error, Result};
 use crate::notices::Kind;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -177,7 +177,7 @@ impl Opening<'_> {
         let threads = threads(options);
         let progress = Progress::new(options.progress);
         // Before its names are read: what is added meanwhile shows as a change.
-        let stamp = Stamp::settled(|| Stamp::at(canonical))
+        let stamp = Stamp::settled(COARSE_TICK, || Stamp::at(canonical))
             .map_err(|error| Error::io("open dataset", *root, error))?;
         let Survey { layout, classes, shards, mut notes, nothing } =
             survey::survey(root, canonical, options.contents, cancel)?;

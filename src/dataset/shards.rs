@@ -7,7 +7,7 @@ use super::parallel::collect;
 use super::records::records;
 pub use super::samples::{Contents, contents};
 use super::source::{Malformed, ReadAt, SizedFile};
-use super::{Layout, Notes, Stamp, samples};
+use super::{COARSE_TICK, Layout, Notes, Stamp, samples};
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -127,7 +127,7 @@ fn open<'a>(path: &Path, cancel: &'a Cancel) -> Result<(Cancellable<'a>, Stamp)>
     if !look()?.is_file() {
         return Err(Error::dataset(path, "is not a regular file, as a shard must be"));
     }
-    let stamp = Stamp::settled(|| look().map(|metadata| Stamp::of(&metadata)))?;
+    let stamp = Stamp::settled(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata)))?;
     // Headers are far apart: reading ahead would read the images. A hint; refusing it costs only speed.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     Ok((Cancellable { file: SizedFile { file, size: stamp.size }, cancel }, stamp))

@@ -1,7 +1,7 @@
 //! By what a changed file is recognised: its stamp. Not part of the fingerprint, for a copy has other times and inodes.
 //!
-//! A stamp is size, modification and change time, and inode. A write, however it was made, moves the change time, which
-//! no program can set back; a file that took another's place has another inode, unless its file system gives numbers
+//! A stamp is size, modification and change time, and inode. A write moves the change time when it begins, which
+//! no program can set back (one through a mapping may do so a while later); a file that took another's place has another inode, unless its file system gives numbers
 //! out anew. Device numbers are left out: they differ from mount to mount and from node to node. So do, on FUSE, the
 //! inodes of many file systems, which are left out there. What changes none of the
 //! four, as a write within the same tick of the file system's clock, cannot be seen by a stamp: so a stamp is taken when the
@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Within so much of its last change a file may change again and have the same stamp: a tick of the kernel's clock.
 pub const TICK: Duration = Duration::from_millis(20);
 /// The same where times are kept in whole seconds, or in two.
-const COARSE_TICK: Duration = Duration::from_secs(2);
+pub const COARSE_TICK: Duration = Duration::from_secs(2);
 
 /// What the system says of a file or directory. 0 in `ctime` or `inode` means: not known, and not compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -75,24 +75,30 @@ impl Stamp {
     }
 
     /// The stamp that `look` finds, where possible one that a later change would not leave as it is: what was changed a
-    /// moment ago is looked at once more after a tick.
+    /// moment ago is looked at once more after a tick, or after `patience` if that is shorter.
     ///
     /// # Errors
     /// What `look` says.
-    pub fn settled<E>(mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
+    pub fn settled<E>(patience: Duration, mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
         let stamp = look()?;
-        if !stamp.changed_within(TICK) {
+        let wait = stamp.tick().min(patience);
+        if !stamp.changed_within(wait) {
             return Ok(stamp);
         }
         // Soon it is further back: only files that were written a moment ago are waited for.
-        std::thread::sleep(TICK);
+        std::thread::sleep(wait);
         look()
     }
 
     /// Whether whatever is written from now on gives another stamp.
     pub fn is_settled(self) -> bool {
+        !self.changed_within(self.tick())
+    }
+
+    /// Within how long of its last change the file may change and keep this stamp.
+    fn tick(self) -> Duration {
         let is_coarse = self.ctime % 1_000_000_000 == 0;
-        !self.changed_within(if is_coarse { COARSE_TICK } else { TICK })
+        if is_coarse { COARSE_TICK } else { TICK }
     }
 
     /// Whether the last change lies no further off than `tick`, as far as this machine's clock is the file system's.

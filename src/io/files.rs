@@ -3,7 +3,7 @@
 use crate::dataset::{DatasetIndex, Extent, FileId, Stamp, TICK};
 use crate::error::{Error, Result};
 use crate::slot::PAGE;
-use rustix::fs::{Advice, AtFlags, CWD, Mode as Permissions, OFlags, Statx, StatxFlags};
+use rustix::fs::{Advice, AtFlags, CWD, Mode as Permissions, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -182,30 +182,59 @@ pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, Failure>
 /// What a look after a read asks for. On a network file system the answer is what this machine knows already.
 const LOOK_AFTER: AtFlags = AtFlags::STATX_DONT_SYNC;
 
-/// Looks at the open loose file `fd` after a read that began at `begun`, as [`check_path`] does.
-pub(super) fn check_loose(fd: &OwnedFd, begun: Instant) -> Result<(), Failure> {
-    let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | LOOK_AFTER, StatxFlags::BASIC_STATS);
-    check_whole(found, begun)
+/// An attempt to read a loose file, which is to be of one version of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    begun: Instant,
+    /// What the file was before, where that was looked at.
+    before: Option<Stamp>,
+    is_last: bool,
 }
 
-/// Looks at the loose file at `path` after a read that began at `begun`: where its last change lies before that, its bytes
-/// are of one moment. Else a part of them may be older than the rest, and it is to be read once more.
-pub(super) fn check_path(path: &CStr, begun: Instant) -> Result<(), Failure> {
-    check_whole(rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS), begun)
+impl Attempt {
+    /// One that begins now, after so many others.
+    pub fn begin(former: u8) -> Self {
+        Self { begun: Instant::now(), before: None, is_last: former >= MOST_MOVES }
+    }
+
+    /// The same of a file that is open, which is looked at before its read as well: then clocks that differ from this
+    /// machine's do not matter.
+    pub fn of_open(fd: &OwnedFd, former: u8) -> Self {
+        Self { before: look_after(fd), ..Self::begin(former) }
+    }
+
+    /// Looks at the open file after its read, as [`Attempt::check_path`] does.
+    pub fn check_open(self, fd: &OwnedFd) -> Result<(), Failure> {
+        self.check(look_after(fd))
+    }
+
+    /// Looks at the file at `path` after its read: where its last change lies before that, its bytes are of one moment. Else
+    /// a part of them may be older than the rest, and it is to be read once more.
+    pub fn check_path(self, path: &CStr) -> Result<(), Failure> {
+        let found = rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS);
+        self.check(found.ok().map(|found| Stamp::of_statx(&found)))
+    }
+
+    fn check(self, found: Option<Stamp>) -> Result<(), Failure> {
+        // What is gone by now, or in a place where nobody may look, could be read all the same.
+        let Some(found) = found else { return Ok(()) };
+        let same = self.before.is_none_or(|before| before == found);
+        if same && !found.changed_within(self.begun.elapsed() + TICK) {
+            return Ok(());
+        }
+        if !self.is_last && found.changed_within(TICK) {
+            // What is read from then on is known to be whole, unless somebody goes on writing.
+            std::thread::sleep(TICK);
+        }
+        Err(Failure::Written)
+    }
 }
 
-fn check_whole(found: rustix::io::Result<Statx>, begun: Instant) -> Result<(), Failure> {
-    // What is gone by now, or in a place where nobody may look, could be read all the same.
-    let Ok(found) = found else { return Ok(()) };
-    let stamp = Stamp::of_statx(&found);
-    if !stamp.changed_within(begun.elapsed() + TICK) {
-        return Ok(());
-    }
-    if stamp.changed_within(TICK) {
-        // What is read from then on is known to be whole, unless somebody goes on writing.
-        std::thread::sleep(TICK);
-    }
-    Err(Failure::Written)
+/// What is known of an open file, beside a read of it.
+fn look_after(fd: &OwnedFd) -> Option<Stamp> {
+    let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
+    let found = rustix::fs::statx(fd, c"", flags, StatxFlags::BASIC_STATS).ok()?;
+    Some(Stamp::of_statx(&found))
 }
 
 /// An open shard that is the file that was indexed.

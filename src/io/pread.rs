@@ -1,7 +1,7 @@
 //! Reading with threads that block in pread: works everywhere.
 
 use super::files::{
-    Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable, check_loose, open_file,
+    Attempt, Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable, open_file,
 };
 use super::transfer::{Progress, ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
@@ -14,7 +14,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 /// Storage behind a network gives more reads a second the more of them it has at a time, up to hundreds; a local drive
 /// has enough of far fewer, which `queue_depth` says.
@@ -225,7 +224,7 @@ impl Shared {
         loop {
             let attempt = match self.files.stamp(file) {
                 Some(stamp) => self.read_shard(&mut transfer, &path, stamp, mode, short.as_deref_mut()),
-                None => self.read_loose(&mut transfer, &path, mode, short.as_deref_mut()),
+                None => self.read_loose(&mut transfer, &path, mode, moves, short.as_deref_mut()),
             };
             match attempt {
                 Ok(used) => {
@@ -285,12 +284,14 @@ impl Shared {
         transfer: &mut Transfer,
         path: &Path,
         mode: OpenMode,
+        former: u8,
         short: Option<&mut ShortReads>,
     ) -> Result<OpenMode, Failure> {
-        let (begun, fd) = (Instant::now(), open_file(path, mode)?);
+        let fd = open_file(path, mode)?;
+        let attempt = Attempt::of_open(&fd, former);
         self.opens.fetch_add(1, Ordering::Relaxed);
         let used = self.fill(transfer, fd.as_fd(), mode, short)?;
-        check_loose(&fd, begun)?;
+        attempt.check_open(&fd)?;
         Ok(used)
     }
 

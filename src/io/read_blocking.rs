@@ -1,11 +1,10 @@
 //! Reading one sample with plain blocking calls.
 
-use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenShard, check_loose, open_file};
+use super::files::{Attempt, Failure, Files, MOST_MOVES, OpenMode, OpenShard, open_file};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Instant;
 
 /// Reads the bytes of `extent` with plain blocking calls: for the rare substitute of a failed sample.
 ///
@@ -13,26 +12,27 @@ use std::time::Instant;
 /// As any reader: [`Error::Io`], [`Error::DatasetChanged`].
 pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     let path = files.path(extent.file);
-    let mut result = read_once(files, extent, &path);
-    for _ in 0..MOST_MOVES {
+    let mut result = read_once(files, extent, &path, 0);
+    for former in 1..=MOST_MOVES {
         match result {
             Err(Failure::Moved(difference)) => files.accept(extent.file, difference)?,
             Err(Failure::Written) => {}
             _ => break,
         }
-        result = read_once(files, extent, &path);
+        result = read_once(files, extent, &path, former);
     }
     result.map_err(|failure| failure.into_error(&path, extent))
 }
 
-fn read_once(files: &dyn Files, extent: Extent, path: &Path) -> Result<Vec<u8>, Failure> {
+fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Result<Vec<u8>, Failure> {
     let stamp = files.stamp(extent.file);
     let mode = OpenMode { direct: false, noatime: false };
     let Some(stamp) = stamp else {
         // One byte more shows that a loose file has grown.
-        let (begun, fd) = (Instant::now(), open_file(path, mode)?);
+        let fd = open_file(path, mode)?;
+        let attempt = Attempt::of_open(&fd, former);
         let bytes = read_up_to(&fd, extent.offset, extent.length as usize + 1)?;
-        check_loose(&fd, begun)?;
+        attempt.check_open(&fd)?;
         return match bytes.len() {
             length if length == extent.length as usize => Ok(bytes),
             length if length > extent.length as usize => {

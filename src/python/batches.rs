@@ -20,8 +20,17 @@ pub(super) struct Batches {
     pub epoch: Mutex<Epoch>,
     /// Keeps the threads alive when only the iterator is left: `for batch in ImageLoader(...)`.
     pub pipeline: Shared,
-    /// The last batch, where a warning took its place.
-    pub kept: Mutex<Option<Batch>>,
+    /// A warning that came with the last batch and is an error: raised when more is asked for.
+    pub warned: Mutex<Option<PyErr>>,
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        if let Some(warning) = lock(&self.warned).take() {
+            // Nobody asked for more.
+            Python::attach(|py| warning.write_unraisable(py, None));
+        }
+    }
 }
 
 #[pymethods]
@@ -34,8 +43,8 @@ impl Batches {
         let notices = self.pipeline.index().notices();
         // Before a batch is taken: one that a warning takes the place of would be lost.
         deliver(py, notices)?;
-        if let Some(batch) = lock(&self.kept).take() {
-            return Ok(Some(batch));
+        if let Some(warning) = lock(&self.warned).take() {
+            return Err(warning);
         }
         loop {
             let (polled, is_last) = py.detach(|| {
@@ -45,10 +54,10 @@ impl Batches {
             match polled {
                 Ok(Poll::Batch(batch)) => {
                     let batch = Batch { batch, labeled: self.pipeline.index().is_labeled() };
-                    // Whoever knows how many batches there are asks for no more, so what there is to say is said now.
+                    // Whoever knows how many batches there are asks for no more, so what there is to say is said now;
+                    // but the batch, with which the epoch's state is through, is not given up for it.
                     if is_last && let Err(warning) = deliver(py, notices) {
-                        *lock(&self.kept) = Some(batch);
-                        return Err(warning);
+                        *lock(&self.warned) = Some(warning);
                     }
                     return Ok(Some(batch));
                 }
@@ -211,8 +220,10 @@ impl Batch {
 
     /// Lets another stream read the batch too.
     fn used_by(&self, py: Python<'_>, stream: i64) -> PyResult<()> {
+        // torch has 0 for the handle of its default stream, which is the legacy one.
+        let number = if stream == 0 { 1 } else { stream };
         // SAFETY: the caller keeps the stream, and reads there until the batch is gone, as the documentation says.
-        let stream = raise(py, unsafe { StreamRef::from_number(stream) })?;
+        let stream = raise(py, unsafe { StreamRef::from_number(number) })?;
         let batch = &self.batch;
         raise(py, py.detach(|| batch.used_by(stream)))
     }

@@ -1,7 +1,7 @@
 //! Looking at the source's files: which version of each there is. A moment on a local file system, a millisecond on another,
 //! so there it is done by threads, many at once.
 
-use crate::dataset::{DatasetIndex, FileId, Stamp, Version};
+use crate::dataset::{DatasetIndex, FileId, Stamp, TICK, Version};
 use crate::error::{Error, Result};
 use crate::io::Waker;
 use crate::io::storage::{Storage, StorageKind};
@@ -187,6 +187,6 @@ impl Drop for Threads {
 
 /// The version of a file, once it can be told from what is written to it from now on.
 pub(super) fn look(index: &DatasetIndex, file: FileId) -> Option<Version> {
-    let stamp = Stamp::settled(|| index.look(file)).ok()?;
+    let stamp = Stamp::settled(TICK, || index.look(file)).ok()?;
     stamp.is_settled().then(|| stamp.version())
 }

@@ -43,9 +43,11 @@ impl Cache {
 
     /// How a sample comes whose file is of `version` now, `None` where that cannot be told.
     pub(super) fn way(&self, sample: u64, version: Option<Version>, copy: Option<Location>) -> Way {
-        let Some(location) = copy else { return Way::Source { version, copy: None } };
-        if version != Some(location.version) {
-            // A file that is gone says so when it is read.
+        let (Some(location), Some(now)) = (copy, version) else {
+            // A file that is gone says so when it is read; the copy of one that could not be looked at may be right.
+            return Way::Source { version, copy: None };
+        };
+        if now != location.version {
             self.store().outdate(sample, &location);
             return Way::Source { version, copy: None };
         }

@@ -2,7 +2,7 @@
 
 use super::ring::Ring;
 use crate::error::{Error, Result};
-use crate::io::files::{Failure, OpenMode, OpenShard};
+use crate::io::files::{Attempt, Failure, OpenMode, OpenShard};
 use crate::io::transfer::{Piece, Progress, ShortReads, Transfer};
 use io_uring::opcode;
 use io_uring::squeue::{self, Flags};
@@ -14,7 +14,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// What a completion is of; with a flight's or a shard's number it is the request's user data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +77,8 @@ pub(super) struct Flight {
     pub piece: Option<Piece>,
     /// Completions to come.
     pub pending: u8,
-    /// Since when it may read.
-    pub begun: Instant,
+    /// Of a loose file: the one under way.
+    pub attempt: Attempt,
     /// How often its file changed meanwhile.
     pub moves: u8,
     pub answers: Answers,

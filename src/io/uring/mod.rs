@@ -9,7 +9,7 @@ mod ring;
 
 pub use ring::RingMode;
 
-use super::files::{Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable, check_path};
+use super::files::{Attempt, Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable};
 use super::transfer::{ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::FileId;
@@ -281,7 +281,7 @@ impl UringReader {
         match &self.flights[number as usize] {
             _ if self.files.never_change() || self.dropping => Ok(()),
             Some(Flight { shard: Some(shard), .. }) => shard.check_again(),
-            Some(Flight { path: Some(path), begun, .. }) => check_path(path, *begun),
+            Some(Flight { path: Some(path), attempt, .. }) => attempt.check_path(path),
             _ => Ok(()),
         }
     }
@@ -316,7 +316,7 @@ impl UringReader {
         if flight.moves > MOST_MOVES {
             return self.fail(number, Failure::Written);
         }
-        flight.begun = Instant::now();
+        flight.attempt = Attempt::begin(flight.moves);
         flight.shard = None;
         flight.restart(flight.mode);
         self.advance(number);
@@ -411,7 +411,7 @@ impl Reader for UringReader {
             shard: None,
             piece: None,
             pending: 0,
-            begun: Instant::now(),
+            attempt: Attempt::begin(0),
             moves: 0,
             answers: Answers::default(),
         });

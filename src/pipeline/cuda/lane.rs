@@ -1,6 +1,6 @@
 //! A lane: one stream, one decoder, one arena. It takes a piece of a batch at a time, queues everything that makes it
-//! images on the GPU, sends the batch on without waiting, and sleeps until its buffers are free again. While one lane's
-//! images are decoded, those of another are copied, those of a third augmented.
+//! images on the GPU, sleeps until they are there and looked at, and sends the batch on. While one lane's images are decoded,
+//! those of another are copied, those of a third augmented.
 
 use super::Stage;
 use super::assembly::{Item, Piece};

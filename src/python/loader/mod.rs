@@ -266,7 +266,7 @@ impl Loader {
         *lock(&self.concealed) = epoch.concealed().clone();
         Py::new(
             py,
-            Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone(), kept: Mutex::default() },
+            Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone(), warned: Mutex::default() },
         )
     }
 

@@ -30,7 +30,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Sizes are counted in pages, as file systems give room.
@@ -53,7 +53,7 @@ pub(super) struct Directory {
     pub(super) lock: Ranges,
     pub(super) marker: Ranges,
     /// Else nothing is published, reserved or evicted by this process.
-    writable: AtomicBool,
+    writable: bool,
     books: Mutex<Books>,
     /// Units of which this process has the lock.
     pub(super) units: Mutex<HashSet<u64>>,
@@ -103,7 +103,7 @@ impl Directory {
             quota: quota / PAGE,
             lock,
             marker,
-            writable: writable.into(),
+            writable,
             books: Mutex::default(),
             units: Mutex::default(),
             counters,
@@ -113,7 +113,7 @@ impl Directory {
 
     /// Whether this process may add to the directory and evict from it.
     pub fn is_writable(&self) -> bool {
-        self.writable.load(Relaxed)
+        self.writable
     }
 
     /// Where this dataset's segments are.

@@ -24,8 +24,7 @@ use std::time::{Duration, Instant};
 
 /// How often it looks whether other processes have published or evicted something.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long nothing is written after a write failed, unless somebody seals; how long it does not look after that failed;
-/// and how often a directory that could only be read is tried again.
+/// How long nothing is written after a write failed, unless somebody seals; and how long it does not look after that failed.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How often it looks whether there is room again.
 const ROOM: Duration = Duration::from_secs(1);
@@ -68,7 +67,6 @@ pub(super) struct Writer {
     paused: Option<Instant>,
     look_next: Instant,
     room_next: Instant,
-    entry_next: Instant,
 }
 
 /// Bytes of a segment with `rows` samples in `payload` bytes.
@@ -98,7 +96,6 @@ impl Writer {
             paused: None,
             look_next: now,
             room_next: now,
-            entry_next: now + PAUSE,
         }
     }
 
@@ -132,10 +129,6 @@ impl Writer {
                 self.shared.failed(error.to_string());
                 self.look_next = now + PAUSE;
             }
-        }
-        if now >= self.entry_next && !self.shared.directory.is_writable() {
-            self.entry_next = now + PAUSE;
-            self.shared.directory.try_to_write();
         }
         if self.paused.is_some_and(|since| now - since >= PAUSE) {
             self.paused = None;

@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 impl Directory {
     /// Enters the directory for `index`'s dataset: made and marked as in use. Where that cannot be, because it cannot be
@@ -35,28 +34,12 @@ impl Directory {
         let Ok((lock, marker)) = Self::enter_to_read(&path, key) else { return Err(refusal) };
         index.notices().say("cache read only", || {
             format!(
-                "the cache {} can only be read ({refusal}): what it has is used, and nothing is added until that is \
-                 otherwise; give it room and rights, or end the process that holds it",
+                "the cache {} can only be read ({refusal}): what it has is used, and this run adds nothing; for the next \
+                 one give it room and rights, or end the process that holds it",
                 path.display()
             )
         });
         Ok(Self::new(path, key, quota, (lock, marker, false), counters))
-    }
-
-    /// Becomes one who may write, where that could not be at the start and can be now: the lock was another's then.
-    /// Whether it is one.
-    pub fn try_to_write(&self) -> bool {
-        if self.is_writable() {
-            return true;
-        }
-        if !self.lock.try_lock(0..1, Kind::Exclusive).unwrap_or(false) {
-            return false;
-        }
-        // The marker that is had from the start stays the one that says who uses the dataset.
-        let entered = initialise(&self.lock, &self.path).and_then(|()| enter_dataset(&self.own));
-        let _ = self.lock.unlock(0..1);
-        self.writable.store(entered.is_ok() && self.shrink().is_ok(), Relaxed);
-        self.is_writable()
     }
 
     fn enter_to_write(path: &Path, key: Key, about: &About) -> Result<(Ranges, Ranges)> {
@@ -73,9 +56,7 @@ impl Directory {
     }
 
     fn enter_to_read(path: &Path, key: Key) -> Result<(Ranges, Ranges)> {
-        // To write where that is allowed: the lock may be had later.
-        let at = path.join("lock");
-        let lock = open_file(&at, false).or_else(|_| open_to_read(&at))?;
+        let lock = open_to_read(&path.join("lock"))?;
         check_format(&lock, path)?;
         let marker = Ranges::new(open_to_read(&path.join(key.to_string()).join("used"))?);
         // Whoever evicts asks for it. A file system without locks has nobody who evicts.
