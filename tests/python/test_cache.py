@@ -6,6 +6,7 @@ import hashlib
 import multiprocessing
 import os
 import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,7 +107,13 @@ def test_dali_source_reads_through_the_cache(dataset: Path, tmp_path: Path) -> N
             files, _ = source(SimpleNamespace(epoch_idx=epoch, iteration=step))
             found.setdefault(epoch, set()).update(file.tobytes() for file in files)
     assert found[0] == found[1] == {path.read_bytes() for path in paths(dataset)}
-    assert list((tmp_path / "cache").glob("*/*.seg"))
+    # Written beside training, and at the latest when it ends.
+    del source
+    for _ in range(600):
+        if kept := list((tmp_path / "cache").glob("*/*.seg")):
+            break
+        time.sleep(0.1)
+    assert kept
 
 
 def test_a_forked_child_drops_a_loader_that_stages(dataset: Path, tmp_path: Path) -> None:
