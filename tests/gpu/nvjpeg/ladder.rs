@@ -82,6 +82,12 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         let header = parse_header(&encode(&mut stream(6), &encoding)).unwrap();
         assert_eq!(floors.rungs(&header).next(), Some(first), "{width} columns");
     }
+    // No size is more even than others where each chroma sample is of one pixel, and not only whole blocks are even.
+    let columns = |sampling: Subsampling| {
+        [Ability::None, if sampling.steps().0 == 2 { Ability::Region } else { Ability::None }]
+    };
+    engine_is("wrong-beside-2", &columns, "4:4:4: no (wrong samples, ");
+    engine_is("wrong-beside-8", &|_| [Ability::None; 2], "4:2:0: no (wrong samples, ");
     let refused = [Subsampling::S440, Subsampling::Gray];
     let choosy = |sampling| [if refused.contains(&sampling) { Ability::None } else { Ability::Region }; 2];
     let choosy = engine_is("refuse-440,refuse-gray", &choosy, "4:2:0: regions; 4:4:0: no (");
