@@ -1,9 +1,12 @@
 //! Programs that end badly, each in a process of its own: those that err or leak, forked ones, ends that fail.
 
-use crate::common::child;
+use crate::common::{Dataset, await_no_threads, child};
+use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in;
 use crate::work::everything;
+use foreload::config::Rungs;
 use foreload::gpu::{Device, Flight, MemoryPool, Stream};
+use foreload::pipeline::gpu_decoders;
 use std::process::{Command, Output};
 
 /// Runs one of the ignored tests below in its process, and gives what it showed.
@@ -70,11 +73,20 @@ fn forks_on_purpose() {
     cuda.abort_on_violation();
     let device = Device::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    epoch(&pipeline(&Dataset::folder(8), &options(), Rungs::All), 0);
+    await_no_threads();
+    assert_eq!(gpu_decoders(0).len(), 3);
     // SAFETY: the child only asks and leaves; nobody else holds a lock that it needs.
     let child = unsafe { libc::fork() };
     if child == 0 {
         println!("child: {}", stream.synchronize().unwrap_err());
         assert!(Device::open(0).is_err());
+        if !gpu_decoders(0).is_empty() {
+            println!("child: it asked after its parent's decoders, whose lock a thread that it does not have may hold");
+            // SAFETY: as below.
+            unsafe { libc::_exit(1) };
+        }
         // What the parent made is dropped without a call of the driver, at which the stand-in would abort.
         drop((stream, device));
         // SAFETY: ends the child at once, without the parent's exit handlers.
@@ -84,7 +96,7 @@ fn forks_on_purpose() {
     // SAFETY: waits for our own child.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(status, 0, "the child's end");
-    drop((stream, device));
+    drop((stream, device, nvjpeg));
     drop(cuda);
 }
 

@@ -59,13 +59,11 @@ impl Rung {
 /// nvImageCodec and DALI, `hybrid_huffman_threshold`).
 const HUGE: u64 = 1_000_000;
 
-/// Whether [`Rung::Cuda`] leaves an image's Huffman codes to the CPU.
+/// Whether [`Rung::Cuda`] leaves an image's Huffman codes to the CPU. All of a file's codes are decoded, whatever region is
+/// wanted of it, and the kernels know those of one scan.
 pub fn by_host(header: &Header) -> bool {
-    is_small(header.whole()) || header.process != Process::Baseline
-}
-
-fn is_small(region: Region) -> bool {
-    u64::from(region.width) * u64::from(region.height) <= HUGE
+    let pixels = u64::from(header.width) * u64::from(header.height);
+    pixels <= HUGE || header.process != Process::Baseline || !header.interleaved
 }
 
 /// How a colour image's chroma is sampled, as far as a GPU decoder knows it.

@@ -7,8 +7,8 @@ use nvjpeg_sys::safe::{
 use super::batched::target;
 use super::decoder::{Outcome, refusal, region};
 use super::memory::Memory;
-use super::{Library, Request, is_small};
-use crate::decode::{ColorModel, Process};
+use super::{Library, Request, by_host};
+use crate::decode::ColorModel;
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Device, Event, Stream};
 
@@ -110,9 +110,7 @@ impl Page {
         self.params.set_region(region(request))?;
         // SAFETY: the caller of the decoder keeps the file until the stream has passed; then the page parses another.
         unsafe { self.parsed.parse(request.bytes) }?;
-        let huge = !is_small(request.layout.decoded)
-            && request.header.process == Process::Baseline
-            && by_gpu.takes(&self.parsed, &self.params)?;
+        let huge = !by_host(request.header) && by_gpu.takes(&self.parsed, &self.params)?;
         if !huge && !by_cpu.takes(&self.parsed, &self.params)? {
             return Ok(false);
         }

@@ -15,8 +15,11 @@ use crate::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Stream};
 /// Not a multiple of anything, as the sizes of photographs are, and not smaller than what decoding engines take.
 const RAGGED: (u32, u32) = (203, 157);
 
-/// Of whole chroma samples, for a rung that is right but at the edges of others.
-const EVEN: (u32, u32) = (200, 152);
+/// The same but of whole chroma samples, for a rung that is right but where one lies half outside.
+fn even(sampling: Subsampling) -> (u32, u32) {
+    let ((width, height), (step_x, step_y)) = (RAGGED, sampling.steps());
+    (width.next_multiple_of(step_x), height.next_multiple_of(step_y))
+}
 
 /// Images of a trial on the CUDA rung, which takes them one after another.
 const FEW: usize = 4;
@@ -45,8 +48,9 @@ impl Abilities {
         {
             let (ability, reason) = trial.ability(rung, sampling, RAGGED)?;
             abilities.set(rung, sampling, ability);
-            if ability < rung.best() {
-                let (even, _) = trial.ability(rung, sampling, EVEN)?;
+            // Where each chroma sample is of one pixel, none lies half outside.
+            if ability < rung.best() && even(sampling) != RAGGED {
+                let (even, _) = trial.ability(rung, sampling, even(sampling))?;
                 abilities.set_even(rung, sampling, even.max(ability));
             }
             abilities.note(rung, sampling, reason);

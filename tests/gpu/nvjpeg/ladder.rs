@@ -1,6 +1,6 @@
 //! Who decodes what: by the GPU, by what the engine takes, and by what turns out to be wrong.
 
-use foreload::decode::nvjpeg::{Abilities, Ability, Decoder, Library, Rung, Subsampling};
+use foreload::decode::nvjpeg::{Abilities, Ability, Decoder, Library, Rung, Subsampling, by_host};
 use foreload::decode::{Region, parse_header};
 use foreload::gpu::Device;
 use libjpeg_reference::Encoding;
@@ -82,6 +82,12 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         let header = parse_header(&encode(&mut stream(6), &encoding)).unwrap();
         assert_eq!(floors.rungs(&header).next(), Some(first), "{width} columns");
     }
+    // No size is more even than others where each chroma sample is of one pixel, and not only whole blocks are even.
+    let columns = |sampling: Subsampling| {
+        [Ability::None, if sampling.steps().0 == 2 { Ability::Region } else { Ability::None }]
+    };
+    engine_is("wrong-beside-2", &columns, "4:4:4: no (wrong samples, ");
+    engine_is("wrong-beside-8", &|_| [Ability::None; 2], "4:2:0: no (wrong samples, ");
     let refused = [Subsampling::S440, Subsampling::Gray];
     let choosy = |sampling| [if refused.contains(&sampling) { Ability::None } else { Ability::Region }; 2];
     let choosy = engine_is("refuse-440,refuse-gray", &choosy, "4:2:0: regions; 4:4:0: no (");
@@ -221,4 +227,22 @@ fn a_mixed_batch_is_no_chain_of_waits() {
         [after[0] - before[0], after[1] - before[1]]
     };
     assert_eq!(waits(7), waits(0));
+}
+
+/// Of a file of many pixels all codes are decoded, however little is wanted: that is not for the host.
+#[test]
+fn a_crop_of_a_huge_image_costs_the_host_no_codes() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let mut lane = Lane::new().unwrap();
+    let region = Region { x: 500, y: 300, width: 90, height: 80 };
+    for (width, is_huge) in [(1100, true), (900, false)] {
+        let file = encode(&mut stream(8), &Encoding { width, height: 1000, ..encoding((2, 2), 3) });
+        let job = Job { file, region };
+        assert_eq!(by_host(&parse_header(&job.file).unwrap()), !is_huge);
+        nvjpeg.costs("virtual,huffman:2500");
+        let decoded = lane.decode(Rung::Cuda, std::slice::from_ref(&job)).unwrap();
+        assert_same(&job, &decoded[0], "a crop");
+        assert_eq!(nvjpeg.spent("huffman"), if is_huge { 0 } else { 2500 }, "{width} columns");
+    }
 }
