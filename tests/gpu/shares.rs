@@ -156,3 +156,38 @@ fn who_was_refused_twice_does_not_fail_again() {
     let said: String = std::iter::from_fn(|| notices.next()).map(|notice| notice.message).collect();
     assert!(said.contains("was refused by the GPU's decoder (hardware) twice"), "{said}");
 }
+
+/// What lacks for a moment, memory say, keeps no image from its decoder for longer.
+#[test]
+fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    for (call, nth) in [
+        // The fourth handle is that of a lane's engine: three are made when the GPU is tried.
+        ("nvjpegCreateExV2", 4),
+        ("nvjpegDecodeBatchedEx", 1),
+    ] {
+        foreload::pipeline::release_gpus();
+        nvjpeg.reset();
+        let asked = LoaderOptions { batch_size: 16, ..options() };
+        let pipeline = pipeline(&dataset, &asked, Rungs::All);
+        if nth == 1 {
+            epoch(&pipeline, 0);
+        }
+        // All of a batch fail twice, down to single images, and enough times over for every sample to be given up.
+        (nth..nth + if nth == 1 { 2 * 31 } else { 2 }).for_each(|nth| nvjpeg.fail(call, nth, 5));
+        for number in 1..3 {
+            assert_eq!(by_rung(&epoch(&pipeline, number).1), [0, 0, 0, 16], "{call}, epoch {number}");
+        }
+        let said = pipeline.index().notices().take().join("\n");
+        assert!(
+            said.contains(&format!("{call}: no memory")) && said.contains("lower device_memory"),
+            "{said}"
+        );
+        for number in 3..5 {
+            assert_eq!(by_rung(&epoch(&pipeline, number).1), [16, 0, 0, 0], "{call}, epoch {number}");
+        }
+    }
+    foreload::pipeline::release_gpus();
+}

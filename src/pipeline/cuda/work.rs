@@ -170,8 +170,13 @@ impl<'a> Intake<'a> {
     pub fn demote(&mut self, run: &Run, work: &mut Work, error: Error) {
         let Image::Encoded { bytes, header, view, rung } = &work.image else { return };
         let sample = work.draw.sample;
-        if self.stage.refused.note(sample, *rung) {
-            self.shared.tell_refused(*rung, sample, &error);
+        match &error {
+            Error::Decode(why) if self.stage.refused.note(sample, *rung) => {
+                self.shared.tell_refused(*rung, sample, why);
+            }
+            Error::Decode(_) => {}
+            // It is no fault of the file's: the next time it may be decoded.
+            error => self.shared.tell_failing(*rung, sample, error),
         }
         match self.stage.rung_after(*rung, header, sample) {
             Some(rung) => {
