@@ -83,8 +83,8 @@ impl Shared {
     pub(super) fn tell_small_batches(&self) {
         self.index.notices().say("small batches", || {
             format!(
-                "this GPU has no decoding engine for these images, and its kernels decode them only in batches of {LARGE_BATCH} \
-                 and more: the CPU decodes them; raise batch_size, which is {}",
+                "this GPU has no decoding engine for these images, and its kernels decode them only where a batch has \
+                 {LARGE_BATCH} of them and more: the CPU decodes them; raise batch_size, which is {}",
                 self.config.batch_size
             )
         });

@@ -191,3 +191,20 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
     }
     foreload::pipeline::release_gpus();
 }
+
+/// Who asks for one decoder measures that one.
+#[test]
+fn a_fixed_decoder_gets_no_help() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(128);
+    for rungs in [Rungs::All, Rungs::Hardware] {
+        let asked = LoaderOptions { cpu_decode: CpuDecode::Auto, ..options() };
+        let pipeline = pipeline(&dataset, &asked, rungs);
+        nvjpeg.costs("engine:2000");
+        let helped: u64 = (0..3).map(|number| by_rung(&epoch(&pipeline, number).1)[3]).sum();
+        println!("{rungs:?}: the CPU decoded {helped} of 384");
+        assert!(rungs == Rungs::All || helped == 0, "{rungs:?}: {helped}");
+    }
+    foreload::pipeline::release_gpus();
+}
