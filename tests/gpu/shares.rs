@@ -3,7 +3,7 @@
 use crate::common::{Dataset, child, png};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::config::{CpuDecode, LoaderOptions, Rungs};
+use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
 use foreload::pipeline::EpochStats;
 use libjpeg_reference::Encoding;
 
@@ -206,5 +206,36 @@ fn a_fixed_decoder_gets_no_help() {
         println!("{rungs:?}: the CPU decoded {helped} of 384");
         assert!(rungs == Rungs::All || helped == 0, "{rungs:?}: {helped}");
     }
+    foreload::pipeline::release_gpus();
+}
+
+/// Where the CPU may not decode, a refused image stays what its decoders said of it, and the CPU never sees it.
+#[test]
+fn what_decoders_say_of_an_image_is_said_in_every_epoch() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(2);
+    dataset.damage(0);
+    // The same few samples in many batches: workers look at some before a lane's decoder has refused them, lanes after.
+    let asked = LoaderOptions {
+        cpu_decode: CpuDecode::Never,
+        on_error: OnError::Zero,
+        max_errors: 1000,
+        batch_size: 4,
+        epoch_size: Some(128),
+        ..options()
+    };
+    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    for number in 0..4 {
+        let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
+        while running.next_batch().unwrap().is_some() {}
+        assert_eq!(running.stats().decoded_cpu(), 0, "epoch {number}");
+        assert!(running.failed() > 30, "epoch {number}: {}", running.failed());
+        for failure in running.failures().lock().unwrap().iter() {
+            let said = &failure.message;
+            assert!(said.contains("the JPEG is damaged (status 3)"), "epoch {number}: {said}");
+        }
+    }
+    assert!(nvjpeg.calls("nvjpegDecodeBatchedEx") > 0);
     foreload::pipeline::release_gpus();
 }

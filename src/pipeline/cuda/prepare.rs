@@ -39,7 +39,7 @@ impl<'a> Preparer<'a> {
         let config = &self.shared.config;
         let for_gpu = self.for_gpu(&bytes, draw.sample, batch);
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
-            return Err(nobody(&bytes));
+            return Err(nobody(self.stage, &bytes, draw.sample));
         }
         let bytes = self.stage.slots.pin(bytes)?;
         if let Some(header) = for_gpu {
@@ -105,8 +105,14 @@ fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])
 }
 
-/// What is wrong with a file that the GPU does not serve, where the CPU may not help.
-fn nobody(bytes: &[u8]) -> Error {
+/// What is wrong with a sample's file that the GPU does not serve, where the CPU may not help.
+pub fn nobody(stage: &Stage, bytes: &[u8], sample: u64) -> Error {
+    if let Err(error) = parse_header(bytes)
+        && !bytes.starts_with(b"\x89PNG")
+    {
+        return error.into();
+    }
+    let refused = stage.refused.why(sample).filter(|_| is_ended(bytes));
     let unknown = || {
         DecodeError::Unsupported(
             "the GPU's decoders do not know its kind, or it does not end with an end marker; cpu_decode=\"fallback\" lets \
@@ -114,7 +120,7 @@ fn nobody(bytes: &[u8]) -> Error {
                 .into(),
         )
     };
-    parse_header(bytes).err().filter(|_| !bytes.starts_with(b"\x89PNG")).unwrap_or_else(unknown).into()
+    refused.unwrap_or_else(unknown).into()
 }
 
 /// Copies the planes to where `layout` says, which is [`PlanesLayout::staged`].
