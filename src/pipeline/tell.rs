@@ -3,7 +3,7 @@
 use super::{ConcealedSample, Shared};
 use crate::config::OnError;
 use crate::decode::nvjpeg::{LARGE_BATCH, Rung};
-use crate::error::Error;
+use crate::error::{DecodeError, Error};
 use crate::notices::Kind;
 use crate::tier::TierStats;
 
@@ -53,7 +53,7 @@ impl Shared {
     }
 
     /// The first image that a decoder of the GPU has refused for good.
-    pub(super) fn tell_refused(&self, rung: Rung, sample: u64, error: &Error) {
+    pub(super) fn tell_refused(&self, rung: Rung, sample: u64, error: &DecodeError) {
         self.index.notices().mention("refused", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
@@ -65,12 +65,26 @@ impl Shared {
         });
     }
 
+    /// The first image that a decoder of the GPU could not take for want of something, memory most likely.
+    pub(super) fn tell_failing(&self, rung: Rung, sample: u64, error: &Error) {
+        self.index.notices().say("failing", || {
+            let path = self.index.path(self.index.extent(sample).file);
+            format!(
+                "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample {sample} ({}); \
+                 the next decoder has its images, and it is tried again with every batch: where memory is short, lower \
+                 device_memory or batch_size, or end what else has the GPU's",
+                rung.name(),
+                path.display()
+            )
+        });
+    }
+
     /// That the CPU decodes only because batches are small.
     pub(super) fn tell_small_batches(&self) {
         self.index.notices().say("small batches", || {
             format!(
-                "this GPU has no decoding engine for these images, and its kernels decode them only in batches of {LARGE_BATCH} \
-                 and more: the CPU decodes them; raise batch_size, which is {}",
+                "this GPU has no decoding engine for these images, and its kernels decode them only where a batch has \
+                 {LARGE_BATCH} of them and more: the CPU decodes them; raise batch_size, which is {}",
                 self.config.batch_size
             )
         });

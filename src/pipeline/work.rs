@@ -79,8 +79,9 @@ impl Worker<'_> {
         match self {
             Self::Host(worker) => worker.work(job, watch),
             Self::Cuda(preparer) => {
-                let Job { run, place, ticket, assembly, bytes, .. } = job;
-                let pixels = bytes.and_then(|bytes| preparer.prepare(&run, place.draw, bytes, watch));
+                let Job { run, place, step, ticket, assembly, bytes } = job;
+                let batch = run.schedule.batch_len(step) as usize;
+                let pixels = bytes.and_then(|bytes| preparer.prepare(&run, place.draw, batch, bytes, watch));
                 if let Some(assembly) = assembly {
                     assembly.add(Item { place, ticket, pixels });
                 }

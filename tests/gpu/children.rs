@@ -83,7 +83,9 @@ fn forks_on_purpose() {
         println!("child: {}", stream.synchronize().unwrap_err());
         assert!(Device::open(0).is_err());
         if !gpu_decoders(0).is_empty() {
-            println!("child: it asked after its parent's decoders, whose lock a thread that it does not have may hold");
+            println!(
+                "child: it asked after its parent's decoders, whose lock a thread that it does not have may hold"
+            );
             // SAFETY: as below.
             unsafe { libc::_exit(1) };
         }

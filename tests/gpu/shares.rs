@@ -3,7 +3,7 @@
 use crate::common::{Dataset, child, png};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::config::{CpuDecode, LoaderOptions, Rungs};
+use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
 use foreload::pipeline::EpochStats;
 use libjpeg_reference::Encoding;
 
@@ -155,4 +155,87 @@ fn who_was_refused_twice_does_not_fail_again() {
     let notices = pipeline.index().notices();
     let said: String = std::iter::from_fn(|| notices.next()).map(|notice| notice.message).collect();
     assert!(said.contains("was refused by the GPU's decoder (hardware) twice"), "{said}");
+}
+
+/// What lacks for a moment, memory say, keeps no image from its decoder for longer.
+#[test]
+fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    for (call, nth) in [
+        // The fourth handle is that of a lane's engine: three are made when the GPU is tried.
+        ("nvjpegCreateExV2", 4),
+        ("nvjpegDecodeBatchedEx", 1),
+    ] {
+        foreload::pipeline::release_gpus();
+        nvjpeg.reset();
+        let asked = LoaderOptions { batch_size: 16, ..options() };
+        let pipeline = pipeline(&dataset, &asked, Rungs::All);
+        if nth == 1 {
+            epoch(&pipeline, 0);
+        }
+        // All of a batch fail twice, down to single images, and enough times over for every sample to be given up.
+        (nth..nth + if nth == 1 { 2 * 31 } else { 2 }).for_each(|nth| nvjpeg.fail(call, nth, 5));
+        for number in 1..3 {
+            assert_eq!(by_rung(&epoch(&pipeline, number).1), [0, 0, 0, 16], "{call}, epoch {number}");
+        }
+        let said = pipeline.index().notices().take().join("\n");
+        assert!(
+            said.contains(&format!("{call}: no memory")) && said.contains("lower device_memory"),
+            "{said}"
+        );
+        for number in 3..5 {
+            assert_eq!(by_rung(&epoch(&pipeline, number).1), [16, 0, 0, 0], "{call}, epoch {number}");
+        }
+    }
+    foreload::pipeline::release_gpus();
+}
+
+/// Who asks for one decoder measures that one.
+#[test]
+fn a_fixed_decoder_gets_no_help() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(128);
+    for rungs in [Rungs::All, Rungs::Hardware] {
+        let asked = LoaderOptions { cpu_decode: CpuDecode::Auto, ..options() };
+        let pipeline = pipeline(&dataset, &asked, rungs);
+        nvjpeg.costs("engine:2000");
+        let helped: u64 = (0..3).map(|number| by_rung(&epoch(&pipeline, number).1)[3]).sum();
+        println!("{rungs:?}: the CPU decoded {helped} of 384");
+        assert!(rungs == Rungs::All || helped == 0, "{rungs:?}: {helped}");
+    }
+    foreload::pipeline::release_gpus();
+}
+
+/// Where the CPU may not decode, a refused image stays what its decoders said of it, and the CPU never sees it.
+#[test]
+fn what_decoders_say_of_an_image_is_said_in_every_epoch() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(2);
+    dataset.damage(0);
+    // The same few samples in many batches: workers look at some before a lane's decoder has refused them, lanes after.
+    let asked = LoaderOptions {
+        cpu_decode: CpuDecode::Never,
+        on_error: OnError::Zero,
+        max_errors: 1000,
+        batch_size: 4,
+        epoch_size: Some(128),
+        ..options()
+    };
+    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    for number in 0..4 {
+        let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
+        while running.next_batch().unwrap().is_some() {}
+        assert_eq!(running.stats().decoded_cpu(), 0, "epoch {number}");
+        assert!(running.failed() > 30, "epoch {number}: {}", running.failed());
+        for failure in running.failures().lock().unwrap().iter() {
+            let said = &failure.message;
+            assert!(said.contains("the JPEG is damaged (status 3)"), "epoch {number}: {said}");
+        }
+    }
+    assert!(nvjpeg.calls("nvjpegDecodeBatchedEx") > 0);
+    foreload::pipeline::release_gpus();
 }

@@ -8,11 +8,11 @@ use nvjpeg_sys::safe::{
     Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
 };
 
-use super::decoder::{Outcome, refusal, region};
+use super::decoder::{NotMade, Outcome, refusal, region};
 use super::memory::Memory;
 use super::{LARGE_BATCH, Library, Request, Rung};
 use crate::decode::ColorModel;
-use crate::error::{DecodeError, Error, Result};
+use crate::error::{DecodeError, Result};
 use crate::gpu::{Device, Event, Stream};
 
 /// A batch's images all have the same output format, so gray ones go in a call of their own.
@@ -59,19 +59,17 @@ impl Batched {
         memory: &Memory,
         rung: Rung,
         batch: usize,
-    ) -> Result<Self> {
+    ) -> Result<Self, NotMade> {
         let backend = match rung {
             Rung::Hardware => Backend::NVJPEG_BACKEND_HARDWARE,
             _ => Backend::NVJPEG_BACKEND_GPU_HYBRID,
         };
         let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
-        let failed = |error: nvjpeg_sys::Error| Error::Unavailable(error.to_string());
-        let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags);
-        let handle = handle.map_err(failed)?;
-        let parsed = BitStream::new(&handle).map_err(failed)?;
+        let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags)?;
+        let parsed = BitStream::new(&handle)?;
         let mut calls = Vec::with_capacity(FORMATS.len());
         for (color, format) in FORMATS {
-            let mut state = State::new(&handle).map_err(failed)?;
+            let mut state = State::new(&handle)?;
             if rung == Rung::Hardware && color == ColorModel::YCbCr {
                 // A hint, which older libraries do not take. Whatever the size it says, the engine is faster after it
                 // (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory grows with the images that come.
@@ -176,7 +174,8 @@ impl Call {
                     self.images.push(target(request));
                 }
                 Ok(false) => {
-                    *outcome = Err(DecodeError::Unsupported(format!("JPEG, for nvJPEG's {}", rung.name())));
+                    let kind = format!("JPEG, for nvJPEG's {}", rung.name());
+                    *outcome = Err(DecodeError::Unsupported(kind).into());
                 }
                 Err(error) => *outcome = Err(refusal(error)),
             }

@@ -6,9 +6,11 @@ use super::phased::Phased;
 use super::{Library, Request, Rung};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Device, Event, Stream};
+use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 
-/// What became of an image: queued, or refused.
-pub type Outcome = Result<(), DecodeError>;
+/// What became of an image: queued, or refused. [`Error::Decode`] is about the file, and will be said again;
+/// [`Error::Unavailable`] is about the rung: for want of memory, say.
+pub type Outcome = Result<()>;
 
 /// Decodes JPEGs on a GPU; owns everything that nvJPEG remembers of images under way. One per lane.
 ///
@@ -25,12 +27,32 @@ pub struct Decoder {
 /// Each is made when it is first asked for: that takes the library long, and not every loader uses all.
 #[derive(Default)]
 struct Rungs {
-    /// Or why there is none.
-    hardware: Option<Result<Batched, String>>,
-    cuda_batched: Option<Result<Batched, String>>,
-    cuda: Option<Phased>,
+    hardware: Place<Batched>,
+    cuda_batched: Place<Batched>,
+    cuda: Place<Phased>,
     /// Streams that were used.
     streams: Vec<Stream>,
+}
+
+/// A rung, once it is made; or why there is none on this GPU.
+type Place<T> = Option<Result<T, String>>;
+
+/// Why a rung could not be made.
+pub(super) enum NotMade {
+    Library(nvjpeg_sys::Error),
+    Driver(Error),
+}
+
+impl From<nvjpeg_sys::Error> for NotMade {
+    fn from(error: nvjpeg_sys::Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl From<Error> for NotMade {
+    fn from(error: Error) -> Self {
+        Self::Driver(error)
+    }
 }
 
 impl std::fmt::Debug for Decoder {
@@ -75,11 +97,11 @@ impl Decoder {
     ///
     /// An image is refused where the rung does not take it or finds it damaged: the next rung's turn, at last the CPU's,
     /// whose word on damage is final. A file that does not end with an end-of-image marker is refused at once, since a GPU
-    /// decoder may fill in what is missing.
+    /// decoder may fill in what is missing. All are refused where the rung cannot be made: unless this GPU or nvJPEG has none,
+    /// that is tried again with the next call.
     ///
     /// # Errors
-    /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image. [`Error::Unavailable`] where nvJPEG cannot work
-    /// with this GPU at all.
+    /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image.
     pub fn decode(
         &mut self,
         stream: &Stream,
@@ -88,31 +110,50 @@ impl Decoder {
         requests: &[Request<'_>],
     ) -> Result<Vec<Outcome>> {
         let mut outcomes: Vec<Outcome> = requests.iter().map(check).collect();
+        match self.make(rung) {
+            Ok(()) => {}
+            // If it is the GPU that is lost, its next call says so.
+            Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => {
+                let reason = format!("nvJPEG's {}: {error}", rung.name());
+                for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+                    *outcome = Err(Error::Unavailable(reason.clone()));
+                }
+                return Ok(outcomes);
+            }
+            Err(error) => return Err(error),
+        }
         let _bound = self.device.bind()?;
-        let rungs =
-            self.rungs.as_mut().ok_or_else(|| Error::Internal("a decoder that was dropped".into()))?;
+        let rungs = self.rungs.as_mut().ok_or_else(dropped)?;
         if rungs.is_idle()? {
             self.memory.settle();
         }
         if !rungs.streams.iter().any(|known| known.handle() == stream.handle()) {
             rungs.streams.push(stream.clone());
         }
-        let (library, device, memory) = (&self.library, &self.device, &self.memory);
-        if rung == Rung::Cuda {
-            let cuda = match &mut rungs.cuda {
-                Some(cuda) => cuda,
-                empty => empty.insert(Phased::new(library, device, memory)?),
-            };
+        if rung != Rung::Cuda {
+            if let Some(Ok(batched)) = rungs.batched(rung) {
+                batched.decode(stream, begins, requests, &mut outcomes)?;
+            }
+        } else if let Some(Ok(cuda)) = &mut rungs.cuda {
             begins.map_or(Ok(()), |begins| begins.record(stream))?;
             cuda.decode(stream, requests, &mut outcomes)?;
-            return Ok(outcomes);
-        }
-        match rungs.batched(rung, || Batched::new(library, device, memory, rung, self.batch))? {
-            Ok(batched) => batched.decode(stream, begins, requests, &mut outcomes)?,
-            Err(reason) => outcomes
-                .fill(Err(DecodeError::Unsupported(format!("JPEG, for nvJPEG's {}: {reason}", rung.name())))),
         }
         Ok(outcomes)
+    }
+
+    /// Makes a rung if it was not yet.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where nvJPEG cannot, [`Error::Gpu`] where the GPU fails. Unless there is none on this GPU, it is
+    /// tried again when it is asked for again.
+    pub(super) fn make(&mut self, rung: Rung) -> Result<()> {
+        let _bound = self.device.bind()?;
+        let (library, device, memory) = (&self.library, &self.device, &self.memory);
+        let rungs = self.rungs.as_mut().ok_or_else(dropped)?;
+        match rung {
+            Rung::Cuda => fill(&mut rungs.cuda, rung, || Phased::new(library, device, memory)),
+            _ => fill(rungs.batched(rung), rung, || Batched::new(library, device, memory, rung, self.batch)),
+        }
     }
 
     /// Decoding engines of the GPU, and cores of each; or why none is used.
@@ -120,15 +161,16 @@ impl Decoder {
     /// # Errors
     /// [`Error::Gpu`].
     pub fn engines(&mut self) -> Result<Result<(u32, u32), String>> {
+        match self.make(Rung::Hardware) {
+            Ok(()) => {}
+            Err(Error::Unavailable(reason)) => return Ok(Err(reason)),
+            Err(error) => return Err(error),
+        }
         let _bound = self.device.bind()?;
-        let (library, device, memory) = (&self.library, &self.device, &self.memory);
-        let make = || Batched::new(library, device, memory, Rung::Hardware, self.batch);
-        let rungs =
-            self.rungs.as_mut().ok_or_else(|| Error::Internal("a decoder that was dropped".into()))?;
-        Ok(match rungs.batched(Rung::Hardware, make)? {
-            Ok(hardware) => hardware.engines().map_err(|error| error.to_string()),
-            Err(reason) => Err(reason.clone()),
-        })
+        match self.rungs.as_ref().map(|rungs| &rungs.hardware) {
+            Some(Some(Ok(hardware))) => Ok(hardware.engines().map_err(|error| error.to_string())),
+            _ => Err(dropped()),
+        }
     }
 
     /// How often working memory was allocated since the decoder was made.
@@ -158,32 +200,53 @@ impl Rungs {
                 return Ok(false);
             }
         }
-        self.cuda.as_ref().map_or(Ok(true), Phased::is_idle)
+        let Some(Ok(cuda)) = &self.cuda else { return Ok(true) };
+        cuda.is_idle()
     }
 
-    /// A rung for batches, made by `make` if it was not yet; or why there is none.
-    fn batched(
-        &mut self,
-        rung: Rung,
-        make: impl FnOnce() -> Result<Batched>,
-    ) -> Result<&mut Result<Batched, String>> {
-        let place = if rung == Rung::Hardware { &mut self.hardware } else { &mut self.cuda_batched };
-        Ok(match place {
-            Some(made) => made,
-            empty => empty.insert(match make() {
-                Ok(batched) => Ok(batched),
-                // A rung that is not there is none that is used: `Abilities::probe` has seen it.
-                Err(Error::Unavailable(reason)) if rung == Rung::Hardware => Err(explain(reason)),
-                Err(Error::Unavailable(reason)) => Err(reason),
-                Err(error) => return Err(error),
-            }),
-        })
+    /// Where a rung for batches is.
+    fn batched(&mut self, rung: Rung) -> &mut Place<Batched> {
+        if rung == Rung::Hardware { &mut self.hardware } else { &mut self.cuda_batched }
     }
 }
 
-/// Why there is no engine, with what is missing if that can be seen.
-fn explain(reason: String) -> String {
-    if nvjpeg_sys::has_video_driver() {
+/// Puts into an empty place what `make` makes.
+fn fill<T>(place: &mut Place<T>, rung: Rung, make: impl FnOnce() -> Result<T, NotMade>) -> Result<()> {
+    if place.is_none() {
+        *place = Some(match make() {
+            Ok(made) => Ok(made),
+            Err(NotMade::Library(error)) if is_final(error) => Err(explain(rung, error)),
+            // For want of memory, say, of which there may be some the next time.
+            Err(NotMade::Library(error)) => return Err(Error::Unavailable(explain(rung, error))),
+            Err(NotMade::Driver(error)) => return Err(error),
+        });
+    }
+    match place {
+        Some(Err(reason)) => Err(Error::Unavailable(reason.clone())),
+        _ => Ok(()),
+    }
+}
+
+/// Whether this GPU or this nvJPEG does not have what was to be made.
+fn is_final(error: nvjpeg_sys::Error) -> bool {
+    let Some(status) = error.status else { return true };
+    matches!(
+        status,
+        Status::NVJPEG_STATUS_ARCH_MISMATCH
+            | Status::NVJPEG_STATUS_JPEG_NOT_SUPPORTED
+            | Status::NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED
+    )
+}
+
+fn dropped() -> Error {
+    Error::Internal("a decoder that was dropped".into())
+}
+
+/// Why a rung could not be made, with what is missing if that can be seen.
+fn explain(rung: Rung, error: nvjpeg_sys::Error) -> String {
+    let reason = error.to_string();
+    let is_short = error.status == Some(Status::NVJPEG_STATUS_ALLOCATOR_FAILURE);
+    if rung != Rung::Hardware || is_short || nvjpeg_sys::has_video_driver() {
         return reason;
     }
     format!(
@@ -194,25 +257,26 @@ fn explain(reason: String) -> String {
 
 /// What can be seen of a request without decoding it.
 fn check(request: &Request<'_>) -> Outcome {
+    let refuse = |what: &str| Err(DecodeError::Unsupported(what.into()).into());
     if !request.bytes.ends_with(&[0xFF, 0xD9]) {
-        return Err(DecodeError::Unsupported("JPEG that does not end with its end-of-image marker".into()));
+        return refuse("JPEG that does not end with its end-of-image marker");
     }
     for (layout, target) in request.layout.used().iter().zip(&request.planes) {
         if target.ptr == 0 || target.stride < layout.width {
-            return Err(DecodeError::Unsupported("JPEG without memory for its planes".into()));
+            return refuse("JPEG without memory for its planes");
         }
     }
     Ok(())
 }
 
 /// What nvJPEG's error means for an image.
-pub(super) fn refusal(error: nvjpeg_sys::Error) -> DecodeError {
-    use nvjpeg_sys::sys::nvjpegStatus_t as Status;
+pub(super) fn refusal(error: nvjpeg_sys::Error) -> Error {
     match error.status {
         Some(Status::NVJPEG_STATUS_BAD_JPEG | Status::NVJPEG_STATUS_INCOMPLETE_BITSTREAM) => {
-            DecodeError::Corrupt(error.to_string())
+            DecodeError::Corrupt(error.to_string()).into()
         }
-        _ => DecodeError::Unsupported(error.to_string()),
+        _ if error.is_of_the_file() => DecodeError::Unsupported(error.to_string()).into(),
+        _ => Error::Unavailable(error.to_string()),
     }
 }
 

@@ -5,11 +5,11 @@ use nvjpeg_sys::safe::{
 };
 
 use super::batched::target;
-use super::decoder::{Outcome, refusal, region};
+use super::decoder::{NotMade, Outcome, refusal, region};
 use super::memory::Memory;
 use super::{Library, Request, by_host};
 use crate::decode::ColorModel;
-use crate::error::{DecodeError, Error, Result};
+use crate::error::{DecodeError, Result};
 use crate::gpu::{Device, Event, Stream};
 
 /// nvJPEG's decoder by phases.
@@ -36,28 +36,22 @@ struct Page {
 }
 
 impl Phased {
-    pub(super) fn new(library: &Library, device: &Device, memory: &Memory) -> Result<Self> {
+    pub(super) fn new(library: &Library, device: &Device, memory: &Memory) -> Result<Self, NotMade> {
         let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
-        let failed = |error: nvjpeg_sys::Error| Error::Unavailable(error.to_string());
         let backend = Backend::NVJPEG_BACKEND_DEFAULT;
-        let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags);
-        let handle = handle.map_err(failed)?;
-        let by_cpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_HYBRID).map_err(failed)?;
-        let by_gpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_GPU_HYBRID).map_err(failed)?;
+        let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags)?;
+        let by_cpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_HYBRID)?;
+        let by_gpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_GPU_HYBRID)?;
         let page = || {
-            let done = Event::new(device)?;
-            let make = || {
-                Ok(Page {
-                    done,
-                    by_cpu: State::of(&by_cpu)?,
-                    by_gpu: State::of(&by_gpu)?,
-                    parsed: BitStream::new(&handle)?,
-                    params: Params::new(&handle)?,
-                    pinned: PinnedBuffer::new(&handle)?,
-                    device: DeviceBuffer::new(&handle)?,
-                })
-            };
-            make().map_err(failed)
+            Ok::<_, NotMade>(Page {
+                done: Event::new(device)?,
+                by_cpu: State::of(&by_cpu)?,
+                by_gpu: State::of(&by_gpu)?,
+                parsed: BitStream::new(&handle)?,
+                params: Params::new(&handle)?,
+                pinned: PinnedBuffer::new(&handle)?,
+                device: DeviceBuffer::new(&handle)?,
+            })
         };
         Ok(Self { pages: [page()?, page()?], latest: 0, by_cpu, by_gpu })
     }
@@ -81,7 +75,9 @@ impl Phased {
             page.done.synchronize()?;
             match page.decode([&self.by_cpu, &self.by_gpu], stream, request) {
                 Ok(true) => {}
-                Ok(false) => *outcome = Err(DecodeError::Unsupported("JPEG, for nvJPEG's cuda".into())),
+                Ok(false) => {
+                    *outcome = Err(DecodeError::Unsupported("JPEG, for nvJPEG's cuda".into()).into())
+                }
                 Err(error) => {
                     // What was queued of the image is done then; an error of the GPU itself comes out here.
                     page.done.record(stream)?;

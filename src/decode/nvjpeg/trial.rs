@@ -43,8 +43,21 @@ impl Abilities {
             cores: engines.as_ref().map_or(1, |(engines, cores)| (engines * cores) as usize),
         };
         let mut abilities = Self { engines: engines.ok(), ..Self::default() };
+        let mut rungs = Vec::with_capacity(Rung::ALL.len());
+        for rung in Rung::ALL {
+            match trial.decoder.make(rung) {
+                Ok(()) => rungs.push(rung),
+                // The other rungs are beside the last one, without which nothing of nvJPEG works.
+                Err(Error::Unavailable(reason)) if rung != Rung::Cuda => {
+                    for sampling in Subsampling::ALL {
+                        abilities.note(rung, sampling, Some(reason.clone()));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
         for (rung, sampling) in
-            Rung::ALL.into_iter().flat_map(|rung| Subsampling::ALL.map(|sampling| (rung, sampling)))
+            rungs.into_iter().flat_map(|rung| Subsampling::ALL.map(|sampling| (rung, sampling)))
         {
             let (ability, reason) = trial.ability(rung, sampling, RAGGED)?;
             abilities.set(rung, sampling, ability);

@@ -310,7 +310,7 @@ impl<'a> Lane<'a> {
             for (index, outcome) in indices.into_iter().zip(outcomes) {
                 match outcome {
                     Ok(()) => decoded += 1,
-                    Err(error) => refused.push((index, error.into())),
+                    Err(error) => refused.push((index, error)),
                 }
             }
             match rung {

@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::assembly::Pixels;
+use super::shares::Call;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
 use crate::decode::{ColorModel, Header, Planes, parse_header};
@@ -25,16 +26,21 @@ impl<'a> Preparer<'a> {
         Self { shared, stage, cpu: CpuDecoder::new(shared) }
     }
 
-    /// Decides who decodes `bytes`, the file of a draw's sample; decodes it when that is the CPU.
-    pub fn prepare(&mut self, run: &Run, draw: Draw, bytes: Filled, watch: &mut Watch) -> Result<Pixels> {
+    /// Decides who decodes `bytes`, the file of a draw's sample for a batch of `batch` images; decodes it when that is the
+    /// CPU.
+    pub fn prepare(
+        &mut self,
+        run: &Run,
+        draw: Draw,
+        batch: usize,
+        bytes: Filled,
+        watch: &mut Watch,
+    ) -> Result<Pixels> {
         let config = &self.shared.config;
-        // What the GPU cannot decode, or not for sure, the CPU decodes or explains.
-        let header = parse_header(&bytes).ok().filter(|header| self.gpu_serves(header, &bytes, draw.sample));
-        let for_gpu = match config.cpu_decode {
-            CpuDecode::Never if header.is_none() => return Err(nobody(&bytes)),
-            CpuDecode::Auto if self.stage.shares.cpu_turn() => None,
-            _ => header,
-        };
+        let for_gpu = self.for_gpu(&bytes, draw.sample, batch);
+        if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
+            return Err(nobody(self.stage, &bytes, draw.sample));
+        }
         let bytes = self.stage.slots.pin(bytes)?;
         if let Some(header) = for_gpu {
             let (width, height) = (header.width, header.height);
@@ -58,32 +64,55 @@ impl<'a> Preparer<'a> {
         Ok(Pixels::Decoded { bytes: self.stage.slots.pin(slot)?, layout, view })
     }
 
-    fn gpu_serves(&self, header: &Header, bytes: &[u8], sample: u64) -> bool {
+    /// The header of a file that the GPU shall decode: what it cannot, or not for sure, the CPU decodes or explains.
+    fn for_gpu(&self, bytes: &[u8], sample: u64, batch: usize) -> Option<Header> {
         let stage = self.stage;
         // A GPU's decoder may fill in what a file that was cut short lacks; the CPU says so.
-        if !bytes.ends_with(&[0xFF, 0xD9]) {
-            return false;
+        let header = parse_header(bytes).ok().filter(|_| is_ended(bytes));
+        let first = header.and_then(|header| stage.rungs(&header, sample).next());
+        if !stage.cpu_serves {
+            return header.filter(|_| first.is_some());
         }
-        match stage.rungs(header, sample).next() {
+        let gray = header.is_some_and(|header| header.color() == Some(ColorModel::Gray));
+        let call = (first == Some(Rung::CudaBatched)).then_some(Call { gray, batch });
+        let is_auto = self.shared.config.cpu_decode == CpuDecode::Auto;
+        let turn = is_auto && first.is_some() && stage.shares.cpu_turn(call);
+        stage.shares.count(call.filter(|_| !turn));
+        let header = header.filter(|_| !turn)?;
+        match (first, call) {
             // On a lane it would turn out too late, for a lane's thread has better to do than decode.
-            Some(Rung::CudaBatched) if stage.cpu_serves => {
-                let gray = header.color() == Some(ColorModel::Gray);
-                stage.shares.makes_large_calls(gray, stage.batch)
-                    || stage.rung_after(Rung::CudaBatched, header, sample).is_some()
-            }
-            Some(_) => true,
-            None => {
-                if stage.has_small_batches(header) {
+            (_, Some(call)) => {
+                let serves = stage.shares.is_large(call)
+                    || stage.rung_after(Rung::CudaBatched, &header, sample).is_some();
+                // Of an epoch's short last batch there is nothing to say.
+                if !serves && batch == stage.batch && stage.shares.is_wanted(call) {
                     self.shared.tell_small_batches();
                 }
-                false
+                serves.then_some(header)
+            }
+            (Some(_), None) => Some(header),
+            (None, None) => {
+                if stage.has_small_batches(&header) {
+                    self.shared.tell_small_batches();
+                }
+                None
             }
         }
     }
 }
 
-/// What is wrong with a file that the GPU does not serve, where the CPU may not help.
-fn nobody(bytes: &[u8]) -> Error {
+fn is_ended(bytes: &[u8]) -> bool {
+    bytes.ends_with(&[0xFF, 0xD9])
+}
+
+/// What is wrong with a sample's file that the GPU does not serve, where the CPU may not help.
+pub fn nobody(stage: &Stage, bytes: &[u8], sample: u64) -> Error {
+    if let Err(error) = parse_header(bytes)
+        && !bytes.starts_with(b"\x89PNG")
+    {
+        return error.into();
+    }
+    let refused = stage.refused.why(sample).filter(|_| is_ended(bytes));
     let unknown = || {
         DecodeError::Unsupported(
             "the GPU's decoders do not know its kind, or it does not end with an end marker; cpu_decode=\"fallback\" lets \
@@ -91,7 +120,7 @@ fn nobody(bytes: &[u8]) -> Error {
                 .into(),
         )
     };
-    parse_header(bytes).err().filter(|_| !bytes.starts_with(b"\x89PNG")).unwrap_or_else(unknown).into()
+    refused.unwrap_or_else(unknown).into()
 }
 
 /// Copies the planes to where `layout` says, which is [`PlanesLayout::staged`].

@@ -2,6 +2,7 @@
 //! images beside it their call.
 
 use crate::decode::nvjpeg::Rung;
+use crate::error::DecodeError;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,17 +18,28 @@ const MOST: usize = 1 << 16;
 pub struct Refused {
     any: AtomicBool,
     /// How often each rung did.
-    by_sample: Mutex<HashMap<u64, [u8; Rung::ALL.len()]>>,
+    by_sample: Mutex<HashMap<u64, Known>>,
+}
+
+/// What is known of a sample.
+#[derive(Clone)]
+struct Known {
+    counts: [u8; Rung::ALL.len()],
+    /// What the last rung said.
+    why: DecodeError,
 }
 
 impl Refused {
-    /// `rung` refused a sample: whether it is now known not to take it.
-    pub fn note(&self, sample: u64, rung: Rung) -> bool {
+    /// `rung` refused a sample, and said why: whether it is now known not to take it.
+    pub fn note(&self, sample: u64, rung: Rung, why: &DecodeError) -> bool {
         let mut by_sample = self.lock();
         if by_sample.len() >= MOST && !by_sample.contains_key(&sample) {
             return false;
         }
-        let count = &mut by_sample.entry(sample).or_default()[rung as usize];
+        let new = || Known { counts: [0; Rung::ALL.len()], why: why.clone() };
+        let known = by_sample.entry(sample).or_insert_with(new);
+        known.why = why.clone();
+        let count = &mut known.counts[rung as usize];
         *count = count.saturating_add(1);
         self.any.store(true, Ordering::Relaxed);
         *count == ENOUGH
@@ -36,11 +48,17 @@ impl Refused {
     /// The rungs that do not take a sample.
     pub fn of(&self, sample: u64) -> impl Fn(Rung) -> bool + use<> {
         // Nearly always there is nothing to look for.
-        let known = self.any.load(Ordering::Relaxed).then(|| self.lock().get(&sample).copied()).flatten();
+        let any = self.any.load(Ordering::Relaxed);
+        let known = any.then(|| self.lock().get(&sample).map(|known| known.counts)).flatten();
         move |rung| known.is_some_and(|counts| counts[rung as usize] >= ENOUGH)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, [u8; Rung::ALL.len()]>> {
+    /// Why a sample was refused the last time; `None` where it never was.
+    pub fn why(&self, sample: u64) -> Option<DecodeError> {
+        self.lock().get(&sample).map(|known| known.why.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
         self.by_sample.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -52,12 +70,15 @@ mod tests {
     #[test]
     fn who_failed_twice_is_not_tried_again() {
         let refused = Refused::default();
+        let why = DecodeError::Corrupt("its codes".into());
+        assert_eq!(refused.why(7), None);
         assert!(!refused.of(7)(Rung::Hardware));
-        assert!(!refused.note(7, Rung::Hardware), "it may have been another");
+        assert!(!refused.note(7, Rung::Hardware, &why), "it may have been another");
         assert!(!refused.of(7)(Rung::Hardware));
-        assert!(refused.note(7, Rung::Hardware));
+        assert!(refused.note(7, Rung::Hardware, &why));
         assert!(refused.of(7)(Rung::Hardware));
         assert!(!refused.of(7)(Rung::CudaBatched) && !refused.of(8)(Rung::Hardware));
-        assert!(!refused.note(7, Rung::Hardware), "said once");
+        assert!(!refused.note(7, Rung::Hardware, &why), "said once");
+        assert_eq!((refused.why(7), refused.why(8)), (Some(why), None));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Weight of a new measurement.
 const SMOOTHING: f64 = 0.2;
 
-/// Weight of an image when kinds of images are counted.
+/// Weight of an image when kinds of images are counted, once they are many.
 const KINDS: f64 = 1.0 / 256.0;
 
 /// The CPU does not lose all work: its rate would never be seen again.
@@ -24,14 +24,41 @@ struct State {
     waiting: f64,
     /// Part of an image that is due to the CPU.
     due: f64,
-    /// Part of the images that are gray.
-    gray: f64,
+    /// Images that were counted.
+    counted: f64,
+    /// Parts of all images that are left for the kernels' large calls: colour, gray.
+    parts: [f64; 2],
+}
+
+/// The kernels' large call that an image would be part of.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// Gray images are in a call of their own.
+    pub gray: bool,
+    /// Images of the batch that the call is for.
+    pub batch: usize,
+}
+
+impl Call {
+    /// Whether so many of a batch are its images that in nearly all batches (two standard deviations) they are enough.
+    fn is_large(self, part: f64) -> bool {
+        let images = part * self.batch as f64;
+        images - 2.0 * (images * (1.0 - part)).max(0.0).sqrt() + 0.5 >= LARGE_BATCH as f64
+    }
+}
+
+impl State {
+    /// Weight of the next image when kinds are counted: at first the parts are means of all.
+    fn weight(&self) -> f64 {
+        KINDS.max(1.0 / (self.counted + 1.0))
+    }
 }
 
 impl Shares {
     /// For decoding engines that work on so many images side by side.
     pub fn new(cores: usize) -> Self {
-        Self(Mutex::new(State { gpu: Share::new(cores), cpu: None, waiting: 0.0, due: 0.0, gray: 0.0 }))
+        let gpu = Share::new(cores);
+        Self(Mutex::new(State { gpu, cpu: None, waiting: 0.0, due: 0.0, counted: 0.0, parts: [0.0; 2] }))
     }
 
     /// Tells what a flight's calls took.
@@ -59,24 +86,41 @@ impl Shares {
         self.lock().gpu.for_cuda(images)
     }
 
-    /// Whether images of this kind are so many in batches of `batch` that the kernels' calls are large. Asked for each.
-    pub fn makes_large_calls(&self, gray: bool, batch: usize) -> bool {
+    /// Counts an image, whoever decodes it: it is left for a call of the kernels', or is not. To be told of each.
+    pub fn count(&self, left_for: Option<Call>) {
         let mut state = self.lock();
-        state.gray += KINDS * (f64::from(u8::from(gray)) - state.gray);
-        let part = if gray { state.gray } else { 1.0 - state.gray };
-        part * batch as f64 >= LARGE_BATCH as f64
+        let weight = state.weight();
+        state.counted += 1.0;
+        for (gray, part) in [false, true].into_iter().zip(&mut state.parts) {
+            let is_one = left_for.is_some_and(|call| call.gray == gray);
+            *part += weight * (f64::from(u8::from(is_one)) - *part);
+        }
     }
 
-    /// Whether the next image that the GPU could decode shall be the CPU's.
-    pub fn cpu_turn(&self) -> bool {
+    /// Whether the images that are left for a call make it a large one.
+    pub fn is_large(&self, call: Call) -> bool {
+        call.is_large(self.lock().parts[usize::from(call.gray)])
+    }
+
+    /// Whether most images are left for a call that is too small even so: larger batches would mend it.
+    pub fn is_wanted(&self, call: Call) -> bool {
+        let state = self.lock();
+        state.counted * KINDS >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
+    }
+
+    /// Whether the next image that the GPU could decode shall be the CPU's. What a `call` needs to be large is left to it.
+    pub fn cpu_turn(&self, call: Option<Call>) -> bool {
         let mut state = self.lock();
         let Some(gpu) = state.gpu.of_one() else { return false };
         let share = state.cpu.map_or(LEAST, |cpu| gpu / (gpu + cpu)) * state.waiting;
         state.due += share;
-        let turn = state.due >= 1.0;
-        if turn {
-            state.due -= 1.0;
+        if state.due < 1.0 {
+            return false;
         }
+        let without = |call: Call| state.parts[usize::from(call.gray)] * (1.0 - state.weight());
+        let turn = call.is_none_or(|call| call.is_large(without(call)));
+        // A turn that a call could not spare is the next image's; no more are saved up.
+        state.due = if turn { state.due - 1.0 } else { 1.0 };
         turn
     }
 
@@ -93,7 +137,7 @@ mod tests {
     #[test]
     fn the_cpu_helps_only_when_batches_wait_for_the_gpu() {
         let shares = Shares::new(1);
-        let turns = |n| (0..n).filter(|_| shares.cpu_turn()).count();
+        let turns = |n| (0..n).filter(|_| shares.cpu_turn(None)).count();
         assert_eq!(turns(1000), 0, "nothing is known yet");
         shares.gpu_took(|gpu| gpu.engine_took(100, 0.0, 0.1));
         // 4 workers of 3 ms each: 0.75 ms an image beside the engine's 1 ms.
@@ -110,19 +154,73 @@ mod tests {
         assert!(turns(1000) <= 1);
     }
 
+    const CALL: Call = Call { gray: false, batch: 64 };
+
     #[test]
     fn kinds_that_are_rare_make_no_large_calls() {
         let shares = Shares::new(1);
         let mut large = [0; 2];
         for image in 0..2000 {
-            let gray = image % 4 == 0;
-            large[usize::from(gray)] += u32::from(shares.makes_large_calls(gray, 128));
+            let call = Call { gray: image % 4 == 3, batch: 128 };
+            shares.count(Some(call));
+            large[usize::from(call.gray)] += u32::from(shares.is_large(call));
         }
         assert_eq!(large, [1500, 0], "three quarters and one quarter of 128");
         for _ in 0..2000 {
-            shares.makes_large_calls(true, 128);
+            shares.count(Some(Call { gray: true, batch: 128 }));
         }
-        assert!(shares.makes_large_calls(true, 128), "all of a batch");
-        assert!(!shares.makes_large_calls(true, 50));
+        assert!(shares.is_large(Call { gray: true, batch: 128 }), "all of a batch");
+        assert!(
+            shares.is_large(Call { gray: true, batch: 51 })
+                && !shares.is_large(Call { gray: true, batch: 50 })
+        );
+    }
+
+    /// Images of other kinds, those of an engine and a short batch's: what a call gets is what counts.
+    #[test]
+    fn a_call_has_no_images_but_those_left_for_it() {
+        for (left, of, batch, is_large) in [
+            (64, 64, 64, true),
+            (64, 64, 40, false),
+            // Progressive images or PNGs beside them, or an engine that leaves a few of each batch.
+            (40, 64, 64, false),
+            (4, 64, 64, false),
+            (40, 64, 128, true),
+            // 52 on average are fewer than 51 in every third batch.
+            (52, 64, 64, false),
+        ] {
+            let shares = Shares::new(1);
+            let call = Call { batch, ..CALL };
+            // Neither comes in rows.
+            (0..64 * 50).for_each(|image| shares.count((image * 23 % of < left).then_some(call)));
+            assert_eq!(shares.is_large(call), is_large, "{left} of {of}, batches of {batch}");
+            assert_eq!(shares.is_wanted(call), 2 * left >= of, "{left} of {of}");
+        }
+    }
+
+    #[test]
+    fn the_cpu_takes_no_more_than_a_large_call_can_spare() {
+        let shares = Shares::new(1);
+        shares.gpu_took(|gpu| gpu.engine_took(100, 0.0, 0.1));
+        shares.cpu_took(4, 0.001);
+        (0..100).for_each(|_| shares.batch_came(true));
+        let (mut taken, mut least) = (0, 64);
+        for batch in 0..100 {
+            let mut left = 0;
+            for _ in 0..CALL.batch {
+                let turn = shares.cpu_turn(Some(CALL));
+                shares.count((!turn).then_some(CALL));
+                left += u32::from(!turn);
+                taken += u32::from(turn);
+                // All are the kernels' before the first is counted.
+                assert!(shares.is_large(CALL), "batch {batch}");
+            }
+            least = least.min(left);
+        }
+        assert!(least >= LARGE_BATCH as u32, "a call of {least}");
+        assert!(taken > 300, "the CPU helps with {taken} of 6400");
+        // What the kernels cannot spare, others have.
+        let turns = (0..1000).filter(|_| shares.cpu_turn(None)).count();
+        assert!(turns > 700, "{turns} of 1000");
     }
 }

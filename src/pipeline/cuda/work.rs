@@ -3,7 +3,7 @@
 use super::Stage;
 use super::assembly::{Item, Pixels};
 use super::check::Finding;
-use super::prepare::copy;
+use super::prepare::{copy, nobody};
 use crate::augment::View;
 use crate::augment::cuda::ImageParams;
 use crate::batch::Ticket;
@@ -103,10 +103,15 @@ impl<'a> Intake<'a> {
             Ok(Pixels::Decoded { bytes, layout, view }) => work.image = Image::Planes { bytes, layout, view },
             Ok(Pixels::Waiting(bytes)) => work.image = Image::ForCpu(bytes),
             Ok(Pixels::Encoded { bytes, header, view }) => {
-                work.image = match self.stage.rungs(&header, place.draw.sample).next() {
-                    Some(rung) => Image::Encoded { bytes, header, view, rung },
-                    None => Image::ForCpu(bytes),
-                };
+                match self.stage.rungs(&header, place.draw.sample).next() {
+                    Some(rung) => work.image = Image::Encoded { bytes, header, view, rung },
+                    None if self.stage.cpu_may => work.image = Image::ForCpu(bytes),
+                    // A lane's decoder has refused it since the worker looked.
+                    None => {
+                        let error = nobody(self.stage, &bytes, place.draw.sample);
+                        self.settle(run, &mut work, error);
+                    }
+                }
             }
             Err(error) => self.settle(run, &mut work, error),
         }
@@ -170,8 +175,13 @@ impl<'a> Intake<'a> {
     pub fn demote(&mut self, run: &Run, work: &mut Work, error: Error) {
         let Image::Encoded { bytes, header, view, rung } = &work.image else { return };
         let sample = work.draw.sample;
-        if self.stage.refused.note(sample, *rung) {
-            self.shared.tell_refused(*rung, sample, &error);
+        match &error {
+            Error::Decode(why) if self.stage.refused.note(sample, *rung, why) => {
+                self.shared.tell_refused(*rung, sample, why);
+            }
+            Error::Decode(_) => {}
+            // It is no fault of the file's: the next time it may be decoded.
+            error => self.shared.tell_failing(*rung, sample, error),
         }
         match self.stage.rung_after(*rung, header, sample) {
             Some(rung) => {

@@ -149,3 +149,49 @@ fn the_drivers_failures_come_out() {
         }
     }
 }
+
+/// For want of memory, or because there is none: only that is for good.
+#[test]
+fn a_rung_that_could_not_be_made_is_made_once_it_can_be() {
+    const NO_MEMORY: u32 = 5;
+    const NOT_HERE: u32 = 7;
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let jobs = jobs();
+    for rung in Rung::ALL {
+        let creations: &[&str] = match rung {
+            Rung::Cuda => &["nvjpegCreateExV2", "nvjpegDecoderStateCreate", "nvjpegBufferDeviceCreateV2"],
+            _ => &["nvjpegCreateExV2", "nvjpegJpegStateCreate"],
+        };
+        for &call in creations {
+            for (status, is_final) in [(NO_MEMORY, false), (NOT_HERE, true)] {
+                nvjpeg.reset();
+                let mut lane = Lane::of(everything()).unwrap();
+                nvjpeg.fail(call, 1, status);
+                let what = format!("{call} with status {status} on {}", rung.name());
+                for (_, outcome) in lane.decode(rung, &jobs).unwrap() {
+                    assert!(outcome.unwrap_err().contains(call), "{what}");
+                }
+                let before = nvjpeg.calls("nvjpegCreateExV2");
+                let again = lane.decode(rung, &jobs).unwrap();
+                assert_eq!(nvjpeg.calls("nvjpegCreateExV2") - before, u64::from(!is_final), "{what}");
+                for (job, decoded) in jobs.iter().zip(&again) {
+                    match is_final {
+                        true => assert!(decoded.1.is_err(), "{what}"),
+                        false => assert_same(job, decoded, &what),
+                    }
+                }
+            }
+        }
+    }
+    // The driver's memory may be what lacks.
+    let mut lane = Lane::of(everything()).unwrap();
+    for rung in Rung::ALL {
+        cuda.fail("cuEventCreate", 2, 2);
+        let refused = lane.decode(rung, &jobs).unwrap();
+        assert!(refused.iter().all(|(_, outcome)| outcome.is_err()), "{}", rung.name());
+        for (job, decoded) in jobs.iter().zip(&lane.decode(rung, &jobs).unwrap()) {
+            assert_same(job, decoded, rung.name());
+        }
+    }
+}
