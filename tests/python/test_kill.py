@@ -48,6 +48,9 @@ def live(
     if death:
         # torchrun says which signal it was; anything else is a failure of its own.
         assert f"Signal {signal.SIGKILL.value}" in done.stderr, done.stderr
+    elif done.returncode:
+        # Whatever ended it says so before torchrun does.
+        print(done.stderr)
     steps: dict[Note, list[int]] = {}
     for file in sorted(notes.glob("[0-9]")):
         # The last line may be half a line.
