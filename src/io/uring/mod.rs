@@ -291,8 +291,7 @@ impl UringReader {
         let Some(flight) = &self.flights[number as usize] else { return };
         let file = flight.transfer.extent.file;
         match self.accept(file, failure) {
-            Some(Failure::Written) => self.begin_anew(number),
-            None => self.begin_anew(number),
+            None | Some(Failure::Written) => self.begin_anew(number),
             Some(failure) => self.retry_or_fail(number, failure),
         }
     }

@@ -41,9 +41,7 @@ pub fn run(launch: &Launch, running: &mut Running) -> Result<(), String> {
         let start = images + u64::from(unsafe { standin_place(entry) }) * bytes;
         touched.push(Access { kind: Kind::Write, start, end: start + bytes });
     }
-    let sound = touched.into_iter().fold(true, |sound, access| sound & running.check(access));
-    running.dawdle();
-    if !sound {
+    if !all_sound(touched, running) {
         return Ok(());
     }
     let turn = turn(launch, running);
@@ -52,6 +50,13 @@ pub fn run(launch: &Launch, running: &mut Running) -> Result<(), String> {
     unsafe {
         kernels_stand_in::launch(launch.name, launch.grid, launch.block, launch.shared, turn, arguments)
     }
+}
+
+/// Checks all that a kernel touches, and takes its time over it.
+fn all_sound(touched: Vec<Access>, running: &mut Running) -> bool {
+    let sound = touched.into_iter().fold(true, |sound, access| sound & running.check(access));
+    running.dawdle();
+    sound
 }
 
 /// The threads of a block run in one order or nearly the other: the kernels must not care.
@@ -71,9 +76,7 @@ pub fn run_untouched(launch: &Launch, running: &mut Running) -> Result<(), Strin
         // SAFETY: the table was checked to be device memory that is written.
         unsafe { standin_reads(entry, visit, (&raw mut touched).cast()) };
     }
-    let sound = touched.into_iter().fold(true, |sound, access| sound & running.check(access));
-    running.dawdle();
-    if !sound {
+    if !all_sound(touched, running) {
         return Ok(());
     }
     let turn = turn(launch, running);
