@@ -2,7 +2,7 @@
 
 use super::{ConcealedSample, Shared};
 use crate::config::OnError;
-use crate::decode::nvjpeg::{LARGE_BATCH, Rung};
+use crate::decode::nvjpeg::Rung;
 use crate::error::{DecodeError, Error};
 use crate::notices::Kind;
 use crate::tier::TierStats;
@@ -84,7 +84,8 @@ impl Shared {
         self.index.notices().say("small batches", || {
             format!(
                 "this GPU has no decoding engine for these images, and its kernels decode them only where a batch has \
-                 {LARGE_BATCH} of them and more: the CPU decodes them; raise batch_size, which is {}",
+                 {} of them and more: the CPU decodes them; raise batch_size, which is {}",
+                Rung::CudaBatched.least_of_call(),
                 self.config.batch_size
             )
         });

@@ -10,7 +10,7 @@ use nvjpeg_sys::safe::{
 
 use super::decoder::{NotMade, Outcome, refusal, region};
 use super::memory::Memory;
-use super::{LARGE_BATCH, Library, Request, Rung};
+use super::{Library, Request, Rung};
 use crate::decode::ColorModel;
 use crate::error::{DecodeError, Result};
 use crate::gpu::{Device, Event, Stream};
@@ -188,7 +188,7 @@ impl Call {
     /// together.
     fn decode(&mut self, rung: Rung, stream: &Stream, idle: &Event, outcomes: &mut [Outcome]) -> Result<()> {
         let count = self.indices.len();
-        let least = if rung == Rung::CudaBatched && count >= LARGE_BATCH { LARGE_BATCH } else { 1 };
+        let least = if rung.takes_call_of(count) { rung.least_of_call() } else { 1 };
         let mut left = Vec::from([(0, count)]);
         let mut failed = false;
         while let Some((start, end)) = left.pop() {

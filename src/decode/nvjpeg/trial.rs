@@ -5,9 +5,7 @@
 //! nvJPEG need not hold of another.
 
 use super::specimen::{self, is_right};
-use super::{
-    Abilities, Ability, Decoder, LARGE_BATCH, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling,
-};
+use super::{Abilities, Ability, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling};
 use crate::decode::{Header, Region, parse_header};
 use crate::error::{Error, Result};
 use crate::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Stream};
@@ -33,7 +31,7 @@ impl Abilities {
     /// # Errors
     /// Where nvJPEG cannot work with the GPU at all, or the GPU fails.
     pub fn probe(library: &Library, device: &Device) -> Result<Self> {
-        let mut decoder = Decoder::new(library, device, LARGE_BATCH + 1)?;
+        let mut decoder = Decoder::new(library, device, Rung::CudaBatched.least_of_call() + 1)?;
         let engines = decoder.engines()?;
         let mut trial = Trial {
             decoder,
@@ -112,7 +110,7 @@ impl Trial {
         let count = match rung {
             // Each core has its second image, and one has a third.
             Rung::Hardware => 2 * self.cores + 1,
-            Rung::CudaBatched => LARGE_BATCH + 1,
+            Rung::CudaBatched => rung.least_of_call() + 1,
             Rung::Cuda => FEW,
         };
         // Room for the whole, should a decoder not care what it is asked for.
