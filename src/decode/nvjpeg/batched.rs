@@ -23,15 +23,15 @@ const FORMATS: [(ColorModel, OutputFormat); 2] =
 pub(super) struct Batched {
     rung: Rung,
     // Dropped before the handle.
-    calls: Vec<Call>,
+    callers: Vec<Caller>,
     parsed: BitStream,
     /// Passed when a stream has done what it had queued.
     idle: Event,
     handle: Handle,
 }
 
-/// What calls of one output format need.
-struct Call {
+/// Makes the calls of one output format.
+struct Caller {
     color: ColorModel,
     format: OutputFormat,
     state: State,
@@ -46,7 +46,7 @@ struct Call {
 }
 
 // SAFETY: the pointers are of the call in preparation, which one thread makes from beginning to end.
-unsafe impl Send for Call {}
+unsafe impl Send for Caller {}
 
 impl Batched {
     /// The decoder of `rung` for batches of up to `batch` images.
@@ -67,7 +67,7 @@ impl Batched {
         let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
         let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags)?;
         let parsed = BitStream::new(&handle)?;
-        let mut calls = Vec::with_capacity(FORMATS.len());
+        let mut callers = Vec::with_capacity(FORMATS.len());
         for (color, format) in FORMATS {
             let mut state = State::new(&handle)?;
             if rung == Rung::Hardware && color == ColorModel::YCbCr {
@@ -76,7 +76,7 @@ impl Batched {
                 let css = ChromaSubsampling::NVJPEG_CSS_444;
                 let _ = state.preallocate(batch.max(1), (1, 1), css, format);
             }
-            calls.push(Call {
+            callers.push(Caller {
                 color,
                 format,
                 state,
@@ -88,7 +88,7 @@ impl Batched {
                 images: Vec::with_capacity(batch),
             });
         }
-        Ok(Self { rung, calls, parsed, idle: Event::new(device)?, handle })
+        Ok(Self { rung, callers, parsed, idle: Event::new(device)?, handle })
     }
 
     /// Engines of the GPU, and cores of each.
@@ -98,7 +98,7 @@ impl Batched {
 
     /// Whether nothing is under way.
     pub(super) fn is_idle(&self) -> Result<bool> {
-        self.calls.iter().try_fold(true, |idle, call| Ok(idle && call.done.is_done()?))
+        self.callers.iter().try_fold(true, |idle, caller| Ok(idle && caller.done.is_done()?))
     }
 
     /// Decodes what `outcomes` does not refuse yet. `begins` is recorded when all is parsed and only the work itself is left.
@@ -109,9 +109,9 @@ impl Batched {
         requests: &[Request<'_>],
         outcomes: &mut [Outcome],
     ) -> Result<()> {
-        let Self { rung, calls, parsed, idle, handle } = self;
-        for call in calls.iter_mut() {
-            call.prepare(handle, parsed, *rung, requests, outcomes)?;
+        let Self { rung, callers, parsed, idle, handle } = self;
+        for caller in callers.iter_mut() {
+            caller.prepare(handle, parsed, *rung, requests, outcomes)?;
         }
         if *rung == Rung::Hardware {
             // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100 with
@@ -120,8 +120,8 @@ impl Batched {
             settle(idle, stream)?;
         }
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
-        for call in calls.iter_mut().filter(|call| !call.indices.is_empty()) {
-            call.decode(*rung, stream, idle, outcomes)?;
+        for caller in callers.iter_mut().filter(|caller| !caller.indices.is_empty()) {
+            caller.decode(*rung, stream, idle, outcomes)?;
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ fn settle(idle: &Event, stream: &Stream) -> Result<()> {
     idle.synchronize()
 }
 
-impl Call {
+impl Caller {
     /// Gathers the images of this format that the backend takes.
     fn prepare(
         &mut self,

@@ -20,13 +20,13 @@ pub struct Decoder {
     device: Device,
     library: Library,
     batch: usize,
-    rungs: Option<Rungs>,
+    ladder: Option<Ladder>,
     memory: Memory,
 }
 
-/// Each is made when it is first asked for: that takes the library long, and not every loader uses all.
+/// The ladder. Each is made when it is first asked for: that takes the library long, and not every loader uses all.
 #[derive(Default)]
-struct Rungs {
+struct Ladder {
     hardware: Place<Batched>,
     cuda_batched: Place<Batched>,
     cuda: Place<Phased>,
@@ -68,8 +68,8 @@ impl Decoder {
     /// [`Error::Gpu`] where the GPU fails.
     pub fn new(library: &Library, device: &Device, batch: usize) -> Result<Self> {
         let memory = Memory::new(device)?;
-        let rungs = Some(Rungs::default());
-        Ok(Self { device: device.clone(), library: library.clone(), batch, rungs, memory })
+        let ladder = Some(Ladder::default());
+        Ok(Self { device: device.clone(), library: library.clone(), batch, ladder, memory })
     }
 
     /// Its work is done, whose streams it forgets: it may go on with others', also after they have ended.
@@ -77,11 +77,11 @@ impl Decoder {
     /// # Errors
     /// [`Error::Gpu`].
     pub fn settle(&mut self) -> Result<()> {
-        let Some(rungs) = &mut self.rungs else { return Ok(()) };
-        if !rungs.is_idle()? {
+        let Some(ladder) = &mut self.ladder else { return Ok(()) };
+        if !ladder.is_idle()? {
             return Err(Error::Internal("a decoder was given back while it worked".into()));
         }
-        rungs.streams.clear();
+        ladder.streams.clear();
         self.memory.settle();
         Ok(())
     }
@@ -123,18 +123,18 @@ impl Decoder {
             Err(error) => return Err(error),
         }
         let _bound = self.device.bind()?;
-        let rungs = self.rungs.as_mut().ok_or_else(dropped)?;
-        if rungs.is_idle()? {
+        let ladder = self.ladder.as_mut().ok_or_else(dropped)?;
+        if ladder.is_idle()? {
             self.memory.settle();
         }
-        if !rungs.streams.iter().any(|known| known.handle() == stream.handle()) {
-            rungs.streams.push(stream.clone());
+        if !ladder.streams.iter().any(|known| known.handle() == stream.handle()) {
+            ladder.streams.push(stream.clone());
         }
         if rung != Rung::Cuda {
-            if let Some(Ok(batched)) = rungs.batched(rung) {
+            if let Some(Ok(batched)) = ladder.batched(rung) {
                 batched.decode(stream, begins, requests, &mut outcomes)?;
             }
-        } else if let Some(Ok(cuda)) = &mut rungs.cuda {
+        } else if let Some(Ok(cuda)) = &mut ladder.cuda {
             begins.map_or(Ok(()), |begins| begins.record(stream))?;
             cuda.decode(stream, requests, &mut outcomes)?;
         }
@@ -149,10 +149,10 @@ impl Decoder {
     pub(super) fn make(&mut self, rung: Rung) -> Result<()> {
         let _bound = self.device.bind()?;
         let (library, device, memory) = (&self.library, &self.device, &self.memory);
-        let rungs = self.rungs.as_mut().ok_or_else(dropped)?;
+        let ladder = self.ladder.as_mut().ok_or_else(dropped)?;
         match rung {
-            Rung::Cuda => fill(&mut rungs.cuda, rung, || Phased::new(library, device, memory)),
-            _ => fill(rungs.batched(rung), rung, || Batched::new(library, device, memory, rung, self.batch)),
+            Rung::Cuda => fill(&mut ladder.cuda, rung, || Phased::new(library, device, memory)),
+            _ => fill(ladder.batched(rung), rung, || Batched::new(library, device, memory, rung, self.batch)),
         }
     }
 
@@ -167,7 +167,7 @@ impl Decoder {
             Err(error) => return Err(error),
         }
         let _bound = self.device.bind()?;
-        match self.rungs.as_ref().map(|rungs| &rungs.hardware) {
+        match self.ladder.as_ref().map(|ladder| &ladder.hardware) {
             Some(Some(Ok(hardware))) => Ok(hardware.engines().map_err(|error| error.to_string())),
             _ => Err(dropped()),
         }
@@ -183,16 +183,17 @@ impl Drop for Decoder {
     fn drop(&mut self) {
         // nvJPEG's handles want the context; what they still work with must be done.
         let bound = self.device.bind();
-        let rungs = self.rungs.take();
-        let done = rungs.iter().flat_map(|rungs| &rungs.streams).all(|stream| stream.synchronize().is_ok());
+        let ladder = self.ladder.take();
+        let done =
+            ladder.iter().flat_map(|ladder| &ladder.streams).all(|stream| stream.synchronize().is_ok());
         if bound.is_err() || !done {
             // The GPU is lost: nobody can tell what of this it still uses.
-            std::mem::forget((rungs, self.memory.clone()));
+            std::mem::forget((ladder, self.memory.clone()));
         }
     }
 }
 
-impl Rungs {
+impl Ladder {
     fn is_idle(&self) -> Result<bool> {
         let batched = [&self.hardware, &self.cuda_batched];
         for batched in batched.into_iter().flatten().flatten() {

@@ -33,7 +33,7 @@ impl Abilities {
     pub fn probe(library: &Library, device: &Device) -> Result<Self> {
         let mut decoder = Decoder::new(library, device, Rung::CudaBatched.least_of_call() + 1)?;
         let engines = decoder.engines()?;
-        let mut trial = Trial {
+        let mut examiner = Examiner {
             decoder,
             stream: Stream::new(device)?,
             pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
@@ -43,7 +43,7 @@ impl Abilities {
         let mut abilities = Self { engines: engines.ok(), ..Self::default() };
         let mut rungs = Vec::with_capacity(Rung::ALL.len());
         for rung in Rung::ALL {
-            match trial.decoder.make(rung) {
+            match examiner.decoder.make(rung) {
                 Ok(()) => rungs.push(rung),
                 // The other rungs are beside the last one, without which nothing of nvJPEG works.
                 Err(Error::Unavailable(reason)) if rung != Rung::Cuda => {
@@ -57,11 +57,11 @@ impl Abilities {
         for (rung, sampling) in
             rungs.into_iter().flat_map(|rung| Subsampling::ALL.map(|sampling| (rung, sampling)))
         {
-            let (ability, reason) = trial.ability(rung, sampling, RAGGED)?;
+            let (ability, reason) = examiner.ability(rung, sampling, RAGGED)?;
             abilities.set(rung, sampling, ability);
             // Where each chroma sample is of one pixel, none lies half outside.
             if ability < rung.best() && even(sampling) != RAGGED {
-                let (even, _) = trial.ability(rung, sampling, even(sampling))?;
+                let (even, _) = examiner.ability(rung, sampling, even(sampling))?;
                 abilities.set_even(rung, sampling, even.max(ability));
             }
             abilities.note(rung, sampling, reason);
@@ -70,7 +70,8 @@ impl Abilities {
     }
 }
 
-struct Trial {
+/// Tries one rung with one kind of image at a time.
+struct Examiner {
     decoder: Decoder,
     stream: Stream,
     pool: MemoryPool,
@@ -79,7 +80,7 @@ struct Trial {
     cores: usize,
 }
 
-impl Trial {
+impl Examiner {
     /// What a rung can do with images of this kind, and why it cannot do more.
     fn ability(
         &mut self,
