@@ -101,14 +101,15 @@ impl Batched {
         self.callers.iter().try_fold(true, |idle, caller| Ok(idle && caller.done.is_done()?))
     }
 
-    /// Decodes what `outcomes` does not refuse yet. `begins` is recorded when all is parsed and only the work itself is left.
+    /// Decodes what `outcomes` does not refuse yet; whether something failed and was tried in parts. `begins` is recorded when
+    /// all is parsed and only the work itself is left.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
         begins: Option<&Event>,
         requests: &[Request<'_>],
         outcomes: &mut [Outcome],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Self { rung, callers, parsed, idle, handle } = self;
         for caller in callers.iter_mut() {
             caller.prepare(handle, parsed, *rung, requests, outcomes)?;
@@ -120,10 +121,11 @@ impl Batched {
             settle(idle, stream)?;
         }
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
+        let mut in_parts = false;
         for caller in callers.iter_mut().filter(|caller| !caller.indices.is_empty()) {
-            caller.decode(*rung, stream, idle, outcomes)?;
+            in_parts |= caller.decode(*rung, stream, idle, outcomes)?;
         }
-        Ok(())
+        Ok(in_parts)
     }
 }
 
@@ -183,10 +185,16 @@ impl Caller {
         Ok(())
     }
 
-    /// One call for all. A batch does not say which of its images is to blame for a failure: where it fails, its halves are
+    /// One call for all; whether it failed. A batch does not say which of its images is to blame for a failure: where it fails, its halves are
     /// tried, and theirs, but no halves in which the kernels would leave the Huffman codes to the host: those are refused
     /// together.
-    fn decode(&mut self, rung: Rung, stream: &Stream, idle: &Event, outcomes: &mut [Outcome]) -> Result<()> {
+    fn decode(
+        &mut self,
+        rung: Rung,
+        stream: &Stream,
+        idle: &Event,
+        outcomes: &mut [Outcome],
+    ) -> Result<bool> {
         let count = self.indices.len();
         let least = if rung.takes_call_of(count) { rung.least_of_call() } else { 1 };
         let mut left = Vec::from([(0, count)]);
@@ -211,7 +219,8 @@ impl Caller {
                 left.extend([(middle, end), (start, middle)]);
             }
         }
-        self.done.record(stream)
+        self.done.record(stream)?;
+        Ok(failed)
     }
 
     fn attempt(

@@ -2,6 +2,7 @@
 
 use super::batched::Batched;
 use super::memory::Memory;
+use super::pause::Pause;
 use super::phased::Phased;
 use super::{Library, Request, Rung};
 use crate::error::{DecodeError, Error, Result};
@@ -12,6 +13,17 @@ use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 /// [`Error::Unavailable`] is about the rung: for want of memory, say.
 pub type Outcome = Result<()>;
 
+/// What became of a call's images.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Of each, in order.
+    pub outcomes: Vec<Outcome>,
+    /// Something failed and was tried in parts: how long it took says nothing of how long images take.
+    pub in_parts: bool,
+    /// Why the rung is left alone, already in this call or from the next one on.
+    pub paused: Option<String>,
+}
+
 /// Decodes JPEGs on a GPU; owns everything that nvJPEG remembers of images under way. One per lane.
 ///
 /// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
@@ -21,10 +33,11 @@ pub struct Decoder {
     library: Library,
     batch: usize,
     ladder: Option<Ladder>,
+    pauses: [Pause; Rung::ALL.len()],
     memory: Memory,
 }
 
-/// The ladder. Each is made when it is first asked for: that takes the library long, and not every loader uses all.
+/// The rungs. Each is made when it is first asked for: that takes the library long, and not every loader uses all.
 #[derive(Default)]
 struct Ladder {
     hardware: Place<Batched>,
@@ -68,8 +81,8 @@ impl Decoder {
     /// [`Error::Gpu`] where the GPU fails.
     pub fn new(library: &Library, device: &Device, batch: usize) -> Result<Self> {
         let memory = Memory::new(device)?;
-        let ladder = Some(Ladder::default());
-        Ok(Self { device: device.clone(), library: library.clone(), batch, ladder, memory })
+        let (ladder, pauses) = (Some(Ladder::default()), Default::default());
+        Ok(Self { device: device.clone(), library: library.clone(), batch, ladder, pauses, memory })
     }
 
     /// Its work is done, whose streams it forgets: it may go on with others', also after they have ended.
@@ -98,7 +111,10 @@ impl Decoder {
     /// An image is refused where the rung does not take it or finds it damaged: the next rung's turn, at last the CPU's,
     /// whose word on damage is final. A file that does not end with an end-of-image marker is refused at once, since a GPU
     /// decoder may fill in what is missing. All are refused where the rung cannot be made: unless this GPU or nvJPEG has none,
-    /// that is tried again with the next call.
+    /// that is tried again with the next call. But where nothing was decoded in a few calls in a row, and not for the files'
+    /// sake, the rung is left alone: its images are refused at once, for pauses that double up to [`LONGEST_PAUSE`] calls.
+    ///
+    /// [`LONGEST_PAUSE`]: super::LONGEST_PAUSE
     ///
     /// # Errors
     /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image.
@@ -108,17 +124,33 @@ impl Decoder {
         rung: Rung,
         begins: Option<&Event>,
         requests: &[Request<'_>],
-    ) -> Result<Vec<Outcome>> {
-        let mut outcomes: Vec<Outcome> = requests.iter().map(check).collect();
+    ) -> Result<Verdict> {
+        if let Some(why) = self.pauses[rung as usize].refuses() {
+            let mut outcomes: Vec<Outcome> = requests.iter().map(check).collect();
+            refuse_all(&mut outcomes, why);
+            return Ok(Verdict { outcomes, in_parts: false, paused: Some(why.to_owned()) });
+        }
+        let mut verdict = self.attempt(stream, rung, begins, requests)?;
+        verdict.paused = self.pauses[rung as usize].learn(&verdict.outcomes).map(str::to_owned);
+        Ok(verdict)
+    }
+
+    /// As [`Decoder::decode`], whatever came of the calls before.
+    pub(super) fn attempt(
+        &mut self,
+        stream: &Stream,
+        rung: Rung,
+        begins: Option<&Event>,
+        requests: &[Request<'_>],
+    ) -> Result<Verdict> {
+        let outcomes = requests.iter().map(check).collect();
+        let mut verdict = Verdict { outcomes, in_parts: false, paused: None };
         match self.make(rung) {
             Ok(()) => {}
             // If it is the GPU that is lost, its next call says so.
             Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => {
-                let reason = format!("nvJPEG's {}: {error}", rung.name());
-                for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
-                    *outcome = Err(Error::Unavailable(reason.clone()));
-                }
-                return Ok(outcomes);
+                refuse_all(&mut verdict.outcomes, &format!("nvJPEG's {}: {error}", rung.name()));
+                return Ok(verdict);
             }
             Err(error) => return Err(error),
         }
@@ -132,13 +164,13 @@ impl Decoder {
         }
         if rung != Rung::Cuda {
             if let Some(Ok(batched)) = ladder.batched(rung) {
-                batched.decode(stream, begins, requests, &mut outcomes)?;
+                verdict.in_parts = batched.decode(stream, begins, requests, &mut verdict.outcomes)?;
             }
         } else if let Some(Ok(cuda)) = &mut ladder.cuda {
             begins.map_or(Ok(()), |begins| begins.record(stream))?;
-            cuda.decode(stream, requests, &mut outcomes)?;
+            cuda.decode(stream, requests, &mut verdict.outcomes)?;
         }
-        Ok(outcomes)
+        Ok(verdict)
     }
 
     /// Makes a rung if it was not yet.
@@ -268,6 +300,13 @@ fn check(request: &Request<'_>) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Refuses the images that were not yet, for the rung's sake.
+fn refuse_all(outcomes: &mut [Outcome], why: &str) {
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+        *outcome = Err(Error::Unavailable(why.to_owned()));
+    }
 }
 
 /// What nvJPEG's error means for an image.

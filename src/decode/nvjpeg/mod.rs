@@ -7,13 +7,15 @@ mod decoder;
 mod layout;
 mod library;
 mod memory;
+mod pause;
 mod phased;
 mod specimen;
 mod trial;
 
-pub use decoder::{Decoder, Outcome};
+pub use decoder::{Decoder, Outcome, Verdict};
 pub use layout::{PlaneLayout, PlanesLayout};
 pub use library::Library;
+pub use pause::LONGEST_PAUSE;
 
 use super::{ColorModel, Header, Process, Region};
 use std::fmt::Write;

@@ -131,10 +131,11 @@ impl Examiner {
                 Request { bytes: &bytes, header, layout: layout(index), planes }
             })
             .collect();
-        let outcomes = self.decoder.decode(&self.stream, rung, None, &requests);
+        // Failures are what is looked for: none of them shall keep the next trial from being made.
+        let verdict = self.decoder.attempt(&self.stream, rung, None, &requests);
         // Whatever came out, what was queued reads and writes what is freed here.
         self.stream.synchronize()?;
-        if let Some(error) = outcomes?.into_iter().find_map(Result::err) {
+        if let Some(error) = verdict?.outcomes.into_iter().find_map(Result::err) {
             return Ok(Err(error.to_string()));
         }
         let samples = PinnedBuffer::new(&self.device, count * room)?;

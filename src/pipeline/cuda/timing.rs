@@ -61,7 +61,7 @@ pub struct Marks {
     /// All planes are there.
     decoded: Event,
     done: Event,
-    /// Images of these.
+    /// Images of these that one call decoded; where something failed the time is not that of images.
     pub on_engine: usize,
     pub on_batched: usize,
 }
