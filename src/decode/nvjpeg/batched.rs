@@ -185,9 +185,9 @@ impl Caller {
         Ok(())
     }
 
-    /// One call for all; whether it failed. A batch does not say which of its images is to blame for a failure: where it fails, its halves are
-    /// tried, and theirs, but no halves in which the kernels would leave the Huffman codes to the host: those are refused
-    /// together.
+    /// One call for all; whether it failed. A batch does not say which of its images is to blame for a failure: where it
+    /// fails, its halves are tried, and theirs, but no halves in which the kernels would leave the Huffman codes to the host:
+    /// those are refused together.
     fn decode(
         &mut self,
         rung: Rung,
