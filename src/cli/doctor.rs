@@ -141,7 +141,8 @@ fn nvjpeg() -> String {
     }
 }
 
-/// What nvJPEG's decoders can do, found out by trying; nothing where no GPU will be used.
+/// What nvJPEG's decoders can do, found out by trying, as a loader does; nothing where no GPU will be used. A loader's own way
+/// would keep decoders and kernels for the process, and this one only looks.
 fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     let Ok(config::Chosen { device: config::Device::Cuda { ordinal }, .. }) =
         config::choose_device_of("auto", || gpu.clone())

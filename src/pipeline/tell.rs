@@ -2,7 +2,7 @@
 
 use super::{ConcealedSample, Shared};
 use crate::config::OnError;
-use crate::decode::nvjpeg::{LARGE_BATCH, Rung};
+use crate::decode::nvjpeg::{LONGEST_PAUSE, Rung};
 use crate::error::{DecodeError, Error};
 use crate::notices::Kind;
 use crate::tier::TierStats;
@@ -71,10 +71,23 @@ impl Shared {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample {sample} ({}); \
-                 the next decoder has its images, and it is tried again with every batch: where memory is short, lower \
+                 the next decoder has its images, and it is tried again with the next ones: where memory is short, lower \
                  device_memory or batch_size, or end what else has the GPU's",
                 rung.name(),
                 path.display()
+            )
+        });
+    }
+
+    /// That a decoder of the GPU fails all the time.
+    pub(super) fn tell_paused(&self, rung: Rung, why: &str) {
+        self.index.notices().say("paused", || {
+            format!(
+                "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; the next decoder has its \
+                 images, and it is left alone for pauses that double up to {LONGEST_PAUSE} calls, until it decodes again: \
+                 see with nvidia-smi whether another process holds the GPU or it wants a reset; where memory is short, \
+                 lower device_memory or batch_size; FORELOAD_GPU_RUNG=cuda or =cpu does without",
+                rung.name()
             )
         });
     }
@@ -84,7 +97,8 @@ impl Shared {
         self.index.notices().say("small batches", || {
             format!(
                 "this GPU has no decoding engine for these images, and its kernels decode them only where a batch has \
-                 {LARGE_BATCH} of them and more: the CPU decodes them; raise batch_size, which is {}",
+                 {} of them and more: the CPU decodes them; raise batch_size, which is {}",
+                Rung::CudaBatched.least_of_call(),
                 self.config.batch_size
             )
         });

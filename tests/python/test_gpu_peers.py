@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import gpu_peers
 import pytest
 
 if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
@@ -30,17 +28,7 @@ REQUESTS = (
 def test_a_peer_serves(program: str, dataset: Path) -> None:
     peer = ROOT / "benches" / "gpu" / "peers" / f"{program}.py"
     options = ("--dtype", "f32", "--batch-size", 4, "--image-size", 32, "--threads", 2)
-    on_cpu = Path(__file__).parent / "gpu_kit" / "serve_on_cpu.py"
-    done = subprocess.run(
-        [str(word) for word in (sys.executable, "-W", "ignore", on_cpu, peer, dataset, *options)],
-        input="".join(json.dumps(asked) + "\n" for asked in REQUESTS),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == len(REQUESTS), done.stderr
+    answers = gpu_peers.ask(peer, dataset, *options, requests=REQUESTS)
     tuned, fed, trained, point = answers
     assert tuned["shape"] == point["shape"] == [4, 3, 32, 32]
     # Normalised: all of it lies around 0.

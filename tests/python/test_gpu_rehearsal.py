@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import gpu_peers
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -361,18 +362,7 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
     ]
     peer = KIT / "peers" / "foreload_gpu.py"
     options = ("--variant", variant, "--dtype", "f32", "--batch-size", 4, "--image-size", 32, "--threads", 2)
-    command = [sys.executable, "-W", "ignore", PROGRAMS / "serve_on_cpu.py", peer, dataset, *options]
-    done = subprocess.run(
-        [str(word) for word in command],
-        input="".join(json.dumps(asked) + "\n" for asked in requests),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == len(requests), done.stderr
+    answers = gpu_peers.ask(peer, dataset, *options, requests=requests, env=environment())
     tuned, feed, trained, one_rung, refused, both = answers
     speeds = dict.fromkeys(("foreload", "dali", "torchvision", "torch"), (1.0, 1.0))
     recorded = json.loads(recording(tmp_path / "recorded.json", **speeds).read_text())["peers"][

@@ -10,7 +10,7 @@ use nvjpeg_sys::safe::{
 
 use super::decoder::{NotMade, Outcome, refusal, region};
 use super::memory::Memory;
-use super::{LARGE_BATCH, Library, Request, Rung};
+use super::{Library, Request, Rung};
 use crate::decode::ColorModel;
 use crate::error::{DecodeError, Result};
 use crate::gpu::{Device, Event, Stream};
@@ -23,15 +23,15 @@ const FORMATS: [(ColorModel, OutputFormat); 2] =
 pub(super) struct Batched {
     rung: Rung,
     // Dropped before the handle.
-    calls: Vec<Call>,
+    callers: Vec<Caller>,
     parsed: BitStream,
     /// Passed when a stream has done what it had queued.
     idle: Event,
     handle: Handle,
 }
 
-/// What calls of one output format need.
-struct Call {
+/// Makes the calls of one output format.
+struct Caller {
     color: ColorModel,
     format: OutputFormat,
     state: State,
@@ -46,7 +46,7 @@ struct Call {
 }
 
 // SAFETY: the pointers are of the call in preparation, which one thread makes from beginning to end.
-unsafe impl Send for Call {}
+unsafe impl Send for Caller {}
 
 impl Batched {
     /// The decoder of `rung` for batches of up to `batch` images.
@@ -67,7 +67,7 @@ impl Batched {
         let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
         let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags)?;
         let parsed = BitStream::new(&handle)?;
-        let mut calls = Vec::with_capacity(FORMATS.len());
+        let mut callers = Vec::with_capacity(FORMATS.len());
         for (color, format) in FORMATS {
             let mut state = State::new(&handle)?;
             if rung == Rung::Hardware && color == ColorModel::YCbCr {
@@ -76,7 +76,7 @@ impl Batched {
                 let css = ChromaSubsampling::NVJPEG_CSS_444;
                 let _ = state.preallocate(batch.max(1), (1, 1), css, format);
             }
-            calls.push(Call {
+            callers.push(Caller {
                 color,
                 format,
                 state,
@@ -88,7 +88,7 @@ impl Batched {
                 images: Vec::with_capacity(batch),
             });
         }
-        Ok(Self { rung, calls, parsed, idle: Event::new(device)?, handle })
+        Ok(Self { rung, callers, parsed, idle: Event::new(device)?, handle })
     }
 
     /// Engines of the GPU, and cores of each.
@@ -98,20 +98,21 @@ impl Batched {
 
     /// Whether nothing is under way.
     pub(super) fn is_idle(&self) -> Result<bool> {
-        self.calls.iter().try_fold(true, |idle, call| Ok(idle && call.done.is_done()?))
+        self.callers.iter().try_fold(true, |idle, caller| Ok(idle && caller.done.is_done()?))
     }
 
-    /// Decodes what `outcomes` does not refuse yet. `begins` is recorded when all is parsed and only the work itself is left.
+    /// Decodes what `outcomes` does not refuse yet; whether something failed and was tried in parts. `begins` is recorded when
+    /// all is parsed and only the work itself is left.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
         begins: Option<&Event>,
         requests: &[Request<'_>],
         outcomes: &mut [Outcome],
-    ) -> Result<()> {
-        let Self { rung, calls, parsed, idle, handle } = self;
-        for call in calls.iter_mut() {
-            call.prepare(handle, parsed, *rung, requests, outcomes)?;
+    ) -> Result<bool> {
+        let Self { rung, callers, parsed, idle, handle } = self;
+        for caller in callers.iter_mut() {
+            caller.prepare(handle, parsed, *rung, requests, outcomes)?;
         }
         if *rung == Rung::Hardware {
             // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100 with
@@ -120,10 +121,11 @@ impl Batched {
             settle(idle, stream)?;
         }
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
-        for call in calls.iter_mut().filter(|call| !call.indices.is_empty()) {
-            call.decode(*rung, stream, idle, outcomes)?;
+        let mut in_parts = false;
+        for caller in callers.iter_mut().filter(|caller| !caller.indices.is_empty()) {
+            in_parts |= caller.decode(*rung, stream, idle, outcomes)?;
         }
-        Ok(())
+        Ok(in_parts)
     }
 }
 
@@ -133,7 +135,7 @@ fn settle(idle: &Event, stream: &Stream) -> Result<()> {
     idle.synchronize()
 }
 
-impl Call {
+impl Caller {
     /// Gathers the images of this format that the backend takes.
     fn prepare(
         &mut self,
@@ -183,12 +185,18 @@ impl Call {
         Ok(())
     }
 
-    /// One call for all. A batch does not say which of its images is to blame for a failure: where it fails, its halves are
-    /// tried, and theirs, but no halves in which the kernels would leave the Huffman codes to the host: those are refused
-    /// together.
-    fn decode(&mut self, rung: Rung, stream: &Stream, idle: &Event, outcomes: &mut [Outcome]) -> Result<()> {
+    /// One call for all; whether it failed. A batch does not say which of its images is to blame for a failure: where it
+    /// fails, its halves are tried, and theirs, but no halves in which the kernels would leave the Huffman codes to the host:
+    /// those are refused together.
+    fn decode(
+        &mut self,
+        rung: Rung,
+        stream: &Stream,
+        idle: &Event,
+        outcomes: &mut [Outcome],
+    ) -> Result<bool> {
         let count = self.indices.len();
-        let least = if rung == Rung::CudaBatched && count >= LARGE_BATCH { LARGE_BATCH } else { 1 };
+        let least = if rung.takes_call_of(count) { rung.least_of_call() } else { 1 };
         let mut left = Vec::from([(0, count)]);
         let mut failed = false;
         while let Some((start, end)) = left.pop() {
@@ -211,7 +219,8 @@ impl Call {
                 left.extend([(middle, end), (start, middle)]);
             }
         }
-        self.done.record(stream)
+        self.done.record(stream)?;
+        Ok(failed)
     }
 
     fn attempt(

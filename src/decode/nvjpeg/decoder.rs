@@ -2,6 +2,7 @@
 
 use super::batched::Batched;
 use super::memory::Memory;
+use super::pause::Pause;
 use super::phased::Phased;
 use super::{Library, Request, Rung};
 use crate::error::{DecodeError, Error, Result};
@@ -12,6 +13,17 @@ use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 /// [`Error::Unavailable`] is about the rung: for want of memory, say.
 pub type Outcome = Result<()>;
 
+/// What became of a call's images.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Of each, in order.
+    pub outcomes: Vec<Outcome>,
+    /// Something failed and was tried in parts: how long it took says nothing of how long images take.
+    pub in_parts: bool,
+    /// Why the rung is left alone, already in this call or from the next one on.
+    pub paused: Option<String>,
+}
+
 /// Decodes JPEGs on a GPU; owns everything that nvJPEG remembers of images under way. One per lane.
 ///
 /// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
@@ -20,13 +32,14 @@ pub struct Decoder {
     device: Device,
     library: Library,
     batch: usize,
-    rungs: Option<Rungs>,
+    ladder: Option<Ladder>,
+    pauses: [Pause; Rung::ALL.len()],
     memory: Memory,
 }
 
-/// Each is made when it is first asked for: that takes the library long, and not every loader uses all.
+/// The rungs. Each is made when it is first asked for: that takes the library long, and not every loader uses all.
 #[derive(Default)]
-struct Rungs {
+struct Ladder {
     hardware: Place<Batched>,
     cuda_batched: Place<Batched>,
     cuda: Place<Phased>,
@@ -68,8 +81,8 @@ impl Decoder {
     /// [`Error::Gpu`] where the GPU fails.
     pub fn new(library: &Library, device: &Device, batch: usize) -> Result<Self> {
         let memory = Memory::new(device)?;
-        let rungs = Some(Rungs::default());
-        Ok(Self { device: device.clone(), library: library.clone(), batch, rungs, memory })
+        let (ladder, pauses) = (Some(Ladder::default()), Default::default());
+        Ok(Self { device: device.clone(), library: library.clone(), batch, ladder, pauses, memory })
     }
 
     /// Its work is done, whose streams it forgets: it may go on with others', also after they have ended.
@@ -77,11 +90,11 @@ impl Decoder {
     /// # Errors
     /// [`Error::Gpu`].
     pub fn settle(&mut self) -> Result<()> {
-        let Some(rungs) = &mut self.rungs else { return Ok(()) };
-        if !rungs.is_idle()? {
+        let Some(ladder) = &mut self.ladder else { return Ok(()) };
+        if !ladder.is_idle()? {
             return Err(Error::Internal("a decoder was given back while it worked".into()));
         }
-        rungs.streams.clear();
+        ladder.streams.clear();
         self.memory.settle();
         Ok(())
     }
@@ -98,7 +111,10 @@ impl Decoder {
     /// An image is refused where the rung does not take it or finds it damaged: the next rung's turn, at last the CPU's,
     /// whose word on damage is final. A file that does not end with an end-of-image marker is refused at once, since a GPU
     /// decoder may fill in what is missing. All are refused where the rung cannot be made: unless this GPU or nvJPEG has none,
-    /// that is tried again with the next call.
+    /// that is tried again with the next call. But where nothing was decoded in a few calls in a row, and not for the files'
+    /// sake, the rung is left alone: its images are refused at once, for pauses that double up to [`LONGEST_PAUSE`] calls.
+    ///
+    /// [`LONGEST_PAUSE`]: super::LONGEST_PAUSE
     ///
     /// # Errors
     /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image.
@@ -108,37 +124,53 @@ impl Decoder {
         rung: Rung,
         begins: Option<&Event>,
         requests: &[Request<'_>],
-    ) -> Result<Vec<Outcome>> {
-        let mut outcomes: Vec<Outcome> = requests.iter().map(check).collect();
+    ) -> Result<Verdict> {
+        if let Some(why) = self.pauses[rung as usize].refuses() {
+            let mut outcomes: Vec<Outcome> = requests.iter().map(check).collect();
+            refuse_all(&mut outcomes, why);
+            return Ok(Verdict { outcomes, in_parts: false, paused: Some(why.to_owned()) });
+        }
+        let mut verdict = self.attempt(stream, rung, begins, requests)?;
+        verdict.paused = self.pauses[rung as usize].learn(&verdict.outcomes).map(str::to_owned);
+        Ok(verdict)
+    }
+
+    /// As [`Decoder::decode`], whatever came of the calls before.
+    pub(super) fn attempt(
+        &mut self,
+        stream: &Stream,
+        rung: Rung,
+        begins: Option<&Event>,
+        requests: &[Request<'_>],
+    ) -> Result<Verdict> {
+        let outcomes = requests.iter().map(check).collect();
+        let mut verdict = Verdict { outcomes, in_parts: false, paused: None };
         match self.make(rung) {
             Ok(()) => {}
             // If it is the GPU that is lost, its next call says so.
             Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => {
-                let reason = format!("nvJPEG's {}: {error}", rung.name());
-                for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
-                    *outcome = Err(Error::Unavailable(reason.clone()));
-                }
-                return Ok(outcomes);
+                refuse_all(&mut verdict.outcomes, &format!("nvJPEG's {}: {error}", rung.name()));
+                return Ok(verdict);
             }
             Err(error) => return Err(error),
         }
         let _bound = self.device.bind()?;
-        let rungs = self.rungs.as_mut().ok_or_else(dropped)?;
-        if rungs.is_idle()? {
+        let ladder = self.ladder.as_mut().ok_or_else(dropped)?;
+        if ladder.is_idle()? {
             self.memory.settle();
         }
-        if !rungs.streams.iter().any(|known| known.handle() == stream.handle()) {
-            rungs.streams.push(stream.clone());
+        if !ladder.streams.iter().any(|known| known.handle() == stream.handle()) {
+            ladder.streams.push(stream.clone());
         }
         if rung != Rung::Cuda {
-            if let Some(Ok(batched)) = rungs.batched(rung) {
-                batched.decode(stream, begins, requests, &mut outcomes)?;
+            if let Some(Ok(batched)) = ladder.batched(rung) {
+                verdict.in_parts = batched.decode(stream, begins, requests, &mut verdict.outcomes)?;
             }
-        } else if let Some(Ok(cuda)) = &mut rungs.cuda {
+        } else if let Some(Ok(cuda)) = &mut ladder.cuda {
             begins.map_or(Ok(()), |begins| begins.record(stream))?;
-            cuda.decode(stream, requests, &mut outcomes)?;
+            cuda.decode(stream, requests, &mut verdict.outcomes)?;
         }
-        Ok(outcomes)
+        Ok(verdict)
     }
 
     /// Makes a rung if it was not yet.
@@ -149,10 +181,10 @@ impl Decoder {
     pub(super) fn make(&mut self, rung: Rung) -> Result<()> {
         let _bound = self.device.bind()?;
         let (library, device, memory) = (&self.library, &self.device, &self.memory);
-        let rungs = self.rungs.as_mut().ok_or_else(dropped)?;
+        let ladder = self.ladder.as_mut().ok_or_else(dropped)?;
         match rung {
-            Rung::Cuda => fill(&mut rungs.cuda, rung, || Phased::new(library, device, memory)),
-            _ => fill(rungs.batched(rung), rung, || Batched::new(library, device, memory, rung, self.batch)),
+            Rung::Cuda => fill(&mut ladder.cuda, rung, || Phased::new(library, device, memory)),
+            _ => fill(ladder.batched(rung), rung, || Batched::new(library, device, memory, rung, self.batch)),
         }
     }
 
@@ -167,7 +199,7 @@ impl Decoder {
             Err(error) => return Err(error),
         }
         let _bound = self.device.bind()?;
-        match self.rungs.as_ref().map(|rungs| &rungs.hardware) {
+        match self.ladder.as_ref().map(|ladder| &ladder.hardware) {
             Some(Some(Ok(hardware))) => Ok(hardware.engines().map_err(|error| error.to_string())),
             _ => Err(dropped()),
         }
@@ -183,16 +215,17 @@ impl Drop for Decoder {
     fn drop(&mut self) {
         // nvJPEG's handles want the context; what they still work with must be done.
         let bound = self.device.bind();
-        let rungs = self.rungs.take();
-        let done = rungs.iter().flat_map(|rungs| &rungs.streams).all(|stream| stream.synchronize().is_ok());
+        let ladder = self.ladder.take();
+        let done =
+            ladder.iter().flat_map(|ladder| &ladder.streams).all(|stream| stream.synchronize().is_ok());
         if bound.is_err() || !done {
             // The GPU is lost: nobody can tell what of this it still uses.
-            std::mem::forget((rungs, self.memory.clone()));
+            std::mem::forget((ladder, self.memory.clone()));
         }
     }
 }
 
-impl Rungs {
+impl Ladder {
     fn is_idle(&self) -> Result<bool> {
         let batched = [&self.hardware, &self.cuda_batched];
         for batched in batched.into_iter().flatten().flatten() {
@@ -267,6 +300,13 @@ fn check(request: &Request<'_>) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Refuses the images that were not yet, for the rung's sake.
+fn refuse_all(outcomes: &mut [Outcome], why: &str) {
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+        *outcome = Err(Error::Unavailable(why.to_owned()));
+    }
 }
 
 /// What nvJPEG's error means for an image.

@@ -7,22 +7,19 @@ mod decoder;
 mod layout;
 mod library;
 mod memory;
+mod pause;
 mod phased;
 mod specimen;
 mod trial;
 
-pub use decoder::{Decoder, Outcome};
+pub use decoder::{Decoder, Outcome, Verdict};
 pub use layout::{PlaneLayout, PlanesLayout};
 pub use library::Library;
+pub use pause::LONGEST_PAUSE;
 
 use super::{ColorModel, Header, Process, Region};
 use std::fmt::Write;
 use std::sync::Arc;
-
-/// From so many images in a call on, [`Rung::CudaBatched`] decodes Huffman codes on the GPU; those of fewer it leaves to one
-/// core of the CPU, so that no fewer are given to it. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than
-/// 50".) Gray and colour images are calls of their own.
-pub const LARGE_BATCH: usize = 51;
 
 /// One of nvJPEG's ways to decode; the first that serves an image is the cheapest for the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,6 +44,21 @@ impl Rung {
             Self::CudaBatched => "cuda_batched",
             Self::Cuda => "cuda",
         }
+    }
+
+    /// The fewest images, colour or gray, that are given to it in a call. [`Rung::CudaBatched`] gets so many of a kind or none:
+    /// the Huffman codes of fewer it leaves to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h:
+    /// "bigger than 50".)
+    pub const fn least_of_call(self) -> usize {
+        match self {
+            Self::CudaBatched => 51,
+            Self::Hardware | Self::Cuda => 1,
+        }
+    }
+
+    /// Whether so many images, all colour or all gray, may be given to it in a call.
+    pub const fn takes_call_of(self, images: usize) -> bool {
+        images >= self.least_of_call()
     }
 
     /// The most that can be asked of it.

@@ -5,9 +5,7 @@
 //! nvJPEG need not hold of another.
 
 use super::specimen::{self, is_right};
-use super::{
-    Abilities, Ability, Decoder, LARGE_BATCH, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling,
-};
+use super::{Abilities, Ability, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling};
 use crate::decode::{Header, Region, parse_header};
 use crate::error::{Error, Result};
 use crate::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Stream};
@@ -33,9 +31,9 @@ impl Abilities {
     /// # Errors
     /// Where nvJPEG cannot work with the GPU at all, or the GPU fails.
     pub fn probe(library: &Library, device: &Device) -> Result<Self> {
-        let mut decoder = Decoder::new(library, device, LARGE_BATCH + 1)?;
+        let mut decoder = Decoder::new(library, device, Rung::CudaBatched.least_of_call() + 1)?;
         let engines = decoder.engines()?;
-        let mut trial = Trial {
+        let mut examiner = Examiner {
             decoder,
             stream: Stream::new(device)?,
             pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
@@ -45,7 +43,7 @@ impl Abilities {
         let mut abilities = Self { engines: engines.ok(), ..Self::default() };
         let mut rungs = Vec::with_capacity(Rung::ALL.len());
         for rung in Rung::ALL {
-            match trial.decoder.make(rung) {
+            match examiner.decoder.make(rung) {
                 Ok(()) => rungs.push(rung),
                 // The other rungs are beside the last one, without which nothing of nvJPEG works.
                 Err(Error::Unavailable(reason)) if rung != Rung::Cuda => {
@@ -59,11 +57,11 @@ impl Abilities {
         for (rung, sampling) in
             rungs.into_iter().flat_map(|rung| Subsampling::ALL.map(|sampling| (rung, sampling)))
         {
-            let (ability, reason) = trial.ability(rung, sampling, RAGGED)?;
+            let (ability, reason) = examiner.ability(rung, sampling, RAGGED)?;
             abilities.set(rung, sampling, ability);
             // Where each chroma sample is of one pixel, none lies half outside.
             if ability < rung.best() && even(sampling) != RAGGED {
-                let (even, _) = trial.ability(rung, sampling, even(sampling))?;
+                let (even, _) = examiner.ability(rung, sampling, even(sampling))?;
                 abilities.set_even(rung, sampling, even.max(ability));
             }
             abilities.note(rung, sampling, reason);
@@ -72,7 +70,8 @@ impl Abilities {
     }
 }
 
-struct Trial {
+/// Tries one rung with one kind of image at a time.
+struct Examiner {
     decoder: Decoder,
     stream: Stream,
     pool: MemoryPool,
@@ -81,7 +80,7 @@ struct Trial {
     cores: usize,
 }
 
-impl Trial {
+impl Examiner {
     /// What a rung can do with images of this kind, and why it cannot do more.
     fn ability(
         &mut self,
@@ -112,7 +111,7 @@ impl Trial {
         let count = match rung {
             // Each core has its second image, and one has a third.
             Rung::Hardware => 2 * self.cores + 1,
-            Rung::CudaBatched => LARGE_BATCH + 1,
+            Rung::CudaBatched => rung.least_of_call() + 1,
             Rung::Cuda => FEW,
         };
         // Room for the whole, should a decoder not care what it is asked for.
@@ -132,10 +131,11 @@ impl Trial {
                 Request { bytes: &bytes, header, layout: layout(index), planes }
             })
             .collect();
-        let outcomes = self.decoder.decode(&self.stream, rung, None, &requests);
+        // Failures are what is looked for: none of them shall keep the next trial from being made.
+        let verdict = self.decoder.attempt(&self.stream, rung, None, &requests);
         // Whatever came out, what was queued reads and writes what is freed here.
         self.stream.synchronize()?;
-        if let Some(error) = outcomes?.into_iter().find_map(Result::err) {
+        if let Some(error) = verdict?.outcomes.into_iter().find_map(Result::err) {
             return Ok(Err(error.to_string()));
         }
         let samples = PinnedBuffer::new(&self.device, count * room)?;

@@ -9,7 +9,7 @@ use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
 use crate::augment::cuda::{ImageParams, Launcher};
 use crate::batch::Seal;
-use crate::decode::nvjpeg::{self, PlaneTarget, PlanesLayout, Request, Rung};
+use crate::decode::nvjpeg::{self, PlaneTarget, PlanesLayout, Request, Rung, Verdict};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, Flight, Stream};
 use crate::pipeline::{Run, Shared};
@@ -302,7 +302,10 @@ impl<'a> Lane<'a> {
                 Rung::CudaBatched => Some(&marks.batched[0]),
                 Rung::Cuda => None,
             };
-            let outcomes = decoder.decode(stream, rung, begins, &requests)?;
+            let Verdict { outcomes, in_parts, paused } = decoder.decode(stream, rung, begins, &requests)?;
+            if let Some(why) = paused {
+                self.shared.tell_paused(rung, &why);
+            }
             if rung == Rung::CudaBatched {
                 marks.batched[1].record(stream)?;
             }
@@ -314,6 +317,8 @@ impl<'a> Lane<'a> {
                 }
             }
             match rung {
+                // Its time says nothing of how fast images are decoded.
+                _ if in_parts => {}
                 Rung::Hardware => marks.on_engine += decoded,
                 Rung::CudaBatched => marks.on_batched += decoded,
                 Rung::Cuda => {}

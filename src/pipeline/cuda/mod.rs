@@ -15,7 +15,7 @@ mod work;
 use crate::batch::{self, CudaStorage};
 use crate::config::{CpuDecode, DevicePools, LANES, LoaderConfig, Rungs};
 use crate::decode::Header;
-use crate::decode::nvjpeg::{LARGE_BATCH, Rung, by_host};
+use crate::decode::nvjpeg::{Rung, by_host};
 use crate::error::Result;
 use crate::gpu::{Device, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
@@ -100,7 +100,7 @@ impl Stage {
     /// progressive images and such, and those that are too few for a large call of the kernels, are the CPU's, unless that
     /// may not decode.
     fn rungs(&self, header: &Header, sample: u64) -> impl Iterator<Item = Rung> + use<> {
-        let (allowed, cpu_serves, large) = (self.rungs, self.cpu_serves, self.batch >= LARGE_BATCH);
+        let (allowed, cpu_serves, batch) = (self.rungs, self.cpu_serves, self.batch);
         let refuses = self.refused.of(sample);
         let by_host = by_host(header);
         self.kept.abilities.rungs(header).filter(move |&rung| {
@@ -112,8 +112,7 @@ impl Stage {
                 Rungs::Cpu => false,
             };
             let is_good = match rung {
-                Rung::Hardware => true,
-                Rung::CudaBatched => large,
+                Rung::Hardware | Rung::CudaBatched => rung.takes_call_of(batch),
                 Rung::Cuda => !(cpu_serves && by_host),
             };
             is_allowed && is_good && !refuses(rung)
@@ -123,11 +122,11 @@ impl Stage {
     /// Whether only the size of the batches keeps the GPU from decoding an image.
     fn has_small_batches(&self, header: &Header) -> bool {
         let first = self.kept.abilities.rungs(header).next();
-        self.batch < LARGE_BATCH && self.cpu_serves && first == Some(Rung::CudaBatched)
+        self.cpu_serves && first == Some(Rung::CudaBatched) && !Rung::CudaBatched.takes_call_of(self.batch)
     }
 
     /// The rung after one that does not take a sample's image. One image is no call for the batched kernels.
     fn rung_after(&self, rung: Rung, header: &Header, sample: u64) -> Option<Rung> {
-        self.rungs(header, sample).find(|&next| next > rung && next != Rung::CudaBatched)
+        self.rungs(header, sample).find(|&next| next > rung && next.takes_call_of(1))
     }
 }

@@ -1,7 +1,7 @@
 //! What lanes and workers measure of each other, and what follows for who decodes an image.
 
 use super::share::Share;
-use crate::decode::nvjpeg::LARGE_BATCH;
+use crate::decode::nvjpeg::Rung;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Weight of a new measurement.
@@ -43,7 +43,8 @@ impl Call {
     /// Whether so many of a batch are its images that in nearly all batches (two standard deviations) they are enough.
     fn is_large(self, part: f64) -> bool {
         let images = part * self.batch as f64;
-        images - 2.0 * (images * (1.0 - part)).max(0.0).sqrt() + 0.5 >= LARGE_BATCH as f64
+        let least = images - 2.0 * (images * (1.0 - part)).max(0.0).sqrt();
+        Rung::CudaBatched.takes_call_of((least + 0.5) as usize)
     }
 }
 
@@ -217,7 +218,7 @@ mod tests {
             }
             least = least.min(left);
         }
-        assert!(least >= LARGE_BATCH as u32, "a call of {least}");
+        assert!(Rung::CudaBatched.takes_call_of(least as usize), "a call of {least}");
         assert!(taken > 300, "the CPU helps with {taken} of 6400");
         // What the kernels cannot spare, others have.
         let turns = (0..1000).filter(|_| shares.cpu_turn(None)).count();

@@ -1,7 +1,7 @@
 //! How long the GPU takes for what, by events between the parts of the work.
 
 use super::shares::Shares;
-use crate::decode::nvjpeg::LARGE_BATCH;
+use crate::decode::nvjpeg::Rung;
 use crate::error::{Error, Result};
 use crate::gpu::{Device, Event, Stream};
 use crate::pipeline::Run;
@@ -61,7 +61,7 @@ pub struct Marks {
     /// All planes are there.
     decoded: Event,
     done: Event,
-    /// Images of these.
+    /// Images of these that one call decoded; where something failed the time is not that of images.
     pub on_engine: usize,
     pub on_batched: usize,
 }
@@ -144,7 +144,7 @@ impl Timing {
                 let (given, done) = (seconds(&marks.engine[0])?, seconds(&marks.engine[1])?);
                 shares.gpu_took(|gpu| gpu.engine_took(marks.on_engine, given, done));
             }
-            if marks.on_batched >= LARGE_BATCH {
+            if Rung::CudaBatched.takes_call_of(marks.on_batched) {
                 let (given, done) = (seconds(&marks.batched[0])?, seconds(&marks.batched[1])?);
                 shares.gpu_took(|gpu| gpu.cuda_took(marks.on_batched, given, done));
             }

@@ -8,7 +8,7 @@ use crate::augment::View;
 use crate::augment::cuda::ImageParams;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, OnError};
-use crate::decode::nvjpeg::{LARGE_BATCH, PlanesLayout, Rung};
+use crate::decode::nvjpeg::{PlanesLayout, Rung};
 use crate::decode::{ColorModel, Header};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
@@ -142,7 +142,7 @@ impl<'a> Intake<'a> {
                 }
                 _ => false,
             };
-            if todo.iter().filter(|work| is_of_call(work)).count() >= LARGE_BATCH {
+            if Rung::CudaBatched.takes_call_of(todo.iter().filter(|work| is_of_call(work)).count()) {
                 continue;
             }
             for work in todo.iter_mut().filter(|work| is_of_call(work)) {

@@ -35,7 +35,7 @@ const CALLS: &[&str] = &[
 ];
 
 /// What the stand-in can do.
-fn everything() -> Abilities {
+pub fn everything() -> Abilities {
     let mut abilities = Abilities::default();
     for rung in Rung::ALL {
         for sampling in Subsampling::ALL {
@@ -45,7 +45,7 @@ fn everything() -> Abilities {
     abilities
 }
 
-fn jobs() -> Vec<Job> {
+pub fn jobs() -> Vec<Job> {
     let job = |number| {
         let file = draw(&mut stream(number), false);
         let header = parse_header(&file).unwrap();

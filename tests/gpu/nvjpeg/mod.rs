@@ -3,12 +3,13 @@
 mod faults;
 mod files;
 mod ladder;
+mod pauses;
 mod rungs;
 
 use crate::stand_in;
 use foreload::Result;
 use foreload::decode::nvjpeg::{
-    Abilities, Decoder, Library, Outcome, PlaneTarget, PlanesLayout, Request, Rung,
+    Abilities, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Verdict,
 };
 use foreload::decode::{Header, Planes, Region, parse_header};
 use foreload::gpu::{Device, DeviceBuffer, Flight, MemoryPool, PinnedBuffer, PinnedSlice, Stream};
@@ -20,6 +21,8 @@ struct Lane {
     pool: MemoryPool,
     abilities: Abilities,
     decoder: Decoder,
+    /// Of the last call: something failed and was tried in parts.
+    in_parts: bool,
 }
 
 /// An image to decode.
@@ -45,6 +48,7 @@ impl Lane {
             pool: MemoryPool::new(&device, 1 << 30)?,
             decoder: Decoder::new(&Library::load()?, &device, 8)?,
             abilities,
+            in_parts: false,
             device,
         })
     }
@@ -87,7 +91,8 @@ impl Lane {
                 }),
             })
             .collect();
-        let outcomes: Vec<Outcome> = self.decoder.decode(&self.stream, rung, None, &requests)?;
+        let Verdict { outcomes, in_parts, .. } = self.decoder.decode(&self.stream, rung, None, &requests)?;
+        self.in_parts = in_parts;
         flight.depart()?;
         flight.land()?;
         let bytes = PinnedBuffer::new(&self.device, total)?;

@@ -47,6 +47,12 @@ pub fn fault(name: &'static str) -> Option<Status> {
     with(|control| {
         let count = control.calls.entry(name.to_owned()).or_default();
         *count += 1;
+        if control.knobs.contains(&format!("broken-{name}")) {
+            return Some(Status::NVJPEG_STATUS_EXECUTION_FAILED);
+        }
+        if control.knobs.contains(&format!("no-memory-{name}")) {
+            return Some(Status::NVJPEG_STATUS_ALLOCATOR_FAILURE);
+        }
         let due = control.faults.iter().position(|(fault, at, _)| fault == name && at == count)?;
         Some(control.faults.swap_remove(due).2)
     })
@@ -61,7 +67,9 @@ pub fn fault(name: &'static str) -> Option<Status> {
 /// - `ignore-region`: the engine's regions all lie at the image's upper left corner;
 /// - `floor-chroma`: the engine rounds the size of chroma planes down where the image's is odd;
 /// - `wrong-beside-2`, `wrong-beside-8`: the engine's last sample is wrong where the image's width is no multiple of so many;
-/// - `skip`: the engine leaves the first image of each call untouched and reports success.
+/// - `skip`: the engine leaves the first image of each call untouched and reports success;
+/// - `broken-` and a function: all of its calls fail, for no reason that it tells;
+/// - `no-memory-` and a function: all of its calls fail for want of memory.
 pub fn knob(name: &str) -> bool {
     with(|control| control.knobs.contains(name))
 }
