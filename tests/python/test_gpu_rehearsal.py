@@ -411,6 +411,7 @@ def test_dali_falls_back_to_whole_images(monkeypatch: pytest.MonkeyPatch, datase
         monkeypatch.delitem(sys.modules, name, raising=False)
     import dali_mixed
 
+    monkeypatch.setattr(dali_mixed.metadata, "version", lambda _name: "0.8.0")
     options = SimpleNamespace(data=dataset, batch_size=4, threads=2, seed=0)
     feed = dali_mixed.DaliFeed(options, 0.9)
     assert [pipeline.whole for pipeline in built] == [False, True]
