@@ -190,7 +190,7 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Takes images of `todo` until the arena is full; returns them and the bytes they have there.
+    /// Takes images of `todo` until the arena is full, or page-locked memory; returns them and the bytes they have there.
     fn place(
         &mut self,
         run: &Run,
@@ -201,7 +201,7 @@ impl<'a> Lane<'a> {
         let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
         let most = self.table.bytes() / ImageParams::BYTES;
         while let Some(mut work) = todo.pop_front() {
-            self.intake.settle_cpu(run, &mut work, &mut self.flight)?;
+            self.intake.settle_cpu(run, &mut work);
             let layout = match &work.image {
                 Image::Encoded { header, view, rung, .. } => {
                     let region = view.region(&self.shared.config.output);
@@ -209,6 +209,7 @@ impl<'a> Lane<'a> {
                     Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
                 }
                 Image::Planes { layout, .. } => Some(*layout),
+                Image::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
                 Image::Blank => None,
                 Image::Nothing => {
                     finished.push(work);
@@ -225,6 +226,19 @@ impl<'a> Lane<'a> {
             if used + bytes > limit || placed.len() == most {
                 todo.push_front(work);
                 break;
+            }
+            if !self.intake.stage(&mut work)? {
+                // What comes free when this lane's work has landed is all that it may wait for.
+                if !placed.is_empty() {
+                    todo.push_front(work);
+                    break;
+                }
+                self.flight.depart()?;
+                self.flight.land()?;
+                self.intake.reserve(bytes)?;
+                if !self.intake.stage(&mut work)? {
+                    return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));
+                }
             }
             placed.push(Placed { work, at: layout.map(|layout| (used, layout)) });
             used += bytes;
