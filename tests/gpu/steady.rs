@@ -166,7 +166,7 @@ fn tight_slots_page_lock_no_memory_for_single_images() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(384);
-    [3, 170, 300].map(|sample| dataset.spoil(sample));
+    [3, 170, 300].into_iter().for_each(|sample| dataset.spoil(sample));
     let pixels = vec![90; 3000 * 1000 * 3];
     let mut large = Vec::new();
     let mut encoder = png::Encoder::new(&mut large, 3000, 1000);

@@ -5,11 +5,12 @@
 use super::Stage;
 use super::assembly::{Item, Piece};
 use super::check::Check;
+use super::kept::Lent;
 use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
 use crate::augment::cuda::{ImageParams, Launcher};
 use crate::batch::Seal;
-use crate::decode::nvjpeg::{self, PlaneTarget, PlanesLayout, Request, Rung};
+use crate::decode::nvjpeg::{PlaneTarget, PlanesLayout, Request, Rung};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, Flight, Stream};
 use crate::pipeline::{Run, Shared};
@@ -65,7 +66,7 @@ struct Lane<'a> {
     shared: &'a Shared,
     intake: Intake<'a>,
     /// While a piece needs one. Dropped first: it waits for all streams it used, and what these read is the flight's.
-    decoder: Option<nvjpeg::Decoder>,
+    decoder: Option<Lent>,
     flight: Flight,
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
@@ -85,6 +86,8 @@ struct Placed {
 
 impl<'a> Lane<'a> {
     fn new(shared: &'a Shared, stage: &'a Stage, number: usize) -> Result<Self> {
+        // Before the first batch of all, for the other lanes too: see `kept`.
+        stage.prepare()?;
         let stream = Stream::new(&stage.device)?;
         let batch = shared.config.batch_size as usize;
         let log = shared.trace.lane(&format!("lane {number}"));
@@ -143,7 +146,7 @@ impl<'a> Lane<'a> {
         }
         self.flight.depart()?;
         self.flight.land()?;
-        self.decoder.take().map_or(Ok(()), |decoder| self.stage.kept.give_back(decoder))?;
+        self.decoder.take().map_or(Ok(()), Lent::give_back)?;
         self.timing.collect(run, &self.stage.shares, self.flight.stream())
     }
 
@@ -316,7 +319,7 @@ impl<'a> Lane<'a> {
                 Rung::CudaBatched => Some(&marks.batched[0]),
                 Rung::Cuda => None,
             };
-            let outcomes = decoder.decode(stream, rung, begins, &requests)?;
+            let outcomes = decoder.get()?.decode(stream, rung, begins, &requests)?;
             if rung == Rung::CudaBatched {
                 marks.batched[1].record(stream)?;
             }
