@@ -1,5 +1,5 @@
 //! A lane: one stream, one decoder, one arena. It takes a piece of a batch at a time, queues everything that makes it
-//! images on the GPU, sleeps until they are there and looked at, and sends the batch on. While one lane's images are decoded,
+//! images on the GPU, sleeps until they are there and checked, and sends the batch on. While one lane's images are decoded,
 //! those of another are copied, those of a third augmented.
 
 use super::Stage;
@@ -151,7 +151,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Queues as many images of `todo` as the arena holds; those that a decoder refuses go back into it. Of those that
-    /// decoders of the GPU decoded, `decoded` has all of the chunk, in the order in which they are looked at.
+    /// decoders of the GPU decoded, `decoded` has all of the chunk, in the order in which they are checked.
     fn chunk(
         &mut self,
         run: &Run,
@@ -178,10 +178,10 @@ impl<'a> Lane<'a> {
             self.intake.demote(run, &mut work, error);
             todo.push_back(work);
         }
-        let looked_at = by_gpu(&placed);
-        self.augment(seal, arena, &placed, looked_at)?;
+        let checked = by_gpu(&placed);
+        self.augment(seal, arena, &placed, checked)?;
         self.timing.current().done(&stream)?;
-        let queued = if looked_at { decoded } else { finished };
+        let queued = if checked { decoded } else { finished };
         queued.extend(placed.into_iter().map(|Placed { mut work, .. }| {
             // What is queued holds what it reads; it comes free when the flight lands, maybe long before the piece is
             // through. A file may be needed again.
@@ -340,8 +340,8 @@ impl<'a> Lane<'a> {
         Ok(refused)
     }
 
-    /// Queues the table, the look at the planes if there is to be one, and the one launch that makes images of them.
-    fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed], look: bool) -> Result<()> {
+    /// Queues the table, the check of the planes if there is to be one, and the one launch that makes images of them.
+    fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed], check: bool) -> Result<()> {
         if placed.is_empty() {
             return Ok(());
         }
@@ -360,8 +360,9 @@ impl<'a> Lane<'a> {
         let from = self.intake.pin(slot)?.part(0..bytes)?;
         let table = self.table.range(0, bytes)?;
         self.flight.copy_to_device(table, &from)?;
-        if look {
-            let (kernel, counts, poison) = self.check.next(placed.len())?;
+        if check {
+            let layouts = placed.iter().map(|placed| placed.at.as_ref().map(|(_, layout)| layout));
+            let (kernel, counts, poison) = self.check.next(layouts)?;
             // SAFETY: as below; the counts are this lane's.
             unsafe { kernel.launch(self.flight.stream(), table.ptr(), placed.len(), counts, poison) }?;
         }

@@ -28,7 +28,7 @@ pub struct Work {
     pub draw: Draw,
     /// Whether it counts.
     pub valid: bool,
-    /// It was decoded again by the same decoder, for want of another.
+    /// It was decoded again by the same decoder, for want of another or of certainty.
     tried_again: bool,
     pub image: Image,
 }
@@ -232,8 +232,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Whether an image that its decoder decoded is really there; if not it is the next decoder's, or the same one's once
-    /// more.
+    /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is doubtful
+    /// or there is none, the same one's once more.
     pub fn accept(&mut self, run: &Run, work: &mut Work, finding: Finding) -> bool {
         let Image::Encoded { header, rung, .. } = &work.image else { return true };
         let rung = *rung;
@@ -243,14 +243,17 @@ impl<'a> Intake<'a> {
             return true;
         }
         run.clock.count_decoded_again();
-        if finding == Finding::Skipped {
+        // No image looks like one poison and then like the other.
+        let doubtful = finding == Finding::Doubtful && !work.tried_again;
+        if !doubtful {
             self.shared.tell_skipped(rung, work.draw.sample);
         }
         let is_last = self.stage.rung_after(rung, header, work.draw.sample).is_none();
-        if is_last && self.shared.config.cpu_decode == CpuDecode::Never && !work.tried_again {
+        if doubtful || is_last && self.shared.config.cpu_decode == CpuDecode::Never && !work.tried_again {
             work.tried_again = true;
             return false;
         }
+        work.tried_again = false;
         let message = format!("JPEG: nvJPEG's {} reports success and does not write it", rung.name());
         self.demote(run, work, DecodeError::Unsupported(message).into());
         false
