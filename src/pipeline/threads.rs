@@ -45,6 +45,9 @@ impl Threads {
             }
             _ => None,
         };
+        if let Some(stage) = &stage {
+            shared.decoders.get_or_init(|| stage.decoders());
+        }
         let storage = match &stage {
             Some(stage) => Storage::Cuda(stage.storage()?),
             None if config.decoded => Storage::Host,

@@ -94,6 +94,23 @@ fn rungs_that_nobody_needs_are_not_made() {
     assert_eq!(nvjpeg.calls("nvjpegCreateExV2") - tried, LANES as u64, "handles");
 }
 
+/// They are still its own, and so is what it says of them.
+#[test]
+fn a_loader_that_lives_on_knows_its_decoders() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    let pipeline = pipeline(&dataset, &options(), Rungs::All);
+    assert!(pipeline.decoders().is_empty());
+    drive(&pipeline, || {}).unwrap();
+    let before = pipeline.decoders().to_vec();
+    assert_eq!(before.iter().map(|(name, _)| *name).collect::<Vec<_>>(), Rung::ALL.map(Rung::name));
+    assert!(before.iter().all(|(_, can)| can.contains("4:2:0: ")), "{before:?}");
+    release_gpus();
+    drive(&pipeline, || {}).unwrap();
+    assert_eq!(pipeline.decoders(), before);
+}
+
 /// What nvJPEG makes for a decoder, whatever images it then gets.
 const MADE: [&str; 6] = [
     "nvjpegCreateExV2",

@@ -54,19 +54,6 @@ pub fn release_gpus() {
     }
 }
 
-/// What nvJPEG's decoders can do on GPU `ordinal`, and why not more, each by its name. Empty before a loader's first epoch.
-pub fn gpu_decoders(ordinal: u32) -> Vec<(&'static str, String)> {
-    // As above: the lock may be held for good in a forked child.
-    if !crate::gpu::is_usable() {
-        return Vec::new();
-    }
-    let all = lock(&KEPT);
-    let known = all.iter().find(|known| known.device.ordinal() == ordinal);
-    known.map_or_else(Vec::new, |known| {
-        Rung::ALL.map(|rung| (rung.name(), known.abilities.describe(rung))).into()
-    })
-}
-
 impl Kept {
     /// GPU `ordinal`, taken into use and tried unless it was before.
     ///

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::gpu::{Device, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
 use kept::Kept;
-pub use kept::{gpu_decoders, release_gpus};
+pub use kept::release_gpus;
 use refused::Refused;
 use shares::Shares;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -80,6 +80,11 @@ impl Stage {
             kept,
             device,
         })
+    }
+
+    /// What the GPU's decoders can do, and why not more, each by its name.
+    pub fn decoders(&self) -> Vec<(&'static str, String)> {
+        Rung::ALL.map(|rung| (rung.name(), self.kept.abilities.describe(rung))).into()
     }
 
     /// Makes the calling thread one that works for the GPU. Should that fail, so will its first call, and say so.
