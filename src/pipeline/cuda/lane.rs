@@ -19,16 +19,16 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Works until no more pieces can come, as the lane of this `number`.
-pub fn run(shared: &Shared, stage: &Stage, number: usize, pieces: [&Receiver<Piece>; 2]) {
+/// Works until no more pieces can come, as the lane of this `number`: from its own queue and the common one.
+pub fn run(shared: &Shared, stage: &Stage, number: usize, queues: [&Receiver<Piece>; 2]) {
     let mut lane = None;
-    while let Some(Piece { run, items, seal, last, under_way }) = next(pieces) {
+    while let Some(Piece { run, items, seal, last, under_way }) = next(queues) {
         if run.stopped() {
             drop((items, seal, under_way));
             shared.bell.ring();
             continue;
         }
-        stage.shares.batch_came(pieces.iter().any(|pieces| !pieces.is_empty()));
+        stage.shares.batch_came(queues.iter().any(|queue| !queue.is_empty()));
         // Out here, so that it outlives what the device may still be writing to the batch when something goes wrong.
         let mut seal = Some(seal);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -51,13 +51,13 @@ pub fn run(shared: &Shared, stage: &Stage, number: usize, pieces: [&Receiver<Pie
 }
 
 /// The next piece: one that only this lane may have, else a whole batch; `None` when there will be no more.
-fn next([own, any]: [&Receiver<Piece>; 2]) -> Option<Piece> {
+fn next([own, common]: [&Receiver<Piece>; 2]) -> Option<Piece> {
     if let Ok(piece) = own.try_recv() {
         return Some(piece);
     }
     select! {
-        recv(own) -> piece => piece.ok().or_else(|| any.recv().ok()),
-        recv(any) -> piece => piece.ok().or_else(|| own.recv().ok()),
+        recv(own) -> piece => piece.ok().or_else(|| common.recv().ok()),
+        recv(common) -> piece => piece.ok().or_else(|| own.recv().ok()),
     }
 }
 

@@ -7,8 +7,8 @@ mod kept;
 pub(super) mod lane;
 pub(super) mod prepare;
 mod refused;
-mod share;
 mod shares;
+mod split;
 mod timing;
 mod work;
 
