@@ -226,7 +226,9 @@ class ImageLoader(Loader):
         threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
             node (see `local_world_size`) may use the same ones; one with `decoded=False`.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
-            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together.
+            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU
+            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
+            images.
         io: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Bypass the page cache: `auto` (by file system and size), `on` or `off`.
         queue_depth: Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about

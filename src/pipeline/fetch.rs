@@ -1,7 +1,7 @@
 //! The reading thread: walks the schedule, takes a buffer for each batch and a slot for each sample, keeps the reader
 //! full, and passes what arrives to the workers.
 
-use super::cuda::assembly::{Assembly, Piece, UnderWay};
+use super::cuda::assembly::{Assembly, Lanes, UnderWay};
 use super::watch::Watch;
 use super::work::Job;
 use super::{Run, Shared};
@@ -56,8 +56,8 @@ pub(super) struct Fetcher {
     reader: Option<Box<dyn Reader>>,
     /// Reads in flight by token. Those of a stopped run are gone from here; their completions are ignored.
     pending: HashMap<u64, Pending>,
-    /// The way to a GPU, a batch after another to each.
-    lanes: Vec<Sender<Piece>>,
+    /// The way to a GPU, where there is one.
+    lanes: Option<Lanes>,
     /// Batches on the way there.
     gathering: Vec<Weak<Assembly>>,
     /// Pieces that lanes have or will have: what they hold comes free by itself.
@@ -106,7 +106,7 @@ impl Fetcher {
         slots: SlotPool,
         batches: BatchPool,
         jobs: Sender<Job>,
-        lanes: Vec<Sender<Piece>>,
+        lanes: Option<Lanes>,
     ) -> Self {
         Self {
             watch: Watch::new(shared.trace.lane("reader")),
@@ -179,7 +179,7 @@ impl Fetcher {
     /// Sleeps until something came free. On the way to a GPU files stay in their slots until their batch is complete:
     /// when no slot comes free, and no lane has any to give back, incomplete batches go ahead in pieces.
     fn park(&mut self, lack: Lack) {
-        if self.lanes.is_empty() || lack != Lack::Slot {
+        if self.lanes.is_none() || lack != Lack::Slot {
             return std::thread::park();
         }
         // By the clock and not by whether somebody rang: consumers that wait ring often, and free nothing.
@@ -251,14 +251,12 @@ impl Fetcher {
 
     /// Where the samples of a batch gather on the way to a GPU; in host memory its places are all there is to fill.
     fn gather(&mut self, run: &Arc<Run>, step: u64, len: u32, seal: Seal) -> Option<Arc<Assembly>> {
-        if self.lanes.is_empty() || len == 0 {
+        let Some(lanes) = self.lanes.as_ref().filter(|_| len > 0) else {
             seal.close();
             return None;
-        }
-        let (any, lanes) = self.lanes.split_first()?;
-        let lane = lanes[(step % lanes.len() as u64) as usize].clone();
-        let to = [lane, any.clone()];
-        let assembly = Arc::new(Assembly::new(run.clone(), to, self.under_way.clone(), len, seal));
+        };
+        let assembly = Assembly::new(run.clone(), lanes, self.under_way.clone(), step, len, seal);
+        let assembly = Arc::new(assembly);
         self.gathering.retain(|assembly| assembly.strong_count() > 0);
         self.gathering.push(Arc::downgrade(&assembly));
         Some(assembly)

@@ -20,7 +20,7 @@ mod watch;
 mod work;
 
 pub use concealed::{ConcealedLog, ConcealedSample};
-pub use cuda::{gpu_decoders, release_gpus};
+pub use cuda::release_gpus;
 pub use cursor::{Cursor, Start};
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use progress::Progress;
@@ -70,6 +70,8 @@ struct Shared {
     cache: OnceLock<Arc<Cache>>,
     /// How bytes are read, in words; known once the reader is open.
     io: Mutex<String>,
+    /// What the GPU's decoders can do, in words, each by its name; known once the threads have started.
+    decoders: OnceLock<Vec<(&'static str, String)>>,
     /// The reading thread waits for room, with nothing in flight.
     stuck: AtomicBool,
 }
@@ -131,6 +133,7 @@ impl Pipeline {
             consumer: Mutex::new(Watch::new(Lane::off())),
             cache: OnceLock::new(),
             io: Mutex::default(),
+            decoders: OnceLock::new(),
             stuck: AtomicBool::default(),
         };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
@@ -165,6 +168,11 @@ impl Pipeline {
     /// The tier on NVMe; `None` without one, and before the first epoch.
     pub fn cache(&self) -> Option<&Arc<Cache>> {
         self.shared.cache.get()
+    }
+
+    /// What each of the GPU's decoders can do, and why not more, by its name; empty without a GPU, and before the first epoch.
+    pub fn decoders(&self) -> &[(&'static str, String)] {
+        self.shared.decoders.get().map_or(&[], Vec::as_slice)
     }
 
     /// The batches of `rank` in `epoch`.

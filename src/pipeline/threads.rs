@@ -1,5 +1,6 @@
 //! The threads of a pipeline: started together, ended together.
 
+use super::cuda::assembly::Lanes;
 use super::cuda::{self, Stage};
 use super::fetch::{Bell, Fetcher};
 use super::{Run, Shared, work};
@@ -45,6 +46,9 @@ impl Threads {
             }
             _ => None,
         };
+        if let Some(stage) = &stage {
+            shared.decoders.get_or_init(|| stage.decoders());
+        }
         let storage = match &stage {
             Some(stage) => Storage::Cuda(stage.storage()?),
             None if config.decoded => Storage::Host,
@@ -71,19 +75,17 @@ impl Threads {
             let failed = |e| Error::Unavailable(format!("cannot start a thread: {e}; lower threads="));
             thread.map(|handle| handles.push(handle)).map_err(failed)
         };
-        let mut lanes = Vec::new();
+        let mut lanes = None;
         if let Some(stage) = &stage {
-            // Whole batches are for any of them.
-            let (any, batches) = unbounded();
-            lanes.push(any);
-            for i in 0..LANES {
-                let (shared, stage, batches) = (shared.clone(), stage.clone(), batches.clone());
-                let (lane, pieces) = unbounded();
+            let (common, whole) = unbounded();
+            let queues: [_; LANES] = std::array::from_fn(|_| unbounded());
+            lanes = Some(Lanes { common, own: queues.each_ref().map(|(own, _)| own.clone()) });
+            for (i, (_, own)) in queues.into_iter().enumerate() {
+                let (shared, stage, common) = (shared.clone(), stage.clone(), whole.clone());
                 spawn(
                     format!("foreload-lane-{i}"),
-                    Box::new(move || cuda::lane::run(&shared, &stage, i, [&pieces, &batches])),
+                    Box::new(move || cuda::lane::run(&shared, &stage, i, [&own, &common])),
                 )?;
-                lanes.push(lane);
             }
         }
         for i in 0..config.threads {

@@ -7,7 +7,7 @@ use super::tensor::Tensor;
 use crate::batch;
 use crate::config::Device;
 use crate::gpu::StreamRef;
-use crate::pipeline::{Epoch, Poll, gpu_decoders};
+use crate::pipeline::{Epoch, Poll};
 use crate::tier::TierStats;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
@@ -115,9 +115,9 @@ impl Batches {
         ] {
             dict.set_item(name, count)?;
         }
-        if let Device::Cuda { ordinal } = self.pipeline.config().device {
+        if let Device::Cuda { .. } = self.pipeline.config().device {
             let gpu = PyDict::new(py);
-            gpu.set_item("decoders", py.detach(|| gpu_decoders(ordinal)).into_py_dict(py)?)?;
+            gpu.set_item("decoders", self.pipeline.decoders().to_vec().into_py_dict(py)?)?;
             for (name, count) in [
                 ("decoded_hardware", stats.gpu.decoded_hardware),
                 ("decoded_cuda_batched", stats.gpu.decoded_cuda_batched),

@@ -3,7 +3,7 @@
 use crate::common::{Dataset, child, png};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::config::{CpuDecode, LANES, LoaderOptions, OnError, Rungs};
 use foreload::pipeline::EpochStats;
 use libjpeg_reference::Encoding;
 
@@ -164,7 +164,7 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     for (call, nth) in [
-        // The fourth handle is that of a lane's engine: three are made when the GPU is tried.
+        // Three handles are made when the GPU is tried, behind them those of two rungs for each lane.
         ("nvjpegCreateExV2", 4),
         ("nvjpegDecodeBatchedEx", 1),
     ] {
@@ -175,8 +175,10 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
         if nth == 1 {
             epoch(&pipeline, 0);
         }
-        // All of a batch fail twice, down to single images, and enough times over for every sample to be given up.
-        (nth..nth + if nth == 1 { 2 * 31 } else { 2 }).for_each(|nth| nvjpeg.fail(call, nth, 5));
+        // All of a batch fail twice, down to single images, and enough times over for every sample to be given up. What
+        // cannot be made at the start is tried again with each batch.
+        let failing = if nth == 1 { 2 * 31 } else { 2 * LANES as u64 + 2 };
+        (nth..nth + failing).for_each(|nth| nvjpeg.fail(call, nth, 5));
         for number in 1..3 {
             assert_eq!(by_rung(&epoch(&pipeline, number).1), [0, 0, 0, 16], "{call}, epoch {number}");
         }

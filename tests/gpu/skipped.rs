@@ -3,7 +3,7 @@
 use crate::common::Dataset;
 use crate::pipeline::{epoch, mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
-use foreload::augment::cuda::{ImageParams, POISON};
+use foreload::augment::cuda::{ImageParams, POISON, Untouched};
 use foreload::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
 use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
 use foreload::decode::nvjpeg::PlanesLayout;
@@ -88,18 +88,65 @@ fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
     assert!(pipeline.index().notices().take().is_empty(), "it is no decoder's fault");
 }
 
-/// Planes of an image of this size with 4:2:0 sampling, of samples that are no poison.
-fn planes(width: u32, height: u32, color: ColorModel) -> Planes {
+/// A column of samples is one level from top to bottom, so that all of its lines may be the poison's: no sign of a decoder
+/// that skips, which is not said then, nor does it lose the image.
+#[test]
+fn a_narrow_image_that_looks_like_poison_is_nobodys_fault() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    // Each row begins with the poison's lowest byte.
+    let [first, other] = POISON.map(|word| word as u8);
+    let dataset = Dataset::folder(16);
+    for sample in 0..16 {
+        let mut file = Vec::new();
+        let pixels = [[first, other][sample % 2]; 3 * 40];
+        Encoder::new(&mut file, 95).encode(&pixels, 1, 40, ColorType::Rgb).unwrap();
+        std::fs::write(dataset.path(sample), file).unwrap();
+    }
+    let dataset = dataset.indexed_anew();
+    let asked = LoaderOptions { train: false, dtype: DType::U8, ..options() };
+    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    let by_cpu = dataset.pipeline(&on_cpu(&asked));
+    for number in 0..4 {
+        let (gpu, stats) = epoch(&pipeline, number);
+        let (cpu, _) = epoch(&by_cpu, number);
+        assert!(gpu.iter().zip(&cpu).all(|(gpu, cpu)| mean_difference(&gpu.0, &cpu.0) <= 1.0));
+        assert_eq!((stats.gpu.decoded_hardware, stats.decoded_cpu()), (16, 0), "{stats:?}");
+        assert_eq!(stats.gpu.decoded_again, 8, "those of either level");
+    }
+    let said = pipeline.index().notices().take();
+    assert!(said.is_empty(), "{said:?}");
+}
+
+/// Planes of an image of this size with 4:2:0 sampling, all of one level, whose rows begin at multiples of `align`.
+fn planes(width: u32, height: u32, color: ColorModel, align: usize, level: u8) -> Planes {
     let mut planes = Planes { color, image_width: width, image_height: height, ..Planes::default() };
     for (index, plane) in planes.planes.iter_mut().enumerate() {
         let step = if index == 0 { 1 } else { 2 };
         (plane.width, plane.height) = (width.div_ceil(step), height.div_ceil(step));
         (plane.full_width, plane.full_height) = (plane.width, plane.height);
         (plane.step_x, plane.step_y) = (step, step);
-        plane.stride = plane.width as usize;
-        plane.data = vec![128; plane.stride * plane.height as usize];
+        plane.stride = (plane.width as usize).next_multiple_of(align);
+        plane.data = vec![level; plane.stride * plane.height as usize];
     }
     planes
+}
+
+/// The parameters of an image whose planes lie at `base`.
+fn entry(layout: &PlanesLayout, base: *const u8) -> ImageParams {
+    let output = Output {
+        height: 8,
+        width: 8,
+        dtype: DType::U8,
+        format: MemoryFormat::Nchw,
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        fidelity: Fidelity::Fast,
+    };
+    let mut stream = foreload::rng::Key::new(&[], 0, 0, foreload::rng::Use::Augment).stream(0);
+    let luma = &layout.planes[0];
+    let view = Policy::Eval { resize: 8 }.draw(&mut stream, luma.full_width, luma.full_height, &output);
+    ImageParams::new(layout, base as u64, &view, &output)
 }
 
 /// The lines of an image that the kernel finds untouched, whatever the order of its threads.
@@ -118,29 +165,13 @@ fn untouched(entry: &ImageParams, poison: u32) -> u32 {
 
 #[test]
 fn lines_that_nobody_wrote_are_found_whatever_the_shape() {
-    let output = Output {
-        height: 8,
-        width: 8,
-        dtype: DType::U8,
-        format: MemoryFormat::Nchw,
-        mean: [0.0; 3],
-        std: [1.0; 3],
-        fidelity: Fidelity::Fast,
-    };
-    let policy = Policy::Eval { resize: 8 };
     for (width, height) in [(1, 1), (1, 300), (2, 3), (33, 32), (500, 375), (4000, 3)] {
         for (color, lines) in [(ColorModel::YCbCr, 24), (ColorModel::Gray, 8)] {
-            let planes = planes(width, height, color);
+            let planes = planes(width, height, color, 1, 128);
             let layout = PlanesLayout::staged(&planes);
             let mut arena = vec![[POISON[0]; 16]; layout.bytes.div_ceil(64) as usize + 1];
             let base = arena.as_mut_ptr().cast::<u8>();
-            let view = policy.draw(
-                &mut foreload::rng::Key::new(&[], 0, 0, foreload::rng::Use::Augment).stream(0),
-                width,
-                height,
-                &output,
-            );
-            let entry = ImageParams::new(&layout, base as u64, &view, &output);
+            let entry = entry(&layout, base);
             let what = format!("{width}×{height}, {color:?}");
             assert_eq!(untouched(&entry, POISON[0]), lines, "{what}");
             assert_eq!(untouched(&entry, POISON[1]), 0, "{what}: another round, another poison");
@@ -165,4 +196,37 @@ fn lines_that_nobody_wrote_are_found_whatever_the_shape() {
         }
     }
     assert_eq!(untouched(&ImageParams::blank(), POISON[0]), 0, "a blank image has no planes");
+}
+
+/// Whatever the level, in whatever round: no flat image passes for one that was skipped, and any that was, unless it is
+/// narrow, does.
+#[test]
+fn no_flat_image_passes_for_skipped() {
+    for (width, height) in
+        [(1, 1), (1, 9), (2, 2), (3, 5), (8, 1), (8, 8), (16, 16), (33, 32), (125, 40), (249, 8), (500, 375)]
+    {
+        for color in [ColorModel::YCbCr, ColorModel::Gray] {
+            let what = format!("{width}×{height}, {color:?}");
+            let mut alike = 0;
+            for level in 0..=255 {
+                // As the planes of nvJPEG's images begin.
+                let planes = planes(width, height, color, 64, level);
+                let layout = PlanesLayout::staged(&planes);
+                let mut arena =
+                    vec![[u32::from_ne_bytes([level; 4]); 16]; layout.bytes.div_ceil(64) as usize];
+                let entry = entry(&layout, arena.as_mut_ptr().cast());
+                let lines = POISON.map(|word| untouched(&entry, word));
+                let by_chance = Untouched::by_chance(&layout);
+                assert!(lines.iter().all(|lines| *lines <= by_chance), "{what}, level {level}: {lines:?}");
+                assert!(lines.contains(&0), "{what}, level {level}: no round would do");
+                alike += lines.iter().filter(|lines| **lines > 0).count();
+                if level == 0 {
+                    arena.fill([POISON[0]; 16]);
+                    let certain = layout.used().iter().any(|plane| plane.width > 3 && plane.width % 124 != 1);
+                    assert_eq!(untouched(&entry, POISON[0]) > by_chance, certain, "{what}: unwritten");
+                }
+            }
+            println!("{what}: {alike} of 512 levels and rounds are decoded twice");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::common::{Dataset, await_no_threads};
 use crate::counting;
 use crate::pipeline::{drive, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::config::{LANES, Rungs};
+use foreload::config::{LANES, LoaderOptions, Rungs};
 use foreload::decode::nvjpeg::Rung;
 use foreload::pipeline::release_gpus;
 use std::time::{Duration, Instant};
@@ -55,34 +55,25 @@ fn starts_loaders() {
     let first = pipeline(&dataset, &options(), Rungs::All);
     drive(&first, || {}).unwrap();
     assert!(spent(&cuda, &nvjpeg) > 400_000, "the first one pays");
-    // The trial's decoder, and one for each lane.
-    let most = (Rung::ALL.len() * (1 + LANES)) as u64;
-    let (mut free, mut threads) = (0, usize::MAX);
-    for number in 0..=most {
-        let made = || nvjpeg.calls("nvjpegCreateExV2");
-        let (handles, before) = (made(), spent(&cuda, &nvjpeg));
+    // The trial's decoder, and one for each lane, of which batches of so few images need two rungs.
+    let made = (Rung::ALL.len() + 2 * LANES) as u64;
+    assert_eq!(nvjpeg.calls("nvjpegCreateExV2"), made);
+    let mut threads = usize::MAX;
+    for number in 0..12 {
+        let before = spent(&cuda, &nvjpeg);
         let next = pipeline(&dataset, &options(), Rungs::All);
         drive(&next, || {}).unwrap();
-        // Lanes that had not met before make a decoder each: that is bounded below.
-        if made() == handles {
-            let start = spent(&cuda, &nvjpeg) - before;
-            assert!(start <= START, "loader {number}: {start} µs");
-            free += 1;
-        }
+        let start = spent(&cuda, &nvjpeg) - before;
+        assert!(start <= START, "loader {number}: {start} µs");
         let before = spent(&cuda, &nvjpeg);
         drop(next);
         let end = spent(&cuda, &nvjpeg) - before;
         assert!(end <= END, "the end of loader {number}: {end} µs");
         // Those that the libraries have for each kept decoder stay; a loader's own do not.
-        if made() == handles {
-            await_threads(threads);
-            threads = counting::threads("").len();
-        } else {
-            threads = usize::MAX;
-        }
+        await_threads(threads);
+        threads = counting::threads("").len();
     }
-    assert!(nvjpeg.calls("nvjpegCreateExV2") <= most, "{} handles", nvjpeg.calls("nvjpegCreateExV2"));
-    assert!(free > 0, "each loader pays");
+    assert_eq!(nvjpeg.calls("nvjpegCreateExV2"), made);
     drop(first);
     await_no_threads();
     assert!(nvjpeg.calls("nvjpegCreateExV2") > nvjpeg.calls("nvjpegDestroy"), "decoders are kept");
@@ -100,6 +91,66 @@ fn rungs_that_nobody_needs_are_not_made() {
     let tried = nvjpeg.calls("nvjpegCreateExV2");
     assert_eq!(nvjpeg.calls("nvjpegDestroy"), tried);
     drive(&pipeline(&dataset, &options(), Rungs::Hardware), || {}).unwrap();
-    let made = nvjpeg.calls("nvjpegCreateExV2") - tried;
-    assert!((1..=LANES as u64).contains(&made), "{made} handles for {LANES} lanes");
+    assert_eq!(nvjpeg.calls("nvjpegCreateExV2") - tried, LANES as u64, "handles");
+}
+
+/// They are still its own, and so is what it says of them.
+#[test]
+fn a_loader_that_lives_on_knows_its_decoders() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    let pipeline = pipeline(&dataset, &options(), Rungs::All);
+    assert!(pipeline.decoders().is_empty());
+    drive(&pipeline, || {}).unwrap();
+    let before = pipeline.decoders().to_vec();
+    assert_eq!(before.iter().map(|(name, _)| *name).collect::<Vec<_>>(), Rung::ALL.map(Rung::name));
+    assert!(before.iter().all(|(_, can)| can.contains("4:2:0: ")), "{before:?}");
+    release_gpus();
+    drive(&pipeline, || {}).unwrap();
+    assert_eq!(pipeline.decoders(), before);
+}
+
+/// What nvJPEG makes for a decoder, whatever images it then gets.
+const MADE: [&str; 6] = [
+    "nvjpegCreateExV2",
+    "nvjpegJpegStateCreate",
+    "nvjpegDecoderCreate",
+    "nvjpegDecoderStateCreate",
+    "nvjpegJpegStreamCreate",
+    "nvjpegDecodeBatchedPreAllocate",
+];
+
+/// Nor for lanes that are first needed later, for an image of the last rung, or for two loaders that run at the same time.
+#[test]
+fn behind_the_first_batch_no_decoder_is_made() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(320);
+    let mut large = Vec::new();
+    let pixels = vec![77; 3 * 1100 * 1000];
+    jpeg_encoder::Encoder::new(&mut large, 90)
+        .encode(&pixels, 1100, 1000, jpeg_encoder::ColorType::Rgb)
+        .unwrap();
+    std::fs::write(dataset.path(300), large).unwrap();
+    let dataset = dataset.indexed_anew();
+    let asked = LoaderOptions { batch_size: 64, train: false, ..options() };
+    let made = || MADE.map(|name| nvjpeg.calls(name));
+    let (first, second) = (pipeline(&dataset, &asked, Rungs::All), pipeline(&dataset, &asked, Rungs::All));
+    // One batch, so that one lane has worked.
+    assert!(first.epoch(0, 0, 1, 4).unwrap().next_batch().unwrap().is_some());
+    let before = made();
+    assert!(before.iter().all(|calls| *calls > 0), "{before:?}");
+    // Since it was tried the engine has become choosy, so that the last rung has the large image.
+    nvjpeg.knobs("refuse-444,refuse-420");
+    let mut by_last = 0;
+    for number in 1..4 {
+        let mut epochs = [&first, &second].map(|pipeline| pipeline.epoch(number, 0, 1, 0).unwrap());
+        for _ in 0..5 {
+            epochs.iter_mut().for_each(|epoch| assert!(epoch.next_batch().unwrap().is_some()));
+        }
+        by_last += epochs.iter().map(|epoch| epoch.stats().gpu.decoded_cuda).sum::<u64>();
+    }
+    assert!(by_last > 0);
+    assert_eq!(made(), before, "{MADE:?}");
 }

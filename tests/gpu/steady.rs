@@ -3,10 +3,11 @@
 
 use crate::common::{Dataset, child};
 use crate::counting;
-use crate::pipeline::{options, pipeline};
+use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::config::{LoaderOptions, Rungs};
+use foreload::config::{LANES, LoaderOptions, OnError, Rungs};
 use foreload::gpu::StreamRef;
+use foreload::pipeline::Pipeline;
 
 /// Calls that make, allocate or page-lock something, or wait for everything.
 const NEVER: [&str; 17] = [
@@ -156,4 +157,46 @@ fn runs_steadily() {
     assert!(large.heap <= small.heap + 16.0 && large.heap <= 40.0, "allocations for single images");
     let image = (large.cpu - small.cpu) / (128.0 - 16.0);
     assert!(image <= MOST, "an image takes {image} µs of the lanes, more than {MOST}");
+}
+
+/// Where slots are short the lanes decode on the CPU, and into memory of their own: it is made once for each, not for each
+/// image, of which some are substitutes of bad ones and one is larger than all before.
+#[test]
+fn tight_slots_page_lock_no_memory_for_single_images() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(384);
+    [3, 170, 300].into_iter().for_each(|sample| dataset.spoil(sample));
+    let pixels = vec![90; 3000 * 1000 * 3];
+    let mut large = Vec::new();
+    let mut encoder = png::Encoder::new(&mut large, 3000, 1000);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+    std::fs::write(dataset.path(200), large).unwrap();
+    let dataset = dataset.indexed_anew();
+    let asked = LoaderOptions { batch_size: 128, on_error: OnError::Skip, ..options() };
+    let by_cpu = dataset.pipeline(&on_cpu(&asked));
+    let made = |slot_bytes: Option<usize>| {
+        let index = dataset.index();
+        let mut config = asked.check(&index).unwrap();
+        config.rungs = Rungs::Cpu;
+        config.pools.slot_bytes = slot_bytes.unwrap_or(config.pools.slot_bytes);
+        let pipeline = Pipeline::new(index, config);
+        let before = cuda.calls("cuMemHostRegister_v2");
+        let mut read = 0;
+        for number in 0..4 {
+            let (batches, _) = epoch(&pipeline, number);
+            assert!(batches == epoch(&by_cpu, number).0, "epoch {number}");
+            // Each tensor that the test reads has memory for that.
+            read += batches.iter().map(|(_, rest)| 1 + rest.len() as u64).sum::<u64>();
+        }
+        cuda.calls("cuMemHostRegister_v2") - before - read
+    };
+    // What is made once for the process, and a loader's own.
+    made(None);
+    let (roomy, tight) = (made(None), made(Some(2 << 20)));
+    assert!(roomy <= 2 + LANES as u64, "{roomy} registrations where there is room");
+    assert!(tight > roomy, "slots were not short");
+    // One for each lane, and one more when the large image comes to it.
+    assert!(tight <= roomy + 2 * LANES as u64, "{tight} registrations, {roomy} where there is room");
 }

@@ -189,9 +189,12 @@ def test_a_stream_that_captures_takes_no_batch(dataset: Path) -> None:
 
 def test_what_is_kept_for_the_next_loader_can_be_given_back(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, **SETTINGS)
-    batch = next(iter(loader))
+    batch = next(batches := iter(loader))
+    known = batches.stats()["gpu"]["decoders"]
+    assert set(known) == {"hardware", "cuda_batched", "cuda"}
     foreload.release_gpus()
-    # What is in use stays in use.
+    # What is in use stays in use, and known.
+    assert batches.stats()["gpu"]["decoders"] == known
     assert sum(1 for _ in loader) == 15
     assert driver.to_host(batch.images).shape == (4, 3, 32, 32)
 

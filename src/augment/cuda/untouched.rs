@@ -1,6 +1,7 @@
-//! Launches the look at what a decoder has decoded; see `cuda/untouched.cuh`.
+//! Launches the check of what a decoder has decoded; see `cuda/untouched.cuh`.
 
 use super::launcher::Kernels;
+use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::Result;
 use crate::gpu::{Arg, Function, Stream};
 
@@ -8,9 +9,13 @@ use crate::gpu::{Arg, Function, Stream};
 /// them by itself, it does not hold the other. No byte is a level that images have much of, as black, white, or no colour.
 pub const POISON: [u32; 2] = [0x5b_d3_25_e7, 0xc9_2f_b5_4d];
 
-/// Threads of a block, and the bytes that they share: a flag for each of 8 lines of 3 planes.
-const THREADS: u32 = 256;
-const SHARED_BYTES: u32 = 4 * 8 * 3;
+/// Lines of a plane, and points on each, as in the kernel.
+const LINES: u32 = 8;
+const POINTS: u32 = 32;
+
+/// Threads of a block, and the bytes that they share: a flag for each line of 3 planes.
+const THREADS: u32 = LINES * POINTS;
+const SHARED_BYTES: u32 = 4 * LINES * 3;
 
 /// Counts of each image the lines of its planes that nobody wrote. Clones share the loaded kernel.
 #[derive(Clone)]
@@ -19,16 +24,23 @@ pub struct Untouched {
 }
 
 impl Untouched {
-    /// More lines than this in an image are no chance: of a plane that is narrow or has a border of one grey level, one may
-    /// look untouched.
-    pub const BY_CHANCE: u32 = 3;
-
     /// Finds the kernel. [`Error::Gpu`](crate::Error::Gpu) where the driver fails.
     pub fn new(kernels: &Kernels) -> Result<Self> {
         Ok(Self { function: kernels.module.function("foreload_untouched", &[8, 8, 4])? })
     }
 
-    /// Queues the look at `n` images on `stream`: of each of the [`ImageParams`](super::ImageParams) at the device address
+    /// How many lines of an image may look untouched because of what it shows; more are no chance.
+    ///
+    /// Of a plane with a border of one level the last column may: as rows begin at multiples of four, all its points want the
+    /// same byte of the poison. A row's points want different bytes, which no image has in a row; but where the plane is a
+    /// single sample wide, or they are a multiple of four samples apart, one level may be all of them, in every row. Two and
+    /// three samples are too few to be sure of.
+    pub fn by_chance(layout: &PlanesLayout) -> u32 {
+        let blind = |width: u32| width < 4 || (width - 1).is_multiple_of(4 * (POINTS - 1));
+        layout.used().iter().map(|plane| if blind(plane.width) { LINES } else { 1 }).sum()
+    }
+
+    /// Queues the check of `n` images on `stream`: of each of the [`ImageParams`](super::ImageParams) at the device address
     /// `table`, the number of lines that are all `poison` goes to the 32-bit number of its place behind `counts`.
     ///
     /// # Safety

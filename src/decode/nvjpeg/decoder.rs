@@ -178,7 +178,7 @@ impl Decoder {
     /// # Errors
     /// [`Error::Unavailable`] where nvJPEG cannot, [`Error::Gpu`] where the GPU fails. Unless there is none on this GPU, it is
     /// tried again when it is asked for again.
-    pub(super) fn make(&mut self, rung: Rung) -> Result<()> {
+    pub fn make(&mut self, rung: Rung) -> Result<()> {
         let _bound = self.device.bind()?;
         let (library, device, memory) = (&self.library, &self.device, &self.memory);
         let ladder = self.ladder.as_mut().ok_or_else(dropped)?;

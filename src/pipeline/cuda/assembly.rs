@@ -2,6 +2,7 @@
 
 use crate::augment::View;
 use crate::batch::{Seal, Ticket};
+use crate::config::LANES;
 use crate::decode::Header;
 use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::Result;
@@ -75,12 +76,20 @@ impl Drop for UnderWay {
     }
 }
 
+/// The lanes' queues.
+pub struct Lanes {
+    /// Of batches that are whole, for whichever lane is free first.
+    pub common: Sender<Piece>,
+    /// Of pieces that only one lane may have, one for each lane.
+    pub own: [Sender<Piece>; LANES],
+}
+
 /// Gathers the samples of one batch.
 pub struct Assembly {
     run: Arc<Run>,
     /// All pieces of a batch go through one lane, in order; a batch that is whole goes to the lane that is free first.
-    lane: Sender<Piece>,
-    lanes: Sender<Piece>,
+    own: Sender<Piece>,
+    common: Sender<Piece>,
     under_way: UnderWay,
     state: Mutex<State>,
 }
@@ -95,17 +104,13 @@ struct State {
 }
 
 impl Assembly {
-    /// Waits for `len` samples, at least one, for a certain lane or for whichever comes first.
-    pub fn new(
-        run: Arc<Run>,
-        [lane, lanes]: [Sender<Piece>; 2],
-        under_way: UnderWay,
-        len: u32,
-        seal: Seal,
-    ) -> Self {
+    /// Waits for `len` samples, at least one, of the batch of `step`.
+    pub fn new(run: Arc<Run>, lanes: &Lanes, under_way: UnderWay, step: u64, len: u32, seal: Seal) -> Self {
+        let own = lanes.own[(step % lanes.own.len() as u64) as usize].clone();
+        let common = lanes.common.clone();
         let items = Vec::with_capacity(len as usize);
         let state = State { missing: len, items, parted: false, seal: Some(Arc::new(seal)) };
-        Self { run, lane, lanes, under_way, state: Mutex::new(state) }
+        Self { run, own, common, under_way, state: Mutex::new(state) }
     }
 
     /// Adds a sample; the last one sends the batch to its lane.
@@ -132,10 +137,10 @@ impl Assembly {
         if let Some(seal) = seal {
             let items = std::mem::take(&mut state.items);
             let piece = Piece { run: self.run.clone(), items, seal, last, under_way: self.under_way.count() };
-            let lane = if last && !state.parted { &self.lanes } else { &self.lane };
+            let queue = if last && !state.parted { &self.common } else { &self.own };
             state.parted = true;
             // Without lanes the pipeline is ending, and the piece's tickets spoil the batch.
-            let _ = lane.send(piece);
+            let _ = queue.send(piece);
         }
     }
 

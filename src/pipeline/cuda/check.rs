@@ -3,17 +3,19 @@
 
 use super::Stage;
 use crate::augment::cuda::{POISON, Untouched};
+use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, DeviceRange, Flight, PinnedBuffer};
 
-/// The looks of one lane.
+/// The checks of one lane.
 pub struct Check {
     kernel: Untouched,
     /// A number for each image of a batch, on the device and on the host.
     counts: DeviceBuffer,
     arrived: Option<PinnedBuffer>,
-    /// Looks that are queued, and rounds before.
-    looks: usize,
+    /// Of each image whose count is queued: how many lines of it may look untouched by chance.
+    by_chance: Vec<u32>,
+    /// How often counts have landed.
     round: usize,
 }
 
@@ -26,7 +28,7 @@ impl Check {
         let counts = stage.memory.allocate(flight.stream(), 4 * images)?;
         flight.fill(counts.whole(), 0)?;
         let kernel = Untouched::new(&stage.kept.kernels)?;
-        Ok(Self { kernel, counts, arrived: Some(host), looks: 0, round: 0 })
+        Ok(Self { kernel, counts, arrived: Some(host), by_chance: Vec::with_capacity(images), round: 0 })
     }
 
     /// Queues the poisoning of memory that images will be decoded into.
@@ -37,29 +39,36 @@ impl Check {
         flight.fill_words(memory, self.word())
     }
 
-    /// The kernel that looks, where its next `n` counts go, and which word they are of: for a launch on the lane's stream.
+    /// The kernel that counts, where its next counts go, one for each of `layouts` (`None`: a blank image), and which poison
+    /// it is to find: for a launch on the lane's stream.
     ///
     /// # Errors
     /// [`Error::Internal`] for more images than there is room for.
-    pub fn next(&mut self, n: usize) -> Result<(&Untouched, u64, u32)> {
-        let to = self.counts.range(4 * self.looks, 4 * n)?.ptr();
-        self.looks += n;
+    pub fn next<'a>(
+        &mut self,
+        layouts: impl Iterator<Item = Option<&'a PlanesLayout>>,
+    ) -> Result<(&Untouched, u64, u32)> {
+        let first = self.by_chance.len();
+        self.by_chance.extend(layouts.map(|layout| layout.map_or(0, Untouched::by_chance)));
+        let to = self.counts.range(4 * first, 4 * (self.by_chance.len() - first))?.ptr();
         Ok((&self.kernel, to, self.word()))
     }
 
-    /// Waits for what is queued, and gives what was found of each image that was looked at since the last time, in order.
+    /// Waits for what is queued, and gives what was found of each image that was counted since the last time, in order.
     ///
     /// # Errors
     /// [`Error::Gpu`].
     pub fn land(&mut self, flight: &mut Flight) -> Result<Vec<Finding>> {
-        let looks = std::mem::take(&mut self.looks);
         flight.copy_to_host(self.arrived.take().ok_or_else(lost)?, self.counts.whole())?;
         flight.depart()?;
         flight.land()?;
         self.round += 1;
         let host = self.arrived.insert(flight.arrived().ok_or_else(lost)?);
-        let counts = host.as_chunks::<4>().0[..looks].iter();
-        Ok(counts.map(|&count| Finding::of(u32::from_ne_bytes(count))).collect())
+        let counts = host.as_chunks::<4>().0.iter().map(|&count| u32::from_ne_bytes(count));
+        Ok(counts
+            .zip(self.by_chance.drain(..))
+            .map(|(lines, by_chance)| Finding::of(lines, by_chance))
+            .collect())
     }
 
     fn word(&self) -> u32 {
@@ -67,27 +76,27 @@ impl Check {
     }
 }
 
-/// What a look at an image's planes found.
+/// What was found of an image's planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
     /// All lines were written.
     Written,
-    /// Some look as if not; the image may really be so.
+    /// Some look as if not; the image may really be so. Decoded once more, over another poison, it is not doubtful again.
     Doubtful,
     /// So many were not that it is no chance.
     Skipped,
 }
 
 impl Finding {
-    fn of(lines: u32) -> Self {
+    fn of(lines: u32, by_chance: u32) -> Self {
         match lines {
             0 => Self::Written,
-            1..=Untouched::BY_CHANCE => Self::Doubtful,
+            _ if lines <= by_chance => Self::Doubtful,
             _ => Self::Skipped,
         }
     }
 }
 
 fn lost() -> Error {
-    Error::Internal("the counts of a look at planes got lost".into())
+    Error::Internal("the counts of untouched lines got lost".into())
 }

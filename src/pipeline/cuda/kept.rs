@@ -1,14 +1,17 @@
 //! What a process keeps of a GPU for its next loader: to find out what nvJPEG can do, to make its decoders and to load
 //! kernels takes seconds, of which a second loader, or the same one's next epoch, shall pay none.
 //!
-//! Nothing of it is done before it is needed, and decoders are lent for a piece of a batch at a time, so that a training's
-//! loader and its evaluation's, which take turns, share them. What is idle stays until [`release_gpus`].
+//! Decoders are lent for a piece of a batch at a time. A process has one for each of a loader's lanes, whatever number of
+//! loaders it has: what more of them would queue, the GPU could not do sooner. All are made, with every rung that the loader
+//! may need, before its first batch is: later, other code may be capturing a CUDA graph, and nobody knows what nvJPEG does
+//! then. What is idle stays until [`release_gpus`].
 
 use crate::augment::cuda::Kernels;
+use crate::config::LANES;
 use crate::decode::nvjpeg::{Abilities, Decoder, Library, Rung};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::Device;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 static KEPT: Mutex<Vec<Arc<Kept>>> = Mutex::new(Vec::new());
 
@@ -18,8 +21,25 @@ pub struct Kept {
     pub abilities: Abilities,
     pub kernels: Kernels,
     library: Library,
-    /// Decoders with nothing under way, the latest used last.
-    idle: Mutex<Vec<Decoder>>,
+    decoders: Mutex<Decoders>,
+    /// One came back, or is gone.
+    returned: Condvar,
+    /// Held by the one who gathers them all.
+    gathering: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Decoders {
+    /// With nothing under way, the latest used last.
+    idle: Vec<Decoder>,
+    /// How many are lent.
+    lent: usize,
+}
+
+/// A decoder that is lent. Dropped instead of given back, it is gone, and another one may be made.
+pub struct Lent {
+    decoder: Option<Decoder>,
+    kept: Arc<Kept>,
 }
 
 /// Gives back what this process keeps on GPUs for the next loader: nvJPEG's decoders with their memory, and kernels. What
@@ -29,22 +49,9 @@ pub fn release_gpus() {
     if crate::gpu::is_usable() {
         let kept = std::mem::take(&mut *lock(&KEPT));
         for kept in kept {
-            lock(&kept.idle).clear();
+            lock(&kept.decoders).idle.clear();
         }
     }
-}
-
-/// What nvJPEG's decoders can do on GPU `ordinal`, and why not more, each by its name. Empty before a loader's first epoch.
-pub fn gpu_decoders(ordinal: u32) -> Vec<(&'static str, String)> {
-    // As above: the lock may be held for good in a forked child.
-    if !crate::gpu::is_usable() {
-        return Vec::new();
-    }
-    let all = lock(&KEPT);
-    let known = all.iter().find(|known| known.device.ordinal() == ordinal);
-    known.map_or_else(Vec::new, |known| {
-        Rung::ALL.map(|rung| (rung.name(), known.abilities.describe(rung))).into()
-    })
 }
 
 impl Kept {
@@ -66,29 +73,85 @@ impl Kept {
             kernels: Kernels::load(&device)?,
             library,
             device,
-            idle: Mutex::default(),
+            decoders: Mutex::default(),
+            returned: Condvar::new(),
+            gathering: Mutex::default(),
         });
         all.push(kept.clone());
         Ok(kept)
     }
 
-    /// A decoder, for batches of about `batch` images.
+    /// Makes all decoders that there will be, for batches of about `batch` images, and of each the rungs that it has not yet.
+    /// One that cannot be made now is tried again when it is needed.
+    ///
+    /// # Errors
+    /// As [`Kept::borrow`]; [`Error::Internal`].
+    pub fn prepare(self: &Arc<Self>, rungs: &[Rung], batch: usize) -> Result<()> {
+        // Two that each hold some would wait for each other. Lanes hold one and wait for none.
+        let _alone = lock(&self.gathering);
+        let mut all = Vec::with_capacity(LANES);
+        for _ in 0..LANES {
+            all.push(self.borrow(batch)?);
+        }
+        for mut lent in all {
+            for &rung in rungs {
+                match lent.get()?.make(rung) {
+                    Ok(()) | Err(Error::Unavailable(_) | Error::Gpu { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            lent.give_back()?;
+        }
+        Ok(())
+    }
+
+    /// A decoder, for batches of about `batch` images; waits for one where other lanes have all, which is for a piece's time.
     ///
     /// # Errors
     /// As [`Decoder::new`].
-    pub fn borrow(&self, batch: usize) -> Result<Decoder> {
-        let idle = lock(&self.idle).pop();
-        idle.map_or_else(|| Decoder::new(&self.library, &self.device, batch), Ok)
+    pub fn borrow(self: &Arc<Self>, batch: usize) -> Result<Lent> {
+        let mut decoders = lock(&self.decoders);
+        while decoders.idle.is_empty() && decoders.lent >= LANES {
+            decoders = self.returned.wait(decoders).unwrap_or_else(PoisonError::into_inner);
+        }
+        decoders.lent += 1;
+        let idle = decoders.idle.pop();
+        drop(decoders);
+        // Counted off by its drop, also where there is no decoder to be had.
+        let mut lent = Lent { decoder: idle, kept: self.clone() };
+        if lent.decoder.is_none() {
+            lent.decoder = Some(Decoder::new(&self.library, &self.device, batch)?);
+        }
+        Ok(lent)
+    }
+}
+
+impl Lent {
+    /// The decoder.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when it was given back.
+    pub fn get(&mut self) -> Result<&mut Decoder> {
+        self.decoder.as_mut().ok_or_else(|| Error::Internal("a decoder that was given back".into()))
     }
 
-    /// Takes a decoder back, whose work must be done.
+    /// Gives it back; its work must be done.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) when the GPU has failed; the decoder is gone then.
-    pub fn give_back(&self, mut decoder: Decoder) -> Result<()> {
-        decoder.settle()?;
-        lock(&self.idle).push(decoder);
+    pub fn give_back(mut self) -> Result<()> {
+        self.get()?.settle()?;
+        lock(&self.kept.decoders).idle.extend(self.decoder.take());
         Ok(())
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // Where it was not given back it ends before another one is made in its place.
+        self.decoder = None;
+        lock(&self.kept.decoders).lent -= 1;
+        self.kept.returned.notify_one();
     }
 }
 

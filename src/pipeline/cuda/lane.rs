@@ -1,15 +1,16 @@
 //! A lane: one stream, one decoder, one arena. It takes a piece of a batch at a time, queues everything that makes it
-//! images on the GPU, sleeps until they are there and looked at, and sends the batch on. While one lane's images are decoded,
+//! images on the GPU, sleeps until they are there and checked, and sends the batch on. While one lane's images are decoded,
 //! those of another are copied, those of a third augmented.
 
 use super::Stage;
 use super::assembly::{Item, Piece};
 use super::check::Check;
+use super::kept::Lent;
 use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
 use crate::augment::cuda::{ImageParams, Launcher};
 use crate::batch::Seal;
-use crate::decode::nvjpeg::{self, PlaneTarget, PlanesLayout, Request, Rung, Verdict};
+use crate::decode::nvjpeg::{PlaneTarget, PlanesLayout, Request, Rung, Verdict};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, Flight, Stream};
 use crate::pipeline::{Run, Shared};
@@ -18,16 +19,16 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Works until no more pieces can come, as the lane of this `number`.
-pub fn run(shared: &Shared, stage: &Stage, number: usize, pieces: [&Receiver<Piece>; 2]) {
+/// Works until no more pieces can come, as the lane of this `number`: from its own queue and the common one.
+pub fn run(shared: &Shared, stage: &Stage, number: usize, queues: [&Receiver<Piece>; 2]) {
     let mut lane = None;
-    while let Some(Piece { run, items, seal, last, under_way }) = next(pieces) {
+    while let Some(Piece { run, items, seal, last, under_way }) = next(queues) {
         if run.stopped() {
             drop((items, seal, under_way));
             shared.bell.ring();
             continue;
         }
-        stage.shares.batch_came(pieces.iter().any(|pieces| !pieces.is_empty()));
+        stage.shares.batch_came(queues.iter().any(|queue| !queue.is_empty()));
         // Out here, so that it outlives what the device may still be writing to the batch when something goes wrong.
         let mut seal = Some(seal);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -50,13 +51,13 @@ pub fn run(shared: &Shared, stage: &Stage, number: usize, pieces: [&Receiver<Pie
 }
 
 /// The next piece: one that only this lane may have, else a whole batch; `None` when there will be no more.
-fn next([own, any]: [&Receiver<Piece>; 2]) -> Option<Piece> {
+fn next([own, common]: [&Receiver<Piece>; 2]) -> Option<Piece> {
     if let Ok(piece) = own.try_recv() {
         return Some(piece);
     }
     select! {
-        recv(own) -> piece => piece.ok().or_else(|| any.recv().ok()),
-        recv(any) -> piece => piece.ok().or_else(|| own.recv().ok()),
+        recv(own) -> piece => piece.ok().or_else(|| common.recv().ok()),
+        recv(common) -> piece => piece.ok().or_else(|| own.recv().ok()),
     }
 }
 
@@ -65,7 +66,7 @@ struct Lane<'a> {
     shared: &'a Shared,
     intake: Intake<'a>,
     /// While a piece needs one. Dropped first: it waits for all streams it used, and what these read is the flight's.
-    decoder: Option<nvjpeg::Decoder>,
+    decoder: Option<Lent>,
     flight: Flight,
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
@@ -85,6 +86,8 @@ struct Placed {
 
 impl<'a> Lane<'a> {
     fn new(shared: &'a Shared, stage: &'a Stage, number: usize) -> Result<Self> {
+        // Before the first batch of all, for the other lanes too: see `kept`.
+        stage.prepare()?;
         let stream = Stream::new(&stage.device)?;
         let batch = shared.config.batch_size as usize;
         let log = shared.trace.lane(&format!("lane {number}"));
@@ -143,12 +146,12 @@ impl<'a> Lane<'a> {
         }
         self.flight.depart()?;
         self.flight.land()?;
-        self.decoder.take().map_or(Ok(()), |decoder| self.stage.kept.give_back(decoder))?;
+        self.decoder.take().map_or(Ok(()), Lent::give_back)?;
         self.timing.collect(run, &self.stage.shares, self.flight.stream())
     }
 
     /// Queues as many images of `todo` as the arena holds; those that a decoder refuses go back into it. Of those that
-    /// decoders of the GPU decoded, `decoded` has all of the chunk, in the order in which they are looked at.
+    /// decoders of the GPU decoded, `decoded` has all of the chunk, in the order in which they are checked.
     fn chunk(
         &mut self,
         run: &Run,
@@ -175,10 +178,10 @@ impl<'a> Lane<'a> {
             self.intake.demote(run, &mut work, error);
             todo.push_back(work);
         }
-        let looked_at = by_gpu(&placed);
-        self.augment(seal, arena, &placed, looked_at)?;
+        let checked = by_gpu(&placed);
+        self.augment(seal, arena, &placed, checked)?;
         self.timing.current().done(&stream)?;
-        let queued = if looked_at { decoded } else { finished };
+        let queued = if checked { decoded } else { finished };
         queued.extend(placed.into_iter().map(|Placed { mut work, .. }| {
             // What is queued holds what it reads; it comes free when the flight lands, maybe long before the piece is
             // through. A file may be needed again.
@@ -190,7 +193,7 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Takes images of `todo` until the arena is full; returns them and the bytes they have there.
+    /// Takes images of `todo` until the arena is full, or page-locked memory; returns them and the bytes they have there.
     fn place(
         &mut self,
         run: &Run,
@@ -201,7 +204,7 @@ impl<'a> Lane<'a> {
         let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
         let most = self.table.bytes() / ImageParams::BYTES;
         while let Some(mut work) = todo.pop_front() {
-            self.intake.settle_cpu(run, &mut work, &mut self.flight)?;
+            self.intake.settle_cpu(run, &mut work);
             let layout = match &work.image {
                 Image::Encoded { header, view, rung, .. } => {
                     let region = view.region(&self.shared.config.output);
@@ -209,6 +212,7 @@ impl<'a> Lane<'a> {
                     Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
                 }
                 Image::Planes { layout, .. } => Some(*layout),
+                Image::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
                 Image::Blank => None,
                 Image::Nothing => {
                     finished.push(work);
@@ -225,6 +229,19 @@ impl<'a> Lane<'a> {
             if used + bytes > limit || placed.len() == most {
                 todo.push_front(work);
                 break;
+            }
+            if !self.intake.stage(&mut work)? {
+                // What comes free when this lane's work has landed is all that it may wait for.
+                if !placed.is_empty() {
+                    todo.push_front(work);
+                    break;
+                }
+                self.flight.depart()?;
+                self.flight.land()?;
+                self.intake.reserve(bytes)?;
+                if !self.intake.stage(&mut work)? {
+                    return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));
+                }
             }
             placed.push(Placed { work, at: layout.map(|layout| (used, layout)) });
             used += bytes;
@@ -302,7 +319,8 @@ impl<'a> Lane<'a> {
                 Rung::CudaBatched => Some(&marks.batched[0]),
                 Rung::Cuda => None,
             };
-            let Verdict { outcomes, in_parts, paused } = decoder.decode(stream, rung, begins, &requests)?;
+            let Verdict { outcomes, in_parts, paused } =
+                decoder.get()?.decode(stream, rung, begins, &requests)?;
             if let Some(why) = paused {
                 self.shared.tell_paused(rung, &why);
             }
@@ -328,8 +346,8 @@ impl<'a> Lane<'a> {
         Ok(refused)
     }
 
-    /// Queues the table, the look at the planes if there is to be one, and the one launch that makes images of them.
-    fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed], look: bool) -> Result<()> {
+    /// Queues the table, the check of the planes if there is to be one, and the one launch that makes images of them.
+    fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed], check: bool) -> Result<()> {
         if placed.is_empty() {
             return Ok(());
         }
@@ -348,8 +366,9 @@ impl<'a> Lane<'a> {
         let from = self.intake.pin(slot)?.part(0..bytes)?;
         let table = self.table.range(0, bytes)?;
         self.flight.copy_to_device(table, &from)?;
-        if look {
-            let (kernel, counts, poison) = self.check.next(placed.len())?;
+        if check {
+            let layouts = placed.iter().map(|placed| placed.at.as_ref().map(|(_, layout)| layout));
+            let (kernel, counts, poison) = self.check.next(layouts)?;
             // SAFETY: as below; the counts are this lane's.
             unsafe { kernel.launch(self.flight.stream(), table.ptr(), placed.len(), counts, poison) }?;
         }

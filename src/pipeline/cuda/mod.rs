@@ -7,29 +7,31 @@ mod kept;
 pub(super) mod lane;
 pub(super) mod prepare;
 mod refused;
-mod share;
 mod shares;
+mod split;
 mod timing;
 mod work;
 
 use crate::batch::{self, CudaStorage};
 use crate::config::{CpuDecode, DevicePools, LANES, LoaderConfig, Rungs};
 use crate::decode::Header;
-use crate::decode::nvjpeg::{Rung, by_host};
+use crate::decode::nvjpeg::{Ability, Rung, Subsampling, by_host};
 use crate::error::Result;
 use crate::gpu::{Device, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
 use kept::Kept;
-pub use kept::{gpu_decoders, release_gpus};
+pub use kept::release_gpus;
 use refused::Refused;
 use shares::Shares;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use timing::Origin;
 
 /// What all workers and lanes share.
 pub struct Stage {
     device: Device,
     kept: Arc<Kept>,
+    /// The GPU's decoders have been made.
+    prepared: Mutex<bool>,
     rungs: Rungs,
     /// The CPU may decode, and decodes what decoders of the GPU would have it half decode.
     cpu_may: bool,
@@ -68,6 +70,7 @@ impl Stage {
             cpu_serves: config.cpu_decode != CpuDecode::Never && config.rungs == Rungs::All,
             batch: config.batch_size as usize,
             refused: Refused::default(),
+            prepared: Mutex::default(),
             slots: Registration::new(&device, slots)?,
             memory: MemoryPool::new(&device, pools.cap)?,
             desk: Registration::new(&device, &desk)?,
@@ -79,9 +82,33 @@ impl Stage {
         })
     }
 
+    /// What the GPU's decoders can do, and why not more, each by its name.
+    pub fn decoders(&self) -> Vec<(&'static str, String)> {
+        Rung::ALL.map(|rung| (rung.name(), self.kept.abilities.describe(rung))).into()
+    }
+
     /// Makes the calling thread one that works for the GPU. Should that fail, so will its first call, and say so.
     pub fn settle(&self) {
         let _ = self.device.settle();
+    }
+
+    /// Makes all that nvJPEG needs for whatever images may come, unless it has been made.
+    ///
+    /// # Errors
+    /// As [`Kept::prepare`].
+    fn prepare(&self) -> Result<()> {
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let able = |rung: Rung| {
+            let mut samplings = Subsampling::ALL.into_iter();
+            samplings.any(|sampling| self.kept.abilities.get_even(rung, sampling) != Ability::None)
+        };
+        let rungs: Vec<Rung> =
+            Rung::ALL.into_iter().filter(|&rung| self.allows(rung) && able(rung)).collect();
+        if !*prepared && !rungs.is_empty() {
+            self.kept.prepare(&rungs, self.batch)?;
+        }
+        *prepared = true;
+        Ok(())
     }
 
     /// Where batches are made.
@@ -100,23 +127,24 @@ impl Stage {
     /// progressive images and such, and those that are too few for a large call of the kernels, are the CPU's, unless that
     /// may not decode.
     fn rungs(&self, header: &Header, sample: u64) -> impl Iterator<Item = Rung> + use<> {
-        let (allowed, cpu_serves, batch) = (self.rungs, self.cpu_serves, self.batch);
+        let allowed = Rung::ALL.map(|rung| self.allows(rung));
         let refuses = self.refused.of(sample);
-        let by_host = by_host(header);
+        let left_to_cpu = self.cpu_serves && by_host(header);
         self.kept.abilities.rungs(header).filter(move |&rung| {
-            let is_allowed = match allowed {
-                Rungs::All => true,
-                Rungs::Hardware => rung == Rung::Hardware,
-                Rungs::CudaBatched => rung == Rung::CudaBatched,
-                Rungs::Cuda => rung == Rung::Cuda,
-                Rungs::Cpu => false,
-            };
-            let is_good = match rung {
-                Rung::Hardware | Rung::CudaBatched => rung.takes_call_of(batch),
-                Rung::Cuda => !(cpu_serves && by_host),
-            };
-            is_allowed && is_good && !refuses(rung)
+            allowed[rung as usize] && !(rung == Rung::Cuda && left_to_cpu) && !refuses(rung)
         })
+    }
+
+    /// Whether some image may be a rung's.
+    fn allows(&self, rung: Rung) -> bool {
+        let asked = match self.rungs {
+            Rungs::All => true,
+            Rungs::Hardware => rung == Rung::Hardware,
+            Rungs::CudaBatched => rung == Rung::CudaBatched,
+            Rungs::Cuda => rung == Rung::Cuda,
+            Rungs::Cpu => false,
+        };
+        asked && rung.takes_call_of(self.batch)
     }
 
     /// Whether only the size of the batches keeps the GPU from decoding an image.

@@ -2,7 +2,7 @@
 
 use super::Stage;
 use super::assembly::Pixels;
-use super::shares::Call;
+use super::shares::KernelCall;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
 use crate::decode::{ColorModel, Header, Planes, parse_header};
@@ -74,7 +74,7 @@ impl<'a> Preparer<'a> {
             return header.filter(|_| first.is_some());
         }
         let gray = header.is_some_and(|header| header.color() == Some(ColorModel::Gray));
-        let call = (first == Some(Rung::CudaBatched)).then_some(Call { gray, batch });
+        let call = (first == Some(Rung::CudaBatched)).then_some(KernelCall { gray, batch });
         let is_auto = self.shared.config.cpu_decode == CpuDecode::Auto;
         let turn = is_auto && first.is_some() && stage.shares.cpu_turn(call);
         stage.shares.count(call.filter(|_| !turn));

@@ -1,6 +1,7 @@
-//! What lanes and workers measure of each other, and what follows for who decodes an image.
+//! What lanes and workers measure of each other, and what follows for who decodes an image: the pipeline asks here. How the
+//! GPU's part is split between the engine and the kernels is the model of [`split`](super::split).
 
-use super::share::Share;
+use super::split::Split;
 use crate::decode::nvjpeg::Rung;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +18,7 @@ const LEAST: f64 = 0.02;
 pub struct Shares(Mutex<State>);
 
 struct State {
-    gpu: Share,
+    gpu: Split,
     /// Seconds an image takes all workers together.
     cpu: Option<f64>,
     /// How often a batch had to wait for a lane: only then is the GPU what limits.
@@ -30,16 +31,16 @@ struct State {
     parts: [f64; 2],
 }
 
-/// The kernels' large call that an image would be part of.
+/// The batch's images of one kind that the kernels would decode in one call, if they are enough.
 #[derive(Debug, Clone, Copy)]
-pub struct Call {
+pub struct KernelCall {
     /// Gray images are in a call of their own.
     pub gray: bool,
     /// Images of the batch that the call is for.
     pub batch: usize,
 }
 
-impl Call {
+impl KernelCall {
     /// Whether so many of a batch are its images that in nearly all batches (two standard deviations) they are enough.
     fn is_large(self, part: f64) -> bool {
         let images = part * self.batch as f64;
@@ -58,12 +59,12 @@ impl State {
 impl Shares {
     /// For decoding engines that work on so many images side by side.
     pub fn new(cores: usize) -> Self {
-        let gpu = Share::new(cores);
+        let gpu = Split::new(cores);
         Self(Mutex::new(State { gpu, cpu: None, waiting: 0.0, due: 0.0, counted: 0.0, parts: [0.0; 2] }))
     }
 
     /// Tells what a flight's calls took.
-    pub fn gpu_took(&self, tell: impl FnOnce(&mut Share)) {
+    pub fn gpu_took(&self, tell: impl FnOnce(&mut Split)) {
         tell(&mut self.lock().gpu);
     }
 
@@ -88,7 +89,7 @@ impl Shares {
     }
 
     /// Counts an image, whoever decodes it: it is left for a call of the kernels', or is not. To be told of each.
-    pub fn count(&self, left_for: Option<Call>) {
+    pub fn count(&self, left_for: Option<KernelCall>) {
         let mut state = self.lock();
         let weight = state.weight();
         state.counted += 1.0;
@@ -99,18 +100,18 @@ impl Shares {
     }
 
     /// Whether the images that are left for a call make it a large one.
-    pub fn is_large(&self, call: Call) -> bool {
+    pub fn is_large(&self, call: KernelCall) -> bool {
         call.is_large(self.lock().parts[usize::from(call.gray)])
     }
 
     /// Whether most images are left for a call that is too small even so: larger batches would mend it.
-    pub fn is_wanted(&self, call: Call) -> bool {
+    pub fn is_wanted(&self, call: KernelCall) -> bool {
         let state = self.lock();
         state.counted * KINDS >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
     }
 
     /// Whether the next image that the GPU could decode shall be the CPU's. What a `call` needs to be large is left to it.
-    pub fn cpu_turn(&self, call: Option<Call>) -> bool {
+    pub fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
         let Some(gpu) = state.gpu.of_one() else { return false };
         let share = state.cpu.map_or(LEAST, |cpu| gpu / (gpu + cpu)) * state.waiting;
@@ -118,7 +119,7 @@ impl Shares {
         if state.due < 1.0 {
             return false;
         }
-        let without = |call: Call| state.parts[usize::from(call.gray)] * (1.0 - state.weight());
+        let without = |call: KernelCall| state.parts[usize::from(call.gray)] * (1.0 - state.weight());
         let turn = call.is_none_or(|call| call.is_large(without(call)));
         // A turn that a call could not spare is the next image's; no more are saved up.
         state.due = if turn { state.due - 1.0 } else { 1.0 };
@@ -155,25 +156,25 @@ mod tests {
         assert!(turns(1000) <= 1);
     }
 
-    const CALL: Call = Call { gray: false, batch: 64 };
+    const CALL: KernelCall = KernelCall { gray: false, batch: 64 };
 
     #[test]
     fn kinds_that_are_rare_make_no_large_calls() {
         let shares = Shares::new(1);
         let mut large = [0; 2];
         for image in 0..2000 {
-            let call = Call { gray: image % 4 == 3, batch: 128 };
+            let call = KernelCall { gray: image % 4 == 3, batch: 128 };
             shares.count(Some(call));
             large[usize::from(call.gray)] += u32::from(shares.is_large(call));
         }
         assert_eq!(large, [1500, 0], "three quarters and one quarter of 128");
         for _ in 0..2000 {
-            shares.count(Some(Call { gray: true, batch: 128 }));
+            shares.count(Some(KernelCall { gray: true, batch: 128 }));
         }
-        assert!(shares.is_large(Call { gray: true, batch: 128 }), "all of a batch");
+        assert!(shares.is_large(KernelCall { gray: true, batch: 128 }), "all of a batch");
         assert!(
-            shares.is_large(Call { gray: true, batch: 51 })
-                && !shares.is_large(Call { gray: true, batch: 50 })
+            shares.is_large(KernelCall { gray: true, batch: 51 })
+                && !shares.is_large(KernelCall { gray: true, batch: 50 })
         );
     }
 
@@ -191,7 +192,7 @@ mod tests {
             (52, 64, 64, false),
         ] {
             let shares = Shares::new(1);
-            let call = Call { batch, ..CALL };
+            let call = KernelCall { batch, ..CALL };
             // Neither comes in rows.
             (0..64 * 50).for_each(|image| shares.count((image * 23 % of < left).then_some(call)));
             assert_eq!(shares.is_large(call), is_large, "{left} of {of}, batches of {batch}");

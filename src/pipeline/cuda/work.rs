@@ -9,7 +9,7 @@ use crate::augment::cuda::ImageParams;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, OnError};
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
-use crate::decode::{ColorModel, Header};
+use crate::decode::{ColorModel, Header, Planes};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
@@ -28,7 +28,7 @@ pub struct Work {
     pub draw: Draw,
     /// Whether it counts.
     pub valid: bool,
-    /// It was decoded again by the same decoder, for want of another.
+    /// It was decoded again by the same decoder, for want of another or of certainty.
     tried_again: bool,
     pub image: Image,
 }
@@ -41,6 +41,8 @@ pub enum Image {
     Planes { bytes: PinnedSlice, layout: PlanesLayout, view: View },
     /// A file for the CPU.
     ForCpu(PinnedSlice),
+    /// Planes that the CPU has decoded, before there is page-locked memory for them.
+    Decoded { planes: Box<Planes>, view: View },
     /// Zeros.
     Blank,
     /// Nothing: its batch will not be delivered.
@@ -56,7 +58,9 @@ impl Image {
     /// What of it becomes the output, where that is known.
     pub fn view(&self) -> Option<View> {
         match self {
-            Self::Encoded { view, .. } | Self::Planes { view, .. } => Some(*view),
+            Self::Encoded { view, .. } | Self::Planes { view, .. } | Self::Decoded { view, .. } => {
+                Some(*view)
+            }
             Self::ForCpu(_) | Self::Blank | Self::Nothing => None,
         }
     }
@@ -69,7 +73,12 @@ pub struct Intake<'a> {
     cpu: CpuDecoder,
     /// Page-locked memory for tables: this lane's alone, so that no other lane's chunks can use it up.
     desk: Registration,
+    /// The same for planes that find no slot, from when the slots were used up first.
+    reserve: Option<Registration>,
 }
+
+/// Least bytes of a lane's [reserve](Intake::reserve): a dozen usual images, so that few chunks are cut short for it.
+const RESERVE: usize = 4 << 20;
 
 impl<'a> Intake<'a> {
     /// # Errors
@@ -80,7 +89,7 @@ impl<'a> Intake<'a> {
         let counts = 4 * shared.config.batch_size as usize;
         let room = 2 * (table + 2 * PAGE) + counts + 2 * PAGE;
         let desk = Registration::new(&stage.device, &SlotPool::new(room)?)?;
-        Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), desk })
+        Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), desk, reserve: None })
     }
 
     /// Page-locked memory for a number of each of `images` images.
@@ -157,16 +166,47 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Decodes on the CPU what only that can.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory; a bad image is none.
-    pub fn settle_cpu(&mut self, run: &Run, work: &mut Work, flight: &mut Flight) -> Result<()> {
-        let Image::ForCpu(bytes) = &work.image else { return Ok(()) };
+    /// Decodes on the CPU what only that can; an image that it cannot decode is dealt with.
+    pub fn settle_cpu(&mut self, run: &Run, work: &mut Work) {
+        let Image::ForCpu(bytes) = &work.image else { return };
         let bytes = bytes.clone();
         match self.decode(run, work.draw, &bytes) {
-            Ok(view) => work.image = self.staged(view, flight)?,
+            Ok(view) => work.image = self.decoded(view),
             Err(error) => self.settle(run, work, error),
+        }
+    }
+
+    /// Takes planes that the CPU decoded to page-locked memory; false: there is none until what this lane has queued has
+    /// landed.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub fn stage(&mut self, work: &mut Work) -> Result<bool> {
+        let Image::Decoded { planes, view } = &mut work.image else { return Ok(true) };
+        let layout = PlanesLayout::staged(planes);
+        let places = [Some(&self.stage.slots), self.reserve.as_ref()];
+        let room = layout.bytes as usize;
+        let found = places.into_iter().flatten().find_map(|from| Some((from, from.slots().try_take(room)?)));
+        let Some((from, mut slot)) = found else { return Ok(false) };
+        copy(planes, &layout, slot.bytes_mut());
+        // The next image's samples find their memory made.
+        self.cpu.planes = std::mem::take(&mut **planes);
+        work.image = Image::Planes { bytes: from.pin(slot)?, layout, view: *view };
+        Ok(true)
+    }
+
+    /// Makes sure that the lane's own page-locked memory has room for planes of `bytes`, once nothing of it is in use. Slots
+    /// would come free too, but they may be other batches', and waiting for them waiting for each other.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
+    pub fn reserve(&mut self, bytes: u64) -> Result<()> {
+        let bytes = bytes as usize;
+        if self.reserve.as_ref().is_none_or(|reserve| reserve.slots().largest() < bytes) {
+            // Doubled, so that larger and larger images make it grow a few times and no more.
+            let room = (bytes + 2 * PAGE).next_power_of_two().max(RESERVE);
+            self.reserve = None;
+            self.reserve = Some(Registration::new(&self.stage.device, &SlotPool::new(room)?)?);
         }
         Ok(())
     }
@@ -192,8 +232,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Whether an image that its decoder decoded is really there; if not it is the next decoder's, or the same one's once
-    /// more.
+    /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is doubtful
+    /// or there is none, the same one's once more.
     pub fn accept(&mut self, run: &Run, work: &mut Work, finding: Finding) -> bool {
         let Image::Encoded { header, rung, .. } = &work.image else { return true };
         let rung = *rung;
@@ -203,14 +243,17 @@ impl<'a> Intake<'a> {
             return true;
         }
         run.clock.count_decoded_again();
-        if finding == Finding::Skipped {
+        // No image looks like one poison and then like the other.
+        let doubtful = finding == Finding::Doubtful && !work.tried_again;
+        if !doubtful {
             self.shared.tell_skipped(rung, work.draw.sample);
         }
         let is_last = self.stage.rung_after(rung, header, work.draw.sample).is_none();
-        if is_last && self.shared.config.cpu_decode == CpuDecode::Never && !work.tried_again {
+        if doubtful || is_last && self.shared.config.cpu_decode == CpuDecode::Never && !work.tried_again {
             work.tried_again = true;
             return false;
         }
+        work.tried_again = false;
         let message = format!("JPEG: nvJPEG's {} reports success and does not write it", rung.name());
         self.demote(run, work, DecodeError::Unsupported(message).into());
         false
@@ -271,12 +314,12 @@ impl<'a> Intake<'a> {
         let shared = self.shared;
         refill::substitute(shared, run, position, |sample, bytes| {
             let view = self.decode(run, Draw::first(sample), &bytes)?;
-            let layout = PlanesLayout::staged(&self.cpu.planes);
+            let needed = arena_bytes(&PlanesLayout::staged(&self.cpu.planes));
             // Another one is tried here: each draw for this position begins with the same samples.
-            if arena_bytes(&layout) > self.stage.arena_bytes as u64 {
-                return Err(no_room(self.stage, arena_bytes(&layout)));
+            if needed > self.stage.arena_bytes as u64 {
+                return Err(no_room(self.stage, needed));
             }
-            Ok(Image::Planes { bytes: self.apart(&layout)?, layout, view })
+            Ok(self.decoded(view))
         })
     }
 
@@ -284,36 +327,9 @@ impl<'a> Intake<'a> {
         self.cpu.decode(self.shared, run, draw, bytes, &mut Watch::new(Lane::off()))
     }
 
-    /// The planes just decoded, in page-locked memory.
-    fn staged(&mut self, view: View, flight: &mut Flight) -> Result<Image> {
-        let layout = PlanesLayout::staged(&self.cpu.planes);
-        let room = layout.bytes as usize;
-        let slots = self.stage.slots.slots();
-        let slot = match slots.try_take(room) {
-            Some(slot) => Some(slot),
-            None => {
-                // This lane's own files hold slots until they are decoded.
-                flight.depart()?;
-                flight.land()?;
-                slots.try_take(room)
-            }
-        };
-        let bytes = match slot {
-            Some(mut slot) => {
-                copy(&self.cpu.planes, &layout, slot.bytes_mut());
-                self.stage.slots.pin(slot)?
-            }
-            // The rest is other batches'. Waiting for it could be waiting for each other.
-            None => self.apart(&layout)?,
-        };
-        Ok(Image::Planes { bytes, layout, view })
-    }
-
-    /// The planes just decoded, in page-locked memory of their own.
-    fn apart(&self, layout: &PlanesLayout) -> Result<PinnedSlice> {
-        let mut buffer = PinnedBuffer::new(&self.stage.device, layout.bytes as usize)?;
-        copy(&self.cpu.planes, layout, &mut buffer);
-        buffer.into_slice()
+    /// The planes just decoded.
+    fn decoded(&mut self, view: View) -> Image {
+        Image::Decoded { planes: Box::new(std::mem::take(&mut self.cpu.planes)), view }
     }
 }
 

@@ -77,29 +77,29 @@ impl Machine {
         best
     }
 
-    /// Images a second with a share that begins to learn from what `share` knows.
-    fn with(&self, mut share: Share, jitter: impl FnMut() -> f64) -> f64 {
+    /// Images a second with a split that begins to learn from what `split` knows.
+    fn with(&self, mut split: Split, jitter: impl FnMut() -> f64) -> f64 {
         let divide = |_, landed: &[Landed]| {
             for Landed { engine, cuda, .. } in landed {
-                share.engine_took(engine.images, engine.given, engine.done);
-                share.cuda_took(cuda.images, cuda.given, cuda.done);
+                split.engine_took(engine.images, engine.given, engine.done);
+                split.cuda_took(cuda.images, cuda.given, cuda.done);
             }
-            let cuda = share.for_cuda(self.images);
+            let cuda = split.for_cuda(self.images);
             assert!(cuda == 0 || cuda >= LARGE_BATCH, "{cuda} images for the kernels");
             cuda
         };
         self.run(divide, jitter)
     }
 
-    /// A share that has seen rates which are so many times the real ones.
-    fn misled(&self, engine: f64, cuda: f64) -> Share {
-        let mut share = Share::new(CORES);
+    /// A split that has seen rates which are so many times the real ones.
+    fn misled(&self, engine: f64, cuda: f64) -> Split {
+        let mut split = Split::new(CORES);
         for call in 0..REMEMBERED {
             let done = 100.0 * (call as f64 - REMEMBERED as f64);
-            share.engine_took(CORES, done - CORES as f64 * self.engine * engine, done);
-            share.cuda_took(LARGE_BATCH, done - LARGE_BATCH as f64 * self.cuda * cuda, done);
+            split.engine_took(CORES, done - CORES as f64 * self.engine * engine, done);
+            split.cuda_took(LARGE_BATCH, done - LARGE_BATCH as f64 * self.cuda * cuda, done);
         }
-        share
+        split
     }
 }
 
@@ -113,8 +113,8 @@ fn from_any_start_batches_are_divided_nearly_as_well_as_can_be() {
             let best = machine.best();
             let starts = [(1.0, 1.0), (100.0, 1.0), (0.01, 1.0), (1.0, 100.0), (1.0, 0.01)];
             let starts = starts.map(|(engine, cuda)| machine.misled(engine, cuda));
-            for (start, share) in starts.into_iter().chain([Share::new(CORES)]).enumerate() {
-                let part = machine.with(share, || 1.0) / best;
+            for (start, split) in starts.into_iter().chain([Split::new(CORES)]).enumerate() {
+                let part = machine.with(split, || 1.0) / best;
                 assert!(part >= 0.95, "batches of {images}, {ratio}, start {start}: {part:.3} of the best");
             }
         }
@@ -132,20 +132,20 @@ fn times_that_vary_do_not_tip_the_shares_over() {
             let tenth = 0.9 + 0.001 * random.below(201) as f64;
             if random.below(100) == 0 { 5.0 * tenth } else { tenth }
         };
-        let part = machine.with(Share::new(CORES), jitter) / machine.best();
+        let part = machine.with(Split::new(CORES), jitter) / machine.best();
         assert!(part >= 0.75, "batches of {images}, {ratio}: {part:.3} of the best without hiccups");
     }
 }
 
 #[test]
 fn small_batches_are_the_engines_alone() {
-    let mut share = Share::new(CORES);
+    let mut split = Split::new(CORES);
     for batch in 0..1000 {
-        share.engine_took(32, f64::from(batch), f64::from(batch) + 0.9);
-        assert_eq!(share.for_cuda(32), 0);
+        split.engine_took(32, f64::from(batch), f64::from(batch) + 0.9);
+        assert_eq!(split.for_cuda(32), 0);
     }
-    assert_eq!(share.for_cuda(LARGE_BATCH - 1), 0);
-    assert!(share.for_cuda(LARGE_BATCH) >= LARGE_BATCH, "not seen yet");
+    assert_eq!(split.for_cuda(LARGE_BATCH - 1), 0);
+    assert!(split.for_cuda(LARGE_BATCH) >= LARGE_BATCH, "not seen yet");
 }
 
 #[test]

@@ -128,9 +128,9 @@ impl Trial {
     }
 }
 
-/// The engine's share and the kernels'.
+/// How batches are split between the engine and the kernels.
 #[derive(Debug)]
-pub struct Share {
+pub struct Split {
     engine: Meter,
     cuda: Meter,
     /// Images that the engine works on side by side.
@@ -141,7 +141,7 @@ pub struct Share {
     cuda_trial: Trial,
 }
 
-impl Share {
+impl Split {
     /// For an engine that works on so many images side by side; nothing is known yet of either's rate.
     pub fn new(cores: usize) -> Self {
         Self {
