@@ -209,7 +209,8 @@ class ImageLoader(Loader):
         cpu_decode: What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know
             (PNG, CMYK, ...) or would have the host half decode (progressive images; batches of fewer than 51 where
             there is no decoding engine); `auto`, that and as much more as makes the whole fastest; `never`: what they
-            do not know is an error of its sample.
+            do not know is an error of its sample. What takes such a sample's place with `on_error="skip"` the CPU
+            decodes in any case.
         device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
             quarter of it.
         dtype: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).

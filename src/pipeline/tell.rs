@@ -1,8 +1,9 @@
 //! What the user should hear of an epoch: samples that failed, a cache that filled up too soon.
 
+use super::cuda::LONGEST_PAUSE;
 use super::{ConcealedSample, Shared};
 use crate::config::OnError;
-use crate::decode::nvjpeg::{LONGEST_PAUSE, Rung};
+use crate::decode::nvjpeg::Rung;
 use crate::error::{DecodeError, Error};
 use crate::notices::Kind;
 use crate::tier::TierStats;
@@ -67,7 +68,8 @@ impl Shared {
 
     /// The first image that a decoder of the GPU could not take for want of something, memory most likely.
     pub(super) fn tell_failing(&self, rung: Rung, sample: u64, error: &Error) {
-        self.index.notices().say("failing", || {
+        let subject = ["failing hardware", "failing cuda_batched", "failing cuda"][rung as usize];
+        self.index.notices().say(subject, || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample {sample} ({}); \
@@ -81,13 +83,25 @@ impl Shared {
 
     /// That a decoder of the GPU fails all the time.
     pub(super) fn tell_paused(&self, rung: Rung, why: &str) {
-        self.index.notices().say("paused", || {
+        let subject = ["paused hardware", "paused cuda_batched", "paused cuda"][rung as usize];
+        self.index.notices().say(subject, || {
             format!(
-                "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; the next decoder has its \
-                 images, and it is left alone for pauses that double up to {LONGEST_PAUSE} calls, until it decodes again: \
-                 see with nvidia-smi whether another process holds the GPU or it wants a reset; where memory is short, \
-                 lower device_memory or batch_size; FORELOAD_GPU_RUNG=cuda or =cpu does without",
+                "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; it is left alone for pauses that \
+                 double up to {LONGEST_PAUSE} batches, until it decodes again, wherever another one or the CPU may have its \
+                 images: see with nvidia-smi whether another process holds the GPU or it wants a reset; where memory is \
+                 short, lower device_memory or batch_size",
                 rung.name()
+            )
+        });
+    }
+
+    /// That decoders of the GPU are missing which should be there before the first batch.
+    pub(super) fn tell_unprepared(&self, error: &Error) {
+        self.index.notices().say("unprepared", || {
+            format!(
+                "not all of the GPU's decoders could be made before the first batch: {error}; they are made when they are \
+                 needed, which may spoil a CUDA graph that is captured just then: where memory is short, lower \
+                 device_memory or batch_size, or end what else has the GPU's"
             )
         });
     }

@@ -10,6 +10,7 @@ mod faults;
 mod memory;
 mod nvjpeg;
 mod order;
+mod pauses;
 mod pipeline;
 mod probe;
 mod shares;

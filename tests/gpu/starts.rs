@@ -134,9 +134,10 @@ fn behind_the_first_batch_no_decoder_is_made() {
         .unwrap();
     std::fs::write(dataset.path(300), large).unwrap();
     let dataset = dataset.indexed_anew();
-    let asked = LoaderOptions { batch_size: 64, train: false, ..options() };
+    let asked = |batch_size| LoaderOptions { batch_size, train: false, ..options() };
     let made = || MADE.map(|name| nvjpeg.calls(name));
-    let (first, second) = (pipeline(&dataset, &asked, Rungs::All), pipeline(&dataset, &asked, Rungs::All));
+    // The second one's batches are too small for the batched kernels: what its engine refuses is the last rung's.
+    let [first, second] = [64, 32].map(|batch_size| pipeline(&dataset, &asked(batch_size), Rungs::All));
     // One batch, so that one lane has worked.
     assert!(first.epoch(0, 0, 1, 4).unwrap().next_batch().unwrap().is_some());
     let before = made();
@@ -147,9 +148,11 @@ fn behind_the_first_batch_no_decoder_is_made() {
     for number in 1..4 {
         let mut epochs = [&first, &second].map(|pipeline| pipeline.epoch(number, 0, 1, 0).unwrap());
         for _ in 0..5 {
-            epochs.iter_mut().for_each(|epoch| assert!(epoch.next_batch().unwrap().is_some()));
+            let [first, second] = &mut epochs;
+            assert!(first.next_batch().unwrap().is_some());
+            (0..2).for_each(|_| assert!(second.next_batch().unwrap().is_some()));
         }
-        by_last += epochs.iter().map(|epoch| epoch.stats().gpu.decoded_cuda).sum::<u64>();
+        by_last += epochs[1].stats().gpu.decoded_cuda;
     }
     assert!(by_last > 0);
     assert_eq!(made(), before, "{MADE:?}");

@@ -1,8 +1,7 @@
-//! The decoder of a lane: all rungs that the GPU has, and the images that are under way on them.
+//! A decoder: all rungs that the GPU has, and the images that are under way on them.
 
 use super::batched::Batched;
 use super::memory::Memory;
-use super::pause::Pause;
 use super::phased::Phased;
 use super::{Library, Request, Rung};
 use crate::error::{DecodeError, Error, Result};
@@ -20,11 +19,10 @@ pub struct Verdict {
     pub outcomes: Vec<Outcome>,
     /// Something failed and was tried in parts: how long it took says nothing of how long images take.
     pub in_parts: bool,
-    /// Why the rung is left alone, already in this call or from the next one on.
-    pub paused: Option<String>,
 }
 
-/// Decodes JPEGs on a GPU; owns everything that nvJPEG remembers of images under way. One per lane.
+/// Decodes JPEGs on a GPU; owns everything that nvJPEG remembers of images under way. Lent to a lane at a
+/// time.
 ///
 /// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
 /// keeps it.
@@ -33,11 +31,11 @@ pub struct Decoder {
     library: Library,
     batch: usize,
     ladder: Option<Ladder>,
-    pauses: [Pause; Rung::ALL.len()],
     memory: Memory,
 }
 
-/// The rungs. Each is made when it is first asked for: that takes the library long, and not every loader uses all.
+/// The rungs. Each is made by [`Decoder::make`], or when it is first asked for: that takes the library long, and not every
+/// loader uses all.
 #[derive(Default)]
 struct Ladder {
     hardware: Place<Batched>,
@@ -81,8 +79,8 @@ impl Decoder {
     /// [`Error::Gpu`] where the GPU fails.
     pub fn new(library: &Library, device: &Device, batch: usize) -> Result<Self> {
         let memory = Memory::new(device)?;
-        let (ladder, pauses) = (Some(Ladder::default()), Default::default());
-        Ok(Self { device: device.clone(), library: library.clone(), batch, ladder, pauses, memory })
+        let ladder = Some(Ladder::default());
+        Ok(Self { device: device.clone(), library: library.clone(), batch, ladder, memory })
     }
 
     /// Its work is done, whose streams it forgets: it may go on with others', also after they have ended.
@@ -111,10 +109,7 @@ impl Decoder {
     /// An image is refused where the rung does not take it or finds it damaged: the next rung's turn, at last the CPU's,
     /// whose word on damage is final. A file that does not end with an end-of-image marker is refused at once, since a GPU
     /// decoder may fill in what is missing. All are refused where the rung cannot be made: unless this GPU or nvJPEG has none,
-    /// that is tried again with the next call. But where nothing was decoded in a few calls in a row, and not for the files'
-    /// sake, the rung is left alone: its images are refused at once, for pauses that double up to [`LONGEST_PAUSE`] calls.
-    ///
-    /// [`LONGEST_PAUSE`]: super::LONGEST_PAUSE
+    /// that is tried again with the next call.
     ///
     /// # Errors
     /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image.
@@ -125,26 +120,8 @@ impl Decoder {
         begins: Option<&Event>,
         requests: &[Request<'_>],
     ) -> Result<Verdict> {
-        if let Some(why) = self.pauses[rung as usize].refuses() {
-            let mut outcomes: Vec<Outcome> = requests.iter().map(check).collect();
-            refuse_all(&mut outcomes, why);
-            return Ok(Verdict { outcomes, in_parts: false, paused: Some(why.to_owned()) });
-        }
-        let mut verdict = self.attempt(stream, rung, begins, requests)?;
-        verdict.paused = self.pauses[rung as usize].learn(&verdict.outcomes).map(str::to_owned);
-        Ok(verdict)
-    }
-
-    /// As [`Decoder::decode`], whatever came of the calls before.
-    pub(super) fn attempt(
-        &mut self,
-        stream: &Stream,
-        rung: Rung,
-        begins: Option<&Event>,
-        requests: &[Request<'_>],
-    ) -> Result<Verdict> {
         let outcomes = requests.iter().map(check).collect();
-        let mut verdict = Verdict { outcomes, in_parts: false, paused: None };
+        let mut verdict = Verdict { outcomes, in_parts: false };
         match self.make(rung) {
             Ok(()) => {}
             // If it is the GPU that is lost, its next call says so.

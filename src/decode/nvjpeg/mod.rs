@@ -7,7 +7,6 @@ mod decoder;
 mod layout;
 mod library;
 mod memory;
-mod pause;
 mod phased;
 mod specimen;
 mod trial;
@@ -15,7 +14,6 @@ mod trial;
 pub use decoder::{Decoder, Outcome, Verdict};
 pub use layout::{PlaneLayout, PlanesLayout};
 pub use library::Library;
-pub use pause::LONGEST_PAUSE;
 
 use super::{ColorModel, Header, Process, Region};
 use std::fmt::Write;
@@ -46,8 +44,8 @@ impl Rung {
         }
     }
 
-    /// The fewest images, colour or gray, that are given to it in a call. [`Rung::CudaBatched`] gets so many of a kind or none:
-    /// the Huffman codes of fewer it leaves to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h:
+    /// The fewest images, colour or gray, that are given to it in a call. [`Rung::CudaBatched`] gets so many of a kind or none,
+    /// but where nobody else may: the Huffman codes of fewer it leaves to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h:
     /// "bigger than 50".)
     pub const fn least_of_call(self) -> usize {
         match self {

@@ -26,7 +26,7 @@ const FEW: usize = 4;
 type Answer = Result<(), String>;
 
 impl Abilities {
-    /// Finds out what nvJPEG can do on this GPU. It takes some milliseconds and leaves nothing behind.
+    /// Finds out what nvJPEG can do on this GPU. It takes as long as making decoders does, and leaves nothing behind.
     ///
     /// # Errors
     /// Where nvJPEG cannot work with the GPU at all, or the GPU fails.
@@ -132,7 +132,7 @@ impl Examiner {
             })
             .collect();
         // Failures are what is looked for: none of them shall keep the next trial from being made.
-        let verdict = self.decoder.attempt(&self.stream, rung, None, &requests);
+        let verdict = self.decoder.decode(&self.stream, rung, None, &requests);
         // Whatever came out, what was queued reads and writes what is freed here.
         self.stream.synchronize()?;
         if let Some(error) = verdict?.outcomes.into_iter().find_map(Result::err) {

@@ -1,8 +1,8 @@
 //! What a process keeps of a GPU for its next loader: to find out what nvJPEG can do, to make its decoders and to load
 //! kernels takes seconds, of which a second loader, or the same one's next epoch, shall pay none.
 //!
-//! Decoders are lent for a piece of a batch at a time. A process has one for each of a loader's lanes, whatever number of
-//! loaders it has: what more of them would queue, the GPU could not do sooner. All are made, with every rung that the loader
+//! Decoders are lent for a piece of a batch at a time. For a GPU there is one for each of a loader's lanes, whatever number of
+//! loaders runs: what more of them would queue, the GPU could not do sooner. All are made, with every rung that the loader
 //! may need, before its first batch is: later, other code may be capturing a CUDA graph, and nobody knows what nvJPEG does
 //! then. What is idle stays until [`release_gpus`].
 
@@ -34,6 +34,8 @@ struct Decoders {
     idle: Vec<Decoder>,
     /// How many are lent.
     lent: usize,
+    /// The rungs that all of them have, as many as there will be.
+    complete: [bool; Rung::ALL.len()],
 }
 
 /// A decoder that is lent. Dropped instead of given back, it is gone, and another one may be made.
@@ -82,30 +84,34 @@ impl Kept {
     }
 
     /// Makes all decoders that there will be, for batches of about `batch` images, and of each the rungs that it has not yet.
-    /// One that cannot be made now is tried again when it is needed.
     ///
     /// # Errors
-    /// As [`Kept::borrow`]; [`Error::Internal`].
+    /// What the first one met that could not be made: that is tried again when it is needed.
     pub fn prepare(self: &Arc<Self>, rungs: &[Rung], batch: usize) -> Result<()> {
         // Two that each hold some would wait for each other. Lanes hold one and wait for none.
         let _alone = lock(&self.gathering);
-        let mut all = Vec::with_capacity(LANES);
-        for _ in 0..LANES {
-            all.push(self.borrow(batch)?);
+        let is_complete = |decoders: &Decoders| rungs.iter().all(|&rung| decoders.complete[rung as usize]);
+        if is_complete(&lock(&self.decoders)) {
+            return Ok(());
+        }
+        let (mut all, mut outcome) = (Vec::with_capacity(LANES), Ok(()));
+        while all.len() < LANES && outcome.is_ok() {
+            outcome = self.borrow(batch).map(|lent| all.push(lent));
         }
         for mut lent in all {
             for &rung in rungs {
-                match lent.get()?.make(rung) {
-                    Ok(()) | Err(Error::Unavailable(_) | Error::Gpu { .. }) => {}
-                    Err(error) => return Err(error),
-                }
+                outcome = outcome.and(lent.get()?.make(rung));
             }
             lent.give_back()?;
         }
-        Ok(())
+        if outcome.is_ok() {
+            rungs.iter().for_each(|&rung| lock(&self.decoders).complete[rung as usize] = true);
+        }
+        outcome
     }
 
-    /// A decoder, for batches of about `batch` images; waits for one where other lanes have all, which is for a piece's time.
+    /// A decoder, for batches of about `batch` images. Where other lanes have all it waits for a piece's time, which is that of
+    /// the GPU's work and of the wait for whoever read the batch's memory before.
     ///
     /// # Errors
     /// As [`Decoder::new`].
@@ -149,8 +155,13 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         // Where it was not given back it ends before another one is made in its place.
-        self.decoder = None;
-        lock(&self.kept.decoders).lent -= 1;
+        let is_lost = self.decoder.take().is_some();
+        let mut decoders = lock(&self.kept.decoders);
+        decoders.lent -= 1;
+        if is_lost {
+            decoders.complete = Default::default();
+        }
+        drop(decoders);
         self.kept.returned.notify_one();
     }
 }

@@ -1,6 +1,6 @@
-//! A lane: one stream, one decoder, one arena. It takes a piece of a batch at a time, queues everything that makes it
-//! images on the GPU, sleeps until they are there and checked, and sends the batch on. While one lane's images are decoded,
-//! those of another are copied, those of a third augmented.
+//! A lane: a stream, another one for the decoding engine, an arena, and a decoder while it needs one. It takes a piece of a
+//! batch at a time, queues everything that makes it images on the GPU, sleeps until they are there and checked, and sends the
+//! batch on. While one lane's images are decoded, those of another are copied, those of a third augmented.
 
 use super::Stage;
 use super::assembly::{Item, Piece};
@@ -10,7 +10,7 @@ use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
 use crate::augment::cuda::{ImageParams, Launcher};
 use crate::batch::Seal;
-use crate::decode::nvjpeg::{PlaneTarget, PlanesLayout, Request, Rung, Verdict};
+use crate::decode::nvjpeg::{PlaneLayout, PlaneTarget, PlanesLayout, Request, Rung, Verdict};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, Flight, Stream};
 use crate::pipeline::{Run, Shared};
@@ -34,7 +34,7 @@ pub fn run(shared: &Shared, stage: &Stage, number: usize, queues: [&Receiver<Pie
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let lane = match &mut lane {
                 Some(lane) => lane,
-                // On this thread, which then owns the decoder; errors belong to the run that meets them.
+                // On this thread, which then borrows decoders; errors belong to the run that meets them.
                 empty => empty.insert(Lane::new(shared, stage, number)?),
             };
             lane.process(&run, items, &mut seal, last)
@@ -87,7 +87,10 @@ struct Placed {
 impl<'a> Lane<'a> {
     fn new(shared: &'a Shared, stage: &'a Stage, number: usize) -> Result<Self> {
         // Before the first batch of all, for the other lanes too: see `kept`.
-        stage.prepare()?;
+        match stage.prepare() {
+            Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => shared.tell_unprepared(&error),
+            outcome => outcome?,
+        }
         let stream = Stream::new(&stage.device)?;
         let batch = shared.config.batch_size as usize;
         let log = shared.trace.lane(&format!("lane {number}"));
@@ -116,8 +119,9 @@ impl<'a> Lane<'a> {
         seal: &mut Option<Arc<Seal>>,
         last: bool,
     ) -> Result<()> {
-        let mut todo: VecDeque<Work> = items.into_iter().map(|item| self.intake.receive(run, item)).collect();
+        let mut todo: VecDeque<Work> = items.into_iter().map(|item| self.intake.receive(item)).collect();
         self.intake.share_out(&mut todo);
+        self.stage.pauses.piece_went();
         let mut finished = Vec::with_capacity(todo.len());
         let mut decoded = Vec::with_capacity(todo.len());
         while !todo.is_empty() && !run.stopped() {
@@ -168,14 +172,14 @@ impl<'a> Lane<'a> {
             self.check.poison(&mut self.flight, arena.range(0, bytes as usize)?)?;
         }
         self.timing.next()?.begin(&stream, &self.engine)?;
-        self.copy(run, arena, &placed)?;
+        self.copy(run, &placed)?;
         self.timing.current().copied(&stream)?;
         let refused = self.decode(run, arena, &placed)?;
         self.timing.current().decoded(&stream)?;
         // From the back, so that the places before stay what they are.
         for (index, error) in refused.into_iter().rev() {
             let mut work = placed.remove(index).work;
-            self.intake.demote(run, &mut work, error);
+            self.intake.demote(&mut work, error);
             todo.push_back(work);
         }
         let checked = by_gpu(&placed);
@@ -218,11 +222,13 @@ impl<'a> Lane<'a> {
                     finished.push(work);
                     continue;
                 }
-                Image::ForCpu(_) => return Err(Error::Internal("the CPU left an image".into())),
+                Image::ForCpu(_) | Image::Replaced => {
+                    return Err(Error::Internal("the CPU left an image".into()));
+                }
             };
             let bytes = layout.as_ref().map_or(0, arena_bytes);
             if bytes > limit {
-                self.intake.too_large(run, &mut work, bytes);
+                self.intake.too_large(&mut work, bytes);
                 todo.push_front(work);
                 continue;
             }
@@ -262,7 +268,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Queues the copies of planes that the CPU decoded.
-    fn copy(&mut self, run: &Run, arena: u64, placed: &[Placed]) -> Result<()> {
+    fn copy(&mut self, run: &Run, placed: &[Placed]) -> Result<()> {
         for Placed { work, at } in placed {
             if let (Image::Planes { bytes, layout, .. }, Some((offset, _))) = (&work.image, at) {
                 let from = bytes.part(0..layout.bytes as usize)?;
@@ -272,7 +278,6 @@ impl<'a> Lane<'a> {
                 self.flight.copy_to_device(to, &from)?;
             }
         }
-        debug_assert!(arena > 0 || placed.iter().all(|placed| placed.at.is_none()));
         Ok(())
     }
 
@@ -281,25 +286,13 @@ impl<'a> Lane<'a> {
         let mut refused = Vec::new();
         let mut engine_queued = false;
         for rung in Rung::ALL {
-            let mut requests = Vec::new();
-            let mut indices = Vec::new();
-            for (index, Placed { work, at }) in placed.iter().enumerate() {
-                let (Image::Encoded { bytes, header, rung: own, .. }, Some((offset, layout))) =
-                    (&work.image, at)
-                else {
-                    continue;
-                };
-                if *own != rung {
-                    continue;
-                }
+            let (indices, requests) = requests(rung, arena, placed);
+            for &index in &indices {
                 // Also where a call fails: the device may have begun to read.
-                self.flight.keep(bytes.clone());
-                let planes = layout
-                    .planes
-                    .map(|plane| PlaneTarget { ptr: arena + offset + plane.offset, stride: plane.stride });
-                run.clock.add_uploaded(bytes.len());
-                requests.push(Request { bytes, header, layout, planes });
-                indices.push(index);
+                if let Image::Encoded { bytes, .. } = &placed[index].work.image {
+                    self.flight.keep(bytes.clone());
+                    run.clock.add_uploaded(bytes.len());
+                }
             }
             if rung > Rung::Hardware && !engine_queued {
                 engine_queued = true;
@@ -319,9 +312,8 @@ impl<'a> Lane<'a> {
                 Rung::CudaBatched => Some(&marks.batched[0]),
                 Rung::Cuda => None,
             };
-            let Verdict { outcomes, in_parts, paused } =
-                decoder.get()?.decode(stream, rung, begins, &requests)?;
-            if let Some(why) = paused {
+            let Verdict { outcomes, in_parts } = decoder.get()?.decode(stream, rung, begins, &requests)?;
+            if let Some(why) = self.stage.pauses.learn(rung, &outcomes) {
                 self.shared.tell_paused(rung, &why);
             }
             if rung == Rung::CudaBatched {
@@ -378,6 +370,22 @@ impl<'a> Lane<'a> {
         // landed; all was written on this stream or waited for by it.
         unsafe { self.launcher.launch(self.flight.stream(), self.table.ptr(), placed.len(), images) }
     }
+}
+
+/// What `rung` is asked to decode into the arena, and where in `placed` it stands.
+fn requests(rung: Rung, arena: u64, placed: &[Placed]) -> (Vec<usize>, Vec<Request<'_>>) {
+    let (mut indices, mut requests) = (Vec::new(), Vec::new());
+    for (index, Placed { work, at }) in placed.iter().enumerate() {
+        if let (Image::Encoded { bytes, header, rung: own, .. }, Some((offset, layout))) = (&work.image, at)
+            && *own == rung
+        {
+            let target =
+                |plane: PlaneLayout| PlaneTarget { ptr: arena + offset + plane.offset, stride: plane.stride };
+            requests.push(Request { bytes, header, layout, planes: layout.planes.map(target) });
+            indices.push(index);
+        }
+    }
+    (indices, requests)
 }
 
 fn unsealed() -> Error {

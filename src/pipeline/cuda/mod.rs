@@ -5,6 +5,7 @@ pub(super) mod assembly;
 mod check;
 mod kept;
 pub(super) mod lane;
+mod pause;
 pub(super) mod prepare;
 mod refused;
 mod shares;
@@ -21,6 +22,8 @@ use crate::gpu::{Device, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
 use kept::Kept;
 pub use kept::release_gpus;
+pub use pause::LONGEST_PAUSE;
+use pause::Pauses;
 use refused::Refused;
 use shares::Shares;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +42,7 @@ pub struct Stage {
     /// Images of a batch.
     batch: usize,
     refused: Refused,
+    pauses: Pauses,
     /// The readers' arena, page-locked.
     slots: Registration,
     memory: MemoryPool,
@@ -70,6 +74,7 @@ impl Stage {
             cpu_serves: config.cpu_decode != CpuDecode::Never && config.rungs == Rungs::All,
             batch: config.batch_size as usize,
             refused: Refused::default(),
+            pauses: Pauses::default(),
             prepared: Mutex::default(),
             slots: Registration::new(&device, slots)?,
             memory: MemoryPool::new(&device, pools.cap)?,
@@ -92,7 +97,7 @@ impl Stage {
         let _ = self.device.settle();
     }
 
-    /// Makes all that nvJPEG needs for whatever images may come, unless it has been made.
+    /// Makes all that nvJPEG needs for whatever images may come, the first time.
     ///
     /// # Errors
     /// As [`Kept::prepare`].
@@ -104,11 +109,10 @@ impl Stage {
         };
         let rungs: Vec<Rung> =
             Rung::ALL.into_iter().filter(|&rung| self.allows(rung) && able(rung)).collect();
-        if !*prepared && !rungs.is_empty() {
-            self.kept.prepare(&rungs, self.batch)?;
+        match std::mem::replace(&mut *prepared, true) || rungs.is_empty() {
+            true => Ok(()),
+            false => self.kept.prepare(&rungs, self.batch),
         }
-        *prepared = true;
-        Ok(())
     }
 
     /// Where batches are made.
@@ -130,9 +134,18 @@ impl Stage {
         let allowed = Rung::ALL.map(|rung| self.allows(rung));
         let refuses = self.refused.of(sample);
         let left_to_cpu = self.cpu_serves && by_host(header);
-        self.kept.abilities.rungs(header).filter(move |&rung| {
-            allowed[rung as usize] && !(rung == Rung::Cuda && left_to_cpu) && !refuses(rung)
-        })
+        let mut serving = [false; Rung::ALL.len()];
+        for rung in self.kept.abilities.rungs(header) {
+            serving[rung as usize] =
+                allowed[rung as usize] && !(rung == Rung::Cuda && left_to_cpu) && !refuses(rung);
+        }
+        // From the last one up: a rung that fails is left alone where another one comes after it.
+        let mut others = self.cpu_may;
+        for (serves, rests) in serving.iter_mut().zip(self.pauses.resting()).rev() {
+            *serves &= !(rests && others);
+            others |= *serves;
+        }
+        Rung::ALL.into_iter().filter(move |&rung| serving[rung as usize])
     }
 
     /// Whether some image may be a rung's.

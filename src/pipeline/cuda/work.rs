@@ -43,6 +43,8 @@ pub enum Image {
     ForCpu(PinnedSlice),
     /// Planes that the CPU has decoded, before there is page-locked memory for them.
     Decoded { planes: Box<Planes>, view: View },
+    /// One that failed: another sample's is to take its place.
+    Replaced,
     /// Zeros.
     Blank,
     /// Nothing: its batch will not be delivered.
@@ -61,7 +63,7 @@ impl Image {
             Self::Encoded { view, .. } | Self::Planes { view, .. } | Self::Decoded { view, .. } => {
                 Some(*view)
             }
-            Self::ForCpu(_) | Self::Blank | Self::Nothing => None,
+            Self::ForCpu(_) | Self::Replaced | Self::Blank | Self::Nothing => None,
         }
     }
 }
@@ -98,7 +100,7 @@ impl<'a> Intake<'a> {
     }
 
     /// What a worker left, as work; a sample that failed is dealt with.
-    pub fn receive(&mut self, run: &Run, item: Item) -> Work {
+    pub fn receive(&self, item: Item) -> Work {
         let Item { place, ticket, pixels } = item;
         let mut work = Work {
             ticket,
@@ -118,11 +120,11 @@ impl<'a> Intake<'a> {
                     // A lane's decoder has refused it since the worker looked.
                     None => {
                         let error = nobody(self.stage, &bytes, place.draw.sample);
-                        self.settle(run, &mut work, error);
+                        self.settle(&mut work, error);
                     }
                 }
             }
-            Err(error) => self.settle(run, &mut work, error),
+            Err(error) => self.settle(&mut work, error),
         }
         work
     }
@@ -166,13 +168,27 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Decodes on the CPU what only that can; an image that it cannot decode is dealt with.
+    /// Decodes on the CPU what only that can, and what takes the place of an image that failed: when it is an image's turn,
+    /// so that planes of one at a time are in memory that nothing bounds.
     pub fn settle_cpu(&mut self, run: &Run, work: &mut Work) {
-        let Image::ForCpu(bytes) = &work.image else { return };
-        let bytes = bytes.clone();
-        match self.decode(run, work.draw, &bytes) {
-            Ok(view) => work.image = self.decoded(view),
-            Err(error) => self.settle(run, work, error),
+        if let Image::ForCpu(bytes) = &work.image {
+            let bytes = bytes.clone();
+            match self.decode(run, work.draw, &bytes) {
+                Ok(view) => work.image = self.decoded(view),
+                Err(error) => self.settle(work, error),
+            }
+        }
+        if let Image::Replaced = work.image {
+            work.image = match self.substitute(run, work.position) {
+                Ok((sample, image)) => {
+                    work.draw = Draw::first(sample);
+                    image
+                }
+                Err(error) => {
+                    work.ticket.fail(work.draw.sample, error, true);
+                    Image::Nothing
+                }
+            };
         }
     }
 
@@ -212,7 +228,7 @@ impl<'a> Intake<'a> {
     }
 
     /// The next decoder's turn, after `error` was this one's answer.
-    pub fn demote(&mut self, run: &Run, work: &mut Work, error: Error) {
+    pub fn demote(&self, work: &mut Work, error: Error) {
         let Image::Encoded { bytes, header, view, rung } = &work.image else { return };
         let sample = work.draw.sample;
         match &error {
@@ -227,14 +243,14 @@ impl<'a> Intake<'a> {
             Some(rung) => {
                 work.image = Image::Encoded { bytes: bytes.clone(), header: *header, view: *view, rung };
             }
-            None if self.shared.config.cpu_decode == CpuDecode::Never => self.settle(run, work, error),
+            None if self.shared.config.cpu_decode == CpuDecode::Never => self.settle(work, error),
             None => work.image = Image::ForCpu(bytes.clone()),
         }
     }
 
     /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is doubtful
     /// or there is none, the same one's once more.
-    pub fn accept(&mut self, run: &Run, work: &mut Work, finding: Finding) -> bool {
+    pub fn accept(&self, run: &Run, work: &mut Work, finding: Finding) -> bool {
         let Image::Encoded { header, rung, .. } = &work.image else { return true };
         let rung = *rung;
         if finding == Finding::Written {
@@ -255,17 +271,17 @@ impl<'a> Intake<'a> {
         }
         work.tried_again = false;
         let message = format!("JPEG: nvJPEG's {} reports success and does not write it", rung.name());
-        self.demote(run, work, DecodeError::Unsupported(message).into());
+        self.demote(work, DecodeError::Unsupported(message).into());
         false
     }
 
     /// An image that has no room on the device with all its pixels: the CPU decodes only what is needed of it.
-    pub fn too_large(&mut self, run: &Run, work: &mut Work, needed: u64) {
+    pub fn too_large(&self, work: &mut Work, needed: u64) {
         match &work.image {
             Image::Encoded { bytes, .. } if self.shared.config.cpu_decode != CpuDecode::Never => {
                 work.image = Image::ForCpu(bytes.clone());
             }
-            _ => self.settle(run, work, no_room(self.stage, needed)),
+            _ => self.settle(work, no_room(self.stage, needed)),
         }
     }
 
@@ -288,7 +304,7 @@ impl<'a> Intake<'a> {
     }
 
     /// What becomes of a sample that failed: see [`OnError`].
-    fn settle(&mut self, run: &Run, work: &mut Work, error: Error) {
+    fn settle(&self, work: &mut Work, error: Error) {
         let sample = work.draw.sample;
         work.ticket.fail(sample, self.shared.sample_error(sample, error), false);
         work.image = match self.shared.config.on_error {
@@ -297,16 +313,7 @@ impl<'a> Intake<'a> {
                 work.valid = false;
                 Image::Blank
             }
-            OnError::Skip => match self.substitute(run, work.position) {
-                Ok((sample, image)) => {
-                    work.draw = Draw::first(sample);
-                    image
-                }
-                Err(error) => {
-                    work.ticket.fail(sample, error, true);
-                    Image::Nothing
-                }
-            },
+            OnError::Skip => Image::Replaced,
         };
     }
 

@@ -35,7 +35,7 @@ const CALLS: &[&str] = &[
 ];
 
 /// What the stand-in can do.
-pub fn everything() -> Abilities {
+fn everything() -> Abilities {
     let mut abilities = Abilities::default();
     for rung in Rung::ALL {
         for sampling in Subsampling::ALL {
@@ -45,7 +45,7 @@ pub fn everything() -> Abilities {
     abilities
 }
 
-pub fn jobs() -> Vec<Job> {
+fn jobs() -> Vec<Job> {
     let job = |number| {
         let file = draw(&mut stream(number), false);
         let header = parse_header(&file).unwrap();
@@ -147,6 +147,26 @@ fn the_drivers_failures_come_out() {
                 assert_eq!(nvjpeg.objects(), 0, "{name}, call {nth}");
             }
         }
+    }
+}
+
+/// What a call took that failed for some of its images, and was halved, is no measure of its rung.
+#[test]
+fn a_call_that_was_halved_says_so() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let jobs = jobs();
+    let mut lane = Lane::of(everything()).unwrap();
+    for (rung, call) in
+        [(Rung::Hardware, "nvjpegDecodeBatchedEx"), (Rung::CudaBatched, "nvjpegDecodeBatched")]
+    {
+        lane.decode(rung, &jobs).unwrap();
+        assert!(!lane.in_parts, "{call}");
+        nvjpeg.fail(call, 1, 0);
+        assert!(lane.decode(rung, &jobs).unwrap().iter().all(|(_, outcome)| outcome.is_ok()), "{call}");
+        assert!(lane.in_parts, "{call}");
+        lane.decode(rung, &jobs).unwrap();
+        assert!(!lane.in_parts, "{call}");
     }
 }
 

@@ -3,7 +3,6 @@
 mod faults;
 mod files;
 mod ladder;
-mod pauses;
 mod rungs;
 
 use crate::stand_in;
@@ -91,7 +90,7 @@ impl Lane {
                 }),
             })
             .collect();
-        let Verdict { outcomes, in_parts, .. } = self.decoder.decode(&self.stream, rung, None, &requests)?;
+        let Verdict { outcomes, in_parts } = self.decoder.decode(&self.stream, rung, None, &requests)?;
         self.in_parts = in_parts;
         flight.depart()?;
         flight.land()?;

@@ -1,0 +1,134 @@
+//! When a rung that fails is left alone, and for how long.
+//!
+//! An engine that hangs or that another process has taken, and memory that is not there, fail every call, and each costs its
+//! halves, and theirs, in every batch. But what went may come back. So after a few failures in a row come pauses that
+//! double: they soon cost nothing, and end by themselves. Workers know of them too, so that a rung's images are soon
+//! prepared for the next one. What a file is to blame for is none of this.
+
+use crate::decode::nvjpeg::{Outcome, Rung};
+use crate::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Calls in a row that may fail before the first pause: what lacks for a moment shall keep no image from its decoder.
+const TOLERATED: u32 = 3;
+
+/// Most pieces of batches that a pause lasts, so that a trial costs next to nothing.
+pub const LONGEST_PAUSE: u32 = 1024;
+
+/// How a GPU's rungs have fared of late, with one loader's images.
+#[derive(Default)]
+pub struct Pauses {
+    /// Some rung has failed: as long as none has there is nothing to look for.
+    any: AtomicBool,
+    rungs: Mutex<[Pause; Rung::ALL.len()]>,
+}
+
+#[derive(Default)]
+struct Pause {
+    /// Calls in a row in which nothing was decoded.
+    failures: u32,
+    /// Pieces to come that it has no part in.
+    left: u32,
+}
+
+impl Pauses {
+    /// Which rungs are left alone now.
+    pub fn resting(&self) -> [bool; Rung::ALL.len()] {
+        if !self.any.load(Ordering::Relaxed) {
+            return Default::default();
+        }
+        self.lock().each_ref().map(|pause| pause.left > 0)
+    }
+
+    /// A lane has given its piece's images to rungs.
+    pub fn piece_went(&self) {
+        if self.any.load(Ordering::Relaxed) {
+            for pause in self.lock().iter_mut() {
+                pause.left = pause.left.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Learns from what became of a call's images; why a pause begins, if one does.
+    pub fn learn(&self, rung: Rung, outcomes: &[Outcome]) -> Option<String> {
+        let is_of_rung = |outcome: &&Outcome| matches!(outcome, Err(Error::Unavailable(_)));
+        let served = outcomes.iter().any(Result::is_ok);
+        let failed = outcomes.iter().find(is_of_rung).filter(|_| !served);
+        if failed.is_none() && !(served && self.any.load(Ordering::Relaxed)) {
+            return None;
+        }
+        self.any.store(true, Ordering::Relaxed);
+        let pause = &mut self.lock()[rung as usize];
+        let Some(Err(Error::Unavailable(why))) = failed else {
+            *pause = Pause::default();
+            return None;
+        };
+        if pause.left > 0 {
+            // Another lane's call, which was under way when the pause began.
+            return None;
+        }
+        pause.failures = pause.failures.saturating_add(1);
+        let doublings = pause.failures.checked_sub(TOLERATED)?;
+        pause.left = 1u32.checked_shl(doublings).map_or(LONGEST_PAUSE, |pieces| pieces.min(LONGEST_PAUSE));
+        Some(why.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Pause; Rung::ALL.len()]> {
+        // Valid after every statement: a panic elsewhere cannot have broken it.
+        self.rungs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::DecodeError;
+
+    const RUNG: Rung = Rung::Hardware;
+
+    fn failed() -> [Outcome; 2] {
+        [Err(DecodeError::Corrupt("its codes".into()).into()), Err(Error::Unavailable("no memory".into()))]
+    }
+
+    /// Pieces that the rung has no part in from now on.
+    fn refused(pauses: &Pauses) -> u32 {
+        let rests = || pauses.resting()[RUNG as usize];
+        (0..).take_while(|_| rests().then(|| pauses.piece_went()).is_some()).count() as u32
+    }
+
+    #[test]
+    fn pauses_double_and_end_with_a_success() {
+        let pauses = Pauses::default();
+        for _ in 0..2 {
+            assert_eq!(pauses.learn(RUNG, &failed()), None);
+            assert_eq!(refused(&pauses), 0);
+        }
+        let mut lengths = Vec::new();
+        for _ in 0..40 {
+            assert_eq!(pauses.learn(RUNG, &failed()).as_deref(), Some("no memory"));
+            assert_eq!(pauses.learn(RUNG, &failed()), None, "of another lane, at the same time");
+            assert_eq!(pauses.resting(), [true, false, false]);
+            lengths.push(refused(&pauses));
+        }
+        assert_eq!(lengths[..12], [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
+        assert!(lengths[12..].iter().all(|pieces| *pieces == LONGEST_PAUSE));
+        pauses.learn(RUNG, &[Err(Error::Unavailable("one of two".into())), Ok(())]);
+        for _ in 0..2 {
+            assert_eq!(pauses.learn(RUNG, &failed()), None, "all is forgotten");
+        }
+    }
+
+    #[test]
+    fn what_files_are_to_blame_for_counts_neither_way() {
+        let pauses = Pauses::default();
+        let damaged = || [Err(DecodeError::Corrupt("its codes".into()).into())];
+        for _ in 0..3 {
+            assert_eq!(pauses.learn(RUNG, &damaged()), None);
+            assert_eq!(pauses.learn(RUNG, &[]), None);
+        }
+        assert!(pauses.learn(RUNG, &failed()).is_none() && pauses.learn(RUNG, &failed()).is_none());
+        assert_eq!(pauses.learn(RUNG, &damaged()), None);
+        assert!(pauses.learn(RUNG, &failed()).is_some());
+    }
+}

@@ -1,0 +1,91 @@
+//! A rung that decodes nothing any more is left alone for pauses that grow, and serves again once it can.
+
+use crate::common::Dataset;
+use crate::pipeline::{epoch, options, pipeline};
+use crate::stand_in;
+use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+
+/// A whole training goes on without the engine, says so once, and has it back when it works again.
+#[test]
+fn a_training_goes_on_while_its_engine_does_not() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    let asked = LoaderOptions { batch_size: 16, ..options() };
+    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    let by_rung = |number| {
+        let stats = epoch(&pipeline, number).1;
+        (stats.gpu.decoded_hardware, stats.decoded_cpu())
+    };
+    assert_eq!(by_rung(0), (16, 0));
+    nvjpeg.knobs("broken-nvjpegDecodeBatchedEx");
+    let before = nvjpeg.calls("nvjpegDecodeBatchedEx");
+    assert!((1..20).all(|number| by_rung(number) == (0, 16)));
+    assert_eq!(
+        nvjpeg.calls("nvjpegDecodeBatchedEx") - before,
+        6 * 31,
+        "the 1st, 2nd, 3rd, 5th, 8th and 13th"
+    );
+    let said = pipeline.index().notices().take();
+    let paused: Vec<_> = said.iter().filter(|said| said.contains("left alone")).collect();
+    assert_eq!(paused.len(), 1, "{said:?}");
+    assert!(paused[0].contains("nvjpegDecodeBatchedEx") && paused[0].contains("nvidia-smi"), "{said:?}");
+    nvjpeg.knobs("");
+    assert!((20..24).any(|number| by_rung(number) == (16, 0)), "the pause of 8 ends with the 21st");
+}
+
+/// Where batches are large the CUDA kernels take over, not one thread of the CPU's.
+#[test]
+fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(64);
+    let asked = LoaderOptions { batch_size: 64, ..options() };
+    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    epoch(&pipeline, 0);
+    nvjpeg.knobs("broken-nvjpegDecodeBatchedEx");
+    let by_kernels = |number| {
+        let stats = epoch(&pipeline, number).1;
+        assert_eq!(stats.gpu.decoded_cuda_batched + stats.decoded_cpu(), 64, "epoch {number}");
+        stats.gpu.decoded_cuda_batched == 64
+    };
+    // Its last trials are with the 22nd and the 39th batch. Workers first have to see that so many are left for the kernels.
+    let all: Vec<bool> = (1..39).map(by_kernels).collect();
+    assert!(!all[21] && all[35..].iter().all(|by_kernels| *by_kernels), "{all:?}");
+}
+
+/// It is asked again each time it cannot be made, and that takes long.
+#[test]
+fn a_rung_that_lacks_memory_is_made_less_and_less_often() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    let asked = LoaderOptions { batch_size: 16, ..options() };
+    // This one finds out what there is, and needs no decoder of it; the next one finds no memory for any.
+    let first = pipeline(&dataset, &asked, Rungs::Cpu);
+    epoch(&first, 0);
+    nvjpeg.knobs("no-memory-nvjpegCreateExV2");
+    let other = pipeline(&dataset, &asked, Rungs::Hardware);
+    epoch(&other, 0);
+    let before = nvjpeg.calls("nvjpegCreateExV2");
+    (1..60).for_each(|number| assert_eq!(epoch(&other, number).1.decoded_cpu(), 16));
+    let tries = nvjpeg.calls("nvjpegCreateExV2") - before;
+    assert!((3..=9).contains(&tries), "{tries}");
+}
+
+/// What nobody else may decode is tried as long as there is hope: each image of a pause would be an error.
+#[test]
+fn where_the_cpu_may_not_help_there_is_no_pause() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    let asked =
+        LoaderOptions { batch_size: 16, cpu_decode: CpuDecode::Never, on_error: OnError::Zero, ..options() };
+    let pipeline = pipeline(&dataset, &asked, Rungs::Hardware);
+    let decoded = |number| epoch(&pipeline, number).1.gpu.decoded_hardware;
+    assert_eq!(decoded(0), 16);
+    nvjpeg.knobs("broken-nvjpegDecodeBatchedEx");
+    assert!((1..10).all(|number| decoded(number) == 0));
+    nvjpeg.knobs("");
+    assert_eq!(decoded(10), 16);
+}
