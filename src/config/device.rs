@@ -133,7 +133,7 @@ pub struct Chosen {
     pub why: String,
     /// Bytes of a GPU's memory.
     pub memory: u64,
-    /// A GPU is there, none was asked for by name, and it does not serve.
+    /// A GPU is there, or a driver that does not start; none was asked for by name, and it does not serve.
     pub overlooked: bool,
 }
 
@@ -165,7 +165,7 @@ pub fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chose
             let device = Device::Cuda { ordinal: gpu.ordinal };
             Ok(Chosen { device, why: gpu.name, memory: gpu.memory, overlooked: false })
         }
-        (Err(why), Asked::Auto) => Ok(cpu(why, !probe.devices.is_empty())),
+        (Err(why), Asked::Auto) => Ok(cpu(why, !probe.absent)),
         (Err(why), _) => {
             Err(Error::Unavailable(format!("device: {text}: {why}; device=\"cpu\" decodes without a GPU")))
         }
@@ -230,6 +230,11 @@ fn gpu_that_serves(probe: &gpu::Probe, wish: Wish) -> Result<DeviceInfo, String>
 /// Batches under way on a GPU at a time, each in a stage of its own: copied, decoded, augmented.
 pub const LANES: usize = 3;
 
+const MIB: usize = 1 << 20;
+
+/// Most bytes that the images a lane decodes have at a time, however much memory there is.
+const LARGEST_ARENA: usize = 512 * MIB;
+
 /// How the memory of a GPU is shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DevicePools {
@@ -237,6 +242,8 @@ pub struct DevicePools {
     pub cap: usize,
     /// Most bytes that the images a lane decodes have at a time.
     pub arena: usize,
+    /// Bytes that are not for images being decoded in any case.
+    beside: usize,
     /// Batches being filled or waiting for the consumer.
     pub prefetch: usize,
     /// Batch buffers in all.
@@ -255,7 +262,6 @@ impl DevicePools {
         batch_size: usize,
         batch_bytes: usize,
     ) -> Result<Self> {
-        const MIB: usize = 1 << 20;
         let cap = usize::try_from(asked.unwrap_or(memory / 4)).unwrap_or(usize::MAX);
         // One batch with the consumer, two in the making; each lane has a table besides. Allocations are rounded up.
         let batch_bytes = batch_bytes.saturating_add(MIB / 256);
@@ -269,10 +275,16 @@ impl DevicePools {
             );
             return Err(Error::config("device_memory", message));
         }
-        let arena = (((cap - batches) / LANES - table) / 2).clamp(16 * MIB, 512 * MIB);
+        let beside = batches + LANES * table;
+        let arena = ((cap - beside) / LANES / 2).clamp(16 * MIB, LARGEST_ARENA);
         let batches = (cap - LANES * (arena + table)) / batch_bytes;
         // Each lane has one, one waits, one comes.
-        Ok(Self { cap, arena, prefetch: (LANES + 2).min(batches - 1), batches })
+        Ok(Self { cap, arena, beside, prefetch: (LANES + 2).min(batches - 1), batches })
+    }
+
+    /// Bytes of `device_memory` that would give a lane's images `needed` bytes; `None` where none would.
+    pub fn cap_for(&self, needed: u64) -> Option<u64> {
+        (needed <= LARGEST_ARENA as u64).then_some(self.beside as u64 + LANES as u64 * (2 * needed + 1))
     }
 }
 
@@ -290,6 +302,13 @@ mod tests {
             let tables = LANES * 4000 * ImageParams::BYTES;
             assert!(LANES * pools.arena + tables + pools.batches * batch <= cap as usize, "{pools:?}");
         }
+        let little = DevicePools::new(Some(60 << 20), 0, 64, 1 << 20).unwrap();
+        for needed in [17 << 20, 100_000_001, LARGEST_ARENA as u64] {
+            let cap = little.cap_for(needed).unwrap();
+            let enough = DevicePools::new(Some(cap), 0, 64, 1 << 20).unwrap();
+            assert!((needed..needed + 64).contains(&(enough.arena as u64)), "{needed}: {enough:?}");
+        }
+        assert_eq!(little.cap_for(LARGEST_ARENA as u64 + 1), None);
         let error = DevicePools::new(Some(100 << 20), 0, 64, 100 << 20).unwrap_err().to_string();
         assert!(error.contains("device_memory: is 104857600 bytes, must be at least"), "{error}");
         assert_eq!(DevicePools::new(None, 80 << 30, 64, 1 << 20).unwrap().cap, 20 << 30);
@@ -318,8 +337,13 @@ mod tests {
             multiprocessors: 40,
             problem: Some(problem.clone()),
         };
-        let none = || gpu::Probe { driver: None, devices: Vec::new(), problem: Some("no driver".to_owned()) };
-        let old = || gpu::Probe { devices: vec![info.clone()], problem: Some(problem.clone()), ..none() };
+        let none = || {
+            let problem = Some("no driver".to_owned());
+            gpu::Probe { driver: None, devices: Vec::new(), problem, absent: true }
+        };
+        let broken = || gpu::Probe { absent: false, ..none() };
+        assert!(choose_of("auto", broken).unwrap().overlooked, "a driver that does not start");
+        let old = || gpu::Probe { devices: vec![info.clone()], problem: Some(problem.clone()), ..broken() };
         let chosen = choose_of("auto", old).unwrap();
         assert!(
             chosen.overlooked && chosen.device == Device::Cpu && chosen.why.contains("too old"),

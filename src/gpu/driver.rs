@@ -147,11 +147,24 @@ extern "C" fn mark_forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
+/// Why there is no driver to use.
+pub(super) struct NoDriver {
+    /// In a sentence.
+    pub why: String,
+    /// There is none, or it has no device: nothing that somebody could miss.
+    pub absent: bool,
+}
+
 /// The driver, found and initialised by the first call that can; [`Error::Unavailable`] says in a sentence why not.
 pub(super) fn driver() -> Result<&'static Driver> {
+    started().map_err(|none| Error::Unavailable(none.why))
+}
+
+/// As [`driver`].
+pub(super) fn started() -> Result<&'static Driver, NoDriver> {
     static STARTING: Mutex<()> = Mutex::new(());
     if FORKED.load(Ordering::Relaxed) {
-        return Err(Error::Unavailable(AFTER_FORK.to_owned()));
+        return Err(NoDriver { why: AFTER_FORK.to_owned(), absent: false });
     }
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
@@ -160,7 +173,7 @@ pub(super) fn driver() -> Result<&'static Driver> {
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
     }
-    let driver = Driver::start().map_err(Error::Unavailable)?;
+    let driver = Driver::start()?;
     // SAFETY: the handler only stores to an atomic, which is allowed between fork and exec.
     unsafe { libc::pthread_atfork(None, None, Some(mark_forked)) };
     Ok(DRIVER.get_or_init(|| driver))
@@ -175,37 +188,39 @@ const AFTER_FORK: &str = "this process was forked after CUDA was started and can
                           the spawn method, or use the GPU only in the children";
 
 impl Driver {
-    fn start() -> Result<Self, String> {
+    fn start() -> Result<Self, NoDriver> {
+        let absent = |why| NoDriver { why, absent: true };
+        let unusable = |why| NoDriver { why, absent: false };
         // SAFETY: NVIDIA's driver is made to be loaded this way; what its initialisers do is its own affair.
         let library = unsafe { Library::new(LIBRARY) }
-            .map_err(|error| format!("no NVIDIA driver can be loaded: {}", detail(&error)))?;
-        let version = read_version(&library)?;
+            .map_err(|error| absent(format!("no NVIDIA driver can be loaded: {}", detail(&error))))?;
+        let version = read_version(&library).map_err(unusable)?;
         if version < OLDEST {
-            return Err(format!(
+            return Err(unusable(format!(
                 "the NVIDIA driver serves CUDA {}.{} at most; CUDA 12.2 is needed: install driver 535 or newer",
                 version / 1000,
                 version % 1000 / 10
-            ));
+            )));
         }
-        let functions = Functions::find(&library)?;
+        let functions = Functions::find(&library).map_err(unusable)?;
         let driver = Self { functions, version, _library: library };
         // SAFETY: flags must be 0.
         let status = unsafe { (driver.functions.cuInit)(0) };
         let described = || driver.describe(status);
         match status {
             0 => Ok(driver),
-            NO_DEVICE => Err(match std::env::var_os("CUDA_VISIBLE_DEVICES") {
+            NO_DEVICE => Err(absent(match std::env::var_os("CUDA_VISIBLE_DEVICES") {
                 Some(visible) => format!(
                     "the NVIDIA driver finds no device; CUDA_VISIBLE_DEVICES is {:?}",
                     visible.to_string_lossy()
                 ),
                 None => "the NVIDIA driver finds no device".to_owned(),
-            }),
-            NOT_INITIALIZED => Err(format!("cuInit: {}; {AFTER_FORK}", described())),
-            STUB_LIBRARY => Err(format!(
+            })),
+            NOT_INITIALIZED => Err(unusable(format!("cuInit: {}; {AFTER_FORK}", described()))),
+            STUB_LIBRARY => Err(absent(format!(
                 "{LIBRARY} is the CUDA toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH"
-            )),
-            _ => Err(format!("the NVIDIA driver does not start: cuInit: {}", described())),
+            ))),
+            _ => Err(unusable(format!("the NVIDIA driver does not start: cuInit: {}", described()))),
         }
     }
 

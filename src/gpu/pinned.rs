@@ -80,9 +80,14 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        if let Ok(bound) = self.device.bind() {
+        let unregister = || {
+            let bound = self.device.bind()?;
             // SAFETY: it was registered, and nothing copies any more: a copy under way holds this.
-            let _ = unsafe { call!(bound.driver(), cuMemHostUnregister(self.slots.as_raw().0.cast())) };
+            unsafe { call!(bound.driver(), cuMemHostUnregister(self.slots.as_raw().0.cast())) }
+        };
+        if unregister().is_err() {
+            // It stays mapped: other memory at this address, which the driver still knows, could not be page-locked.
+            std::mem::forget(self.slots.clone());
         }
     }
 }

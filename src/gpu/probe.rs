@@ -1,7 +1,7 @@
 //! What GPUs this machine offers, or in a sentence why none.
 
 use super::device::{DeviceInfo, count};
-use super::driver::driver;
+use super::driver::{Driver, NoDriver, started};
 use crate::error::Result;
 use std::fmt;
 
@@ -29,6 +29,9 @@ pub struct Probe {
     pub devices: Vec<DeviceInfo>,
     /// Why there is no device to use, in a sentence; `None` when there is one.
     pub problem: Option<String>,
+    /// There is no driver, or no device: nothing that somebody could miss.
+    #[serde(skip)]
+    pub absent: bool,
 }
 
 impl Probe {
@@ -41,11 +44,16 @@ impl Probe {
 /// Looks for a driver and its devices. It never fails, takes no device into use, and costs milliseconds; but it starts
 /// the driver, so that children forked later cannot use CUDA.
 pub fn probe() -> Probe {
-    let mut found = Probe { driver: None, devices: Vec::new(), problem: None };
-    if let Err(error) = look(&mut found) {
+    let mut found = Probe { driver: None, devices: Vec::new(), problem: None, absent: false };
+    let driver = match started() {
+        Ok(driver) => driver,
+        Err(NoDriver { why, absent }) => return Probe { problem: Some(why), absent, ..found },
+    };
+    if let Err(error) = find_devices(driver, &mut found) {
         found.problem = Some(error.to_string());
     } else if found.devices.is_empty() {
         found.problem = Some("the NVIDIA driver finds no device".to_owned());
+        found.absent = true;
     } else if found.usable().next().is_none() {
         let reason = |device: &DeviceInfo| {
             let problem = device.problem.as_deref().unwrap_or_default();
@@ -56,8 +64,7 @@ pub fn probe() -> Probe {
     found
 }
 
-fn look(found: &mut Probe) -> Result<()> {
-    let driver = driver()?;
+fn find_devices(driver: &Driver, found: &mut Probe) -> Result<()> {
     let version = u32::try_from(driver.version).unwrap_or(0);
     found.driver = Some(Version { major: version / 1000, minor: version % 1000 / 10 });
     for ordinal in 0..count(driver)? {

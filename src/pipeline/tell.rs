@@ -95,6 +95,18 @@ impl Shared {
         });
     }
 
+    /// That a decoder of the GPU did not come through its trial.
+    pub(super) fn tell_untried(&self, rung: Rung, why: &str) {
+        self.index.notices().say("untried", || {
+            format!(
+                "the GPU's decoder ({}) failed when it was tried, and this loader does without: {why}; the next decoder or \
+                 the CPU has its images. The process's next loader tries it again: end what else has the GPU's memory, or \
+                 see with nvidia-smi whether it wants a reset",
+                rung.name()
+            )
+        });
+    }
+
     /// That decoders of the GPU are missing which should be there before the first batch.
     pub(super) fn tell_unprepared(&self, error: &Error) {
         self.index.notices().say("unprepared", || {

@@ -48,6 +48,9 @@ impl Threads {
         };
         if let Some(stage) = &stage {
             shared.decoders.get_or_init(|| stage.decoders());
+            if let Some((rung, why)) = stage.failed() {
+                shared.tell_untried(*rung, why);
+            }
         }
         let storage = match &stage {
             Some(stage) => Storage::Cuda(stage.storage()?),

@@ -161,3 +161,28 @@ fn any_order_of_dropping_is_safe() {
         }
     }
 }
+
+/// The driver takes no memory twice, and what it has not let go of it still has: the next arena must lie elsewhere.
+#[test]
+fn memory_that_the_driver_keeps_is_not_mapped_anew() {
+    let output = crate::common::child(keeps_memory).output().unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // What is kept is a leak, as the stand-in sees it.
+    assert!(said.contains("keeps_memory ... ok") && said.contains("LEAK: 4 page-locked ranges"), "{said}");
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn keeps_memory() {
+    let cuda = stand_in::cuda();
+    let device = Device::open(0).unwrap();
+    for _ in 0..4 {
+        let registration = Registration::new(&device, &SlotPool::new(1 << 20).unwrap()).unwrap();
+        cuda.fail("cuMemHostUnregister", 1, 700);
+        drop(registration);
+    }
+    assert_eq!(cuda.leaks()[0], "4 page-locked ranges");
+    // They are never given back, which others' tests would count.
+    std::mem::forget(cuda);
+}

@@ -4,6 +4,7 @@ use crate::common::Dataset;
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in;
 use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::pipeline::release_gpus;
 
 /// A whole training goes on without the engine, says so once, and has it back when it works again.
 #[test]
@@ -88,4 +89,33 @@ fn where_the_cpu_may_not_help_there_is_no_pause() {
     assert!((1..10).all(|number| decoded(number) == 0));
     nvjpeg.knobs("");
     assert_eq!(decoded(10), 16);
+}
+
+/// A shortage while the first loader finds out what there is shall not cost the next ones their engine.
+#[test]
+fn a_rung_whose_trial_failed_is_said_and_tried_again_by_the_next_loader() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    let asked = LoaderOptions { batch_size: 16, ..options() };
+    let by_engine = |knobs: &str| {
+        nvjpeg.knobs(knobs);
+        let next = pipeline(&dataset, &asked, Rungs::All);
+        let decoded = epoch(&next, 0).1.gpu.decoded_hardware;
+        (decoded, next.index().notices().take())
+    };
+    for knobs in ["no-memory-nvjpegDecodeBatchedEx", "broken-nvjpegDecodeBatchedEx"] {
+        release_gpus();
+        let (decoded, said) = by_engine(knobs);
+        assert_eq!((decoded, said.len()), (0, 1), "{said:?}");
+        assert!(
+            said[0].contains("hardware) failed when it was tried")
+                && said[0].contains("nvjpegDecodeBatchedEx"),
+            "{said:?}"
+        );
+        assert_eq!(by_engine(""), (16, Vec::new()));
+        let made = nvjpeg.calls("nvjpegCreateExV2");
+        assert_eq!(by_engine(""), (16, Vec::new()));
+        assert_eq!(nvjpeg.calls("nvjpegCreateExV2"), made, "what is known is not tried again");
+    }
 }

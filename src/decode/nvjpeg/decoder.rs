@@ -165,6 +165,15 @@ impl Decoder {
         }
     }
 
+    /// Whether this GPU or this nvJPEG has no such rung, as [`Decoder::make`] has found out.
+    pub(super) fn is_without(&mut self, rung: Rung) -> bool {
+        let Some(ladder) = &mut self.ladder else { return false };
+        match rung {
+            Rung::Cuda => matches!(ladder.cuda, Some(Err(_))),
+            _ => matches!(ladder.batched(rung), Some(Err(_))),
+        }
+    }
+
     /// Decoding engines of the GPU, and cores of each; or why none is used.
     ///
     /// # Errors

@@ -155,6 +155,8 @@ pub struct Abilities {
     notes: Arc<[[Option<String>; Subsampling::ALL.len()]; Rung::ALL.len()]>,
     /// Decoding engines, and cores of each.
     engines: Option<(u32, u32)>,
+    /// The first rung whose trial failed though it may serve another time, and why.
+    failed: Option<(Rung, String)>,
 }
 
 /// What each rung can do with each sampling: with images of any size, and with those whose chroma has no samples that lie
@@ -191,6 +193,11 @@ impl Abilities {
     /// Decoding engines of the GPU, and cores of each, where nvJPEG says.
     pub fn engines(&self) -> Option<(u32, u32)> {
         self.engines
+    }
+
+    /// A rung that did not come through its trial, and why, where that is no word on what it can do: there was no memory, say.
+    pub fn failed(&self) -> Option<&(Rung, String)> {
+        self.failed.as_ref()
     }
 
     /// What a rung can do, and why not more, in a line.

@@ -38,6 +38,7 @@ impl Abilities {
             stream: Stream::new(device)?,
             pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
             device: device.clone(),
+            failures: Default::default(),
             cores: engines.as_ref().map_or(1, |(engines, cores)| (engines * cores) as usize),
         };
         let mut abilities = Self { engines: engines.ok(), ..Self::default() };
@@ -47,6 +48,9 @@ impl Abilities {
                 Ok(()) => rungs.push(rung),
                 // The other rungs are beside the last one, without which nothing of nvJPEG works.
                 Err(Error::Unavailable(reason)) if rung != Rung::Cuda => {
+                    if !examiner.decoder.is_without(rung) {
+                        examiner.failures[rung as usize] = Some(reason.clone());
+                    }
                     for sampling in Subsampling::ALL {
                         abilities.note(rung, sampling, Some(reason.clone()));
                     }
@@ -66,6 +70,12 @@ impl Abilities {
             }
             abilities.note(rung, sampling, reason);
         }
+        let is_useless = |rung: Rung| {
+            let mut samplings = Subsampling::ALL.into_iter();
+            samplings.all(|sampling| abilities.get_even(rung, sampling) == Ability::None)
+        };
+        let mut failed = Rung::ALL.into_iter().zip(examiner.failures).filter(|(rung, _)| is_useless(*rung));
+        abilities.failed = failed.find_map(|(rung, why)| Some((rung, why?)));
         Ok(abilities)
     }
 }
@@ -76,6 +86,8 @@ struct Examiner {
     stream: Stream,
     pool: MemoryPool,
     device: Device,
+    /// Why each rung failed last, where that is no word on what it can do.
+    failures: [Option<String>; Rung::ALL.len()],
     /// Images that the engines work on side by side.
     cores: usize,
 }
@@ -136,6 +148,9 @@ impl Examiner {
         // Whatever came out, what was queued reads and writes what is freed here.
         self.stream.synchronize()?;
         if let Some(error) = verdict?.outcomes.into_iter().find_map(Result::err) {
+            if let Error::Unavailable(why) = &error {
+                self.failures[rung as usize] = Some(why.clone());
+            }
             return Ok(Err(error.to_string()));
         }
         let samples = PinnedBuffer::new(&self.device, count * room)?;

@@ -66,8 +66,13 @@ impl Kept {
         let device = Device::open(ordinal)?;
         // Held through the trial: who comes meanwhile wants its result.
         let mut all = lock(&KEPT);
-        if let Some(known) = all.iter().find(|known| known.device.ordinal() == ordinal) {
-            return Ok(known.clone());
+        if let Some(at) = all.iter().position(|known| known.device.ordinal() == ordinal) {
+            if all[at].abilities.failed().is_none() {
+                return Ok(all[at].clone());
+            }
+            // It failed for a moment, maybe: this loader tries again, others go on with what they have.
+            let known = all.swap_remove(at);
+            lock(&known.decoders).idle.clear();
         }
         let library = Library::load()?;
         let kept = Arc::new(Self {

@@ -204,7 +204,7 @@ impl<'a> Lane<'a> {
         todo: &mut VecDeque<Work>,
         finished: &mut Vec<Work>,
     ) -> Result<(Vec<Placed>, u64)> {
-        let limit = self.stage.arena_bytes as u64;
+        let limit = self.stage.pools.arena as u64;
         let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
         let most = self.table.bytes() / ImageParams::BYTES;
         while let Some(mut work) = todo.pop_front() {
@@ -228,7 +228,7 @@ impl<'a> Lane<'a> {
             };
             let bytes = layout.as_ref().map_or(0, arena_bytes);
             if bytes > limit {
-                self.intake.too_large(&mut work, bytes);
+                self.intake.too_large(&mut work, bytes)?;
                 todo.push_front(work);
                 continue;
             }
@@ -259,7 +259,7 @@ impl<'a> Lane<'a> {
     fn arena(&mut self, bytes: u64) -> Result<u64> {
         if self.arena.as_ref().is_none_or(|arena| (arena.bytes() as u64) < bytes) {
             // Room for batches of somewhat larger images: growing must end soon.
-            let room = (bytes + bytes / 4).max(1 << 20).min(self.stage.arena_bytes as u64).max(bytes);
+            let room = (bytes + bytes / 4).max(1 << 20).min(self.stage.pools.arena as u64).max(bytes);
             // The old one goes first, in the stream's order.
             self.arena = None;
             self.arena = Some(self.stage.memory.allocate(self.flight.stream(), room as usize)?);

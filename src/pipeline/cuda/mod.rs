@@ -17,7 +17,7 @@ use crate::batch::{self, CudaStorage};
 use crate::config::{CpuDecode, DevicePools, LANES, LoaderConfig, Rungs};
 use crate::decode::Header;
 use crate::decode::nvjpeg::{Ability, Rung, Subsampling, by_host};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::{Device, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
 use kept::Kept;
@@ -49,8 +49,7 @@ pub struct Stage {
     /// Page-locked memory for columns.
     desk: Registration,
     shares: Shares,
-    /// Most bytes that the images of a lane have at a time.
-    arena_bytes: usize,
+    pools: DevicePools,
     /// From here the GPU's time is measured.
     origin: Arc<Origin>,
 }
@@ -61,7 +60,12 @@ impl Stage {
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Gpu`] when the GPU cannot serve; [`Error::Config`] for memory it has not.
     pub fn open(ordinal: u32, config: &LoaderConfig, pools: &DevicePools, slots: &SlotPool) -> Result<Self> {
-        let kept = Kept::open(ordinal)?;
+        let kept = Kept::open(ordinal).map_err(|error| match error {
+            Error::Unavailable(why) if !why.starts_with("device: ") => Error::Unavailable(format!(
+                "device: cuda:{ordinal}: {why}; device=\"cpu\" decodes without a GPU"
+            )),
+            other => other,
+        })?;
         let device = kept.device.clone();
         let columns = batch::column_bytes(config.batch_size as usize);
         let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
@@ -80,7 +84,7 @@ impl Stage {
             memory: MemoryPool::new(&device, pools.cap)?,
             desk: Registration::new(&device, &desk)?,
             shares: Shares::new(cores),
-            arena_bytes: pools.arena,
+            pools: *pools,
             origin: Arc::new(origin),
             kept,
             device,
@@ -90,6 +94,11 @@ impl Stage {
     /// What the GPU's decoders can do, and why not more, each by its name.
     pub fn decoders(&self) -> Vec<(&'static str, String)> {
         Rung::ALL.map(|rung| (rung.name(), self.kept.abilities.describe(rung))).into()
+    }
+
+    /// A decoder that failed when it was tried, and why.
+    pub fn failed(&self) -> Option<&(Rung, String)> {
+        self.kept.abilities.failed()
     }
 
     /// Makes the calling thread one that works for the GPU. Should that fail, so will its first call, and say so.
@@ -163,7 +172,8 @@ impl Stage {
     /// Whether only the size of the batches keeps the GPU from decoding an image.
     fn has_small_batches(&self, header: &Header) -> bool {
         let first = self.kept.abilities.rungs(header).next();
-        self.cpu_serves && first == Some(Rung::CudaBatched) && !Rung::CudaBatched.takes_call_of(self.batch)
+        let small = first == Some(Rung::CudaBatched) && !Rung::CudaBatched.takes_call_of(self.batch);
+        self.cpu_serves && small && self.failed().is_none()
     }
 
     /// The rung after one that does not take a sample's image. One image is no call for the batched kernels.

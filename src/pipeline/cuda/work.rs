@@ -7,7 +7,7 @@ use super::prepare::{copy, nobody};
 use crate::augment::View;
 use crate::augment::cuda::ImageParams;
 use crate::batch::Ticket;
-use crate::config::{CpuDecode, OnError};
+use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
 use crate::decode::{ColorModel, Header, Planes};
 use crate::error::{DecodeError, Error, Result};
@@ -276,13 +276,19 @@ impl<'a> Intake<'a> {
     }
 
     /// An image that has no room on the device with all its pixels: the CPU decodes only what is needed of it.
-    pub fn too_large(&self, work: &mut Work, needed: u64) {
+    ///
+    /// # Errors
+    /// Where that has no room either, or the CPU may not: it is the setting that is at fault, not the sample, which is
+    /// neither replaced nor left out.
+    pub fn too_large(&self, work: &mut Work, needed: u64) -> Result<()> {
         match &work.image {
-            Image::Encoded { bytes, .. } if self.shared.config.cpu_decode != CpuDecode::Never => {
-                work.image = Image::ForCpu(bytes.clone());
+            Image::Encoded { bytes, .. } if self.stage.cpu_may => work.image = Image::ForCpu(bytes.clone()),
+            _ => {
+                let error = no_room(&self.stage.pools, needed);
+                return Err(self.shared.sample_error(work.draw.sample, error));
             }
-            _ => self.settle(work, no_room(self.stage, needed)),
         }
+        Ok(())
     }
 
     /// Page-locked memory for a table. What this lane has under way holds some of it until it has landed.
@@ -321,11 +327,6 @@ impl<'a> Intake<'a> {
         let shared = self.shared;
         refill::substitute(shared, run, position, |sample, bytes| {
             let view = self.decode(run, Draw::first(sample), &bytes)?;
-            let needed = arena_bytes(&PlanesLayout::staged(&self.cpu.planes));
-            // Another one is tried here: each draw for this position begins with the same samples.
-            if needed > self.stage.arena_bytes as u64 {
-                return Err(no_room(self.stage, needed));
-            }
             Ok(self.decoded(view))
         })
     }
@@ -345,9 +346,13 @@ pub fn arena_bytes(layout: &PlanesLayout) -> u64 {
     layout.bytes.next_multiple_of(256)
 }
 
-fn no_room(stage: &Stage, needed: u64) -> Error {
-    let room = stage.arena_bytes;
+fn no_room(pools: &DevicePools, needed: u64) -> Error {
+    let remedy = match pools.cap_for(needed) {
+        Some(cap) => format!("raise it to {cap}, or decode with device=\"cpu\""),
+        None => "decode with device=\"cpu\"".to_owned(),
+    };
+    let room = pools.arena;
     let message =
-        format!("leaves {room} bytes for the images being decoded, this one needs {needed}; raise it");
+        format!("leaves {room} bytes for the images being decoded, this one needs {needed}; {remedy}");
     Error::config("device_memory", message)
 }
