@@ -11,7 +11,7 @@ mod units;
 pub use choice::Choice;
 pub use device::{
     Chosen, CpuDecode, Device, DevicePools, LANES, Rungs, choose as choose_device,
-    choose_of as choose_device_of, look_for_libraries_in,
+    choose_of as choose_device_of, look_for_libraries_in, unavailable as unavailable_device,
 };
 pub use pfs::parse_pfs;
 pub use selection::Weights;

@@ -166,10 +166,13 @@ pub fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chose
             Ok(Chosen { device, why: gpu.name, memory: gpu.memory, overlooked: false })
         }
         (Err(why), Asked::Auto) => Ok(cpu(why, !probe.absent)),
-        (Err(why), _) => {
-            Err(Error::Unavailable(format!("device: {text}: {why}; device=\"cpu\" decodes without a GPU")))
-        }
+        (Err(why), _) => Err(unavailable(text, &why)),
     }
+}
+
+/// That the GPU asked for as `device` cannot serve.
+pub fn unavailable(device: &str, why: &str) -> Error {
+    Error::Unavailable(format!("device: {device}: {why}; device=\"cpu\" decodes without a GPU"))
 }
 
 /// Which GPU is meant.

@@ -21,8 +21,8 @@ pub struct Verdict {
     pub in_parts: bool,
 }
 
-/// Decodes JPEGs on a GPU; owns everything that nvJPEG remembers of images under way. Lent to a lane at a
-/// time.
+/// Decodes JPEGs on a GPU; owns everything that nvJPEG remembers of images under way. Lent to one lane at
+/// a time.
 ///
 /// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
 /// keeps it.

@@ -45,8 +45,8 @@ impl Rung {
     }
 
     /// The fewest images, colour or gray, that are given to it in a call. [`Rung::CudaBatched`] gets so many of a kind or none,
-    /// but where nobody else may: the Huffman codes of fewer it leaves to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h:
-    /// "bigger than 50".)
+    /// but where nobody else may: the Huffman codes of fewer it leaves to one core of the CPU. (Comment on
+    /// `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50".)
     pub const fn least_of_call(self) -> usize {
         match self {
             Self::CudaBatched => 51,
@@ -183,6 +183,12 @@ impl Abilities {
     /// What `rung` can do with `sampling`, whatever the size.
     pub fn get(&self, rung: Rung, sampling: Subsampling) -> Ability {
         self.table.0[rung as usize][sampling as usize].0
+    }
+
+    /// Whether `rung` decodes some kind of image.
+    pub fn serves(&self, rung: Rung) -> bool {
+        let mut samplings = Subsampling::ALL.into_iter();
+        samplings.any(|sampling| self.get_even(rung, sampling) != Ability::None)
     }
 
     /// What `rung` can do with `sampling` where chroma has no samples that lie half outside.

@@ -70,12 +70,9 @@ impl Abilities {
             }
             abilities.note(rung, sampling, reason);
         }
-        let is_useless = |rung: Rung| {
-            let mut samplings = Subsampling::ALL.into_iter();
-            samplings.all(|sampling| abilities.get_even(rung, sampling) == Ability::None)
-        };
-        let mut failed = Rung::ALL.into_iter().zip(examiner.failures).filter(|(rung, _)| is_useless(*rung));
-        abilities.failed = failed.find_map(|(rung, why)| Some((rung, why?)));
+        let mut failures = Rung::ALL.into_iter().zip(examiner.failures);
+        let failed = failures.find(|(rung, why)| why.is_some() && !abilities.serves(*rung));
+        abilities.failed = failed.and_then(|(rung, why)| Some((rung, why?)));
         Ok(abilities)
     }
 }

@@ -14,9 +14,9 @@ mod timing;
 mod work;
 
 use crate::batch::{self, CudaStorage};
-use crate::config::{CpuDecode, DevicePools, LANES, LoaderConfig, Rungs};
+use crate::config::{self, CpuDecode, DevicePools, LANES, LoaderConfig, Rungs};
 use crate::decode::Header;
-use crate::decode::nvjpeg::{Ability, Rung, Subsampling, by_host};
+use crate::decode::nvjpeg::{Rung, by_host};
 use crate::error::{Error, Result};
 use crate::gpu::{Device, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
@@ -61,9 +61,7 @@ impl Stage {
     /// [`Error::Unavailable`], [`Error::Gpu`] when the GPU cannot serve; [`Error::Config`] for memory it has not.
     pub fn open(ordinal: u32, config: &LoaderConfig, pools: &DevicePools, slots: &SlotPool) -> Result<Self> {
         let kept = Kept::open(ordinal).map_err(|error| match error {
-            Error::Unavailable(why) if !why.starts_with("device: ") => Error::Unavailable(format!(
-                "device: cuda:{ordinal}: {why}; device=\"cpu\" decodes without a GPU"
-            )),
+            Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
             other => other,
         })?;
         let device = kept.device.clone();
@@ -112,16 +110,12 @@ impl Stage {
     /// As [`Kept::prepare`].
     fn prepare(&self) -> Result<()> {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        let able = |rung: Rung| {
-            let mut samplings = Subsampling::ALL.into_iter();
-            samplings.any(|sampling| self.kept.abilities.get_even(rung, sampling) != Ability::None)
-        };
-        let rungs: Vec<Rung> =
-            Rung::ALL.into_iter().filter(|&rung| self.allows(rung) && able(rung)).collect();
-        match std::mem::replace(&mut *prepared, true) || rungs.is_empty() {
-            true => Ok(()),
-            false => self.kept.prepare(&rungs, self.batch),
+        if std::mem::replace(&mut *prepared, true) {
+            return Ok(());
         }
+        let is_needed = |rung: &Rung| self.allows(*rung) && self.kept.abilities.serves(*rung);
+        let rungs: Vec<Rung> = Rung::ALL.into_iter().filter(is_needed).collect();
+        self.kept.prepare(&rungs, self.batch)
     }
 
     /// Where batches are made.

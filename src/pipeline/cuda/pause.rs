@@ -52,18 +52,18 @@ impl Pauses {
 
     /// Learns from what became of a call's images; why a pause begins, if one does.
     pub fn learn(&self, rung: Rung, outcomes: &[Outcome]) -> Option<String> {
-        let is_of_rung = |outcome: &&Outcome| matches!(outcome, Err(Error::Unavailable(_)));
-        let served = outcomes.iter().any(Result::is_ok);
-        let failed = outcomes.iter().find(is_of_rung).filter(|_| !served);
-        if failed.is_none() && !(served && self.any.load(Ordering::Relaxed)) {
+        if outcomes.iter().any(Result::is_ok) {
+            if self.any.load(Ordering::Relaxed) {
+                self.lock()[rung as usize] = Pause::default();
+            }
             return None;
         }
+        let why = outcomes.iter().find_map(|outcome| match outcome {
+            Err(Error::Unavailable(why)) => Some(why),
+            _ => None,
+        })?;
         self.any.store(true, Ordering::Relaxed);
         let pause = &mut self.lock()[rung as usize];
-        let Some(Err(Error::Unavailable(why))) = failed else {
-            *pause = Pause::default();
-            return None;
-        };
         if pause.left > 0 {
             // Another lane's call, which was under way when the pause began.
             return None;
