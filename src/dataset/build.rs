@@ -6,10 +6,14 @@ use super::format::{Entry, HEADER, Header, Section};
 use super::{Contents, Layout, Stamp, publish};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// Samples whose members are copied at a time.
+const MEMBER_ROWS: usize = 1024;
 
 /// A loose file in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +37,56 @@ pub struct Packed {
     pub label: u32,
 }
 
+/// Where a member of a sample is in its shard. Members begin at multiples of [`MemberPlace::BLOCK`], as tar has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberPlace {
+    /// Blocks from the first byte of the sample's image, which may lie behind it.
+    pub blocks: i32,
+    /// Bytes of the member; [`MemberPlace::TWICE`] and more mean something else.
+    pub length: u32,
+}
+
+impl MemberPlace {
+    /// Bytes of a block of a tar archive.
+    pub const BLOCK: i64 = 512;
+    /// The length that says that there are two members of one name.
+    pub const TWICE: u32 = u32::MAX - 1;
+    /// No such member.
+    pub const ABSENT: Self = Self { blocks: 0, length: u32::MAX };
+
+    /// A member that begins at `offset`, of the sample whose image begins at `image`; `None` where they are too far apart.
+    pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {
+        let apart = offset.cast_signed().checked_sub(image.cast_signed())?;
+        Some(Self { blocks: i32::try_from(apart / Self::BLOCK).ok()?, length })
+    }
+
+    fn to_bytes(self) -> [u8; 8] {
+        let [a, b, c, d] = self.blocks.to_le_bytes();
+        let [e, f, g, h] = self.length.to_le_bytes();
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// The samples of a shard, and what belongs to them beside their images.
+#[derive(Debug, Default)]
+pub struct ShardRows {
+    /// The samples, by the places of their images.
+    pub samples: Vec<Packed>,
+    /// The keys of their members, sorted.
+    pub keys: Vec<String>,
+    /// For each sample in turn, the member of each key in turn.
+    pub members: Vec<MemberPlace>,
+}
+
+impl ShardRows {
+    /// The members that a sample has, by their keys.
+    pub(super) fn members_of(&self, sample: usize) -> Vec<(String, MemberPlace)> {
+        let row = self.members[self.keys.len() * sample..].iter().zip(&self.keys);
+        let there = row.filter(|(place, _)| **place != MemberPlace::ABSENT);
+        there.map(|(place, key)| (key.clone(), *place)).collect()
+    }
+}
+
 /// The samples of a directory or shard, in their order.
 #[derive(Debug)]
 pub enum Rows {
@@ -46,7 +100,7 @@ pub enum Rows {
         files: Vec<Loose>,
     },
     /// Samples of a shard.
-    Shard(Vec<Packed>),
+    Shard(ShardRows),
 }
 
 /// A directory with its files, or a shard with its samples.
@@ -84,7 +138,7 @@ pub struct Builder {
     inodes: bool,
 }
 
-/// A group whose rows are in the spill file: lengths, then labels and offsets, or ends of names and names.
+/// A group whose rows are in the spill file: lengths, then labels, offsets and members, or ends of names and names.
 struct Spilled {
     class: u32,
     path: Vec<u8>,
@@ -94,6 +148,8 @@ struct Spilled {
     names: u64,
     /// Bytes of prefix and suffix behind the path.
     affixes: [usize; 2],
+    /// Keys of the members.
+    keys: Vec<String>,
 }
 
 impl Spilled {
@@ -162,7 +218,7 @@ impl Builder {
     pub fn add(&mut self, group: &Group) -> Result<()> {
         let (class, samples) = match &group.rows {
             Rows::Files { class, files, .. } => (*class, files.len() as u64),
-            Rows::Shard(samples) => (0, samples.len() as u64),
+            Rows::Shard(rows) => (0, rows.samples.len() as u64),
         };
         let mut spilled = Spilled {
             class,
@@ -172,10 +228,14 @@ impl Builder {
             samples,
             names: 0,
             affixes: [0; 2],
+            keys: match &group.rows {
+                Rows::Files { .. } => Vec::new(),
+                Rows::Shard(rows) => rows.keys.clone(),
+            },
         };
         let written = match &group.rows {
             Rows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
-            Rows::Shard(samples) => self.spill_shard(samples),
+            Rows::Shard(rows) => self.spill_shard(rows),
         };
         written.map_err(|error| Error::io("write", &self.target, error))?;
         self.header.samples += samples;
@@ -210,13 +270,15 @@ impl Builder {
         files.iter().try_for_each(|file| self.put(middle(file)))
     }
 
-    fn spill_shard(&mut self, samples: &[Packed]) -> std::io::Result<()> {
+    fn spill_shard(&mut self, rows: &ShardRows) -> std::io::Result<()> {
+        let ShardRows { samples, members, .. } = rows;
         for sample in samples {
             self.count(sample.length, sample.label);
             self.put(&sample.length.to_le_bytes())?;
         }
         samples.iter().try_for_each(|sample| self.put(&sample.label.to_le_bytes()))?;
-        samples.iter().try_for_each(|sample| self.put(&sample.offset.to_le_bytes()))
+        samples.iter().try_for_each(|sample| self.put(&sample.offset.to_le_bytes()))?;
+        members.iter().try_for_each(|member| self.put(&member.to_bytes()))
     }
 
     fn count(&mut self, length: u32, label: u32) {
@@ -252,6 +314,7 @@ impl Builder {
         };
         let spill = self.spill.get_ref();
         let groups = &self.groups;
+        let keys: BTreeSet<&String> = groups.iter().flat_map(|group| &group.keys).collect();
         let sharded = self.header.layout.is_sharded();
         let mut table = [Entry::default(); Section::COUNT];
         for section in Section::ALL {
@@ -301,6 +364,10 @@ impl Builder {
                 }
                 Section::Names => {
                     groups.iter().try_for_each(|g| out.copy(spill, g.at + 8 * g.samples, g.names))?;
+                }
+                Section::Keys => out.put(&serde_json::to_vec(&keys)?)?,
+                Section::Members => {
+                    groups.iter().try_for_each(|group| out.copy_members(spill, group, &keys))?;
                 }
             }
             table[section as usize] = out.end();
@@ -363,6 +430,33 @@ impl Columns<'_> {
             from.read_exact_at(part, at)?;
             at += part.len() as u64;
             self.put(part)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the members of a shard's samples, which has some of all `keys`.
+    fn copy_members(
+        &mut self,
+        from: &File,
+        group: &Spilled,
+        keys: &BTreeSet<&String>,
+    ) -> std::io::Result<()> {
+        let own: Vec<Option<usize>> =
+            keys.iter().map(|key| group.keys.iter().position(|known| known == *key)).collect();
+        let (at, row) = (group.at + 16 * group.samples, 8 * group.keys.len());
+        if own.iter().enumerate().all(|(whole, own)| *own == Some(whole)) {
+            return self.copy(from, at, row as u64 * group.samples);
+        }
+        let absent = MemberPlace::ABSENT.to_bytes();
+        let mut rows = vec![0; row * MEMBER_ROWS];
+        for first in (0..group.samples).step_by(MEMBER_ROWS) {
+            let rows = &mut rows[..row * (group.samples - first).min(MEMBER_ROWS as u64) as usize];
+            from.read_exact_at(rows, at + first * row as u64)?;
+            for sample in 0..(group.samples - first).min(MEMBER_ROWS as u64) as usize {
+                for own in &own {
+                    self.put(own.map_or(&absent[..], |own| &rows[row * sample + 8 * own..][..8]))?;
+                }
+            }
         }
         Ok(())
     }

@@ -6,10 +6,11 @@
 //! the stamp it has now. A loose file that was overwritten leaves its directory's stamp as it was; it is found when it is
 //! read, by its size, and by its own stamp where a cache holds it.
 
-use super::build::{Group, Packed, Rows};
+use super::build::{Group, Rows, ShardRows};
 use super::cancel::Cancel;
 use super::parallel::for_each;
 use super::part::Part;
+use super::shards::ShardKind;
 use super::{Layout, Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -233,13 +234,16 @@ fn compare(
     let contents = index.file.header().contents;
     let full = index.directory_or_shard(group);
     let (found, message) = if index.layout().is_sharded() {
-        let (found, about) = shards::read(index.base(), path, index.layout(), cancel)?;
+        let (found, about) = {
+            let kind = ShardKind::of(index.layout(), index.notes.imageless);
+            shards::read(index.base(), path, kind, cancel)?
+        };
         // All samples of a dataset have labels, or none has.
         let odd = if index.notes.unlabeled { about.labeled } else { about.unlabeled };
-        let Group { rows: Rows::Shard(samples), stamp, .. } = found else {
+        let Group { rows: Rows::Shard(rows), stamp, .. } = found else {
             return Err(Error::Internal("a shard without rows of a shard".to_owned()));
         };
-        (stamp, compare_shard(index, group, &samples, odd))
+        (stamp, compare_shard(index, group, &rows, odd))
     } else {
         let (found, directories) = folder::list_again(index.base(), contents, path, cancel)?;
         let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
@@ -267,15 +271,16 @@ fn compare_files(index: &Part, group: usize, found: &Group) -> Option<String> {
     })
 }
 
-/// Compares places and labels of the samples of a shard.
-fn compare_shard(index: &Part, group: usize, found: &[Packed], odd: Option<String>) -> Option<String> {
+/// Compares places, labels and members of the samples of a shard.
+fn compare_shard(index: &Part, group: usize, found: &ShardRows, odd: Option<String>) -> Option<String> {
     let known = index.samples_of_group(group);
-    let (then, now) = (known.end - known.start, found.len() as u64);
+    let (then, now) = (known.end - known.start, found.samples.len() as u64);
+    let keys = index.keys();
     if now != then {
         return Some(format!("holds {now} samples, held {then} when indexed"));
     }
-    for (sample, packed) in known.zip(found) {
-        let extent = index.extent(sample);
+    for (sample, packed) in known.clone().zip(&found.samples) {
+        let extent = index.image(sample);
         if (extent.offset, extent.length) != (packed.offset, packed.length) {
             return Some(format!("has its sample at byte {} elsewhere than when indexed", extent.offset));
         }
@@ -286,7 +291,13 @@ fn compare_shard(index: &Part, group: usize, found: &[Packed], odd: Option<Strin
         }
     }
     let (now, then) = if index.notes.unlabeled { ("a", "none") } else { ("no", "one") };
-    odd.map(|sample| format!("has {now} label for its sample {sample:?}, had {then} when indexed"))
+    if let Some(sample) = odd {
+        return Some(format!("has {now} label for its sample {sample:?}, had {then} when indexed"));
+    }
+    let moved = |(at, sample): &(usize, u64)| index.members_of(*sample, &keys) != found.members_of(*at);
+    let (_, sample) = known.enumerate().find(moved)?;
+    let at = index.image(sample).offset;
+    Some(format!("has other members beside its sample at byte {at} than when indexed"))
 }
 
 /// The first name of two sorted lists that is in one of them alone.

@@ -9,6 +9,7 @@
 
 use super::build::{Builder, Group, Loose, Rows};
 use super::cancel::Cancel;
+use super::kind::{image_extensions, is_image_file};
 use super::open::Progress;
 use super::parallel::collect;
 use super::{COARSE_TICK, Contents, Notes, Stamp, survey};
@@ -253,7 +254,7 @@ impl Walk<'_> {
                                    of shards as a dataset; several may be read as one";
                     return Err(Error::dataset(path.join(OsStr::from_bytes(name)), message));
                 }
-                _ if self.contents == Contents::Files || is_image(name) => {
+                _ if self.contents == Contents::Files || is_image_file(name) => {
                     let at = u32::try_from(listing.names.len()).map_err(|_| {
                         Error::dataset(&path, "holds more than 4 GiB of file names: split the directory")
                     })?;
@@ -264,7 +265,7 @@ impl Walk<'_> {
                 }
                 _ => {
                     let reason = match OTHER_IMAGES.iter().find(|&&ending| has_ending(name, ending)) {
-                        Some(ending) => format!("{ending} images (only .jpg, .jpeg and .png are read)"),
+                        Some(ending) => format!("{ending} images (only {} are read)", image_extensions()),
                         None => "files that are no images".to_owned(),
                     };
                     let whole = || display(&listing.path, name);
@@ -336,10 +337,6 @@ fn display(directory: &[u8], name: &[u8]) -> String {
 /// The path of `name` in `directory`, which may be the root.
 fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
-}
-
-pub(super) fn is_image(name: &[u8]) -> bool {
-    [".jpg", ".jpeg", ".png"].iter().any(|ending| has_ending(name, ending))
 }
 
 fn has_ending(name: &[u8], ending: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The index file: a header, ten sections, each with a digest. Little-endian, never trusted.
+//! The index file: a header, twelve sections, each with a digest. Little-endian, never trusted.
 //!
 //! It is read whole, into memory of this process's own, and every section is compared with its digest. Whatever happens
 //! to the file afterwards, that it is truncated, overwritten, removed or that its server goes away, a run that has it goes
@@ -18,7 +18,10 @@ use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// Version of the file format; another one is built anew.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
+/// Version of the rules by which a dataset is listed: what is a sample, what is its image, its label, its order. A listing
+/// by other rules is never trusted, whatever its format: raise it with every change of them.
+pub(super) const RULES: u32 = 1;
 /// Bytes of the header, its digest included.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
@@ -30,6 +33,8 @@ const WORTH_A_THREAD: usize = 4 << 20;
 pub(super) const GROUP_ROW: usize = 32;
 /// Bytes of a row of [`Section::Stamps`]: a [`Stamp`].
 pub(super) const STAMP_ROW: usize = Stamp::BYTES;
+/// Bytes of a sample's member in [`Section::Members`]: blocks from its image (i32) and length (u32).
+pub(super) const MEMBER_ROW: usize = 8;
 
 /// Parts of the file, in the order they stand in it. A *group* is what holds samples: a directory or a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +60,15 @@ pub(super) enum Section {
     /// File names of loose samples without the prefix and suffix of their directory, one after the other. Names in a
     /// directory are mostly alike ("n01440764_10026.JPEG"): this leaves a quarter of them.
     Names,
+    /// Keys of the members that samples in shards have, sorted, as JSON.
+    Keys,
+    /// For each sample in turn, the place of its member of each key in turn: [`MEMBER_ROW`] bytes. Read on demand: only
+    /// whoever asks for fields needs it.
+    Members,
 }
 
 impl Section {
-    pub(super) const COUNT: usize = 10;
+    pub(super) const COUNT: usize = 12;
     pub(super) const ALL: [Self; Self::COUNT] = [
         Self::Root,
         Self::Classes,
@@ -70,11 +80,14 @@ impl Section {
         Self::Lengths,
         Self::Places,
         Self::Names,
+        Self::Keys,
+        Self::Members,
     ];
 
-    /// Whether it is the same wherever and whenever the same data is indexed.
+    /// Whether it is the same wherever and whenever the same data is indexed, and a part of what the dataset's order is
+    /// made from. The members beside the images are not: they may be written anew, and the order stays.
     pub(super) fn is_content(self) -> bool {
-        !matches!(self, Self::Root | Self::Notes | Self::Stamps)
+        !matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Keys | Self::Members)
     }
 }
 
@@ -120,7 +133,7 @@ impl Header {
         let mut bytes = Vec::with_capacity(HEADER);
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
-        bytes.extend((self.layout as u32 | (self.contents as u32) << 8).to_le_bytes());
+        bytes.extend((self.layout as u32 | (self.contents as u32) << 8 | RULES << 16).to_le_bytes());
         for value in [self.samples, self.groups, self.total_bytes] {
             bytes.extend(value.to_le_bytes());
         }
@@ -138,14 +151,17 @@ impl Header {
         bytes
     }
 
-    /// `None` for a layout or contents that this program does not know.
+    /// `None` for a layout, contents or rules that are not this program's.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = u32_at(bytes, 12);
         let layouts = [Layout::Folder, Layout::Tar, Layout::TfRecord];
         let contents = [Contents::Images, Contents::Files];
+        if kind >> 16 != RULES {
+            return None;
+        }
         Some(Self {
             layout: layouts.into_iter().find(|&layout| layout as u32 == kind & 0xff)?,
-            contents: contents.into_iter().find(|&contents| contents as u32 == kind >> 8)?,
+            contents: contents.into_iter().find(|&contents| contents as u32 == kind >> 8 & 0xff)?,
             samples: u64_at(bytes, 16),
             groups: u64_at(bytes, 24),
             total_bytes: u64_at(bytes, 32),
@@ -183,14 +199,18 @@ pub(super) struct IndexFile {
     bytes: Vec<u8>,
     header: Header,
     table: [Entry; Section::COUNT],
+    members: bool,
+    /// Bytes of the file.
+    size: u64,
 }
 
 impl IndexFile {
-    /// Reads and checks the file at `path`: about a gigabyte a second and thread.
+    /// Reads and checks the file at `path`: about a gigabyte a second and thread. Without `members` their section, which
+    /// may be as large as all others, is left out.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be read; [`Error::Dataset`] when it is not an index of this version, or damaged.
-    pub(super) fn load(path: &Path) -> Result<Self> {
+    pub(super) fn load(path: &Path, members: bool) -> Result<Self> {
         let fail = |what| move |error| Error::io(what, path, error);
         let damaged = |what: &str| Error::dataset(path, format!("not a usable index file: {what}"));
         let mut file = File::open(path).map_err(fail("open index"))?;
@@ -208,8 +228,9 @@ impl IndexFile {
         if *digest != *Sha256::digest(facts) {
             return Err(damaged("its header is damaged"));
         }
-        let header = Header::decode(facts).ok_or_else(|| damaged("its layout is unknown"))?;
-        let table = Section::ALL.map(|section| {
+        let header =
+            Header::decode(facts).ok_or_else(|| damaged("it was listed by the rules of another version"))?;
+        let mut table = Section::ALL.map(|section| {
             let at = SECTIONS_AT + section as usize * SECTION_ROW;
             let (offset, length) = (u64_at(facts, at), u64_at(facts, at + 8));
             Entry { offset, length, digest: digest_at(facts, at + 16) }
@@ -223,9 +244,15 @@ impl IndexFile {
         if end > size {
             return Err(damaged("it is truncated"));
         }
+        if !members {
+            // It stands last.
+            end = table[Section::Members as usize].offset;
+            table[Section::Members as usize] =
+                Entry { length: 0, digest: Sha256::digest([]).into(), offset: end };
+        }
         let mut bytes = vec![0; end as usize];
         bytes[..HEADER].copy_from_slice(&head);
-        let mut index = Self { path: path.to_path_buf(), bytes, header, table };
+        let mut index = Self { path: path.to_path_buf(), bytes, header, table, members, size };
         index.read_sections(&file)?;
         index.check_lengths().ok_or_else(|| damaged("its sections contradict its header"))?;
         index.check_groups().ok_or_else(|| damaged("its table of directories or shards is damaged"))?;
@@ -271,6 +298,10 @@ impl IndexFile {
         rows(Section::Labels, samples, 4)?;
         rows(Section::Lengths, samples, 4)?;
         rows(Section::Places, samples, if self.header.layout.is_sharded() { 8 } else { 4 })?;
+        if self.members {
+            let keys: Vec<String> = serde_json::from_slice(self.section(Section::Keys)).ok()?;
+            rows(Section::Members, samples, (keys.len() * MEMBER_ROW) as u64)?;
+        }
         rows(Section::Groups, groups, GROUP_ROW as u64)?;
         rows(Section::Stamps, groups, STAMP_ROW as u64)
     }
@@ -295,6 +326,16 @@ impl IndexFile {
 
     pub(super) fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Whether it was read with its members.
+    pub(super) fn has_members(&self) -> bool {
+        self.members
+    }
+
+    /// Bytes of the file.
+    pub(super) fn size(&self) -> u64 {
+        self.size
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -325,6 +366,7 @@ impl IndexFile {
 
     /// The file as it is now to be.
     pub(super) fn bytes(&self) -> &[u8] {
+        debug_assert!(self.members, "a file is written whole");
         &self.bytes
     }
 }

@@ -4,11 +4,12 @@ use super::cancel::Cancel;
 use super::classes::Classes;
 use super::format::IndexFile;
 use super::part::Part;
+use super::record::{IMAGE, MemberBytes};
 use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, Stamp, Summary, Version, open};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct DatasetIndex {
     samples: u64,
     files: u32,
     notices: Notices,
+    /// The members that are read of each sample; `None`: its image.
+    members: Option<Vec<String>>,
 }
 
 /// A dataset among others.
@@ -53,7 +56,7 @@ impl DatasetIndex {
     /// [`Error::Dataset`] for a root that does not exist, has no samples or no known layout, shards that cannot be indexed,
     /// and an index directory inside the dataset; [`Error::Io`] when something cannot be read or written.
     pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
-        Self::concatenate(vec![open::open(root, options, &Cancel::default())?], options.notices.clone())
+        Self::concatenate(vec![open::open(root, options, &Cancel::default())?], options)
     }
 
     /// As [`DatasetIndex::open`], of several datasets that are read as one: their samples in the order of `roots`, with
@@ -77,7 +80,7 @@ impl DatasetIndex {
         let cancel = Cancel::by(cancel);
         Self::concatenate(
             roots.iter().map(|root| open::open(root.as_ref(), options, &cancel)).collect::<Result<_>>()?,
-            options.notices.clone(),
+            options,
         )
     }
 
@@ -86,13 +89,23 @@ impl DatasetIndex {
     /// # Errors
     /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
     pub fn load(root: &Path, file: &Path) -> Result<Self> {
-        Self::concatenate(vec![Part::new(root, IndexFile::load(file)?)?], Notices::default())
+        Self::concatenate(vec![Part::new(root, IndexFile::load(file, true)?)?], &IndexOptions::default())
     }
 
-    fn concatenate(parts: Vec<Part>, notices: Notices) -> Result<Self> {
+    fn concatenate(mut parts: Vec<Part>, options: &IndexOptions) -> Result<Self> {
+        if let Some(members) = &options.members {
+            check_members(&parts, members)?;
+            parts.iter_mut().try_for_each(|part| part.select(members))?;
+        }
         let classes = Classes::of(&parts)?;
-        let mut index =
-            Self { parts: Vec::with_capacity(parts.len()), classes, samples: 0, files: 0, notices };
+        let mut index = Self {
+            parts: Vec::with_capacity(parts.len()),
+            classes,
+            samples: 0,
+            files: 0,
+            notices: options.notices.clone(),
+            members: options.members.clone(),
+        };
         for part in parts {
             part.notes.tell(&part.root, &index.notices);
             let (sample, file) = (index.samples, index.files);
@@ -175,7 +188,8 @@ impl DatasetIndex {
         self.classes.of_part(number, placed.part.label(sample - placed.sample))
     }
 
-    /// Where a sample's bytes are.
+    /// What is read of a sample at once: its image; or of the members that [`IndexOptions::members`] names the largest and
+    /// those that lie beside it.
     ///
     /// # Panics
     /// When `sample` is not below [`DatasetIndex::len`].
@@ -183,6 +197,25 @@ impl DatasetIndex {
         let placed = self.part_with(sample).1;
         let extent = placed.part.extent(sample - placed.sample);
         Extent { file: placed.whole(extent.file), ..extent }
+    }
+
+    /// Where the member number `field` of [`IndexOptions::members`] is; without any, the image is number 0.
+    ///
+    /// # Panics
+    /// When `sample` is not below [`DatasetIndex::len`], or there is no such member.
+    pub fn member(&self, sample: u64, field: usize) -> MemberBytes {
+        let placed = self.part_with(sample).1;
+        match placed.part.member(sample - placed.sample, field) {
+            MemberBytes::Apart(extent) => {
+                MemberBytes::Apart(Extent { file: placed.whole(extent.file), ..extent })
+            }
+            found => found,
+        }
+    }
+
+    /// A sample that has several images, of which none is more its own than the others: `fields` must say which is meant.
+    pub fn ambiguous(&self) -> Option<&str> {
+        self.parts.iter().find_map(|placed| placed.part.notes.ambiguous.as_deref())
     }
 
     /// The sample whose bytes `extent` is; `None` where no sample is exactly that.
@@ -263,9 +296,22 @@ impl DatasetIndex {
 
     /// Which directories, or single shards, the datasets are, by their inodes: it tells two datasets of equal content apart,
     /// as the fingerprint does not, and is the same on all nodes that share the file system. Where inode numbers do not
-    /// last, as on FUSE, they are left out.
+    /// last, as on FUSE, they are left out. With other members than the image it is another: copies of a sample hold what
+    /// was read of it.
     pub fn identity(&self) -> [u8; 32] {
-        self.digest(b"foreload roots 1", Part::identity)
+        let roots = self.digest(b"foreload roots 1", Part::identity);
+        let Some(members) =
+            self.members.as_ref().filter(|_| self.parts.iter().any(|p| p.part.members.is_some()))
+        else {
+            return roots;
+        };
+        let mut hash = Sha256::new_with_prefix(b"foreload members 1");
+        hash.update(roots);
+        let mut sorted: Vec<&String> = members.iter().collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        sorted.iter().for_each(|member| hash.update([member.as_bytes(), b"\n"].concat()));
+        hash.finalize().into()
     }
 
     /// What one dataset has, or the hash of what several have.
@@ -280,12 +326,12 @@ impl DatasetIndex {
 
     /// Bytes of the largest sample.
     pub fn largest(&self) -> u32 {
-        self.parts.iter().map(|placed| placed.part.file.header().largest).max().unwrap_or(0)
+        self.parts.iter().map(|placed| placed.part.largest()).max().unwrap_or(0)
     }
 
     /// Bytes of all samples.
     pub fn total_bytes(&self) -> u64 {
-        self.parts.iter().map(|placed| placed.part.file.header().total_bytes).sum()
+        self.parts.iter().map(|placed| placed.part.total_bytes()).sum()
     }
 
     /// What a shard was when it was indexed; `None` for loose files.
@@ -376,6 +422,27 @@ impl Placed {
     fn whole(&self, file: FileId) -> FileId {
         FileId(self.file + file.0)
     }
+}
+
+/// That each member is one that some sample has.
+fn check_members(parts: &[Part], members: &[String]) -> Result<()> {
+    let keys: BTreeSet<String> = parts.iter().flat_map(Part::keys).collect();
+    for member in members {
+        if keys.contains(member) || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
+            continue;
+        }
+        let known = Vec::from_iter(keys.iter().map(|key| format!("{key:?}")));
+        let root = parts[0].root.display();
+        let message = match known.is_empty() {
+            true => format!(
+                "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the columns \
+                 of labels="
+            ),
+            false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
+        };
+        return Err(Error::config("fields", message));
+    }
+    Ok(())
 }
 
 /// A sample that is there twice would be drawn twice in an epoch by mistake; weights say it on purpose.

@@ -21,10 +21,12 @@ mod directory;
 mod folder;
 mod format;
 mod index;
+pub mod kind;
 mod open;
 mod parallel;
 mod part;
 mod publish;
+mod record;
 pub mod records;
 mod samples;
 mod select;
@@ -35,6 +37,8 @@ mod summary;
 mod survey;
 
 pub use index::{DatasetIndex, TO_LABEL};
+pub use kind::FieldKind;
+pub use record::{IMAGE, MemberBytes};
 pub use select::{ClassRef, Select};
 pub use stamp::{COARSE_TICK, Stamp, TICK, Version};
 pub use summary::{Notes, Origin, Skipped, Summary};
@@ -135,6 +139,9 @@ pub struct IndexOptions {
     pub threads: usize,
     /// What the samples are.
     pub contents: Contents,
+    /// What is read of each sample in tar shards: its members by their keys, the ends of their names behind the first dot
+    /// in lower case, and [`IMAGE`] for its image. `None`: the image.
+    pub members: Option<Vec<String>>,
     /// Where it is said what the user should hear, of the index and of all that is made of it.
     pub notices: Notices,
 }

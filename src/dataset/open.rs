@@ -6,8 +6,9 @@ use super::changes::{Change, Moved};
 use super::directory::{self, Directory};
 use super::format::{IndexFile, Section};
 use super::part::Part;
+use super::shards::ShardKind;
 use super::survey::{self, Survey};
-use super::{COARSE_TICK, Changed, IndexOptions, Origin, Stamp, folder, publish, shards};
+use super::{COARSE_TICK, Changed, IndexOptions, Layout, Origin, Stamp, folder, kind, publish, shards};
 use crate::error::{Error, Result};
 use crate::notices::Kind;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -31,6 +32,11 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
         },
     }?;
     index.seconds = start.elapsed().as_secs_f64();
+    if index.notes.imageless && options.members.is_none() {
+        let keys = Vec::from_iter(index.keys().iter().map(|key| format!("{key:?}"))).join(", ");
+        let message = format!("the shards hold no {} image; fields= reads {keys}", kind::image_extensions());
+        return Err(Error::dataset(root, message));
+    }
     Ok(index)
 }
 
@@ -84,7 +90,7 @@ impl Opening<'_> {
         let _lock = lock?;
         // What the interruption looked like where it was noticed says less.
         self.build(&file).map_err(|error| self.cancel.check(self.root).err().unwrap_or(error))?;
-        let mut built = self.load(&file)?;
+        let mut built = self.load(&file, self.options.members.is_some())?;
         built.origin = Origin::Built(because);
         if let Some(change) = change {
             let then =
@@ -148,10 +154,15 @@ impl Opening<'_> {
     }
 
     fn find(&self, file: &Path) -> Result<Found> {
-        match self.load(file) {
+        match self.load(file, self.options.members.is_some()) {
             Ok(index) => {
                 let moved = Moved::since(&index)?;
-                Ok(if moved.is_empty() { Found::Same(index) } else { Found::Moved(index, moved) })
+                if moved.is_empty() {
+                    return Ok(Found::Same(index));
+                }
+                // What moved is compared whole.
+                let index = if index.file.has_members() { index } else { self.load(file, true)? };
+                Ok(Found::Moved(index, moved))
             }
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 Ok(Found::Nothing("there was no index yet".to_owned()))
@@ -161,8 +172,8 @@ impl Opening<'_> {
         }
     }
 
-    fn load(&self, file: &Path) -> Result<Part> {
-        let mut index = Part::new(self.root, IndexFile::load(file)?)?;
+    fn load(&self, file: &Path, members: bool) -> Result<Part> {
+        let mut index = Part::new(self.root, IndexFile::load(file, members)?)?;
         index.inodes = self.inodes;
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
         if !same_root || index.file.header().contents != self.options.contents {
@@ -184,13 +195,20 @@ impl Opening<'_> {
         let mut builder =
             Builder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
         let more = if layout.is_sharded() {
-            shards::index(root, &shards, layout, &mut builder, threads, &progress, cancel)?
+            // Whoever wants images finds none in shards without; whoever wants other members takes all samples there are.
+            let any_image = || {
+                let mut images = shards.iter().map(|shard| shards::first_image(root, shard, cancel));
+                images.find_map(Result::transpose).transpose()
+            };
+            let imageless = layout == Layout::Tar && options.members.is_some() && any_image()?.is_none();
+            let kind = ShardKind::of(layout, imageless);
+            shards::index(root, &shards, kind, &mut builder, threads, &progress, cancel)?
         } else {
             folder::index(root, &classes, options.contents, &mut builder, threads, &progress, cancel)?
         };
         notes.absorb(more);
         if builder.samples() == 0 {
-            return Err(Error::dataset(*root, notes.explain(nothing)));
+            return Err(Error::dataset(*root, notes.explain(&nothing)));
         }
         builder.finish(&Whole { root: canonical.clone(), root_stamp: stamp, classes, notes })
     }

@@ -1,6 +1,7 @@
 //! One dataset of those in an index: what lies below one root. Samples and files are numbered from 0 here.
 
 use super::format::{GROUP_ROW, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at};
+use super::record::Members;
 use super::summary;
 use super::{Extent, FileId, Fingerprint, Layout, Notes, Origin, Stamp, Summary};
 use crate::error::{Error, Result};
@@ -30,12 +31,14 @@ pub(super) struct Part {
     any_moved: AtomicBool,
     /// Held while a shard that moved is looked at.
     pub(super) accepting: Mutex<()>,
+    /// What is read of each sample; `None`: its image.
+    pub(super) members: Option<Members>,
     /// The shards that hold other samples than the index says: with it, as the user wants, they are refused when they are read.
     different: HashSet<usize>,
 }
 
 /// Extents end below this, so that adding offset and length never overflows, whatever a damaged index holds.
-const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
+pub(super) const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
 
 impl Part {
     pub(super) fn new(root: &Path, file: IndexFile) -> Result<Self> {
@@ -54,6 +57,7 @@ impl Part {
             moved: RwLock::default(),
             any_moved: AtomicBool::default(),
             accepting: Mutex::default(),
+            members: None,
             different: HashSet::new(),
         })
     }
@@ -84,7 +88,16 @@ impl Part {
         first(label)..first(label + 1)
     }
 
+    /// What is read of a sample at once.
     pub(super) fn extent(&self, sample: u64) -> Extent {
+        match &self.members {
+            None => self.image(sample),
+            Some(members) => self.record(members, sample),
+        }
+    }
+
+    /// A sample's image, or what stands for it.
+    pub(super) fn image(&self, sample: u64) -> Extent {
         let length = self.column(Section::Lengths, sample).min(self.file.header().largest);
         if self.layout().is_sharded() {
             let offset = u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET);
@@ -96,13 +109,30 @@ impl Part {
 
     pub(super) fn sample_of(&self, extent: Extent) -> Option<u64> {
         let sample = if self.layout().is_sharded() {
-            // A shard's samples are indexed in the order they stand in it.
+            // A shard's samples are indexed in the order in which their images stand in it.
             let Range { start, end } = self.samples_of(extent.file);
-            search(start, end, |sample| self.extent(sample).offset < extent.offset)
+            let last = extent.offset.saturating_add(u64::from(extent.length));
+            let found = search(start, end, |sample| self.image(sample).offset < extent.offset);
+            if self.members.is_some() {
+                // Members lie around the image, wherever their archiver put them.
+                let mut inside = (found..end).take_while(|&sample| self.image(sample).offset <= last);
+                return inside.find(|&sample| self.extent(sample) == extent);
+            }
+            found
         } else {
             u64::from(extent.file.0)
         };
         (sample < self.len() && self.extent(sample) == extent).then_some(sample)
+    }
+
+    /// Bytes of the largest extent.
+    pub(super) fn largest(&self) -> u32 {
+        self.members.as_ref().map_or(self.file.header().largest, |members| members.largest)
+    }
+
+    /// Bytes of all extents.
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.members.as_ref().map_or(self.file.header().total_bytes, |members| members.total)
     }
 
     pub(super) fn samples_of(&self, file: FileId) -> Range<u64> {
@@ -222,9 +252,10 @@ impl Part {
             largest: header.largest,
             groups: header.groups,
             notes: self.notes.clone(),
+            keys: self.keys(),
             fingerprint: self.fingerprint().to_string(),
             index_path: self.file.path().to_path_buf(),
-            index_bytes: self.file.bytes().len() as u64,
+            index_bytes: self.file.size(),
             origin: self.origin.clone(),
             seconds: self.seconds,
         }

@@ -1,11 +1,13 @@
 //! The samples of a tar shard: the members that share a stem, wherever they lie in it.
 //!
 //! WebDataset wants them side by side; `tar --sort=name`, archives made type by type and appended labels have them apart.
-//! So all stems of a shard are remembered while it is indexed, each as long as its name and at most 200 bytes.
+//! So all stems of a shard are remembered while it is indexed, each as long as its name and at most 200 bytes, and 16
+//! bytes for each member.
 
 use super::Notes;
 use super::archive::{Member, Members};
-use super::build::Packed;
+use super::build::{MemberPlace, Packed};
+use super::kind::image_rank;
 use super::shards::refuse_compressed;
 use super::source::{Malformed, ReadAt};
 use std::collections::HashMap;
@@ -15,12 +17,19 @@ use std::num::NonZeroU64;
 const MAX_CLS: u64 = 64;
 /// Longest `.json` member that is searched for a label.
 const MAX_JSON: u64 = 16 << 20;
+/// Most keys that the members of a shard may have: names that count something in their extension are no fields.
+const MAX_KEYS: usize = 64;
 
 /// What a shard holds.
 #[derive(Debug, Default)]
 pub struct Contents {
-    /// Its samples in the order of their images; an unlabelled one has label 0.
+    /// Its samples in the order of their images; an unlabelled one has label 0. Of a shard without images, all stems in
+    /// the order of their first members, which then stand for the image.
     pub samples: Vec<Packed>,
+    /// The keys of all members that samples have, sorted.
+    pub keys: Vec<String>,
+    /// For each sample in turn, the member of each key in turn.
+    pub members: Vec<MemberPlace>,
     /// What was left out.
     pub notes: Notes,
     /// The first sample without a label.
@@ -32,13 +41,36 @@ pub struct Contents {
 /// Members of one stem: where their data begin, which is behind a header. Small, for there is one for each stem of a shard.
 #[derive(Default)]
 struct Sample {
-    image: Option<NonZeroU64>,
-    cls: Option<NonZeroU64>,
-    json: Option<NonZeroU64>,
+    members: Vec<MemberAt>,
     /// Of `cls`, else of `json`.
     label: Label,
-    /// Bytes of the image.
+}
+
+/// One member of a stem.
+#[derive(Clone, Copy)]
+struct MemberAt {
+    offset: NonZeroU64,
     length: u32,
+    /// Number of its key among those of the shard.
+    key: u16,
+}
+
+/// The keys of a shard in the order in which they come up.
+#[derive(Default)]
+struct Keys(Vec<Vec<u8>>);
+
+impl Keys {
+    /// The number of a key; `None` where there are too many.
+    fn number(&mut self, key: Vec<u8>) -> Option<u16> {
+        let known = self.0.iter().position(|known| *known == key);
+        let number = known.or_else(|| {
+            (self.0.len() < MAX_KEYS).then(|| {
+                self.0.push(key);
+                self.0.len() - 1
+            })
+        });
+        number.map(|number| number as u16)
+    }
 }
 
 /// What a member says of the class.
@@ -52,44 +84,62 @@ enum Label {
     Unusable,
 }
 
+/// Which stems of a shard are samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stems {
+    /// Those with an image.
+    WithImage,
+    /// All: the dataset holds no image.
+    All,
+}
+
 /// Finds the samples of a shard without reading their images.
 ///
 /// # Errors
-/// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two members of one kind, a label
-/// that is no class number, and an image of 4 GiB or more.
-pub fn contents<S: ReadAt + ?Sized>(source: &S) -> Result<Contents, Malformed> {
+/// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two members of one name of those
+/// that make it a sample (image, `.cls`, `.json`), a label that is no class number, and an image of 4 GiB or more.
+pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<Contents, Malformed> {
     refuse_compressed(source, "plain tar")?;
     let mut contents = Contents::default();
     let mut members = Members::new(source);
     let mut samples: HashMap<Box<[u8]>, Sample> = HashMap::new();
+    let mut keys = Keys::default();
     while let Some(member) = members.next_member()? {
         let Some((stem, suffix)) = contents.parted(&member) else { continue };
+        let Some(key) = keys.number(suffix.clone()) else {
+            contents.notes.skip("members of more kinds than fields can be", || text(&member.name));
+            continue;
+        };
         let sample = match samples.get_mut(stem) {
             Some(sample) => sample,
             None => samples.entry(stem.into()).or_default(),
         };
-        let kind = match suffix.as_slice() {
-            b"jpg" | b"jpeg" | b"png" => &mut sample.image,
-            b"cls" => &mut sample.cls,
-            b"json" => &mut sample.json,
-            _ => {
-                let suffix = String::from_utf8_lossy(&suffix);
-                contents.notes.skip(format!(".{suffix} members"), || text(&member.name));
-                continue;
+        let is_image = image_rank(&suffix).is_some();
+        let Some(length) = length(&member) else {
+            if is_image {
+                return Err(too_large(stem, &member));
             }
+            contents.notes.skip("members of 4 GiB and more", || text(&member.name));
+            continue;
         };
-        if let Some(first) = kind.replace(place(&member)?) {
-            return Err(twice(source, stem, &member, first));
+        if let Some(first) = sample.members.iter_mut().find(|found| found.key == key) {
+            if is_image || matches!(suffix.as_slice(), b"cls" | b"json") {
+                return Err(twice(source, stem, &member, first.offset));
+            }
+            // Whoever asks for the field hears of it; the others are not concerned.
+            first.length = MemberPlace::TWICE;
+            continue;
         }
+        let has_cls = sample.members.iter().any(|found| keys.0[usize::from(found.key)] == b"cls");
+        sample.members.push(MemberAt { offset: place(&member)?, length, key });
         match suffix.as_slice() {
             b"cls" => sample.label = reduced(cls(&mut members, &member)?),
             // Read at once, while the bytes around its header are at hand; a .cls member comes before it in any order.
-            b"json" if sample.cls.is_none() => sample.label = reduced(json(&mut members, &member)?),
-            b"json" => {}
-            _ => sample.length = image_length(stem, &member)?,
+            b"json" if !has_cls => sample.label = reduced(json(&mut members, &member)?),
+            _ => {}
         }
     }
-    contents.take(source, samples)?;
+    contents.take(source, samples, &keys, wanted)?;
     Ok(contents)
 }
 
@@ -114,29 +164,78 @@ impl Contents {
         &mut self,
         source: &S,
         samples: HashMap<Box<[u8]>, Sample>,
+        keys: &Keys,
+        wanted: Stems,
     ) -> Result<(), Malformed> {
-        let mut samples: Vec<_> = samples.into_iter().collect();
+        let ranks: Vec<Option<usize>> = keys.0.iter().map(|key| image_rank(key)).collect();
+        let rank = |found: &MemberAt| ranks[usize::from(found.key)];
+        // A sample's image, or what stands for it where there are none.
+        let image = |sample: &Sample| match wanted {
+            Stems::WithImage => sample
+                .members
+                .iter()
+                .filter(|found| rank(found).is_some())
+                .min_by_key(|found| rank(found))
+                .copied(),
+            Stems::All => sample.members.iter().min_by_key(|found| found.offset).copied(),
+        };
+        let mut samples: Vec<_> =
+            samples.into_iter().map(|(stem, sample)| (image(&sample), stem, sample)).collect();
         // Those without an image come first, by name, so that which is the example does not depend on chance.
-        samples.sort_unstable_by(|(a, one), (b, other)| one.image.cmp(&other.image).then_with(|| a.cmp(b)));
-        for (stem, sample) in samples {
-            let Some(image) = sample.image else {
+        samples.sort_unstable_by(|(a, one, _), (b, other, _)| {
+            let place = |found: &Option<MemberAt>| found.map(|found| found.offset);
+            place(a).cmp(&place(b)).then_with(|| one.cmp(other))
+        });
+        let order =
+            self.take_keys(keys, samples.iter().filter(|(image, ..)| image.is_some()).map(|(.., of)| of));
+        for (image, stem, sample) in samples {
+            let Some(image) = image else {
                 self.notes.skip("samples without an image", || text(&stem));
                 continue;
             };
             let label = match sample.label {
                 Label::Number(label) => Some(label),
                 Label::Missing => None,
-                Label::Unusable => return Err(unusable(source, &sample)),
+                Label::Unusable => return Err(unusable(source, &sample, keys)),
             };
             let first = if label.is_some() { &mut self.labeled } else { &mut self.unlabeled };
             first.get_or_insert_with(|| text(&stem));
-            self.samples.push(Packed {
-                offset: image.get(),
-                length: sample.length,
-                label: label.unwrap_or(0),
-            });
+            if wanted == Stems::WithImage
+                && sample.members.iter().filter(|found| rank(found).is_some()).count() > 1
+            {
+                self.notes.keep_ambiguous(text(&stem));
+            }
+            let offset = image.offset.get();
+            // What stands for an image that is there twice has no length of its own.
+            let length = if image.length == MemberPlace::TWICE { 0 } else { image.length };
+            self.samples.push(Packed { offset, length, label: label.unwrap_or(0) });
+            let row = self.members.len();
+            self.members.resize(row + self.keys.len(), MemberPlace::ABSENT);
+            for found in &sample.members {
+                if let Some(column) = order[usize::from(found.key)] {
+                    let place = MemberPlace::new(offset, found.offset.get(), found.length);
+                    self.members[row + column] = place.unwrap_or_else(|| {
+                        self.notes.skip("members more than 1 TiB from their image", || text(&stem));
+                        MemberPlace::ABSENT
+                    });
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Takes the keys that these samples have, sorted; and says where each of the shard's is among them.
+    fn take_keys<'a>(
+        &mut self,
+        keys: &Keys,
+        samples: impl Iterator<Item = &'a Sample>,
+    ) -> Vec<Option<usize>> {
+        let mut used = vec![false; keys.0.len()];
+        samples.flat_map(|sample| &sample.members).for_each(|found| used[usize::from(found.key)] = true);
+        let mut sorted: Vec<usize> = (0..keys.0.len()).filter(|&number| used[number]).collect();
+        sorted.sort_unstable_by_key(|&number| &keys.0[number]);
+        self.keys = sorted.iter().map(|&number| text(&keys.0[number])).collect();
+        (0..keys.0.len()).map(|number| sorted.iter().position(|&known| known == number)).collect()
     }
 }
 
@@ -149,7 +248,7 @@ pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<Strin
     let mut members = Members::new(source);
     while let Some(member) = members.next_member()? {
         let suffix = split(&member.name).map(|(_, suffix)| suffix);
-        if member.plain && suffix.is_some_and(|suffix| matches!(&suffix[..], b"jpg" | b"jpeg" | b"png")) {
+        if member.plain && suffix.is_some_and(|suffix| image_rank(&suffix).is_some()) {
             return Ok(Some(text(&member.name)));
         }
     }
@@ -169,15 +268,20 @@ fn place(member: &Member) -> Result<NonZeroU64, Malformed> {
     NonZeroU64::new(member.offset).ok_or(Malformed { offset: member.offset, message })
 }
 
-fn image_length(stem: &[u8], member: &Member) -> Result<u32, Malformed> {
-    u32::try_from(member.size).map_err(|_| Malformed {
+/// Bytes of a member; `None` for 4 GiB and more, and for the two lengths that mean something else.
+fn length(member: &Member) -> Option<u32> {
+    u32::try_from(member.size).ok().filter(|&length| length < MemberPlace::TWICE)
+}
+
+fn too_large(stem: &[u8], member: &Member) -> Malformed {
+    Malformed {
         offset: member.offset,
         message: format!(
             "the image of sample {:?} has {} bytes: 4 GiB or more",
             String::from_utf8_lossy(stem),
             member.size
         ),
-    })
+    }
 }
 
 /// What is wrong with a sample that has `second` and, with data at `first`, another member of its kind.
@@ -201,14 +305,15 @@ fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &Member, first: No
 }
 
 /// Why the label of a sample cannot be used.
-fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &Sample) -> Malformed {
-    let Some(place) = sample.cls.or(sample.json) else {
+fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &Sample, keys: &Keys) -> Malformed {
+    let of = |key: &[u8]| sample.members.iter().find(|found| keys.0[usize::from(found.key)] == key);
+    let is_cls = of(b"cls").is_some();
+    let Some(place) = of(b"cls").or_else(|| of(b"json")).map(|found| found.offset) else {
         return Malformed { offset: 0, message: CHANGED.to_owned() };
     };
     let mut members = Members::new(source);
-    let read = |member: Member| match sample.cls {
-        Some(_) => cls(&mut members, &member),
-        None => json(&mut members, &member),
+    let read = |member: Member| {
+        if is_cls { cls(&mut members, &member) } else { json(&mut members, &member) }
     };
     match member_at(source, place).and_then(read) {
         Ok(Err(reason)) | Err(reason) => reason,

@@ -1,11 +1,11 @@
 //! Shards of a dataset, tar or TFRecord: each is read once, by several threads.
 
-use super::build::{Builder, Group, Rows};
+use super::build::{Builder, Group, Rows, ShardRows};
 use super::cancel::Cancel;
 use super::open::Progress;
 use super::parallel::collect;
 use super::records::records;
-pub use super::samples::{Contents, contents};
+pub use super::samples::{Contents, Stems, contents};
 use super::source::{Malformed, ReadAt, SizedFile};
 use super::{COARSE_TICK, Layout, Notes, Stamp, samples};
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ pub(super) fn is_compressed_name(name: &OsStr) -> bool {
 pub(super) fn index(
     root: &Path,
     shards: &[Vec<u8>],
-    layout: Layout,
+    kind: ShardKind,
     builder: &mut Builder,
     threads: usize,
     progress: &Progress,
@@ -60,7 +60,7 @@ pub(super) fn index(
         threads.min(shards.len()),
         |send| {
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if !send(read(root, shard, layout, cancel)) {
+                if !send(read(root, shard, kind, cancel)) {
                     return;
                 }
             }
@@ -85,6 +85,7 @@ pub(super) fn index(
         }
         (labeled, _) => {
             notes.unlabeled = labeled.is_none();
+            notes.imageless = kind == ShardKind::Tar(Stems::All);
             Ok(notes)
         }
     }
@@ -137,17 +138,39 @@ fn malformed(path: &Path, Malformed { offset, message }: Malformed) -> Error {
     Error::dataset(path, format!("at byte {offset}: {message}"))
 }
 
+/// What shards are, and what in them is a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ShardKind {
+    Tar(Stems),
+    TfRecord,
+}
+
+impl ShardKind {
+    /// That of shards of `layout`; with no image in any of them if `imageless`.
+    pub(super) fn of(layout: Layout, imageless: bool) -> Self {
+        match layout {
+            Layout::TfRecord => Self::TfRecord,
+            _ if imageless => Self::Tar(Stems::All),
+            _ => Self::Tar(Stems::WithImage),
+        }
+    }
+}
+
 /// Parses one shard.
-pub(super) fn read(root: &Path, shard: &[u8], layout: Layout, cancel: &Cancel) -> Result<(Group, Contents)> {
+pub(super) fn read(root: &Path, shard: &[u8], kind: ShardKind, cancel: &Cancel) -> Result<(Group, Contents)> {
     cancel.check(root)?;
     let path = join(root, shard);
     let (source, stamp) = open(&path, cancel)?;
-    let contents = match layout {
-        Layout::TfRecord => records(&source).map(|samples| Contents { samples, ..Contents::default() }),
-        _ => contents(&source),
+    let contents = match kind {
+        ShardKind::TfRecord => records(&source).map(|samples| Contents { samples, ..Contents::default() }),
+        ShardKind::Tar(stems) => contents(&source, stems),
     };
     let mut contents = contents.map_err(|error| malformed(&path, error))?;
-    let rows = Rows::Shard(std::mem::take(&mut contents.samples));
+    let rows = Rows::Shard(ShardRows {
+        samples: std::mem::take(&mut contents.samples),
+        keys: std::mem::take(&mut contents.keys),
+        members: std::mem::take(&mut contents.members),
+    });
     Ok((Group { path: shard.to_vec(), stamp, rows }, contents))
 }
 

@@ -34,6 +34,12 @@ pub struct Notes {
     pub empty_classes: Vec<String>,
     /// No sample has a label.
     pub unlabeled: bool,
+    /// There is no image: all stems of the shards are samples.
+    #[serde(default)]
+    pub imageless: bool,
+    /// A sample with several images, of which none is more its own than the others.
+    #[serde(default)]
+    pub ambiguous: Option<String>,
 }
 
 /// Reasons that a message names: a dataset may have as many as files, as those of tar members are their endings.
@@ -59,7 +65,6 @@ fn loss(reason: &str) -> Loss {
         "directories without images beside shards" | "shards without images beside class directories" => {
             Loss::Beside
         }
-        _ if reason.starts_with('.') && reason.ends_with(" members") => Loss::Beside,
         _ => Loss::Sample,
     }
 }
@@ -70,6 +75,11 @@ impl Notes {
         let skipped =
             self.skipped.entry(reason.into()).or_insert_with(|| Skipped { count: 0, example: example() });
         skipped.count += 1;
+    }
+
+    /// Remembers a sample with several images; of all the first by name, whoever came first.
+    pub(super) fn keep_ambiguous(&mut self, stem: String) {
+        self.ambiguous = Some(self.ambiguous.take().map_or(stem.clone(), |known| known.min(stem)));
     }
 
     /// That something is missing, and what was found instead.
@@ -119,6 +129,10 @@ impl Notes {
         }
         self.empty_classes.extend(other.empty_classes);
         self.unlabeled |= other.unlabeled;
+        self.imageless |= other.imageless;
+        if let Some(stem) = other.ambiguous {
+            self.keep_ambiguous(stem);
+        }
     }
 }
 
@@ -168,6 +182,8 @@ pub struct Summary {
     /// What was left out, by reason; empty classes; whether labels are missing.
     #[serde(flatten)]
     pub notes: Notes,
+    /// The members that samples have beside one another in shards, by the ends of their names: what `fields=` can ask for.
+    pub keys: Vec<String>,
     /// The dataset's fingerprint in hexadecimal.
     pub fingerprint: String,
     /// The index file.
@@ -227,10 +243,10 @@ mod tests {
         notes.skip("hidden files", || ".nfs01".to_owned());
         assert_eq!(said(&notes), []);
         notes.skip("files that are no images", || "a/Thumbs.db".to_owned());
-        notes.skip(".txt members", || "0001.txt".to_owned());
+        notes.skip("files in the root", || "cover.jpg".to_owned());
         let [only] = &said(&notes)[..] else { panic!("one message") };
         assert_eq!(only.kind, Kind::Information);
-        assert!(only.message.contains("a/Thumbs.db") && only.message.contains("0001.txt"));
+        assert!(only.message.contains("a/Thumbs.db") && only.message.contains("cover.jpg"));
         let classes = Notes { empty_classes: vec!["dog".to_owned()], ..Notes::default() };
         let [only] = &said(&classes)[..] else { panic!("one message") };
         assert!(only.kind == Kind::Warning && only.message.contains("dog"), "{}", only.message);

@@ -1,7 +1,8 @@
 //! What kind of dataset lies at a root, by the names in it; by contents where names say two things.
 
 use super::cancel::Cancel;
-use super::{Contents, Layout, Notes, folder, shards};
+use super::kind::{image_extensions, is_image_file};
+use super::{Contents, Layout, Notes, shards};
 use crate::error::{Error, Result};
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -18,7 +19,7 @@ pub(super) struct Survey {
     pub(super) shards: Vec<Vec<u8>>,
     pub(super) notes: Notes,
     /// What to say when no sample is found.
-    pub(super) nothing: &'static str,
+    pub(super) nothing: String,
 }
 
 /// What is in the root of a dataset.
@@ -51,8 +52,8 @@ pub(super) fn survey(root: &Path, canonical: &Path, contents: Contents, cancel: 
 fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
     let is_tar = name.as_bytes().ends_with(b".tar") || shards::is_compressed_name(name);
     let (layout, nothing) = match contents {
-        Contents::Images if is_tar => (Layout::Tar, NO_IMAGES),
-        Contents::Files if is_tfrecord(name.as_bytes()) => (Layout::TfRecord, NO_RECORDS),
+        Contents::Images if is_tar => (Layout::Tar, no_images()),
+        Contents::Files if is_tfrecord(name.as_bytes()) => (Layout::TfRecord, NO_RECORDS.to_owned()),
         Contents::Images => {
             let message = "is neither a directory nor a .tar shard; name a directory of class directories, a directory \
                            of .tar shards, or one shard";
@@ -67,8 +68,11 @@ fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
     Ok(Survey { layout, classes: Vec::new(), shards: vec![Vec::new()], notes: Notes::default(), nothing })
 }
 
-const NO_IMAGES: &str = "the shards hold no .jpg, .jpeg or .png image";
 const NO_RECORDS: &str = "the shards hold no record";
+
+fn no_images() -> String {
+    format!("the shards hold no {} image", image_extensions())
+}
 
 fn images(root: &Path, mut found: Root, cancel: &Cancel) -> Result<Survey> {
     if found.are_classes(root, cancel)? {
@@ -77,7 +81,7 @@ fn images(root: &Path, mut found: Root, cancel: &Cancel) -> Result<Survey> {
             classes: found.directories,
             shards: Vec::new(),
             notes: found.notes,
-            nothing: "its directories hold no .jpg, .jpeg or .png image",
+            nothing: format!("its directories hold no {} image", image_extensions()),
         });
     }
     if let Some(name) = found.compressed.first() {
@@ -91,7 +95,7 @@ fn images(root: &Path, mut found: Root, cancel: &Cancel) -> Result<Survey> {
         return Err(Error::dataset(root, found.notes.explain(what)));
     }
     let Root { shards, notes, .. } = found;
-    Ok(Survey { layout: Layout::Tar, classes: Vec::new(), shards, notes, nothing: NO_IMAGES })
+    Ok(Survey { layout: Layout::Tar, classes: Vec::new(), shards, notes, nothing: no_images() })
 }
 
 fn files(root: &Path, found: Root) -> Result<Survey> {
@@ -108,7 +112,7 @@ fn files(root: &Path, found: Root) -> Result<Survey> {
         }
         descriptions.iter().for_each(|name| notes.skip("files beside TFRecord shards", || text(name)));
         let (layout, classes) = (Layout::TfRecord, Vec::new());
-        return Ok(Survey { layout, classes, shards, notes, nothing: NO_RECORDS });
+        return Ok(Survey { layout, classes, shards, notes, nothing: NO_RECORDS.to_owned() });
     }
     // A file in the root is in no class, so that nothing is.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
@@ -117,7 +121,7 @@ fn files(root: &Path, found: Root) -> Result<Survey> {
         // The root is walked as any directory, and its names are noted then.
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
-    let nothing = "holds no file";
+    let nothing = "holds no file".to_owned();
     Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing })
 }
 
@@ -149,7 +153,7 @@ fn first_image(root: &Path, directories: &[Vec<u8>], cancel: &Cancel) -> Result<
             let name = entry.file_name();
             if kind.is_dir() {
                 waiting.push(directory.join(&name));
-            } else if kind.is_file() && folder::is_image(name.as_bytes()) {
+            } else if kind.is_file() && is_image_file(name.as_bytes()) {
                 return Ok(Some(directory.join(&name)));
             }
         }

@@ -5,7 +5,8 @@
 use crate::common::scene::{Scene, masked, summary, tfrecord};
 use foreload::dataset::archive::Members;
 use foreload::dataset::records::records;
-use foreload::dataset::{ClassRef, DatasetIndex, Select, shards};
+use foreload::dataset::shards::{self, Stems};
+use foreload::dataset::{ClassRef, DatasetIndex, Select};
 use foreload::rng::{Key, Stream, Use};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -97,7 +98,10 @@ fn tar_seeds() -> Vec<Vec<u8>> {
 fn any_bytes_are_a_shard_or_an_error() {
     let seeds = tar_seeds();
     for seed in &seeds {
-        assert_eq!(shards::contents(&seed[..]).expect("the seeds are sound").samples.len(), 3);
+        assert_eq!(
+            shards::contents(&seed[..], Stems::WithImage).expect("the seeds are sound").samples.len(),
+            3
+        );
     }
     fuzz("tar", |random| {
         let mut bytes = seeds[random.below(2) as usize].clone();
@@ -113,7 +117,7 @@ fn any_bytes_are_a_shard_or_an_error() {
             count += 1;
             assert!(count <= size / 512, "members take room");
         }
-        if let Ok(contents) = shards::contents(&bytes[..]) {
+        if let Ok(contents) = shards::contents(&bytes[..], Stems::WithImage) {
             for sample in contents.samples {
                 assert!(sample.offset + u64::from(sample.length) <= size);
             }
@@ -189,7 +193,7 @@ fn samples_are_grouped_in_any_order() {
             placed.push(((stem, kind, data), offset));
         }
         let bytes = tar.into_inner().expect("an archive");
-        match (shards::contents(&bytes[..]), expected(&placed)) {
+        match (shards::contents(&bytes[..], Stems::WithImage), expected(&placed)) {
             (Ok(contents), Ok(expected)) => {
                 let found: Vec<_> = contents.samples.iter().map(|s| (s.offset, s.length, s.label)).collect();
                 assert_eq!(found, expected);
@@ -296,12 +300,12 @@ fn any_bytes_are_an_index_or_an_error() {
     assert!(loaded > 0, "some mutations are harmless or mended");
 }
 
-/// Makes the digests right again where the header's table still points into the file: header at 0, ten rows of
+/// Makes the digests right again where the header's table still points into the file: header at 0, twelve rows of
 /// (offset, length, digest) from byte 112, digest of the header at its end.
 fn mend_index(bytes: &mut [u8]) {
     const TABLE: usize = 112;
     const ROW: usize = 48;
-    const END: usize = TABLE + 10 * ROW;
+    const END: usize = TABLE + 12 * ROW;
     if bytes.len() < END + 32 {
         return;
     }

@@ -5,6 +5,7 @@ mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod dataset;
+mod fields;
 mod files;
 mod fuzz;
 mod index_file;

@@ -1,7 +1,7 @@
 //! Ten million samples are indexed, loaded and read within 300 MB.
 
 use crate::common::child;
-use foreload::dataset::build::{Builder, Group, Loose, Packed, Rows, Whole};
+use foreload::dataset::build::{Builder, Group, Loose, Packed, Rows, ShardRows, Whole};
 use foreload::dataset::{Contents, DatasetIndex, IndexOptions, Layout, Stamp};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -39,7 +39,7 @@ fn build(target: &Path, layout: Layout, groups: u64) -> DatasetIndex {
             _ => {
                 let packed =
                     |i| Packed { offset: 110_000 * i, length: (group + i) as u32, label: (i % 1000) as u32 };
-                Rows::Shard((0..each).map(packed).collect())
+                Rows::Shard(ShardRows { samples: (0..each).map(packed).collect(), ..ShardRows::default() })
             }
         };
         let path = format!("n{group:08}").into_bytes();

@@ -1,0 +1,99 @@
+//! What a field holds, by the end of its name; and the one list of the images that can be decoded.
+
+/// What a field of a sample holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldKind {
+    /// A picture to decode to R, G, B.
+    Image,
+    /// A picture whose values are class numbers: palette indices and 16-bit values stay what they are.
+    Mask,
+    /// UTF-8.
+    Text,
+    /// A JSON document.
+    Json,
+    /// NumPy's `.npy`.
+    Array,
+    /// A whole number as text.
+    Integer,
+    /// A decimal number as text.
+    Float,
+    /// Bytes as they are.
+    Bytes,
+}
+
+/// Extensions of the images that can be decoded. Where a sample has several, the first of this list is its image.
+pub const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png"];
+
+/// Ends of the keys of masks, which are images by their extension.
+const MASKS: &[&str] = &["seg.png", "mask.png"];
+
+impl FieldKind {
+    /// What a member with this key holds; a key is what follows the first dot of a name, in lower case.
+    pub fn of_key(key: &str) -> Self {
+        let ends_in =
+            |end: &&str| key.strip_suffix(*end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        if MASKS.iter().any(ends_in) {
+            return Self::Mask;
+        }
+        match key.rsplit('.').next().unwrap_or(key) {
+            extension if IMAGE_EXTENSIONS.contains(&extension) => Self::Image,
+            "txt" => Self::Text,
+            "json" => Self::Json,
+            "npy" => Self::Array,
+            "cls" => Self::Integer,
+            _ => Self::Bytes,
+        }
+    }
+}
+
+/// The place of a key in [`IMAGE_EXTENSIONS`]: of a sample's own image, not of `seg.png` or `left.jpg` beside it.
+pub(super) fn image_rank(key: &[u8]) -> Option<usize> {
+    IMAGE_EXTENSIONS.iter().position(|extension| extension.as_bytes() == key)
+}
+
+/// Whether a file's name says that it is an image that can be decoded.
+pub(super) fn is_image_file(name: &[u8]) -> bool {
+    let extension =
+        name.iter().rposition(|&byte| byte == b'.').map(|dot| name[dot + 1..].to_ascii_lowercase());
+    extension.is_some_and(|extension| image_rank(&extension).is_some())
+}
+
+/// The extensions in words: ".jpg, .jpeg or .png".
+pub(crate) fn image_extensions() -> String {
+    let (last, others) = IMAGE_EXTENSIONS.split_last().expect("some image can be decoded");
+    let others: Vec<String> = others.iter().map(|extension| format!(".{extension}")).collect();
+    format!("{} or .{last}", others.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_say_what_they_hold() {
+        let kinds = [
+            ("jpg", FieldKind::Image),
+            ("left.png", FieldKind::Image),
+            ("seg.png", FieldKind::Mask),
+            ("left.mask.png", FieldKind::Mask),
+            ("noseg.png", FieldKind::Image),
+            ("txt", FieldKind::Text),
+            ("json", FieldKind::Json),
+            ("meta.json", FieldKind::Json),
+            ("cls", FieldKind::Integer),
+            ("npy", FieldKind::Array),
+            ("pickle", FieldKind::Bytes),
+        ];
+        for (key, kind) in kinds {
+            assert_eq!(FieldKind::of_key(key), kind, "{key}");
+        }
+    }
+
+    #[test]
+    fn images_are_known_by_their_names() {
+        assert_eq!(image_extensions(), ".jpg, .jpeg or .png");
+        assert_eq!((image_rank(b"jpg"), image_rank(b"seg.png")), (Some(0), None));
+        assert!(is_image_file(b"a.b.JPEG") && is_image_file(b".jpg"));
+        assert!(!is_image_file(b"jpg") && !is_image_file(b"a.jpg.txt"));
+    }
+}

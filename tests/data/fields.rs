@@ -1,0 +1,169 @@
+//! The members that samples in shards have beside their images: which there are, where they lie, what is read at once.
+
+use crate::common::scene::{Scene, summary};
+use foreload::dataset::{Changed, DatasetIndex, Extent, IndexOptions, MemberBytes};
+use std::fs;
+
+/// An archive of members in this order, as the `tar` crate writes it.
+fn tar(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, data) in members {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(data.len() as u64);
+        tar.append_data(&mut header, name, &data[..]).expect("a member");
+    }
+    tar.into_inner().expect("an archive")
+}
+
+fn open(scene: &Scene, fields: &[&str]) -> foreload::Result<DatasetIndex> {
+    let members = Some(fields.iter().map(ToString::to_string).collect());
+    DatasetIndex::open(&scene.root, &IndexOptions { members, ..scene.options.clone() })
+}
+
+/// The bytes of an extent, as the system gives them.
+fn read(index: &DatasetIndex, extent: Extent) -> Vec<u8> {
+    let file = fs::read(index.path(extent.file)).expect("the shard");
+    file[extent.offset as usize..][..extent.length as usize].to_vec()
+}
+
+/// The bytes of a member, or the word for why there are none; and how many reads they took beside the sample's own.
+fn member(index: &DatasetIndex, sample: u64, field: usize) -> (Result<Vec<u8>, &'static str>, usize) {
+    match index.member(sample, field) {
+        MemberBytes::Within(range) => (Ok(read(index, index.extent(sample))[range].to_vec()), 0),
+        MemberBytes::Apart(extent) => (Ok(read(index, extent)), 1),
+        MemberBytes::Absent => (Err("absent"), 0),
+        MemberBytes::Twice => (Err("twice"), 0),
+    }
+}
+
+fn bytes(text: &str, length: usize) -> Vec<u8> {
+    text.bytes().cycle().take(length).collect()
+}
+
+#[test]
+fn members_side_by_side_are_one_read() {
+    let scene = Scene::new();
+    let of = |stem: &str| {
+        [("cls", 1), ("jpg", 40_000), ("json", 60), ("seg.png", 900), ("txt", 12)]
+            .map(|(key, length)| (format!("{stem}.{key}"), bytes(&format!("{stem}{key}"), length)))
+    };
+    let all: Vec<_> = ["a", "b"].into_iter().flat_map(of).collect();
+    let all: Vec<_> = all.iter().map(|(name, data)| (name.as_str(), data.clone())).collect();
+    let labelled: Vec<_> = all
+        .iter()
+        .map(|(name, data)| (*name, if name.ends_with("cls") { b"7".to_vec() } else { data.clone() }))
+        .map(|(name, data)| (name, if name.ends_with("json") { b"{}".to_vec() } else { data }))
+        .collect();
+    scene.write("s.tar", &tar(&labelled));
+    let fields = ["txt", "image", "seg.png", "json", "cls"];
+    let index = open(&scene, &fields).unwrap();
+    assert_eq!(index.len(), 2);
+    for (sample, stem) in [(0, "a"), (1, "b")] {
+        for (field, key) in fields.iter().enumerate() {
+            let name = format!("{stem}.{}", if *key == "image" { "jpg" } else { key });
+            let data = &labelled.iter().find(|(known, _)| *known == name).unwrap().1;
+            assert_eq!(member(&index, sample, field), (Ok(data.clone()), 0), "{name}");
+        }
+        assert_eq!(index.sample_of(index.extent(sample)), Some(sample));
+    }
+    // The largest sample and all bytes are those of what is read.
+    let whole: Vec<u32> = (0..2).map(|sample| index.extent(sample).length).collect();
+    assert_eq!(
+        (index.largest(), index.total_bytes()),
+        (whole[0].max(whole[1]), u64::from(whole[0] + whole[1]))
+    );
+    // The same dataset and order, whatever is read of it; but copies of other members are others.
+    let images = scene.open().unwrap();
+    assert_eq!(images.fingerprint(), index.fingerprint());
+    assert_eq!((images.extent(0).length, images.member(0, 0)), (40_000, MemberBytes::Within(0..40_000)));
+    assert_ne!(images.identity(), index.identity());
+    assert_eq!(images.identity(), open(&scene, &["image"]).unwrap().identity());
+}
+
+#[test]
+fn members_that_lie_apart_are_reads_of_their_own() {
+    let scene = Scene::new();
+    let images = ["a", "b", "c"].map(|stem| (format!("{stem}.jpg"), bytes(stem, 50_000)));
+    let texts = ["c", "a", "b"].map(|stem| (format!("{stem}.txt"), bytes(stem, 5)));
+    let filler = [("x.bin".to_owned(), vec![0; 200_000])];
+    let all: Vec<_> = texts.iter().chain(&filler).chain(&images).collect();
+    let all: Vec<_> = all.into_iter().map(|(name, data)| (name.as_str(), data.clone())).collect();
+    scene.write("s.tar", &tar(&all));
+    let index = open(&scene, &["image", "txt"]).unwrap();
+    for (sample, stem) in [(0, "a"), (1, "b"), (2, "c")] {
+        assert_eq!(member(&index, sample, 0), (Ok(bytes(stem, 50_000)), 0));
+        assert_eq!(member(&index, sample, 1), (Ok(bytes(stem, 5)), 1));
+        assert_eq!(index.sample_of(index.extent(sample)), Some(sample));
+    }
+}
+
+#[test]
+fn what_is_absent_or_twice_is_said_of_its_sample() {
+    let scene = Scene::new();
+    let members: Vec<(&str, Vec<u8>)> = [
+        ("a.jpg", "1"),
+        ("a.txt", "one"),
+        ("b.jpg", "2"),
+        ("c.jpg", "3"),
+        ("c.txt", "three"),
+        ("c.txt", "four"),
+    ]
+    .map(|(name, data)| (name, data.as_bytes().to_vec()))
+    .into();
+    scene.write("s.tar", &tar(&members));
+    let index = open(&scene, &["image", "txt"]).unwrap();
+    assert_eq!(member(&index, 0, 1).0, Ok(b"one".to_vec()));
+    assert_eq!(member(&index, 1, 1).0, Err("absent"));
+    assert_eq!(member(&index, 2, 1).0, Err("twice"));
+    let error = open(&scene, &["image", "seg.png"]).err().unwrap().to_string();
+    assert!(error.contains("fields") && error.contains("seg.png") && error.contains("\"txt\""), "{error}");
+}
+
+#[test]
+fn shards_differ_in_what_their_samples_have() {
+    let scene = Scene::new();
+    scene.write("0.tar", &tar(&[("1.jpg", vec![1]), ("1.txt", vec![b'x']), ("1.zz", vec![9; 3])]));
+    scene.write("1.tar", &tar(&[("1.jpg", vec![2]), ("1.caption", vec![b'y'])]));
+    scene.write("2.tar", &tar(&[("1.png", vec![3]), ("1.caption", vec![b'z']), ("1.txt", vec![b'w'])]));
+    let index = open(&scene, &["caption", "txt", "image", "zz"]).unwrap();
+    assert_eq!(summary(&index).keys, ["caption", "jpg", "png", "txt", "zz"]);
+    let of = |sample| [0, 1, 2, 3].map(|field| member(&index, sample, field).0.ok());
+    assert_eq!(of(0), [None, Some(vec![b'x']), Some(vec![1]), Some(vec![9; 3])]);
+    assert_eq!(of(1), [Some(vec![b'y']), None, Some(vec![2]), None]);
+    assert_eq!(of(2), [Some(vec![b'z']), Some(vec![b'w']), Some(vec![3]), None]);
+}
+
+#[test]
+fn without_images_every_stem_is_a_sample() {
+    let scene = Scene::new();
+    scene.write("0.tar", &tar(&[("1.npy", vec![1; 30]), ("1.cls", b"4".to_vec()), ("2.npy", vec![2; 40])]));
+    let error = open(&scene, &["npy", "cls"]).err().unwrap().to_string();
+    assert!(error.contains("label all samples or none"), "{error}");
+    scene.write("0.tar", &tar(&[("1.npy", vec![1; 30]), ("1.cls", b"4".to_vec()), ("2.cls", b"5".to_vec())]));
+    let index = open(&scene, &["npy", "cls"]).unwrap();
+    assert_eq!((index.len(), index.label(0), index.label(1)), (2, 4, 5));
+    assert_eq!(member(&index, 0, 0).0, Ok(vec![1; 30]));
+    assert_eq!((member(&index, 1, 0).0, member(&index, 1, 1).0), (Err("absent"), Ok(b"5".to_vec())));
+    // Whoever wants images hears that there are none, and what there is.
+    let error = scene.error();
+    assert!(error.contains("no .jpg") && error.contains("npy") && error.contains("fields="), "{error}");
+}
+
+#[test]
+fn a_member_that_moved_is_found_at_the_start() {
+    let scene = Scene::new();
+    let write = |text: &[u8]| {
+        // The caption's length is within its block, so that all images stay where they are.
+        scene.write("s.tar", &tar(&[("1.jpg", vec![1; 10]), ("1.txt", text.to_vec())]));
+    };
+    write(b"a cat");
+    let first = open(&scene, &["image", "txt"]).unwrap();
+    write(b"a tabby");
+    let error =
+        DatasetIndex::open(&scene.root, &IndexOptions { changed: Changed::Refuse, ..scene.options.clone() });
+    assert!(error.err().unwrap().to_string().contains("other members"));
+    let second = open(&scene, &["image", "txt"]).unwrap();
+    assert_eq!(member(&second, 0, 1).0, Ok(b"a tabby".to_vec()));
+    // Captions are no part of what the order is made from.
+    assert_eq!(first.fingerprint(), second.fingerprint());
+}
