@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use foreload::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
+use foreload::augment::{Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
 use foreload::decode::{ColorModel, Plane, Planes};
 use foreload::rng::{Key, Use};
 use foreload::simd::Level;
@@ -41,7 +41,13 @@ fn pass(criterion: &mut Criterion) {
         planes: [plane(0, 1), plane(1, 2), plane(2, 2)],
     };
     let axis = |start, length| Axis { start, length, full: 224, window: 0 };
-    let view = View { x: axis(51, 400), y: axis(30, 300), flip: true };
+    let view = View {
+        x: axis(51, 400),
+        y: axis(30, 300),
+        flip: true,
+        filter: Filter::Bilinear,
+        padding: Padding::Constant,
+    };
     let mut group = criterion.benchmark_group("augment");
     for fidelity in [Fidelity::Fast, Fidelity::Exact] {
         for (dtype, format) in [
@@ -57,6 +63,7 @@ fn pass(criterion: &mut Criterion) {
                 format,
                 mean: [0.485, 0.456, 0.406],
                 std: [0.229, 0.224, 0.225],
+                fill: [0; 3],
                 fidelity,
             };
             for level in Level::available() {

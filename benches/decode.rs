@@ -21,6 +21,7 @@ const OUTPUT: Output = Output {
     format: MemoryFormat::Nchw,
     mean: [0.0; 3],
     std: [1.0; 3],
+    fill: [0; 3],
     fidelity: Fidelity::Fast,
 };
 

@@ -299,6 +299,7 @@ impl LoaderOptions {
             format: self.memory_format,
             mean: self.mean,
             std: self.std,
+            fill: [0; 3],
             fidelity: self.decode,
         };
         let policy = if self.train {

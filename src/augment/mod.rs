@@ -10,7 +10,7 @@ mod view;
 mod weights;
 
 pub use render::Augmenter;
-pub use view::{Axis, View};
+pub use view::{Axis, Filter, Padding, View};
 
 /// Element type of the images tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub struct Output {
     pub mean: [f32; 3],
     /// Divided by per channel, after the mean.
     pub std: [f32; 3],
+    /// Grey levels of R, G and B, before normalisation, where a view shows no image and [`Padding::Constant`] pads.
+    pub fill: [u8; 3],
     /// Arithmetic.
     pub fidelity: Fidelity,
 }

@@ -1,6 +1,6 @@
 //! Which part of an image to take: torchvision's crops, drawn from the sample's own stream.
 
-use super::{Axis, Output, Policy, View};
+use super::{Axis, Filter, Output, Padding, Policy, View};
 use crate::rng::Stream;
 
 /// Attempts at a random crop before the centre crop, as torchvision's `RandomResizedCrop.get_params`.
@@ -20,6 +20,8 @@ impl Policy {
                     x: Axis { start: left, length: w, full: output.width, window: 0 },
                     y: Axis { start: top, length: h, full: output.height, window: 0 },
                     flip: stream.unit() < flip,
+                    filter: Filter::default(),
+                    padding: Padding::default(),
                 }
             }
             Self::Eval { resize } => {
@@ -28,6 +30,8 @@ impl Policy {
                     x: Axis { start: 0, length: width, full: w, window: centred(w, output.width) },
                     y: Axis { start: 0, length: height, full: h, window: centred(h, output.height) },
                     flip: false,
+                    filter: Filter::default(),
+                    padding: Padding::default(),
                 }
             }
         }
@@ -98,6 +102,7 @@ mod tests {
             format: MemoryFormat::Nchw,
             mean: [0.0; 3],
             std: [1.0; 3],
+            fill: [0; 3],
             fidelity: Fidelity::Fast,
         }
     }

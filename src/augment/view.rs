@@ -6,7 +6,7 @@ use crate::decode::Region;
 
 /// One axis of a view: source pixels `start..start+length`, resized to `full` pixels, of which the output is
 /// `window..window+n` (n the output's size). Random crops have `full = n, window = 0`; a centre crop looks at the
-/// middle of a resized whole. Output pixels outside `0..full` are black.
+/// middle of a resized whole. Output pixels outside `0..full` show what [`View::padding`] says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axis {
     /// First source pixel.
@@ -40,6 +40,34 @@ impl Axis {
     }
 }
 
+/// How the pixels of an image are resampled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Filter {
+    /// The pixel at ⌊o · length / full⌋ for output pixel o, computed in f32 as torch's `nearest` does.
+    Nearest,
+    /// The pixel at ⌊(o + ½) · length / full⌋, as torch's `nearest-exact`.
+    NearestExact,
+    /// The antialiased triangle filter of PIL's `BILINEAR`.
+    #[default]
+    Bilinear,
+    /// The antialiased cubic filter of PIL's `BICUBIC`, with a = −½.
+    Bicubic,
+}
+
+/// What output pixels outside of the image show, as torchvision's and NumPy's `pad` define it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Padding {
+    /// [`Output::fill`].
+    #[default]
+    Constant,
+    /// The image's nearest pixel.
+    Edge,
+    /// The image mirrored about its outermost pixels, which are not repeated: c b | a b c | b a.
+    Reflect,
+    /// The image mirrored about its edges: b a | a b c | c b.
+    Symmetric,
+}
+
 /// What of an image becomes the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
@@ -49,6 +77,10 @@ pub struct View {
     pub y: Axis,
     /// Mirror left and right.
     pub flip: bool,
+    /// How pixels are resampled, along both axes.
+    pub filter: Filter,
+    /// What lies outside of the image.
+    pub padding: Padding,
 }
 
 impl View {

@@ -183,6 +183,7 @@ mod tests {
             format: MemoryFormat::Nhwc,
             mean: [0.0; 3],
             std: [1.0; 3],
+            fill: [0; 3],
             fidelity: Fidelity::Fast,
         };
         BatchPool::new(4, output, Pools { slot_bytes: 0, prefetch, batches }, Storage::Host, || {})

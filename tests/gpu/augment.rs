@@ -77,7 +77,7 @@ fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> for
 }
 
 fn output(fidelity: Fidelity, dtype: DType, format: MemoryFormat) -> Output {
-    Output { height: 50, width: 61, dtype, format, mean: [0.4; 3], std: [0.2; 3], fidelity }
+    Output { height: 50, width: 61, dtype, format, mean: [0.4; 3], std: [0.2; 3], fill: [0; 3], fidelity }
 }
 
 #[test]

@@ -141,6 +141,7 @@ fn entry(layout: &PlanesLayout, base: *const u8) -> ImageParams {
         format: MemoryFormat::Nchw,
         mean: [0.0; 3],
         std: [1.0; 3],
+        fill: [0; 3],
         fidelity: Fidelity::Fast,
     };
     let mut stream = foreload::rng::Key::new(&[], 0, 0, foreload::rng::Use::Augment).stream(0);

@@ -32,6 +32,7 @@ mod tests {
                 format: Default::default(),
                 mean: [0.0; 3],
                 std: [1.0; 3],
+                fill: [0; 3],
                 fidelity,
             };
             Launch::kernel(&output)

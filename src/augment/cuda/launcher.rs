@@ -144,6 +144,7 @@ mod tests {
             format: MemoryFormat::Nchw,
             mean: [0.0; 3],
             std: [1.0; 3],
+            fill: [0; 3],
             fidelity: Fidelity::Fast,
         }
     }

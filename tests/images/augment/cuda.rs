@@ -2,7 +2,7 @@
 //! the launch and the order of the threads.
 
 use foreload::augment::cuda::{ImageParams, Launch, OutputParams};
-use foreload::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
+use foreload::augment::{Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
 use foreload::decode::Planes;
 use foreload::decode::nvjpeg::PlanesLayout;
 use foreload::rng::Stream;
@@ -49,6 +49,7 @@ fn output(random: &mut Stream, most: u32) -> Output {
         format: [MemoryFormat::Nchw, MemoryFormat::Nhwc][random.below(2) as usize],
         mean: MEAN,
         std: STD,
+        fill: [0; 3],
         fidelity: [Fidelity::Fast, Fidelity::Exact][random.below(2) as usize],
     }
 }
@@ -144,6 +145,8 @@ fn the_kernels_make_the_same_bytes() {
                     x: axis(random, image.width, output.width),
                     y: axis(random, image.height, output.height),
                     flip: random.below(2) == 1,
+                    filter: Filter::Bilinear,
+                    padding: Padding::Constant,
                 };
                 (image.planes(&view.region(&output)), view, image)
             })
@@ -175,7 +178,13 @@ fn extreme_sizes_make_the_same_bytes() {
             let image = Image::sized(random, width, height);
             let output = Output { width: 16, height: between(random, 1, 16), ..output(random, 16) };
             let axis = |length| Axis { start: 0, length, full, window: (full as i32 - 16) / 2 };
-            let view = View { x: axis(width), y: axis(height), flip: case % 2 == 1 };
+            let view = View {
+                x: axis(width),
+                y: axis(height),
+                flip: case % 2 == 1,
+                filter: Filter::Bilinear,
+                padding: Padding::Constant,
+            };
             let planes = image.planes(&view.region(&output));
             let context = format!("case {case}: {width}×{height} → {full}: {image}");
             assert_same(random, &output, &[(planes, view)], &context);
@@ -198,6 +207,8 @@ fn usual_sizes_make_the_same_bytes() {
                 x: Axis { start: 3, length: width - 7, full: side, window: 0 },
                 y: Axis { start: 2, length: height - 2, full: side, window: 0 },
                 flip: case % 2 == 0,
+                filter: Filter::Bilinear,
+                padding: Padding::Constant,
             };
             let planes = image.planes(&view.region(&output));
             assert_same(random, &output, &[(planes, view)], &format!("{width}×{height}: {image}"));

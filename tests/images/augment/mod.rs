@@ -5,7 +5,7 @@ mod cuda;
 mod libjpeg;
 mod reference;
 
-use foreload::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
+use foreload::augment::{Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
 use foreload::decode::{ColorModel, Planes};
 use foreload::rng::{Key, Stream, Use};
 use foreload::simd::Level;
@@ -35,6 +35,7 @@ fn output(random: &mut Stream, fidelity: Fidelity) -> Output {
         format: MemoryFormat::Nchw,
         mean: MEAN,
         std: STD,
+        fill: [0; 3],
         fidelity,
     }
 }
@@ -56,6 +57,8 @@ fn view(random: &mut Stream, image: &Image, output: &Output) -> View {
         x: axis(random, image.width, output.width),
         y: axis(random, image.height, output.height),
         flip: random.below(2) == 1,
+        filter: Filter::Bilinear,
+        padding: Padding::Constant,
     }
 }
 
@@ -179,7 +182,13 @@ fn huge_reductions_and_enlargements_work() {
             let image = Image::sized(random, width, height);
             let output = Output { width: 16, height: 16, ..output(random, Fidelity::Exact) };
             let axis = |length| Axis { start: 0, length, full, window: (full as i32 - 16) / 2 };
-            let view = View { x: axis(width), y: axis(height), flip: case % 2 == 1 };
+            let view = View {
+                x: axis(width),
+                y: axis(height),
+                flip: case % 2 == 1,
+                filter: Filter::Bilinear,
+                padding: Padding::Constant,
+            };
             let planes = image.planes(&view.region(&output));
             let want = reference::exact(&image, &view, &output);
             let portable = render(&output, Level::Portable, &planes, &view);
@@ -229,10 +238,17 @@ fn pixels_are_libjpegs_bit_for_bit() {
             format: MemoryFormat::Nhwc,
             mean: MEAN,
             std: STD,
+            fill: [0; 3],
             fidelity: Fidelity::Exact,
         };
         let axis = |size| Axis { start: 0, length: size, full: size, window: 0 };
-        let view = View { x: axis(width), y: axis(height), flip: false };
+        let view = View {
+            x: axis(width),
+            y: axis(height),
+            flip: false,
+            filter: Filter::Bilinear,
+            padding: Padding::Constant,
+        };
         for level in Level::available() {
             let same = render(&output, level, &planes, &view) == rgb;
             assert!(same, "case {case}: {width}×{height}, chroma 1/{sampling:?}, {}", level.name());
