@@ -2,6 +2,7 @@
 
 mod choice;
 mod device;
+mod fields;
 mod pfs;
 mod pools;
 mod selection;
@@ -13,12 +14,13 @@ pub use device::{
     Chosen, CpuDecode, Device, DevicePools, LANES, Rungs, choose as choose_device,
     choose_of as choose_device_of, look_for_libraries_in, unavailable as unavailable_device,
 };
+pub use fields::{Field, FieldContent, FieldOptions, Fields, LABEL, MaskType};
 pub use pfs::parse_pfs;
 pub use selection::Weights;
 pub use units::{parse_bytes, parse_duration};
 
 use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
-use crate::batch::Pools;
+use crate::batch::{BatchLayout, Pools};
 use crate::dataset::{DatasetIndex, Select};
 use crate::decode::Damaged;
 use crate::error::{Error, Result};
@@ -67,6 +69,8 @@ pub struct LoaderOptions {
     pub ratios: Option<Vec<f64>>,
     /// Samples an epoch draws; `None`: as many as there are to draw from.
     pub epoch_size: Option<u64>,
+    /// The fields of the batches; `None`: image and label.
+    pub fields: Option<Vec<FieldOptions>>,
     /// Images (true), or the files' bytes for a decoder of the consumer's (false): then the settings of images mean
     /// nothing.
     pub decoded: bool,
@@ -145,6 +149,7 @@ impl Default for LoaderOptions {
             weights: None,
             ratios: None,
             epoch_size: None,
+            fields: None,
             decoded: true,
             keep: 1,
             device: "auto".into(),
@@ -211,6 +216,10 @@ pub struct LoaderConfig {
     pub output: Output,
     /// Crop and flip.
     pub policy: Policy,
+    /// The fields of a batch.
+    pub fields: Fields,
+    /// Where they lie in it.
+    pub layout: BatchLayout,
     /// Decoding threads.
     pub threads: usize,
     /// How to read.
@@ -312,9 +321,17 @@ impl LoaderOptions {
         let processors = || if self.decoded { share::processors(ranks) } else { 1 };
         let threads = self.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
-        let image_bytes = if self.decoded { output.bytes() } else { 0 };
-        let batch_bytes = crate::batch::buffer_bytes(self.batch_size as usize, image_bytes);
-        let chosen = if self.decoded { device::choose(&self.device)? } else { device::choose("cpu")? };
+        let (fields, layout) = self.fields(index, std::slice::from_ref(&output))?;
+        let batch_bytes = layout.bytes(self.batch_size as usize);
+        let has_images = !layout.images.is_empty();
+        if !has_images && self.decoded && self.device.starts_with("cuda") {
+            let message = format!(
+                "is {}, must be cpu for batches without images: their fields are in host memory",
+                self.device
+            );
+            return Err(Error::config("device", message));
+        }
+        let chosen = device::choose(if has_images { &self.device } else { "cpu" })?;
         if chosen.overlooked {
             index.notices().say("device", || {
                 let why = &chosen.why;
@@ -350,6 +367,8 @@ impl LoaderOptions {
             rungs: Rungs::from_environment()?,
             device_pools,
             policy,
+            fields,
+            layout,
             threads,
             io: self.io,
             direct: self.direct,
@@ -362,6 +381,27 @@ impl LoaderOptions {
             pools,
             output,
         })
+    }
+
+    /// The fields of the batches, and where they lie in it.
+    fn fields(&self, index: &DatasetIndex, outputs: &[Output]) -> Result<(Fields, BatchLayout)> {
+        match &self.fields {
+            Some(_) if !self.decoded => {
+                let message = "cannot be named with decoded=False, which gives files: leave one of them out";
+                Err(Error::config("fields", message))
+            }
+            None if !self.decoded => Ok((Fields::usual(&[]).0, BatchLayout::default())),
+            None => {
+                if let Some(sample) = index.ambiguous() {
+                    let message = format!(
+                        "must say which image is meant, for samples have several ({sample:?} for one): fields=[\"jpg\", ...]"
+                    );
+                    return Err(Error::config("fields", message));
+                }
+                Ok(Fields::usual(outputs))
+            }
+            Some(asked) => Fields::check(asked, index, outputs),
+        }
     }
 
     /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but images

@@ -131,7 +131,14 @@ fn data_type(element: Element) -> DataType {
         Element::F16 => (2, 16),
         Element::Bf16 => (4, 16),
         Element::U8 => (1, 8),
+        Element::F64 => (2, 64),
+        Element::I8 => (0, 8),
+        Element::I16 => (0, 16),
+        Element::I32 => (0, 32),
         Element::I64 => (0, 64),
+        Element::U16 => (1, 16),
+        Element::U32 => (1, 32),
+        Element::U64 => (1, 64),
         Element::Bool => (6, 8),
     };
     DataType { code, bits, lanes: 1 }

@@ -108,6 +108,17 @@ pub enum DecodeError {
     /// The file contradicts itself or ends too early.
     #[error("corrupt image: {0}")]
     Corrupt(String),
+    /// The bytes of a field that is no image are not what they should be; holds what is wrong with them.
+    #[error("{0}")]
+    Damaged(String),
+    /// A field of a sample that has several.
+    #[error("field {name:?}: {source}")]
+    Field {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        source: Box<DecodeError>,
+    },
     /// More pixels than the limit allows: perhaps a decompression bomb.
     #[error(
         "image of {width}×{height} pixels exceeds the limit of {limit} pixels; raise max_pixels if it is meant"

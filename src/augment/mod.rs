@@ -3,12 +3,14 @@
 
 pub mod cuda;
 mod kernels;
+mod mask;
 mod policy;
 mod render;
 mod upsample;
 mod view;
 mod weights;
 
+pub use mask::{Nearest, render_mask};
 pub use render::Augmenter;
 pub use view::{Axis, Filter, Padding, View};
 

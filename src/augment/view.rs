@@ -27,6 +27,26 @@ impl Axis {
         clip(first)..clip(first + i64::from(self.full)).max(clip(first))
     }
 
+    /// The pixel of the resized axis that output pixel `o` shows; `None` where that is the fill of
+    /// [`Padding::Constant`].
+    pub(super) fn pixel(&self, o: u32, padding: Padding) -> Option<u32> {
+        let (at, full) = (i64::from(o) + i64::from(self.window), i64::from(self.full));
+        let inside = match padding {
+            Padding::Constant => return (0..full).contains(&at).then_some(at as u32),
+            Padding::Edge => at.clamp(0, full - 1),
+            Padding::Reflect if full == 1 => 0,
+            Padding::Reflect => {
+                let at = at.rem_euclid(2 * full - 2);
+                at.min(2 * full - 2 - at)
+            }
+            Padding::Symmetric => {
+                let at = at.rem_euclid(2 * full);
+                at.min(2 * full - 1 - at)
+            }
+        };
+        Some(inside as u32)
+    }
+
     /// First source pixel and number of them that the `n` output pixels depend on; at least one.
     fn support(&self, n: u32) -> (u32, u32) {
         let shown = self.shown(n);

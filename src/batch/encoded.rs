@@ -58,7 +58,7 @@ impl Batch {
         let tensor = |index: u32| {
             let place = self.buffer.kept.0.get(&index);
             let (data, len) = place.map_or((self.buffer.memory().base(), 0), |place| (place.base, place.len));
-            Tensor { buffer: self.buffer.clone(), data, shape: vec![len as i64], element: Element::U8 }
+            Tensor::in_host_memory(&self.buffer, data, vec![len as i64], Element::U8)
         };
         (0..self.len).map(tensor).collect()
     }

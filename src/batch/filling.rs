@@ -1,8 +1,10 @@
 //! A batch in the making: who may write what of it.
 
 use super::encoded::{Encoded, Kept};
+use super::layout::{Plan, Span};
 use super::memory::Base;
-use super::pool::{Buffer, Plan};
+use super::pool::Buffer;
+use super::values::{Gathered, Value, gather};
 use super::{Batch, Failure, Sink};
 use crate::error::{Error, Result};
 use crate::gpu::{Flight, Stream};
@@ -22,6 +24,8 @@ struct Filling {
     spoiled: AtomicBool,
     failures: Mutex<Vec<Failure>>,
     kept: Mutex<Kept>,
+    /// By field, then by place.
+    values: Mutex<Vec<Vec<Option<Value>>>>,
     buffer: Mutex<Option<Buffer>>,
     ready: Arc<dyn Sink>,
 }
@@ -29,17 +33,19 @@ struct Filling {
 /// Starts a batch in `buffer`: a ticket for each of `len` places, and the seal. When the last of them is gone the batch
 /// goes to `ready`.
 pub(super) fn begin(mut buffer: Buffer, step: u64, len: u32, ready: &Arc<dyn Sink>) -> (Seal, Vec<Ticket>) {
-    let plan = *buffer.plan();
+    let plan = buffer.plan().clone();
+    let values = vec![vec![None; len as usize]; buffer.layout().values.len()];
     let filling = Arc::new(Filling {
         step,
         len,
-        plan,
         images: buffer.memory().host_images(),
         columns: buffer.memory_mut().host_columns(&plan),
+        plan,
         open: AtomicUsize::new(len as usize + 1),
         spoiled: AtomicBool::new(false),
         failures: Mutex::default(),
         kept: Mutex::default(),
+        values: Mutex::new(values),
         buffer: Mutex::new(Some(buffer)),
         ready: ready.clone(),
     });
@@ -61,13 +67,23 @@ impl Filling {
         if let Some(buffer) = &mut buffer {
             buffer.kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         }
-        if let (Some(buffer), false) = (buffer, self.spoiled.load(Ordering::Relaxed)) {
+        if let (Some(mut buffer), false) = (buffer, self.spoiled.load(Ordering::Relaxed)) {
+            match self.gather(&buffer) {
+                Ok(values) => buffer.values = values,
+                Err(error) => return self.ready.fail(error),
+            }
             let mut failures =
                 std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner));
             // Threads finish in any order; what the consumer sees does not depend on it.
             failures.sort_by_key(|f| f.index);
             self.ready.put(Batch { step: self.step, len: self.len, failures, buffer: Arc::new(buffer) });
         }
+    }
+
+    /// Puts the values of each field together.
+    fn gather(&self, buffer: &Buffer) -> Result<Vec<Gathered>> {
+        let values = std::mem::take(&mut *self.values.lock().unwrap_or_else(PoisonError::into_inner));
+        values.into_iter().zip(&buffer.layout().values).map(|(of, ragged)| gather(of, *ragged)).collect()
     }
 }
 
@@ -85,19 +101,32 @@ impl Ticket {
         self.index
     }
 
-    /// The bytes of this place's image.
+    /// The bytes of this place's image in the tensor of images of this number.
     ///
     /// # Panics
     /// In a batch on a GPU: its images are written by kernels.
-    pub fn image(&mut self) -> &mut [u8] {
-        let bytes = self.filling.plan.image_bytes;
+    pub fn image(&mut self, number: usize) -> &mut [u8] {
         let images = self.filling.images.expect("a batch in host memory");
+        let span = self.filling.plan.images[number];
+        self.row(images, span)
+    }
+
+    /// The bytes of this place in the further column of this number.
+    pub fn column(&mut self, number: usize) -> &mut [u8] {
+        let span = self.filling.plan.further[number];
+        self.row(self.filling.columns, span)
+    }
+
+    fn row(&mut self, base: Base, Span { start, each }: Span) -> &mut [u8] {
         // SAFETY: places are disjoint, inside the buffer, and this ticket is the only one of its place; `&mut self`
         // keeps the slice unique, and the buffer lives until the last ticket is gone.
-        unsafe {
-            let start = images.0.add(self.index as usize * bytes);
-            std::slice::from_raw_parts_mut(start, bytes)
-        }
+        unsafe { std::slice::from_raw_parts_mut(base.0.add(start + self.index as usize * each), each) }
+    }
+
+    /// Gives this place's value of the field of this number among those whose lengths differ.
+    pub fn put(&mut self, field: usize, value: Option<Value>) {
+        let mut values = self.filling.values.lock().unwrap_or_else(PoisonError::into_inner);
+        values[field][self.index as usize] = value;
     }
 
     /// Puts the bytes of this place's file into the batch, which keeps them until its last tensor is gone.
@@ -145,8 +174,8 @@ impl Seal {
         self.closed = true;
     }
 
-    /// Device address of the images of a batch on a GPU, for kernels on `stream` from now on: it waits for whoever read
-    /// the buffer before.
+    /// Device address of the first tensor of images of a batch on a GPU, for kernels on `stream` from now on: it waits for
+    /// whoever read the buffer before.
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`].
@@ -167,10 +196,9 @@ impl Seal {
         if self.filling.open.load(Ordering::Acquire) != 1 {
             return Err(Error::Internal("a batch was closed before its places were filled".into()));
         }
-        let plan = self.filling.plan;
-        let completed = self.with_buffer(|buffer| {
-            buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(&plan, flight)
-        });
+        let plan = &self.filling.plan;
+        let completed = self
+            .with_buffer(|buffer| buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(plan, flight));
         if completed.is_err() {
             // The buffer goes back to its pool without a mark to wait for: nothing may still write to it then.
             let _ = flight.land();

@@ -1,6 +1,6 @@
 //! Where the bytes of a batch are: in host memory, or on a GPU.
 
-use super::pool::Plan;
+use super::layout::Plan;
 use super::tensor::Place;
 use crate::error::{Error, Result};
 use crate::gpu::{
@@ -344,7 +344,7 @@ unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}
 
-fn map(bytes: usize) -> Result<MmapMut> {
+pub(super) fn map(bytes: usize) -> Result<MmapMut> {
     let memory = MmapMut::map_anon(bytes)
         .map_err(|e| Error::io(format!("allocate a batch of {bytes} bytes from"), "memory", e))?;
     // Huge pages make first touch and TLB misses cheap; a kernel without them still works.

@@ -6,17 +6,20 @@
 
 mod encoded;
 mod filling;
+mod layout;
 mod memory;
 mod pool;
 mod tensor;
+mod values;
 
 pub use encoded::Encoded;
 pub use filling::{Seal, Ticket};
+pub use layout::{BatchLayout, Column};
 pub use memory::{CudaStorage, Storage};
-pub use pool::{BatchPool, Pools, buffer_bytes, column_bytes};
+pub use pool::{BatchPool, Pools};
 pub use tensor::{Element, Loan, Place, Tensor};
+pub use values::{Array, FieldValues, Raggedness, Value};
 
-use crate::augment::{DType, MemoryFormat};
 use crate::error::{Error, Result};
 use crate::gpu::StreamRef;
 use memory::Base;
@@ -27,6 +30,8 @@ use std::sync::Arc;
 pub trait Sink: Send + Sync {
     /// Takes the batch, or drops it when nobody waits for it any more.
     fn put(&self, batch: Batch);
+    /// Hears that there was no memory to complete a batch: it does not come.
+    fn fail(&self, error: Error);
 }
 
 /// A sample that could not become an image.
@@ -97,25 +102,37 @@ impl Batch {
         self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.lend_until_the_end(stream))
     }
 
-    /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype; uint8 [n, 0] when it holds
-    /// [`Batch::encoded`] files.
+    /// How many tensors of images there are.
+    pub fn num_images(&self) -> usize {
+        self.buffer.layout().images.len()
+    }
+
+    /// The first tensor of images; uint8 [n, 0] when there are none.
     pub fn images(&self) -> Tensor {
-        if self.is_encoded() {
+        if self.num_images() == 0 {
             return self.tensor(0, vec![i64::from(self.len), 0], Element::U8);
         }
-        let output = self.buffer.output();
-        let (h, w) = (i64::from(output.height), i64::from(output.width));
-        let shape = match output.format {
-            MemoryFormat::Nchw => vec![i64::from(self.len), 3, h, w],
-            MemoryFormat::Nhwc => vec![i64::from(self.len), h, w, 3],
-        };
-        let element = match output.dtype {
-            DType::F32 => Element::F32,
-            DType::F16 => Element::F16,
-            DType::Bf16 => Element::Bf16,
-            DType::U8 => Element::U8,
-        };
-        self.tensor(0, shape, element)
+        self.images_of(0)
+    }
+
+    /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype; those of the view of this number.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn images_of(&self, number: usize) -> Tensor {
+        let (shape, element) = layout::of_images(&self.buffer.layout().images[number], self.len);
+        self.tensor(self.buffer.plan().images[number].start, shape, element)
+    }
+
+    /// The further column of this number: [n, ...].
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn further(&self, number: usize) -> Tensor {
+        let Column { element, shape } = &self.buffer.layout().columns[number];
+        let shape = std::iter::once(self.len).chain(shape.iter().copied()).map(i64::from).collect();
+        let offset = self.buffer.plan().columns + self.buffer.plan().further[number].start;
+        self.tensor(offset, shape, *element)
     }
 
     /// Class numbers: int64 [n]. They mean nothing where the dataset has none; ask
@@ -150,6 +167,7 @@ impl Batch {
             data: Base(self.buffer.memory().base().0.wrapping_add(offset)),
             shape,
             element,
+            on_host: false,
         }
     }
 }
@@ -157,7 +175,7 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::augment::{Fidelity, Output};
+    use crate::augment::{DType, Fidelity, MemoryFormat, Output};
     use std::sync::Mutex;
 
     /// Batches as they come.
@@ -167,6 +185,9 @@ mod tests {
     impl Sink for Shelf {
         fn put(&self, batch: Batch) {
             self.0.lock().unwrap().push(batch);
+        }
+        fn fail(&self, error: Error) {
+            panic!("{error}");
         }
     }
 
@@ -186,7 +207,13 @@ mod tests {
             fill: [0; 3],
             fidelity: Fidelity::Fast,
         };
-        BatchPool::new(4, output, Pools { slot_bytes: 0, prefetch, batches }, Storage::Host, || {})
+        BatchPool::new(
+            4,
+            BatchLayout::of_images(output),
+            Pools { slot_bytes: 0, prefetch, batches },
+            Storage::Host,
+            || {},
+        )
     }
 
     #[test]
@@ -196,7 +223,7 @@ mod tests {
         seal.close();
         for (index, mut ticket) in tickets.drain(..).enumerate().rev() {
             assert!(finished.0.lock().unwrap().is_empty());
-            ticket.image().fill(index as u8);
+            ticket.image(0).fill(index as u8);
             ticket.finish(10 + index as u64, 20 + index as u32, index != 1);
         }
         let batch = finished.0.lock().unwrap().pop().unwrap();

@@ -3,13 +3,11 @@
 use super::Sink;
 use super::encoded::Kept;
 use super::filling::{self, Seal, Ticket};
+use super::layout::{BatchLayout, Plan};
 use super::memory::{Memory, Storage};
-use crate::augment::Output;
+use super::values::Gathered;
 use crate::error::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Every tensor of a batch begins at a multiple of this: what DLPack asks of a tensor's data.
-const ALIGN: usize = 256;
 
 /// How the memory is shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,50 +20,13 @@ pub struct Pools {
     pub batches: usize,
 }
 
-/// Bytes of a buffer for `capacity` samples of `image_bytes` each.
-pub fn buffer_bytes(capacity: usize, image_bytes: usize) -> usize {
-    Plan::new(capacity, image_bytes).bytes
-}
-
-/// Bytes of what a buffer for `capacity` samples holds beside the images.
-pub fn column_bytes(capacity: usize) -> usize {
-    Plan::new(capacity, 0).bytes
-}
-
-/// Where the four tensors lie in a buffer: the images, then the columns.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
-    pub image_bytes: usize,
-    /// Where the columns begin.
-    pub columns: usize,
-    /// From there on.
-    pub labels: usize,
-    /// From there on.
-    pub ids: usize,
-    /// From there on.
-    pub mask: usize,
-    pub bytes: usize,
-}
-
-impl Plan {
-    /// Saturates instead of overflowing: such a batch is refused by whoever compares it with memory.
-    fn new(capacity: usize, image_bytes: usize) -> Self {
-        let aligned = |bytes: usize| bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
-        let columns = aligned(capacity.saturating_mul(image_bytes));
-        let ids = aligned(8 * capacity);
-        let mask = 2 * ids;
-        let bytes = columns.saturating_add(mask + aligned(capacity));
-        Self { image_bytes, columns, labels: 0, ids, mask, bytes }
-    }
-}
-
 /// Batch buffers up to a fixed number, allocated when first needed and used again and again.
 #[derive(Clone)]
 pub struct BatchPool(Arc<PoolShared>);
 
 struct PoolShared {
     plan: Plan,
-    output: Output,
+    layout: BatchLayout,
     limits: Pools,
     storage: Storage,
     state: Mutex<PoolState>,
@@ -83,18 +44,17 @@ struct PoolState {
 }
 
 impl BatchPool {
-    /// A pool of buffers in `storage` for `capacity` samples of `output`, within `limits`.
+    /// A pool of buffers in `storage` for `capacity` samples of `layout`, within `limits`.
     pub fn new(
         capacity: usize,
-        output: Output,
+        layout: BatchLayout,
         limits: Pools,
         storage: Storage,
         on_free: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let image_bytes = if matches!(storage, Storage::Slots) { 0 } else { output.bytes() };
-        let plan = Plan::new(capacity, image_bytes);
+        let plan = Plan::new(&layout, capacity);
         let state = Mutex::default();
-        Self(Arc::new(PoolShared { plan, output, limits, storage, state, on_free: Box::new(on_free) }))
+        Self(Arc::new(PoolShared { plan, layout, limits, storage, state, on_free: Box::new(on_free) }))
     }
 
     /// A buffer for the pipeline, or `None` while it holds its share or the consumer holds all.
@@ -125,6 +85,7 @@ impl BatchPool {
         Ok(Some(Buffer {
             memory: Some(memory),
             kept: Kept::default(),
+            values: Vec::new(),
             delivered: false,
             pool: self.0.clone(),
             process: std::process::id(),
@@ -171,6 +132,8 @@ pub(super) struct Buffer {
     memory: Option<Memory>,
     /// Encoded files that stay where they are.
     pub(super) kept: Kept,
+    /// Values whose lengths differ, by field.
+    pub(super) values: Vec<Gathered>,
     delivered: bool,
     pool: Arc<PoolShared>,
     /// Which took it: a forked child has a copy of the buffer, but the pool's locks may be held by threads that it has not.
@@ -182,8 +145,8 @@ impl Buffer {
         &self.pool.plan
     }
 
-    pub(super) fn output(&self) -> &Output {
-        &self.pool.output
+    pub(super) fn layout(&self) -> &BatchLayout {
+        &self.pool.layout
     }
 
     pub(super) fn storage(&self) -> &Storage {
@@ -211,7 +174,11 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            std::mem::forget((self.memory.take(), std::mem::take(&mut self.kept)));
+            std::mem::forget((
+                self.memory.take(),
+                std::mem::take(&mut self.kept),
+                std::mem::take(&mut self.values),
+            ));
             return;
         }
         let memory = self.memory.take().map(Memory::given_back);

@@ -1,6 +1,6 @@
 //! What a consumer holds of a batch.
 
-use super::memory::Base;
+use super::memory::{Base, CudaMemory};
 use super::pool::Buffer;
 use crate::error::Result;
 use crate::gpu::StreamRef;
@@ -18,8 +18,22 @@ pub enum Element {
     Bf16,
     /// Unsigned byte.
     U8,
+    /// 64-bit float.
+    F64,
+    /// Signed byte.
+    I8,
+    /// 16-bit signed integer.
+    I16,
+    /// 32-bit signed integer.
+    I32,
     /// 64-bit signed integer.
     I64,
+    /// 16-bit unsigned integer.
+    U16,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit unsigned integer.
+    U64,
     /// One byte, 0 or 1.
     Bool,
 }
@@ -28,10 +42,10 @@ impl Element {
     /// Bytes of an element.
     pub fn size(self) -> usize {
         match self {
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::U8 | Self::Bool => 1,
-            Self::I64 => 8,
+            Self::U8 | Self::I8 | Self::Bool => 1,
+            Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F64 | Self::I64 | Self::U64 => 8,
         }
     }
 
@@ -42,7 +56,14 @@ impl Element {
             Self::F16 => "float16",
             Self::Bf16 => "bfloat16",
             Self::U8 => "uint8",
+            Self::F64 => "float64",
+            Self::I8 => "int8",
+            Self::I16 => "int16",
+            Self::I32 => "int32",
             Self::I64 => "int64",
+            Self::U16 => "uint16",
+            Self::U32 => "uint32",
+            Self::U64 => "uint64",
             Self::Bool => "bool",
         }
     }
@@ -64,9 +85,26 @@ pub struct Tensor {
     pub(super) data: Base,
     pub(super) shape: Vec<i64>,
     pub(super) element: Element,
+    /// Whether it is in host memory, wherever the batch's images are.
+    pub(super) on_host: bool,
 }
 
 impl Tensor {
+    /// A tensor in host memory that `buffer` keeps, wherever the buffer itself is.
+    pub(super) fn in_host_memory(
+        buffer: &Arc<Buffer>,
+        data: Base,
+        shape: Vec<i64>,
+        element: Element,
+    ) -> Self {
+        Self { buffer: buffer.clone(), data, shape, element, on_host: true }
+    }
+
+    /// The GPU memory that it is in, if any.
+    fn cuda(&self) -> Option<&CudaMemory> {
+        if self.on_host { None } else { self.buffer.memory().cuda() }
+    }
+
     /// Lengths of the dimensions, outermost first.
     pub fn shape(&self) -> &[i64] {
         &self.shape
@@ -79,7 +117,7 @@ impl Tensor {
 
     /// Where the elements are.
     pub fn place(&self) -> Place {
-        self.buffer.memory().place()
+        if self.on_host { Place::Host } else { self.buffer.memory().place() }
     }
 
     /// Number of bytes of all elements.
@@ -108,7 +146,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn read(&self) -> Result<Cow<'_, [u8]>> {
-        let Some(memory) = self.buffer.memory().cuda() else { return Ok(Cow::Borrowed(self.bytes())) };
+        let Some(memory) = self.cuda() else { return Ok(Cow::Borrowed(self.bytes())) };
         let offset = self.data() as u64 - memory.buffer().ptr();
         memory.read(offset as usize, self.len()).map(Cow::Owned)
     }
@@ -124,7 +162,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) while the stream captures a CUDA graph; [`Error::Gpu`](crate::Error::Gpu).
     pub fn lend(&self, stream: StreamRef) -> Result<Loan> {
-        if let Some(memory) = self.buffer.memory().cuda() {
+        if let Some(memory) = self.cuda() {
             memory.lend(stream)?;
         }
         Ok(Loan { buffer: self.buffer.clone(), stream })

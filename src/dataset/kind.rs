@@ -1,7 +1,8 @@
 //! What a field holds, by the end of its name; and the one list of the images that can be decoded.
 
 /// What a field of a sample holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FieldKind {
     /// A picture to decode to R, G, B.
     Image,

@@ -3,11 +3,15 @@
 mod fallback;
 mod header;
 mod jpeg;
+mod mask;
+mod npy;
 pub mod nvjpeg;
 mod planes;
 mod png;
 
 pub use header::{Coding, Header, Process, parse_header};
+pub use mask::Mask;
+pub use npy::{NpyArray, Number};
 
 use crate::error::DecodeError;
 use crate::simd::Level;
@@ -210,6 +214,17 @@ impl Decoder {
             Format::Png => (png::decode(bytes, limit, choose, out)?, Backend::Png, None),
         };
         Ok(Decoded { region, backend, concealed })
+    }
+}
+
+/// Columns and rows of an image, by its header.
+///
+/// # Errors
+/// [`DecodeError`] where there is none that can be read.
+pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+    match Format::of(bytes)? {
+        Format::Jpeg => parse_header(bytes).map(|header| (header.width, header.height)),
+        Format::Png => png::size(bytes),
     }
 }
 

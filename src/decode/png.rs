@@ -11,6 +11,16 @@ use crate::error::DecodeError;
 /// What PNG files begin with.
 pub(super) const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 
+/// Columns and rows, by the header.
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+    guarded(|| {
+        let mut decoder = Decoder::new(Cursor::new(bytes));
+        let info = decoder.read_header_info();
+        let info = info.map_err(|error| DecodeError::Corrupt(format!("PNG: {error}")))?;
+        Ok((info.width, info.height))
+    })
+}
+
 /// Decodes what `choose` picks of the image into `out`.
 pub(super) fn decode(
     bytes: &[u8],

@@ -96,6 +96,30 @@ impl Filled {
         Self { slot, data }
     }
 
+    /// The part of it that is wanted: `range` of what has arrived.
+    ///
+    /// # Panics
+    /// When less has arrived.
+    pub fn narrowed(self, range: Range<usize>) -> Self {
+        let data = self.data.start + range.start..self.data.start + range.end;
+        assert!(
+            data.start <= data.end && data.end <= self.data.end,
+            "{range:?} of {} bytes",
+            self.data.len()
+        );
+        Self { data, ..self }
+    }
+
+    /// These bytes in place of those that have arrived, which are not needed any more.
+    ///
+    /// # Panics
+    /// When there are more of them.
+    pub fn replaced(mut self, bytes: &[u8]) -> Self {
+        let start = self.data.start;
+        self.slot.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+        Self { data: start..start + bytes.len(), ..self }
+    }
+
     /// The slot, to be read into anew.
     pub fn into_slot(self) -> Slot {
         self.slot

@@ -8,6 +8,14 @@ use crate::error::{Error, Result};
 use crate::schedule::Draw;
 use crate::trace::Stage;
 
+impl Shared {
+    /// What `run` makes of an image of so many columns and rows.
+    pub(super) fn draw_view(&self, run: &Run, draw: Draw, (width, height): (u32, u32)) -> View {
+        let mut stream = run.augment.stream_of(draw.sample, draw.occurrence);
+        self.config.policy.draw(&mut stream, width, height, &self.config.output)
+    }
+}
+
 /// Decodes one sample after another; owns its scratch memory. One per thread.
 pub(super) struct CpuDecoder {
     decoder: Decoder,
@@ -33,8 +41,7 @@ impl CpuDecoder {
         let config = &shared.config;
         let mut view = None;
         let choose = |width, height| {
-            let mut stream = run.augment.stream_of(draw.sample, draw.occurrence);
-            let drawn = config.policy.draw(&mut stream, width, height, &config.output);
+            let drawn = shared.draw_view(run, draw, (width, height));
             view = Some(drawn);
             drawn.region(&config.output)
         };

@@ -28,6 +28,10 @@ impl Sink for Inbox {
             self.arrived.notify_all();
         }
     }
+
+    fn fail(&self, error: Error) {
+        Self::fail(self, error);
+    }
 }
 
 impl Inbox {

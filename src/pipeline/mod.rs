@@ -10,6 +10,7 @@ mod cuda;
 mod cursor;
 mod epoch;
 mod fetch;
+mod fields;
 mod inbox;
 mod progress;
 mod refill;

@@ -27,6 +27,18 @@ impl Shared {
         });
     }
 
+    /// The first sample of which a member lies far from the others.
+    pub(super) fn tell_apart(&self, sample: u64, field: &str) {
+        self.index.notices().say("apart", || {
+            let path = self.index.path(self.index.extent(sample).file);
+            format!(
+                "{}: members of a sample lie apart, as {field:?} of sample {sample}: each is a read of its own, by the thread \
+                 that decodes, and not kept in the cache; write the members of a sample side by side, as WebDataset does",
+                path.display()
+            )
+        });
+    }
+
     /// The first damaged image that was decoded all the same.
     pub(super) fn tell_concealed(&self, named: impl FnOnce() -> ConcealedSample) {
         self.index.notices().say("concealed", || {

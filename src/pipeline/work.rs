@@ -2,8 +2,9 @@
 
 use super::cpu::CpuDecoder;
 use super::cuda::Stage;
-use super::cuda::assembly::{Assembly, Item};
+use super::cuda::assembly::{Assembly, Item, Pixels};
 use super::cuda::prepare::Preparer;
+use super::fields::SeenImage;
 use super::watch::Watch;
 use super::{Run, Shared, refill};
 use crate::augment::Augmenter;
@@ -79,9 +80,14 @@ impl Worker<'_> {
         match self {
             Self::Host(worker) => worker.work(job, watch),
             Self::Cuda(preparer) => {
-                let Job { run, place, step, ticket, assembly, bytes } = job;
+                let Job { run, place, step, mut ticket, assembly, bytes } = job;
                 let batch = run.schedule.batch_len(step) as usize;
-                let pixels = bytes.and_then(|bytes| preparer.prepare(&run, place.draw, batch, bytes, watch));
+                let image =
+                    bytes.and_then(|bytes| preparer.shared.part_image(&run, place.draw, bytes, &mut ticket));
+                let pixels = image.and_then(|image| match image {
+                    Some(bytes) => preparer.prepare(&run, place.draw, batch, bytes, watch),
+                    None => Ok(Pixels::Absent),
+                });
                 if let Some(assembly) = assembly {
                     assembly.add(Item { place, ticket, pixels });
                 }
@@ -118,7 +124,10 @@ impl<'a> HostWorker<'a> {
             // The image has no meaning; the batch is not delivered.
             OnError::Raise => ticket.finish(sample, 0, false),
             OnError::Zero => {
-                ticket.image().fill(0);
+                for number in 0..self.shared.config.layout.images.len() {
+                    ticket.image(number).fill(0);
+                }
+                self.shared.blank_fields(&mut ticket);
                 ticket.finish(sample, self.shared.index.label(sample), false);
             }
             OnError::Skip => match self.refill(&run, position, &mut ticket, watch) {
@@ -141,7 +150,7 @@ impl<'a> HostWorker<'a> {
         watch: &mut Watch,
     ) -> Result<()> {
         if self.shared.config.decoded {
-            return self.render(run, draw, &bytes, ticket.image(), watch);
+            return self.make(run, draw, &bytes, ticket, watch);
         }
         if self.shared.index.contents() == Contents::Images {
             // Whoever decodes them sees all other damage; what is no image at all is not handed over as one.
@@ -163,17 +172,29 @@ impl<'a> HostWorker<'a> {
         })
     }
 
-    fn render(
+    /// Makes all fields of a sample.
+    fn make(
         &mut self,
         run: &Run,
         draw: Draw,
-        bytes: &[u8],
-        image: &mut [u8],
+        record: &[u8],
+        ticket: &mut Ticket,
         watch: &mut Watch,
     ) -> Result<()> {
-        let view = self.cpu.decode(self.shared, run, draw, bytes, watch)?;
-        self.augmenter.render(&self.cpu.planes, &view, image);
+        let shared = self.shared;
+        let Some(field) = shared.config.fields.image() else {
+            return shared.fill_fields(run, draw.sample, record, None, ticket);
+        };
+        let Some(bytes) = shared.field_bytes(run, field, draw.sample, record)? else {
+            for number in 0..shared.config.layout.images.len() {
+                ticket.image(number).fill(0);
+            }
+            return shared.fill_fields(run, draw.sample, record, None, ticket);
+        };
+        let view = self.cpu.decode(shared, run, draw, &bytes, watch)?;
+        self.augmenter.render(&self.cpu.planes, &view, ticket.image(0));
         watch.lap_as(&run.clock.augment, Traced::Augment, bytes.len());
-        Ok(())
+        let size = (self.cpu.planes.image_width, self.cpu.planes.image_height);
+        shared.fill_fields(run, draw.sample, record, Some(SeenImage { size, views: &[view] }), ticket)
     }
 }

@@ -5,13 +5,15 @@ use super::loader::{SIGNAL_CHECK, Shared, as_dict, lock};
 use super::notices::deliver;
 use super::tensor::Tensor;
 use crate::batch;
-use crate::config::Device;
+use crate::batch::FieldValues;
+use crate::config::{Device, Field, FieldContent};
+use crate::dataset::FieldKind;
 use crate::gpu::StreamRef;
 use crate::pipeline::{Epoch, Poll};
 use crate::tier::TierStats;
-use pyo3::exceptions::PyAttributeError;
+use pyo3::exceptions::{PyAttributeError, PyKeyError};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyIterator, PyList, PyTuple};
 use std::sync::Mutex;
 
 /// One iteration over an epoch.
@@ -53,7 +55,7 @@ impl Batches {
             });
             match polled {
                 Ok(Poll::Batch(batch)) => {
-                    let batch = Batch { batch, labeled: self.pipeline.index().is_labeled() };
+                    let batch = Batch { batch, pipeline: self.pipeline.clone() };
                     // Whoever knows how many batches there are asks for no more, so what there is to say is said now;
                     // but the batch, with which the epoch's state is through, is not given up for it.
                     if is_last && let Err(warning) = deliver(py, notices) {
@@ -165,7 +167,69 @@ fn cache_stats<'py>(
 #[pyclass(frozen, module = "foreload")]
 pub(super) struct Batch {
     batch: batch::Batch,
-    labeled: bool,
+    /// Knows what the fields are.
+    pipeline: Shared,
+}
+
+impl Batch {
+    fn labeled(&self) -> bool {
+        self.pipeline.index().is_labeled()
+    }
+
+    fn fields(&self) -> &[Field] {
+        &self.pipeline.config().fields.list
+    }
+
+    /// The field of this name.
+    fn field(&self, name: &str) -> PyResult<&Field> {
+        self.fields().iter().find(|field| field.name == name).ok_or_else(|| {
+            let known: Vec<String> = self.fields().iter().map(|field| format!("{:?}", field.name)).collect();
+            PyKeyError::new_err(format!("{name:?}: the batch has {}", known.join(", ")))
+        })
+    }
+
+    /// A tensor a view, or the one there is.
+    fn views<'py>(
+        &self,
+        py: Python<'py>,
+        views: usize,
+        of: impl Fn(usize) -> batch::Tensor,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let tensor = |number| Tensor::from(of(number)).into_pyobject(py).map(Bound::into_any);
+        if views == 1 {
+            return tensor(0);
+        }
+        let tensors = (0..views).map(tensor).collect::<PyResult<Vec<_>>>()?;
+        PyTuple::new(py, tensors).map(Bound::into_any)
+    }
+
+    /// The values of a field whose lengths differ.
+    fn values<'py>(&self, py: Python<'py>, number: usize, kind: FieldKind) -> PyResult<Bound<'py, PyAny>> {
+        match self.batch.values(number) {
+            FieldValues::Texts(texts) if kind == FieldKind::Json => {
+                let loads = py.import("json")?.getattr("loads")?;
+                let parsed = texts.iter().map(|text| match text {
+                    Some(text) => loads.call1((text,)),
+                    None => Ok(py.None().into_bound(py)),
+                });
+                PyList::new(py, parsed.collect::<PyResult<Vec<_>>>()?).map(Bound::into_any)
+            }
+            FieldValues::Texts(texts) => PyList::new(py, texts).map(Bound::into_any),
+            FieldValues::Bytes(bytes) => {
+                let bytes = bytes.iter().map(|bytes| bytes.as_deref().map(|bytes| PyBytes::new(py, bytes)));
+                PyList::new(py, bytes).map(Bound::into_any)
+            }
+            FieldValues::Dense(tensor) => Ok(Tensor::from(tensor).into_pyobject(py)?.into_any()),
+            FieldValues::Ragged { values, offsets } => {
+                let pair = (Tensor::from(values), Tensor::from(offsets));
+                Ok(pair.into_pyobject(py)?.into_any())
+            }
+            FieldValues::Tensors(tensors) => {
+                let tensors: Vec<_> = tensors.into_iter().map(|tensor| tensor.map(Tensor::from)).collect();
+                PyList::new(py, tensors).map(Bound::into_any)
+            }
+        }
+    }
 }
 
 #[pymethods]
@@ -176,6 +240,9 @@ impl Batch {
         if self.batch.is_encoded() {
             let message = "a batch of files has no images, it has `files`";
             return Err(PyAttributeError::new_err(message));
+        }
+        if self.batch.num_images() == 0 {
+            return Err(PyAttributeError::new_err("the batch has no image, for fields= names none"));
         }
         Ok(self.batch.images().into())
     }
@@ -194,10 +261,60 @@ impl Batch {
     /// int64 [n].
     #[getter]
     fn labels(&self) -> PyResult<Tensor> {
-        if !self.labeled {
+        if !self.labeled() {
             return Err(no_labels());
         }
         Ok(self.batch.labels().into())
+    }
+
+    /// The names of the fields, in the order in which they were asked for.
+    fn keys(&self) -> Vec<String> {
+        if self.batch.is_encoded() {
+            return Vec::new();
+        }
+        let there = |field: &&Field| field.content != FieldContent::Label || self.labeled();
+        self.fields().iter().filter(there).map(|field| field.name.clone()).collect()
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, self.keys())?.try_iter()
+    }
+
+    fn __contains__(&self, name: &str) -> bool {
+        self.keys().iter().any(|known| known == name)
+    }
+
+    /// A field by its name.
+    fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        if self.batch.is_encoded() {
+            return Err(PyKeyError::new_err("a batch of files has no fields, it has `files`"));
+        }
+        match self.field(name)?.content {
+            FieldContent::Images { first, views } => {
+                self.views(py, views, |view| self.batch.images_of(first + view))
+            }
+            FieldContent::Masks { first, views, .. } => {
+                self.views(py, views, |view| self.batch.further(first + view))
+            }
+            FieldContent::Label => Ok(self.labels()?.into_pyobject(py)?.into_any()),
+            FieldContent::Integers(column) | FieldContent::Floats(column) => {
+                Ok(Tensor::from(self.batch.further(column)).into_pyobject(py)?.into_any())
+            }
+            FieldContent::Values(number, kind) => self.values(py, number, kind),
+        }
+    }
+
+    /// Which samples have an optional field: bool [n].
+    fn present(&self, name: &str) -> PyResult<Tensor> {
+        match self.field(name)?.optional {
+            Some(Some(column)) => Ok(self.batch.further(column).into()),
+            Some(None) => Err(PyAttributeError::new_err(format!(
+                "the field {name:?} says itself where it is absent, by None"
+            ))),
+            None => Err(PyAttributeError::new_err(format!(
+                "the field {name:?} is not optional: all samples have it"
+            ))),
+        }
     }
 
     /// int64 [n].
@@ -242,6 +359,13 @@ impl Batch {
         let step = self.batch.step();
         if self.batch.is_encoded() {
             return format!("foreload.Batch(step={step}, {} files)", self.batch.len());
+        }
+        if self.batch.num_images() == 0 {
+            return format!(
+                "foreload.Batch(step={step}, {} samples: {})",
+                self.batch.len(),
+                self.keys().join(", ")
+            );
         }
         let images = self.batch.images();
         format!("foreload.Batch(step={step}, images={:?} {})", images.shape(), images.element().name())

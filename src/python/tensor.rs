@@ -165,7 +165,14 @@ fn typestr(element: Element) -> Option<&'static str> {
         Element::F16 => Some("<f2"),
         Element::Bf16 => None,
         Element::U8 => Some("|u1"),
+        Element::F64 => Some("<f8"),
+        Element::I8 => Some("|i1"),
+        Element::I16 => Some("<i2"),
+        Element::I32 => Some("<i4"),
         Element::I64 => Some("<i8"),
+        Element::U16 => Some("<u2"),
+        Element::U32 => Some("<u4"),
+        Element::U64 => Some("<u8"),
         Element::Bool => Some("|b1"),
     }
 }

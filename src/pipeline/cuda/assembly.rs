@@ -29,6 +29,8 @@ pub enum Pixels {
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, view: View },
     /// A file for the CPU, when there was no page-locked memory to decode into.
     Waiting(PinnedSlice),
+    /// None: the sample is without image, and may be.
+    Absent,
 }
 
 /// What a lane works on at a time: a whole batch, or a part of one where buffers ran short before it was complete.

@@ -13,7 +13,7 @@ mod split;
 mod timing;
 mod work;
 
-use crate::batch::{self, CudaStorage};
+use crate::batch::CudaStorage;
 use crate::config::{self, CpuDecode, DevicePools, LANES, LoaderConfig, Rungs};
 use crate::decode::Header;
 use crate::decode::nvjpeg::{Rung, by_host};
@@ -65,7 +65,7 @@ impl Stage {
             other => other,
         })?;
         let device = kept.device.clone();
-        let columns = batch::column_bytes(config.batch_size as usize);
+        let columns = config.layout.column_bytes(config.batch_size as usize);
         let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
         let desk = SlotPool::new((pools.prefetch + LANES + 1) * room)?;
         let origin = Origin::new(&device, &Stream::new(&device)?, None)?;

@@ -16,7 +16,7 @@ use crate::trace;
 
 /// Prepares one sample after another. One per worker.
 pub struct Preparer<'a> {
-    shared: &'a Shared,
+    pub shared: &'a Shared,
     stage: &'a Stage,
     cpu: CpuDecoder,
 }
@@ -47,8 +47,7 @@ impl<'a> Preparer<'a> {
             if u64::from(width) * u64::from(height) > config.max_pixels {
                 return Err(DecodeError::TooLarge { width, height, limit: config.max_pixels }.into());
             }
-            let mut stream = run.augment.stream_of(draw.sample, draw.occurrence);
-            let view = config.policy.draw(&mut stream, width, height, &config.output);
+            let view = self.shared.draw_view(run, draw, (width, height));
             watch.lap_as(&run.clock.decode, trace::Stage::Decode, bytes.len());
             return Ok(Pixels::Encoded { bytes, header, view });
         }

@@ -13,6 +13,7 @@ use crate::decode::{ColorModel, Header, Planes};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
+use crate::pipeline::fields::SeenImage;
 use crate::pipeline::watch::Watch;
 use crate::pipeline::{Run, Shared, refill};
 use crate::schedule::Draw;
@@ -113,6 +114,7 @@ impl<'a> Intake<'a> {
         match pixels {
             Ok(Pixels::Decoded { bytes, layout, view }) => work.image = Image::Planes { bytes, layout, view },
             Ok(Pixels::Waiting(bytes)) => work.image = Image::ForCpu(bytes),
+            Ok(Pixels::Absent) => work.image = Image::Blank,
             Ok(Pixels::Encoded { bytes, header, view }) => {
                 match self.stage.rungs(&header, place.draw.sample).next() {
                     Some(rung) => work.image = Image::Encoded { bytes, header, view, rung },
@@ -179,7 +181,7 @@ impl<'a> Intake<'a> {
             }
         }
         if let Image::Replaced = work.image {
-            work.image = match self.substitute(run, work.position) {
+            work.image = match self.substitute(run, work.position, &mut work.ticket) {
                 Ok((sample, image)) => {
                     work.draw = Draw::first(sample);
                     image
@@ -317,16 +319,28 @@ impl<'a> Intake<'a> {
             OnError::Raise => Image::Nothing,
             OnError::Zero => {
                 work.valid = false;
+                self.shared.blank_fields(&mut work.ticket);
                 Image::Blank
             }
             OnError::Skip => Image::Replaced,
         };
     }
 
-    fn substitute(&mut self, run: &Run, position: u64) -> Result<(u64, Image)> {
+    fn substitute(&mut self, run: &Run, position: u64, ticket: &mut Ticket) -> Result<(u64, Image)> {
         let shared = self.shared;
-        refill::substitute(shared, run, position, |sample, bytes| {
+        refill::substitute(shared, run, position, |sample, record| {
+            let field = shared.config.fields.image();
+            let bytes = match field {
+                Some(field) => shared.field_bytes(run, field, sample, &record)?,
+                None => None,
+            };
+            let Some(bytes) = bytes else {
+                shared.fill_fields(run, sample, &record, None, ticket)?;
+                return Ok(Image::Blank);
+            };
             let view = self.decode(run, Draw::first(sample), &bytes)?;
+            let size = (self.cpu.planes.image_width, self.cpu.planes.image_height);
+            shared.fill_fields(run, sample, &record, Some(SeenImage { size, views: &[view] }), ticket)?;
             Ok(self.decoded(view))
         })
     }

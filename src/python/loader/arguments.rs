@@ -1,6 +1,6 @@
 //! Arguments of several types, as users write them.
 
-use crate::config::{Weights, parse_bytes};
+use crate::config::{FieldOptions, Weights, parse_bytes};
 use crate::dataset::{ClassRef, Select};
 use crate::error::{Error, Result};
 use crate::python::error::ConfigError;
@@ -152,6 +152,20 @@ impl WeightsGiven {
             Self::Classes(classes) => Ok(Weights::Classes(classes)),
             Self::Samples(weights) => Ok(Weights::Samples(weights)),
         }
+    }
+}
+
+/// The fields of the batches: names, or objects of `foreload.fields`.
+pub struct FieldsGiven(pub Vec<FieldOptions>);
+
+impl<'py> FromPyObject<'_, 'py> for FieldsGiven {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let module = given.py().import("foreload.fields")?;
+        let text: String = module.call_method1("_as_json", (given,))?.extract()?;
+        let fields = serde_json::from_str(&text);
+        fields.map(Self).map_err(|error| wrong("fields", &format!("cannot be understood: {error}")))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `foreload.ImageLoader`.
 
 use super::Loader;
-use super::arguments::{Bytes, Class, Indices, Roots, Size, WeightsGiven, selected};
+use super::arguments::{Bytes, Class, FieldsGiven, Indices, Roots, Size, WeightsGiven, selected};
 use crate::config::{Choice, LoaderOptions};
 use crate::dataset::IndexOptions;
 use crate::python::error::raise;
@@ -20,7 +20,7 @@ impl ImageLoader {
     #[pyo3(signature = (
         path, *, batch_size=64, image_size=Size::Square(224), seed=0, train=true, shuffle=None, last_batch=None,
         indices=None, classes=None, files=None, weights=None, ratios=None, epoch_size=None,
-        decoded=true, keep=1, device="auto", cpu_decode="fallback", device_memory=None, dtype="float32",
+        fields=None, decoded=true, keep=1, device="auto", cpu_decode="fallback", device_memory=None, dtype="float32",
         memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5, resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
         cache_dir=None, cache_size=None, cache_fill="auto", verify="stamp", immutable=false, stage_bandwidth=None, local_world_size=None,
         damaged="conceal", on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
@@ -42,6 +42,7 @@ impl ImageLoader {
         weights: Option<WeightsGiven>,
         ratios: Option<Vec<f64>>,
         epoch_size: Option<u64>,
+        fields: Option<FieldsGiven>,
         decoded: bool,
         keep: u32,
         device: &str,
@@ -92,6 +93,7 @@ impl ImageLoader {
                 weights: weights.map(WeightsGiven::weights).transpose()?,
                 ratios,
                 epoch_size,
+                fields: fields.map(|fields| fields.0),
                 decoded,
                 keep,
                 device: device.into(),

@@ -10,7 +10,7 @@ pub(super) use images::ImageLoader;
 use super::batches::Batches;
 use super::error::{no_labels, raise};
 use super::notices::deliver;
-use crate::config::LoaderOptions;
+use crate::config::{Fields, LoaderOptions};
 use crate::dataset::{DatasetIndex, IndexOptions};
 use crate::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
 use crate::state::State;
@@ -239,13 +239,16 @@ impl Loader {
         py: Python<'_>,
         roots: Vec<PathBuf>,
         mut options: LoaderOptions,
-        index_options: IndexOptions,
+        mut index_options: IndexOptions,
         (rank, world_size): (Option<u32>, Option<u32>),
     ) -> PyResult<Self> {
         let ranks = py.import("foreload._ranks")?;
         let local = ranks.call_method1("local_world_size", (options.local_world_size,))?;
         options.local_world_size = local.extract()?;
         raise(py, options.validate())?;
+        if let Some(fields) = &options.fields {
+            index_options.members = raise(py, Fields::members(fields))?;
+        }
         let index = open_index(py, roots, index_options)?;
         let config = raise(py, py.detach(|| options.check(&index)))?;
         deliver(py, index.notices())?;

@@ -1,0 +1,141 @@
+"""The fields of a batch: what of each sample is read, and what becomes of it.
+
+    loader = foreload.ImageLoader("shards", batch_size=8, fields=["jpg", Mask("seg.png"), Text("txt", optional=True)])
+    for batch in loader:
+        batch["jpg"], batch["seg.png"], batch["txt"]
+
+A field is named by what follows the first dot of its member's name in the shard, in lower case: `0001.seg.png` is
+`seg.png`. `image` is a sample's image whatever its extension, `label` its class number. A name alone means the kind that
+its end says: `jpg`, `jpeg`, `png` an image; `seg.png`, `mask.png` a mask; `txt` text; `json` JSON; `npy` an array; `cls` a
+whole number; anything else bytes. The classes here say another kind, or more of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from foreload._core import ConfigError
+
+__all__ = ["Array", "Bytes", "Field", "Float", "Image", "Integer", "Json", "Mask", "Text"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the batches. Make one of its kinds.
+
+    Args:
+        name: The key of the member in the shards, `image` or `label`.
+        optional: Samples may be without it. A sample without one that is not optional is a failed sample.
+    """
+
+    name: str
+    _kind: ClassVar[str] = ""
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Image(Field):
+    """An image, which goes through the loader's transforms: a tensor of the loader's dtype, [n, 3, height, width].
+
+    Zeros where an optional one is absent; `batch.present(name)` says where.
+    """
+
+    _kind: ClassVar[str] = "image"
+
+
+@dataclass(frozen=True)
+class Mask(Field):
+    """A mask of class numbers, a PNG of one channel: [n, height, width].
+
+    It goes through the geometry of the batch's image, and each value is one of the file's: palette indices stay what they
+    are, and 16-bit values too. It must be as large as its image.
+
+    Args:
+        dtype: Type of the values: `uint8`, where a value above 255 is an error of its sample, `int32` or `int64`.
+        interpolation: `nearest`, torchvision's for masks, or `nearest-exact`.
+    """
+
+    _kind: ClassVar[str] = "mask"
+    dtype: Literal["uint8", "int32", "int64"] = "uint8"
+    interpolation: Literal["nearest", "nearest-exact"] = "nearest"
+
+
+@dataclass(frozen=True)
+class Text(Field):
+    """UTF-8 text: a list of n `str`, or None where an optional one is absent."""
+
+    _kind: ClassVar[str] = "text"
+
+
+@dataclass(frozen=True)
+class Json(Field):
+    """A JSON document: a list of n of what `json.loads` gives, or None where an optional one is absent."""
+
+    _kind: ClassVar[str] = "json"
+
+
+@dataclass(frozen=True)
+class Array(Field):
+    """An array of numbers as `numpy.save` writes it, in host memory.
+
+    Where all arrays of a batch have one shape it is one tensor, [n, ...]; where they differ in their first dimension alone,
+    a pair (values, offsets): the rows of all samples, and int64 [n + 1], sample i having `values[offsets[i]:offsets[i +
+    1]]`; else a list of tensors, with None where an optional one is absent.
+
+    Args:
+        ragged: Always the pair, also where all arrays of a batch happen to have one shape.
+    """
+
+    _kind: ClassVar[str] = "array"
+    ragged: bool = False
+
+
+@dataclass(frozen=True)
+class Integer(Field):
+    """A whole number as text: int64 [n]; 0 where an optional one is absent, as `batch.present(name)` says."""
+
+    _kind: ClassVar[str] = "integer"
+
+
+@dataclass(frozen=True)
+class Float(Field):
+    """A decimal number as text: float32 [n]; 0 where an optional one is absent, as `batch.present(name)` says."""
+
+    _kind: ClassVar[str] = "float"
+
+
+@dataclass(frozen=True)
+class Bytes(Field):
+    """The member's bytes: a list of n `bytes`, or None where an optional one is absent."""
+
+    _kind: ClassVar[str] = "bytes"
+
+
+def _as_json(given: Any) -> str:
+    """What was given as `fields=`, as text for the core."""
+    if isinstance(given, str | Field) or not isinstance(given, Iterable):
+        given = [given]
+    return json.dumps([_options(field) for field in given])
+
+
+def _options(field: Any) -> dict[str, Any]:
+    if isinstance(field, str):
+        return {"name": field}
+    if not isinstance(field, Field) or not field._kind:
+        message = f"has {field!r}, must be names of fields or objects of foreload.fields"
+        raise ConfigError(f"config: fields: {message}")
+    options = {"kind": field._kind, **vars(field)}
+    texts = {name for name in options if name in ("name", "dtype", "interpolation")}
+    for name, value in options.items():
+        wanted = str if name in texts | {"kind"} else bool
+        if not isinstance(value, wanted):
+            what = "a text" if wanted is str else "True or False"
+            raise ConfigError(f"config: fields: {field!r}: {name} is {value!r}, must be {what}")
+    choices = {"dtype": ("uint8", "int32", "int64"), "interpolation": ("nearest", "nearest-exact")}
+    for name, known in choices.items():
+        if name in options and options[name] not in known:
+            raise ConfigError(f"config: fields: {field!r}: {name} must be one of {', '.join(known)}")
+    return options

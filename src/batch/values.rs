@@ -1,0 +1,225 @@
+//! Values whose lengths differ from sample to sample: texts, bytes, arrays. They are in host memory always, and the
+//! thread that completes a batch puts those of one field together.
+
+use super::memory::{Base, map};
+use super::{Batch, Element, Tensor};
+use crate::error::Result;
+use memmap2::MmapMut;
+
+/// What a field of a sample holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Text, or a JSON document.
+    Text(String),
+    /// Bytes as they are.
+    Bytes(Vec<u8>),
+    /// An array of one type, row-major.
+    Array(Array),
+}
+
+/// An array of a field: numbers of one type, row-major.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Array {
+    /// Their type.
+    pub element: Element,
+    /// Lengths of the dimensions, outermost first.
+    pub shape: Vec<i64>,
+    /// The elements' bytes, in the order of this machine.
+    pub bytes: Vec<u8>,
+}
+
+/// The values of a field in a batch.
+pub enum FieldValues {
+    /// One text a sample; `None` where the sample has no such member.
+    Texts(Vec<Option<String>>),
+    /// The same, of bytes.
+    Bytes(Vec<Option<Vec<u8>>>),
+    /// Arrays of one shape: one tensor, [n, ...].
+    Dense(Tensor),
+    /// Arrays that differ in the length of their first dimension alone: `values` has those of all samples one behind
+    /// another, sample i from `offsets[i]` to `offsets[i + 1]`, int64 [n + 1].
+    Ragged {
+        /// All rows.
+        values: Tensor,
+        /// Where each sample's begin, and the end of the last.
+        offsets: Tensor,
+    },
+    /// Arrays of any shapes, a tensor each; `None` where the sample has no such member.
+    Tensors(Vec<Option<Tensor>>),
+}
+
+/// The values of a field as the batch keeps them.
+pub(super) enum Gathered {
+    Texts(Vec<Option<String>>),
+    Bytes(Vec<Option<Vec<u8>>>),
+    Dense(Block, Element, Vec<i64>),
+    Ragged { values: Block, element: Element, shape: Vec<i64>, offsets: Block },
+    Tensors(Vec<Option<(Block, Element, Vec<i64>)>>),
+}
+
+/// Memory of a batch's own, aligned to a page.
+pub(super) struct Block {
+    base: Base,
+    /// Owns what `base` points to.
+    _map: MmapMut,
+}
+
+impl Block {
+    /// Memory that holds `parts` one behind another.
+    fn of<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Result<Self> {
+        let bytes: usize = parts.clone().map(<[u8]>::len).sum();
+        // A mapping cannot be empty.
+        let mut map = map(bytes.max(1))?;
+        let mut at = 0;
+        for part in parts {
+            map[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        let base = Base(map.as_mut_ptr());
+        Ok(Self { base, _map: map })
+    }
+}
+
+/// Whether a field's arrays are put together by what they happen to be, or must be so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Raggedness {
+    /// One tensor where the shapes of a batch agree, else ragged, else a list.
+    #[default]
+    AsTheyAre,
+    /// Always values and offsets.
+    Always,
+}
+
+/// Puts the values of one field together, those of sample 0 first.
+pub(super) fn gather(values: Vec<Option<Value>>, raggedness: Raggedness) -> Result<Gathered> {
+    let first = values.iter().flatten().next();
+    match first {
+        Some(Value::Array(first)) => {
+            let (element, tail) = (first.element, first.shape.get(1..).map(<[i64]>::to_vec));
+            let shape = first.shape.clone();
+            let arrays: Vec<Option<Array>> = values
+                .into_iter()
+                .map(|value| match value {
+                    Some(Value::Array(array)) => Some(array),
+                    _ => None,
+                })
+                .collect();
+            gather_arrays(arrays, element, &shape, tail, raggedness)
+        }
+        Some(Value::Bytes(_)) => {
+            let bytes = |value| match value {
+                Some(Value::Bytes(bytes)) => Some(bytes),
+                _ => None,
+            };
+            Ok(Gathered::Bytes(values.into_iter().map(bytes).collect()))
+        }
+        _ => {
+            let text = |value| match value {
+                Some(Value::Text(text)) => Some(text),
+                _ => None,
+            };
+            Ok(Gathered::Texts(values.into_iter().map(text).collect()))
+        }
+    }
+}
+
+fn gather_arrays(
+    arrays: Vec<Option<Array>>,
+    element: Element,
+    shape: &[i64],
+    tail: Option<Vec<i64>>,
+    raggedness: Raggedness,
+) -> Result<Gathered> {
+    let all = |like: &dyn Fn(&Array) -> bool| {
+        arrays.iter().all(|array| array.as_ref().is_some_and(|array| array.element == element && like(array)))
+    };
+    let parts = arrays.iter().flatten().map(|array| &array.bytes[..]);
+    let may_be_ragged = tail.is_some() && all(&|array| array.shape.get(1..) == tail.as_deref());
+    if raggedness == Raggedness::AsTheyAre && all(&|array| array.shape == shape) {
+        let shape = [&[arrays.len() as i64], shape].concat();
+        return Ok(Gathered::Dense(Block::of(parts)?, element, shape));
+    }
+    if let (true, Some(tail)) = (may_be_ragged, tail) {
+        let mut end = 0;
+        let mut offsets = vec![0i64.to_ne_bytes()];
+        for array in arrays.iter().flatten() {
+            end += array.shape[0];
+            offsets.push(end.to_ne_bytes());
+        }
+        let shape = [&[end], &tail[..]].concat();
+        let offsets = Block::of(offsets.iter().map(|offset| &offset[..]))?;
+        return Ok(Gathered::Ragged { values: Block::of(parts)?, element, shape, offsets });
+    }
+    let block = |array: Option<Array>| {
+        let whole = |array: Array| {
+            let block = Block::of(std::iter::once(&array.bytes[..]))?;
+            Ok((block, array.element, array.shape))
+        };
+        array.map(whole).transpose()
+    };
+    Ok(Gathered::Tensors(arrays.into_iter().map(block).collect::<Result<_>>()?))
+}
+
+impl Batch {
+    /// The values of the field of this number among those whose lengths differ.
+    pub fn values(&self, number: usize) -> FieldValues {
+        let tensor = |block: &Block, element: Element, shape: Vec<i64>| {
+            Tensor::in_host_memory(&self.buffer, block.base, shape, element)
+        };
+        match &self.buffer.values[number] {
+            Gathered::Texts(texts) => FieldValues::Texts(texts.clone()),
+            Gathered::Bytes(bytes) => FieldValues::Bytes(bytes.clone()),
+            Gathered::Dense(block, element, shape) => {
+                FieldValues::Dense(tensor(block, *element, shape.clone()))
+            }
+            Gathered::Ragged { values, element, shape, offsets } => FieldValues::Ragged {
+                values: tensor(values, *element, shape.clone()),
+                offsets: tensor(offsets, Element::I64, vec![i64::from(self.len) + 1]),
+            },
+            Gathered::Tensors(tensors) => {
+                let each = |(block, element, shape): &(Block, Element, Vec<i64>)| {
+                    tensor(block, *element, shape.clone())
+                };
+                FieldValues::Tensors(tensors.iter().map(|found| found.as_ref().map(each)).collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn array(shape: &[i64], bytes: &[u8]) -> Option<Value> {
+        Some(Value::Array(Array { element: Element::U8, shape: shape.to_vec(), bytes: bytes.to_vec() }))
+    }
+
+    fn bytes(block: &Block, length: usize) -> Vec<u8> {
+        block._map[..length].to_vec()
+    }
+
+    #[test]
+    fn arrays_are_one_tensor_where_their_shapes_agree() {
+        let same = || vec![array(&[2, 1], &[1, 2]), array(&[2, 1], &[3, 4])];
+        let Ok(Gathered::Dense(block, _, shape)) = gather(same(), Raggedness::AsTheyAre) else { panic!() };
+        assert_eq!((shape, bytes(&block, 4)), (vec![2, 2, 1], vec![1, 2, 3, 4]));
+        let Ok(Gathered::Ragged { shape, .. }) = gather(same(), Raggedness::Always) else { panic!() };
+        assert_eq!(shape, [4, 1]);
+        let rows = vec![array(&[1, 2], &[1, 2]), array(&[0, 2], &[]), array(&[2, 2], &[3, 4, 5, 6])];
+        let Ok(Gathered::Ragged { values, shape, offsets, .. }) = gather(rows, Raggedness::AsTheyAre) else {
+            panic!()
+        };
+        assert_eq!((shape, bytes(&values, 6)), (vec![3, 2], vec![1, 2, 3, 4, 5, 6]));
+        let ends: Vec<i64> = bytes(&offsets, 32)
+            .chunks(8)
+            .map(|raw| i64::from_ne_bytes(raw.try_into().expect("eight bytes")))
+            .collect();
+        assert_eq!(ends, [0, 1, 1, 3]);
+        let any = vec![array(&[1, 2], &[1, 2]), None, array(&[3], &[3, 4, 5])];
+        let Ok(Gathered::Tensors(tensors)) = gather(any, Raggedness::AsTheyAre) else { panic!() };
+        assert_eq!(tensors.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+        let scalars = vec![array(&[], &[7]), array(&[], &[8])];
+        let Ok(Gathered::Dense(_, _, shape)) = gather(scalars, Raggedness::AsTheyAre) else { panic!() };
+        assert_eq!(shape, [2]);
+    }
+}

@@ -1,0 +1,266 @@
+//! The fields of the batches: what was asked for, and what that means for one dataset.
+
+use super::Choice;
+use crate::augment::{Nearest, Output};
+use crate::batch::{BatchLayout, Column, Element, Raggedness};
+use crate::dataset::{DatasetIndex, FieldKind, IMAGE};
+use crate::error::{Error, Result};
+use serde::Deserialize;
+
+/// The name of a sample's class number among the fields.
+pub const LABEL: &str = "label";
+
+/// A field as it is asked for.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FieldOptions {
+    /// Its name in the batch: [`IMAGE`], [`LABEL`], or the key of a member of the samples.
+    pub name: String,
+    /// What it holds; `None`: by its name.
+    #[serde(default)]
+    pub kind: Option<FieldKind>,
+    /// Samples may be without it.
+    #[serde(default)]
+    pub optional: bool,
+    /// Masks: type of the values, `uint8`, `int32` or `int64`.
+    #[serde(default)]
+    pub dtype: MaskType,
+    /// Masks: which value is the nearest.
+    #[serde(default)]
+    pub interpolation: Nearest,
+    /// Arrays: always values and offsets, also where all of a batch have one shape.
+    #[serde(default)]
+    pub ragged: bool,
+}
+
+impl FieldOptions {
+    /// The field of this name with everything as usual.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kind: None,
+            optional: false,
+            dtype: MaskType::default(),
+            interpolation: Nearest::default(),
+            ragged: false,
+        }
+    }
+}
+
+/// The type of a mask's values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MaskType {
+    /// 0..=255.
+    #[default]
+    Uint8,
+    /// All that a PNG can hold.
+    Int32,
+    /// The same, as losses want it.
+    Int64,
+}
+
+impl MaskType {
+    /// The type of the tensor.
+    pub fn element(self) -> Element {
+        match self {
+            Self::Uint8 => Element::U8,
+            Self::Int32 => Element::I32,
+            Self::Int64 => Element::I64,
+        }
+    }
+}
+
+/// The fields of a loader's batches.
+#[derive(Debug, Clone)]
+pub struct Fields {
+    /// In the order in which they were asked for.
+    pub list: Vec<Field>,
+}
+
+/// A field of the batches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Number of its member among those that are read of each sample; `None` for what the index knows.
+    pub member: Option<usize>,
+    /// Where it lies in the batch.
+    pub content: FieldContent,
+    /// Samples may be without it: number of the column that says which have it. Values whose lengths differ say it
+    /// themselves.
+    pub optional: Option<Option<usize>>,
+}
+
+/// What a field is in a batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FieldContent {
+    /// The images that the pass makes, a tensor a view: the first of them.
+    Images {
+        /// Number of the first tensor of images.
+        first: usize,
+        /// Views.
+        views: usize,
+    },
+    /// Class numbers.
+    Label,
+    /// Masks that follow the image, a column a view.
+    Masks {
+        /// The first column.
+        first: usize,
+        /// Views.
+        views: usize,
+        /// Type of the values.
+        element: Element,
+        /// Which value is the nearest.
+        nearest: Nearest,
+    },
+    /// Whole numbers, int64.
+    Integers(usize),
+    /// Decimal numbers, float32.
+    Floats(usize),
+    /// Texts, JSON documents, bytes or arrays: number among the values whose lengths differ.
+    Values(usize, FieldKind),
+}
+
+impl Fields {
+    /// The members that are read of each sample for these fields; `None`: the image alone.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a list that is empty, or names a field twice.
+    pub fn members(asked: &[FieldOptions]) -> Result<Option<Vec<String>>> {
+        let wrong = |message: String| Err(Error::config("fields", message));
+        if asked.is_empty() {
+            return wrong("is empty, must name at least one field; leave it out for image and label".into());
+        }
+        for (at, field) in asked.iter().enumerate() {
+            if asked[..at].iter().any(|known| known.name == field.name) {
+                return wrong(format!("has {:?} twice", field.name));
+            }
+        }
+        let members = asked.iter().map(|field| field.name.clone()).filter(|name| name != LABEL);
+        Ok(Some(members.collect()).filter(|members: &Vec<String>| !members.is_empty()))
+    }
+
+    /// The fields that are there without any being asked for, in a batch of images of `outputs`.
+    pub fn usual(outputs: &[Output]) -> (Self, BatchLayout) {
+        let layout = BatchLayout { images: outputs.to_vec(), ..BatchLayout::default() };
+        let field =
+            |name: &str, member, content| Field { name: name.into(), member, content, optional: None };
+        let images = FieldContent::Images { first: 0, views: outputs.len() };
+        let list = vec![field(IMAGE, Some(0), images), field(LABEL, None, FieldContent::Label)];
+        (Self { list }, layout)
+    }
+
+    /// What `asked` means for `index`, whose members are [`Fields::members`], in batches whose images are `outputs`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a label where there is none, several images, or a mask without an image.
+    pub fn check(
+        asked: &[FieldOptions],
+        index: &DatasetIndex,
+        outputs: &[Output],
+    ) -> Result<(Self, BatchLayout)> {
+        let mut layout = BatchLayout::default();
+        let mut list = Vec::with_capacity(asked.len());
+        let mut members = 0..;
+        let kind = |field: &FieldOptions| {
+            let by_name =
+                || if field.name == IMAGE { FieldKind::Image } else { FieldKind::of_key(&field.name) };
+            field.kind.unwrap_or_else(by_name)
+        };
+        let has_image = asked.iter().any(|field| kind(field) == FieldKind::Image);
+        for field in asked {
+            if field.name == LABEL {
+                index.check_labeled("fields")?;
+                let name = field.name.clone();
+                list.push(Field { name, member: None, content: FieldContent::Label, optional: None });
+                continue;
+            }
+            let kind = kind(field);
+            let column = |layout: &mut BatchLayout, element, shape| {
+                layout.columns.push(Column { element, shape });
+                layout.columns.len() - 1
+            };
+            let content = match kind {
+                FieldKind::Image if !layout.images.is_empty() => {
+                    let message = format!(
+                        "has a second image, {:?}: a loader decodes one image of a sample",
+                        field.name
+                    );
+                    return Err(Error::config("fields", message));
+                }
+                FieldKind::Image => {
+                    layout.images = outputs.to_vec();
+                    FieldContent::Images { first: 0, views: outputs.len() }
+                }
+                FieldKind::Mask => {
+                    if !has_image {
+                        let message = format!(
+                            "has the mask {:?} without an image whose crop it follows: add \"image\", or read its bytes with \
+                             kind=\"bytes\"",
+                            field.name
+                        );
+                        return Err(Error::config("fields", message));
+                    }
+                    let element = field.dtype.element();
+                    let first = layout.columns.len();
+                    for output in outputs {
+                        column(&mut layout, element, vec![output.height, output.width]);
+                    }
+                    let (views, nearest) = (outputs.len(), field.interpolation);
+                    FieldContent::Masks { first, views, element, nearest }
+                }
+                FieldKind::Integer => FieldContent::Integers(column(&mut layout, Element::I64, Vec::new())),
+                FieldKind::Float => FieldContent::Floats(column(&mut layout, Element::F32, Vec::new())),
+                FieldKind::Text | FieldKind::Json | FieldKind::Bytes | FieldKind::Array => {
+                    layout.values.push(if field.ragged { Raggedness::Always } else { Raggedness::AsTheyAre });
+                    FieldContent::Values(layout.values.len() - 1, kind)
+                }
+            };
+            let says_it_itself = matches!(content, FieldContent::Values(..));
+            let optional = field
+                .optional
+                .then(|| (!says_it_itself).then(|| column(&mut layout, Element::Bool, Vec::new())));
+            list.push(Field { name: field.name.clone(), member: members.next(), content, optional });
+        }
+        Ok((Self { list }, layout))
+    }
+
+    /// Whether nothing is read of a sample but its image.
+    pub fn is_image_alone(&self) -> bool {
+        let beside =
+            |field: &&Field| !matches!(field.content, FieldContent::Label | FieldContent::Images { .. });
+        self.list.iter().all(|field| {
+            !beside(&field) && (field.member.is_none() || field.name == IMAGE && field.optional.is_none())
+        })
+    }
+
+    /// Whether a field is seen as the image is.
+    pub fn follow_image(&self) -> bool {
+        self.list.iter().any(|field| matches!(field.content, FieldContent::Masks { .. }))
+    }
+
+    /// The field of this name.
+    pub fn named(&self, name: &str) -> Option<&Field> {
+        self.list.iter().find(|field| field.name == name)
+    }
+
+    /// The field whose images the pass makes.
+    pub fn image(&self) -> Option<&Field> {
+        self.list.iter().find(|field| matches!(field.content, FieldContent::Images { .. }))
+    }
+}
+
+impl Choice for FieldKind {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("image", Self::Image),
+        ("mask", Self::Mask),
+        ("text", Self::Text),
+        ("json", Self::Json),
+        ("array", Self::Array),
+        ("integer", Self::Integer),
+        ("float", Self::Float),
+        ("bytes", Self::Bytes),
+    ];
+}

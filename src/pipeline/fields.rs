@@ -1,0 +1,281 @@
+//! The fields of a sample beside its image: from the bytes that were read to what the batch holds of them.
+
+use super::{Run, Shared};
+use crate::augment::{View, render_mask};
+use crate::batch::{Array, Element, Ticket, Value};
+use crate::config::{Field, FieldContent};
+use crate::dataset::{FieldKind, MemberBytes};
+use crate::decode::{Mask, NpyArray, Number, image_size};
+use crate::error::{DecodeError, Error, Result};
+use crate::io::{Filled, ReadStats, read_blocking};
+use crate::schedule::Draw;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// What was drawn of a sample's image: the fields that follow it are seen likewise.
+#[derive(Clone, Copy)]
+pub(super) struct SeenImage<'a> {
+    /// Columns and rows of the image.
+    pub size: (u32, u32),
+    /// One for each tensor of images.
+    pub views: &'a [View],
+}
+
+impl Shared {
+    /// The bytes of a field, of which `record` is what was read of its sample; `None` where the sample is without and may
+    /// be. What lies elsewhere in the shard is read here and now.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] for a member that must be there and is not, or is there twice; as reading.
+    pub(super) fn field_bytes<'a>(
+        &self,
+        run: &Run,
+        field: &Field,
+        sample: u64,
+        record: &'a [u8],
+    ) -> Result<Option<Cow<'a, [u8]>>> {
+        let Some(member) = field.member else { return Ok(None) };
+        let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
+        match self.index.member(sample, member) {
+            MemberBytes::Within(range) => {
+                let bytes = record.get(range);
+                let cut = || Error::Internal("a sample was read without one of its members".into());
+                bytes.map(|bytes| Some(Cow::Borrowed(bytes))).ok_or_else(cut)
+            }
+            MemberBytes::Apart(extent) => {
+                let bytes = read_blocking(&*self.index, extent)?;
+                run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+                self.tell_apart(sample, &field.name);
+                Ok(Some(Cow::Owned(bytes)))
+            }
+            MemberBytes::Absent if field.optional.is_some() => Ok(None),
+            MemberBytes::Absent => Err(wrong(
+                "the sample has no such member: say optional=True of the field if it may be without",
+            )),
+            MemberBytes::Twice => Err(wrong("the sample has two members of this name: keep one")),
+        }
+    }
+
+    /// Fills all fields of a place but its image, and gives the part of what was read that is the image; `None` where the
+    /// sample is without. For whoever decodes later, or elsewhere: what the image's views will be is drawn from its header.
+    ///
+    /// # Errors
+    /// As [`Shared::fill_fields`]; for an image whose header cannot be read, when another field follows it.
+    pub(super) fn part_image(
+        &self,
+        run: &Run,
+        draw: Draw,
+        record: Filled,
+        ticket: &mut Ticket,
+    ) -> Result<Option<Filled>> {
+        if self.config.fields.is_image_alone() {
+            return Ok(Some(record));
+        }
+        let sample = draw.sample;
+        let field = self.config.fields.image().ok_or_else(|| Error::Internal("no image for a GPU".into()))?;
+        let Some(bytes) = self.field_bytes(run, field, sample, &record)? else {
+            self.fill_fields(run, sample, &record, None, ticket)?;
+            return Ok(None);
+        };
+        let mut seen = None;
+        if self.config.fields.follow_image() {
+            let size = image_size(&bytes)?;
+            seen = Some((size, self.draw_view(run, draw, size)));
+        }
+        let image = SeenImage { size: (0, 0), views: &[] };
+        let image = seen
+            .as_ref()
+            .map_or(image, |(size, view)| SeenImage { size: *size, views: std::slice::from_ref(view) });
+        self.fill_fields(run, sample, &record, Some(image), ticket)?;
+        Ok(Some(match (self.member_range(field, sample), bytes) {
+            (Some(range), _) => record.narrowed(range),
+            // It is no larger than the largest member, which is what was read.
+            (None, bytes) => {
+                let bytes = bytes.into_owned();
+                record.replaced(&bytes)
+            }
+        }))
+    }
+
+    /// Where in what was read of a sample a field's bytes are.
+    fn member_range(&self, field: &Field, sample: u64) -> Option<Range<usize>> {
+        match self.index.member(sample, field.member?) {
+            MemberBytes::Within(range) => Some(range),
+            _ => None,
+        }
+    }
+
+    /// Fills all fields of a place but its image, of which `image` was drawn; `None` where the sample is without.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] for bytes that are not what they should be; as [`Shared::field_bytes`].
+    pub(super) fn fill_fields(
+        &self,
+        run: &Run,
+        sample: u64,
+        record: &[u8],
+        image: Option<SeenImage<'_>>,
+        ticket: &mut Ticket,
+    ) -> Result<()> {
+        for field in &self.config.fields.list {
+            let found = match field.content {
+                FieldContent::Label => continue,
+                FieldContent::Images { .. } => image.is_some(),
+                _ => {
+                    let bytes = self.field_bytes(run, field, sample, record)?;
+                    let bytes = bytes.as_deref();
+                    self.fill_field(field, bytes, image, ticket).map_err(|error| of_field(field, error))?;
+                    bytes.is_some()
+                }
+            };
+            if let Some(Some(column)) = field.optional {
+                ticket.column(column).fill(u8::from(found));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills all fields of a place but its image with zeros, or nothing: its sample failed.
+    pub(super) fn blank_fields(&self, ticket: &mut Ticket) {
+        for number in 0..self.config.layout.columns.len() {
+            ticket.column(number).fill(0);
+        }
+        for number in 0..self.config.layout.values.len() {
+            ticket.put(number, None);
+        }
+    }
+
+    fn fill_field(
+        &self,
+        field: &Field,
+        bytes: Option<&[u8]>,
+        image: Option<SeenImage<'_>>,
+        ticket: &mut Ticket,
+    ) -> Result<(), DecodeError> {
+        match field.content {
+            FieldContent::Images { .. } | FieldContent::Label => {}
+            FieldContent::Integers(column) => {
+                let number = bytes.map_or(Ok(0), |bytes| number::<i64>(bytes, "a whole number"))?;
+                ticket.column(column).copy_from_slice(&number.to_ne_bytes());
+            }
+            FieldContent::Floats(column) => {
+                let number = bytes.map_or(Ok(0.0), |bytes| number::<f32>(bytes, "a number"))?;
+                ticket.column(column).copy_from_slice(&number.to_ne_bytes());
+            }
+            FieldContent::Values(number, kind) => {
+                ticket.put(number, bytes.map(|bytes| value(bytes, kind)).transpose()?);
+            }
+            FieldContent::Masks { first, .. } => match (bytes, image) {
+                (Some(bytes), Some(image)) => self.fill_masks(field, bytes, image, ticket)?,
+                _ => {
+                    for number in 0..self.config.layout.images.len() {
+                        ticket.column(first + number).fill(0);
+                    }
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Puts a mask through each of the image's views.
+    fn fill_masks(
+        &self,
+        field: &Field,
+        bytes: &[u8],
+        image: SeenImage<'_>,
+        ticket: &mut Ticket,
+    ) -> Result<(), DecodeError> {
+        let FieldContent::Masks { first, element, nearest, .. } = field.content else { return Ok(()) };
+        let mask = Mask::decode(bytes, self.config.max_pixels)?;
+        if element == Element::U8
+            && let Some(value) = mask.values.iter().find(|&&value| value > 255)
+        {
+            let message =
+                format!("has the value {value}, more than uint8 holds: say dtype=\"int32\" of the field");
+            return Err(DecodeError::Damaged(message));
+        }
+        let (width, height) = image.size;
+        if (mask.width, mask.height) != (width, height) {
+            let message = format!(
+                "is {}×{} pixels, its image {width}×{height}: a mask must be as large as its image",
+                mask.width, mask.height
+            );
+            return Err(DecodeError::Damaged(message));
+        }
+        for (number, (view, output)) in image.views.iter().zip(&self.config.layout.images).enumerate() {
+            let to = ticket.column(first + number);
+            match element.size() {
+                1 => render_mask(&mask.values, width, view, output, nearest, 0, |at, value| {
+                    to[at] = value as u8
+                }),
+                4 => {
+                    let to = to.as_chunks_mut::<4>().0;
+                    let put = |at: usize, value| to[at] = i32::from(value).to_ne_bytes();
+                    render_mask(&mask.values, width, view, output, nearest, 0, put);
+                }
+                _ => {
+                    let to = to.as_chunks_mut::<8>().0;
+                    let put = |at: usize, value| to[at] = i64::from(value).to_ne_bytes();
+                    render_mask(&mask.values, width, view, output, nearest, 0, put);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn of_field(field: &Field, error: DecodeError) -> Error {
+    DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
+}
+
+/// A number written as text.
+fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeError> {
+    let text = std::str::from_utf8(bytes).ok().map(str::trim);
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+        let shown: String = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into();
+        DecodeError::Damaged(format!("{shown:?} is not {what} as text"))
+    })
+}
+
+/// What the bytes of a field say.
+fn value(bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeError> {
+    let text = || {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let at = error.valid_up_to();
+            DecodeError::Damaged(format!("is not UTF-8, from byte {at} on: say kind=\"bytes\" of the field"))
+        });
+        text.map(str::to_owned)
+    };
+    match kind {
+        FieldKind::Text => Ok(Value::Text(text()?)),
+        FieldKind::Json => {
+            serde_json::from_slice::<serde::de::IgnoredAny>(bytes)
+                .map_err(|error| DecodeError::Damaged(format!("is not JSON: {error}")))?;
+            Ok(Value::Text(text()?))
+        }
+        FieldKind::Array => {
+            let NpyArray { number, shape, bytes } = NpyArray::decode(bytes)?;
+            let shape = shape.into_iter().map(u64::cast_signed).collect();
+            Ok(Value::Array(Array { element: element(number), shape, bytes }))
+        }
+        _ => Ok(Value::Bytes(bytes.to_vec())),
+    }
+}
+
+/// The type of a tensor of such numbers.
+fn element(number: Number) -> Element {
+    match number {
+        Number::Bool => Element::Bool,
+        Number::Signed(1) => Element::I8,
+        Number::Signed(2) => Element::I16,
+        Number::Signed(4) => Element::I32,
+        Number::Signed(_) => Element::I64,
+        Number::Unsigned(1) => Element::U8,
+        Number::Unsigned(2) => Element::U16,
+        Number::Unsigned(4) => Element::U32,
+        Number::Unsigned(_) => Element::U64,
+        Number::Float(2) => Element::F16,
+        Number::Float(4) => Element::F32,
+        Number::Float(_) => Element::F64,
+    }
+}
