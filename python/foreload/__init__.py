@@ -15,6 +15,7 @@ once of each loader. With warnings as errors no batch is lost. What is merely go
 `logging.getLogger("foreload")`.
 """
 
+from foreload import fields
 from foreload._core import (
     Batch,
     ConfigError,
@@ -56,5 +57,6 @@ __all__ = [
     "UnavailableError",
     "Warning",
     "__version__",
+    "fields",
     "release_gpus",
 ]

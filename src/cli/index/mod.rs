@@ -90,6 +90,8 @@ struct Together {
 /// Opens or builds the index and prints what it holds.
 pub fn run(args: &Args) -> Result<()> {
     let options = IndexOptions {
+        // All that the index knows is shown and verified.
+        members: Some(Vec::new()),
         directory: args.index_dir.clone(),
         rebuild: args.rebuild,
         changed: args.changed.unwrap_or(if args.verify { Changed::Refuse } else { Changed::Rebuild }),
