@@ -12,7 +12,7 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy wheel gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy wheel gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,7 +87,7 @@ test-dlio: test-module ## the tests with the real DLIO, through MPI
 	FORELOAD_REQUIRE_DLIO=1 $(TESTED)/bin/python -m pytest tests/python/test_dlio.py
 
 # The second time without Python, as `cargo build` has it.
-check: $(VENV)/.tools ## formatting, lints and house rules
+check: test-module ## formatting, lints and house rules; that the stub and docs/settings.md say what the module is
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
 	cargo clippy --locked -- -D warnings
@@ -95,8 +95,13 @@ check: $(VENV)/.tools ## formatting, lints and house rules
 	$(BIN)/ruff check python tests benches cuda examples
 	$(BIN)/ruff format --check python tests benches cuda examples
 	$(CARGO_TEST) --test tidy
+	$(CARGO_TEST) --test load settings::
+	$(TESTED)/bin/python -m mypy.stubtest --allowlist tests/environment/stubtest.txt foreload._core
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python --check
 	$(BIN)/python cuda/compile.py --check
+
+stub: ## write what the stub and docs/settings.md say of the settings anew from their table
+	FORELOAD_WRITE_STUB=1 $(CARGO_TEST) --test load settings::
 
 bindings: $(VENV)/.tools ## write nvJPEG's bindings anew from the headers in PyPI's wheels
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python

@@ -1,7 +1,6 @@
-//! Tells the program which revision it was built from, for `foreload --version`, and Python's classes what the stub says of
-//! them.
+//! Tells the program which revision it was built from, for `foreload --version`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
@@ -13,60 +12,6 @@ fn main() {
     };
     println!("cargo::rustc-env=FORELOAD_VERSION={long}");
     println!("cargo::rerun-if-changed=build.rs");
-    write_docs();
-}
-
-/// Where the documentation of Python's classes stands, once, for editors and for `help()`.
-const STUB: &str = "python/foreload/_core.pyi";
-
-/// Writes what the stub says of each loader to a file that its class includes.
-fn write_docs() {
-    println!("cargo::rerun-if-changed={STUB}");
-    let stub = std::fs::read_to_string(STUB).unwrap_or_else(|error| panic!("{STUB}: {error}"));
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let images = docstring(&stub, "ImageLoader");
-    let docs =
-        [("ImageLoader", images.clone()), ("FileLoader", expanded(&docstring(&stub, "FileLoader"), &images))];
-    for (class, doc) in docs {
-        std::fs::write(out.join(class), doc)
-            .unwrap_or_else(|error| panic!("documentation of {class}: {error}"));
-    }
-}
-
-/// The docstring of a class, without its indentation.
-fn docstring(stub: &str, class: &str) -> String {
-    let found = stub.split_once(&format!("\nclass {class}("));
-    let doc = found.and_then(|(_, rest)| rest.split("\"\"\"").nth(1));
-    let doc = doc.unwrap_or_else(|| panic!("{STUB}: class {class} has no docstring"));
-    doc.lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).collect::<Vec<_>>().join("\n")
-}
-
-/// `doc`, where a paragraph "a, b, c: As `ImageLoader`'s." becomes what `images` says of a, b and c.
-fn expanded(doc: &str, images: &str) -> String {
-    let theirs = paragraphs(images);
-    let of = |name: &str| {
-        let found = theirs.iter().find(|paragraph| paragraph.trim_start().starts_with(&format!("{name}: ")));
-        found.unwrap_or_else(|| panic!("{STUB}: ImageLoader says nothing of {name}")).as_str()
-    };
-    let expand = |paragraph: String| match paragraph.split_once(':') {
-        Some((names, text)) if text.split_whitespace().eq(["As", "`ImageLoader`'s."]) => {
-            names.split(',').map(|name| of(name.trim())).collect::<Vec<_>>().join("\n")
-        }
-        _ => paragraph,
-    };
-    paragraphs(doc).into_iter().map(expand).collect::<Vec<_>>().join("\n")
-}
-
-/// A docstring in paragraphs: a line, and those behind it that are further indented.
-fn paragraphs(doc: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    for line in doc.lines() {
-        match found.last_mut() {
-            Some(last) if line.starts_with("        ") => *last += &format!("\n{line}"),
-            _ => found.push(line.to_owned()),
-        }
-    }
-    found
 }
 
 /// The short revision of the checkout whose top is this directory; asks to be run again when it moves.

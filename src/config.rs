@@ -6,6 +6,7 @@ mod fields;
 mod pfs;
 mod pools;
 mod selection;
+mod settings;
 mod share;
 mod units;
 
@@ -17,21 +18,21 @@ pub use device::{
 pub use fields::{Field, FieldContent, FieldOptions, Fields, LABEL, MaskType};
 pub use pfs::parse_pfs;
 pub use selection::Weights;
+pub use settings::{
+    Description, Given, LoaderKind, LoaderOptions, Member, Parameter, SETTINGS, Setting, SettingsClass,
+    SettingsObject, Topic, docstring, manual, parameters, python_name, signature, stub, unknown_setting,
+};
 pub use units::{parse_bytes, parse_duration};
 
-use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
+use crate::augment::{DType, Output, Policy};
 use crate::batch::{BatchLayout, Pools};
-use crate::dataset::{DatasetIndex, Select};
+use crate::dataset::{Contents, DatasetIndex, IndexOptions};
 use crate::decode::Damaged;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::{LastBatch, Selection};
-use crate::tier::{CacheOptions, FillChoice, Verify};
-use std::path::PathBuf;
+use crate::tier::{CacheOptions, Verify};
 use std::sync::Arc;
-
-/// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
-const LARGEST_SIDE: u32 = 16_384;
 
 /// What happens when a sample cannot be read or decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,147 +45,6 @@ pub enum OnError {
     Skip,
     /// The image is all zeros and its mask bit is false.
     Zero,
-}
-
-/// What the user asked for. `None` means "choose for me".
-#[derive(Debug, Clone)]
-pub struct LoaderOptions {
-    /// Samples per batch and rank.
-    pub batch_size: u32,
-    /// Height and width of the output images in pixels.
-    pub image_size: (u32, u32),
-    /// Seed of order and augmentation.
-    pub seed: u64,
-    /// Random crops and flips (true) or Resize + CenterCrop (false).
-    pub train: bool,
-    /// Shuffled order; `None`: as `train`.
-    pub shuffle: Option<bool>,
-    /// The samples left over at the end; `None`: drop in training, partial in evaluation.
-    pub last_batch: Option<LastBatch>,
-    /// The samples to draw from; by default all.
-    pub select: Select,
-    /// How often each is drawn beside the others; `None`: all alike.
-    pub weights: Option<Weights>,
-    /// Share of each dataset where several are mixed; `None`: by their samples.
-    pub ratios: Option<Vec<f64>>,
-    /// Samples an epoch draws; `None`: as many as there are to draw from.
-    pub epoch_size: Option<u64>,
-    /// The fields of the batches; `None`: image and label.
-    pub fields: Option<Vec<FieldOptions>>,
-    /// Images (true), or the files' bytes for a decoder of the consumer's (false): then the settings of images mean
-    /// nothing.
-    pub decoded: bool,
-    /// Batches the consumer keeps at once, at least 1: `memory` must have room for them.
-    pub keep: u32,
-    /// `auto` (a GPU where one serves), `cpu`, `cuda` (the GPU of this process' local rank) or `cuda:N`.
-    pub device: String,
-    /// What the CPU decodes when batches end on a GPU.
-    pub cpu_decode: CpuDecode,
-    /// Cap of the memory on the GPU, bytes; `None`: a quarter of what it has.
-    pub device_memory: Option<u64>,
-    /// Element type of the images.
-    pub dtype: DType,
-    /// Order of dimensions of the images.
-    pub memory_format: MemoryFormat,
-    /// Per channel, of values scaled to 0..1.
-    pub mean: [f32; 3],
-    /// Per channel, of values scaled to 0..1.
-    pub std: [f32; 3],
-    /// Bounds of the random crop's share of the area.
-    pub scale: (f64, f64),
-    /// Bounds of the random crop's width / height.
-    pub ratio: (f64, f64),
-    /// Probability of a horizontal flip.
-    pub flip: f64,
-    /// Evaluation: length the shorter side is resized to; `None`: 8/7 of the larger image size (256 for 224).
-    pub resize: Option<u32>,
-    /// Fast or exact arithmetic.
-    pub decode: Fidelity,
-    /// Decoding threads; `None`: the processors this process may use, shared with the other ranks of the machine.
-    pub threads: Option<u32>,
-    /// Cap of all pools together, bytes; `None`: what the settings need, and more batches while the consumer keeps
-    /// them, up to a quarter of the machine's memory for all its ranks together.
-    pub memory: Option<u64>,
-    /// How to read.
-    pub io: IoChoice,
-    /// Whether to bypass the page cache.
-    pub direct: Direct,
-    /// Reads in flight; `None`: 32.
-    pub queue_depth: Option<u32>,
-    /// Directory on local NVMe where the samples are kept that the schedule says are worth it; `None`: nowhere.
-    pub cache_dir: Option<PathBuf>,
-    /// Bytes it may take; needed with `cache_dir`.
-    pub cache_size: Option<u64>,
-    /// How it is filled.
-    pub cache_fill: FillChoice,
-    /// How copies of earlier runs are known to be the dataset's: by their files' stamps or by its bytes.
-    pub verify: Verify,
-    /// The dataset never changes: copies are used without a look at it.
-    pub immutable: bool,
-    /// Bytes per second that staging ahead may take of the source; `None`: what reads in demand leave.
-    pub stage_bandwidth: Option<u64>,
-    /// Ranks of this machine, numbered one after another: they share `cache_dir`, processors and memory. `None`: all share
-    /// `cache_dir`, and this process is alone here.
-    pub local_world_size: Option<u32>,
-    /// What happens to JPEGs with damage inside their entropy-coded data.
-    pub damaged: Damaged,
-    /// What happens when a sample fails.
-    pub on_error: OnError,
-    /// Failures an epoch survives with `skip` and `zero`.
-    pub max_errors: u64,
-    /// Images of more pixels are refused.
-    pub max_pixels: u64,
-}
-
-impl Default for LoaderOptions {
-    fn default() -> Self {
-        Self {
-            batch_size: 64,
-            image_size: (224, 224),
-            seed: 0,
-            train: true,
-            shuffle: None,
-            last_batch: None,
-            select: Select::default(),
-            weights: None,
-            ratios: None,
-            epoch_size: None,
-            fields: None,
-            decoded: true,
-            keep: 1,
-            device: "auto".into(),
-            cpu_decode: CpuDecode::Fallback,
-            device_memory: None,
-            dtype: DType::F32,
-            memory_format: MemoryFormat::Nchw,
-            // ImageNet's statistics, the ones torchvision's reference recipes use.
-            mean: [0.485, 0.456, 0.406],
-            std: [0.229, 0.224, 0.225],
-            scale: (0.08, 1.0),
-            ratio: (3.0 / 4.0, 4.0 / 3.0),
-            flip: 0.5,
-            resize: None,
-            decode: Fidelity::Fast,
-            threads: None,
-            memory: None,
-            io: IoChoice::Auto,
-            direct: Direct::Auto,
-            queue_depth: None,
-            cache_dir: None,
-            cache_size: None,
-            cache_fill: FillChoice::Auto,
-            verify: Verify::Stamp,
-            immutable: false,
-            stage_bandwidth: None,
-            local_world_size: None,
-            // Whoever comes from torchvision has trained on such files: its decoders conceal them, at most with a warning.
-            damaged: Damaged::Conceal,
-            on_error: OnError::Raise,
-            max_errors: 100,
-            // PIL's own threshold for a decompression bomb is 89 478 485; ours is the next power of two.
-            max_pixels: 1 << 27,
-        }
-    }
 }
 
 /// What the options mean for one dataset on this machine.
@@ -248,48 +108,29 @@ impl LoaderOptions {
     /// # Errors
     /// [`Error::Config`] naming the setting; [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
     pub fn validate(&self) -> Result<()> {
+        SETTINGS.iter().try_for_each(|setting| setting.check(self))?;
         if !self.decoded && self.device.starts_with("cuda") {
             let message =
                 format!("is {}, must be cpu with decoded=False: files stay in host memory", self.device);
             return Err(Error::config("device", message));
         }
         device::validate(&self.device)?;
-        at_least("batch_size", u64::from(self.batch_size), 1)?;
-        at_least("keep", u64::from(self.keep), 1)?;
-        for side in [self.image_size.0, self.image_size.1] {
-            at_least("image_size", u64::from(side), 1)?;
-            if side > LARGEST_SIDE {
-                return Err(Error::config(
-                    "image_size",
-                    format!("is {side}, must be at most {LARGEST_SIDE}"),
-                ));
-            }
-        }
-        if self.dtype != DType::U8 {
-            if !self.mean.iter().all(|mean| mean.is_finite()) {
-                return Err(Error::config("mean", format!("is {:?}, must be finite numbers", self.mean)));
-            }
-            if !self.std.iter().all(|std| std.is_finite() && *std > 0.0) {
-                return Err(Error::config("std", format!("is {:?}, must be numbers above 0", self.std)));
-            }
-        }
-        for (setting, value) in
-            [("threads", self.threads), ("queue_depth", self.queue_depth), ("resize", self.resize)]
-        {
-            at_least(setting, u64::from(value.unwrap_or(1)), 1)?;
-        }
-        at_least("max_pixels", self.max_pixels, 1)?;
-        at_least("stage_bandwidth", self.stage_bandwidth.unwrap_or(1), 1)?;
-        at_least("local_world_size", u64::from(self.local_world_size.unwrap_or(1)), 1)?;
         self.cache(1)?;
-        if self.train {
-            bounds("scale", self.scale, 1.0)?;
-            bounds("ratio", self.ratio, 1e6)?;
-            if !(0.0..=1.0).contains(&self.flip) {
-                return Err(Error::config("flip", format!("is {}, must be a probability", self.flip)));
-            }
-        }
         Ok(())
+    }
+
+    /// How to find or build the index of a dataset for this loader.
+    pub fn index_options(&self, contents: Contents) -> IndexOptions {
+        IndexOptions {
+            directory: self.index_dir.clone(),
+            rebuild: self.rebuild_index,
+            changed: self.changed,
+            progress: self.progress,
+            contents,
+            // A list that cannot be is refused by `validate`.
+            members: self.fields.as_deref().and_then(|fields| Fields::members(fields).ok().flatten()),
+            ..IndexOptions::default()
+        }
     }
 
     /// Checks everything that can be wrong and decides what was left open.
@@ -437,7 +278,7 @@ impl LoaderOptions {
         match (&self.cache_dir, self.cache_size) {
             (None, None) => Ok(None),
             (None, Some(_)) => {
-                Err(Error::config("cache_dir", "is not given, but cache_size is: where shall the cache be?"))
+                Err(Error::config("cache_dir", "is not given, but its size is: where shall the cache be?"))
             }
             (Some(directory), None) => {
                 let message = format!("is not given: how many bytes may {} take?", directory.display());
@@ -458,18 +299,4 @@ impl LoaderOptions {
             })),
         }
     }
-}
-
-fn at_least(setting: &'static str, value: u64, least: u64) -> Result<u64> {
-    if value < least {
-        return Err(Error::config(setting, format!("is {value}, must be at least {least}")));
-    }
-    Ok(value)
-}
-
-fn bounds(setting: &'static str, (low, high): (f64, f64), most: f64) -> Result<()> {
-    if low > 0.0 && low <= high && high <= most {
-        return Ok(());
-    }
-    Err(Error::config(setting, format!("is ({low}, {high}), must be 0 < low <= high <= {most}")))
 }

@@ -71,9 +71,7 @@ def main() -> None:
     settings = {
         "path": str(args.data / "data"),
         "batch_size": 256,
-        "cache_dir": str(args.data / "cache"),
-        "cache_size": "4GB",
-        "cache_fill": "use",
+        "cache": {"path": str(args.data / "cache"), "size": "4GB", "fill": "use"},
         "index_dir": str(args.data / "index"),
         "progress": False,
     }

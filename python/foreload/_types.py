@@ -1,9 +1,16 @@
-"""The dicts that loaders give and take, for type checkers."""
+"""What loaders give and take, for type checkers."""
 
 from __future__ import annotations
 
 import os
-from typing import TypedDict
+from typing import Any, Protocol, TypedDict
+
+
+class Array(Protocol):
+    """An array or tensor of any library: what it holds is what its `tolist` gives."""
+
+    def tolist(self) -> Any:
+        """Its numbers as lists of Python's own."""
 
 
 class LoaderState(TypedDict):

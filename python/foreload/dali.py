@@ -83,9 +83,26 @@ class ImageSource:
         memory_format: Literal["nchw", "nhwc"] = "nchw",
         **settings: Any,
     ) -> None:
-        if prefetch_queue_depth < 1:
-            message = f"is {prefetch_queue_depth}, must be at least 1"
+        if isinstance(prefetch_queue_depth, bool) or not isinstance(prefetch_queue_depth, int | np.integer):
+            message = f"is {prefetch_queue_depth!r}, must be a whole number from 1 on"
             raise ConfigError(f"config: prefetch_queue_depth: {message}")
+        if prefetch_queue_depth < 1:
+            message = f"is {prefetch_queue_depth}, must be a whole number from 1 on"
+            raise ConfigError(f"config: prefetch_queue_depth: {message}")
+        if "keep" in settings:
+            message = "is this source's own to say: give prefetch_queue_depth, the pipeline's"
+            raise ConfigError(f"config: keep: {message}")
+        self._keep = int(prefetch_queue_depth) + 2
+        # First of all, for it looks at what the settings are.
+        self.loader = ImageLoader(
+            path,
+            batch_size=batch_size,
+            decoded=decoded,
+            dtype=dtype,
+            memory_format=memory_format,
+            keep=self._keep,
+            **settings,
+        )
         if dtype == "bfloat16":
             raise ConfigError("config: dtype: is bfloat16, which DALI does not know; use float16 or float32")
         if not decoded and settings.get("on_error") == "zero":
@@ -93,7 +110,7 @@ class ImageSource:
             raise ConfigError(f"config: on_error: {message}")
         self._with_labels = with_labels
         self._with_mask = with_mask
-        self.num_outputs = 1 + with_labels + with_mask
+        self.num_outputs = 1 + bool(with_labels) + bool(with_mask)
         self._decoded = decoded
         self._dtype = dtype
         self._layout = "HWC" if memory_format == "nhwc" else "CHW"
@@ -105,7 +122,6 @@ class ImageSource:
         # used, and the one that is being fed.
         self._kept: OrderedDict[tuple[int, int], Batch] = OrderedDict()
         self._depth = prefetch_queue_depth
-        self._keep = prefetch_queue_depth + 2
         self._pass: Batches | None = None
         self._next = (-1, 0)
         # What DALI's first step is, the step after the last that DALI was given, and the state it goes on from.
@@ -115,15 +131,6 @@ class ImageSource:
         self._passes: dict[int, Batches] = {}
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self.loader = ImageLoader(
-            path,
-            batch_size=batch_size,
-            decoded=decoded,
-            dtype=dtype,
-            memory_format=memory_format,
-            keep=self._keep,
-            **settings,
-        )
         if with_labels:
             self.loader._check_labeled()
 

@@ -35,17 +35,22 @@ from dlio_benchmark.utils.utility import DLIOMPI
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from foreload._core import Batch, ConfigError, FileLoader
+from foreload._core import Batch, ConfigError, Directory, FileLoader
 
 LOG = logging.getLogger(__name__)
 
+CACHE = {
+    "cache_dir": "path",
+    "cache_size": "size",
+    "cache_fill": "fill",
+    "stage_bandwidth": "stage_bandwidth",
+}
+"""What the section says of the cache, and what `foreload.Directory` calls it."""
+
 SETTINGS = (
-    "cache_dir",
-    "cache_size",
-    "cache_fill",
+    *CACHE,
     "verify",
     "immutable",
-    "stage_bandwidth",
     "local_world_size",
     "memory",
     "io",
@@ -122,7 +127,8 @@ class ForeloadDataLoader(BaseDataLoader):
             rank=self._args.my_rank,
             world_size=self._args.comm_size,
             progress=False,
-            **settings,
+            cache=_cache(settings),
+            **{name: value for name, value in settings.items() if name not in CACHE},
         )
 
     def _listed(self, folder: Path) -> Path:
@@ -132,6 +138,12 @@ class ForeloadDataLoader(BaseDataLoader):
         path = Path(args.output_folder, f"{args.my_rank}_foreload_{self.dataset_type}.txt")
         path.write_text("".join(f"{os.path.relpath(file, folder)}\n" for file in sorted(files)))
         return path
+
+
+def _cache(settings: dict[str, Any]) -> Directory | None:
+    """The cache that the section asks for."""
+    given = {member: settings[name] for name, member in CACHE.items() if name in settings}
+    return Directory(**given) if given else None
 
 
 def section() -> dict[str, Any]:

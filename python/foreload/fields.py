@@ -12,12 +12,8 @@ whole number; anything else bytes. The classes here say another kind, or more of
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
-
-from foreload._core import ConfigError
 
 __all__ = ["Array", "Bytes", "Field", "Float", "Image", "Integer", "Json", "Mask", "Text"]
 
@@ -34,6 +30,9 @@ class Field:
     name: str
     _kind: ClassVar[str] = ""
     optional: bool = False
+
+    def _as_setting(self) -> dict[str, Any]:
+        return {"kind": self._kind, **vars(self)}
 
 
 @dataclass(frozen=True)
@@ -112,30 +111,3 @@ class Bytes(Field):
     """The member's bytes: a list of n `bytes`, or None where an optional one is absent."""
 
     _kind: ClassVar[str] = "bytes"
-
-
-def _as_json(given: Any) -> str:
-    """What was given as `fields=`, as text for the core."""
-    if isinstance(given, str | Field) or not isinstance(given, Iterable):
-        given = [given]
-    return json.dumps([_options(field) for field in given])
-
-
-def _options(field: Any) -> dict[str, Any]:
-    if isinstance(field, str):
-        return {"name": field}
-    if not isinstance(field, Field) or not field._kind:
-        message = f"has {field!r}, must be names of fields or objects of foreload.fields"
-        raise ConfigError(f"config: fields: {message}")
-    options = {"kind": field._kind, **vars(field)}
-    texts = {name for name in options if name in ("name", "dtype", "interpolation")}
-    for name, value in options.items():
-        wanted = str if name in texts | {"kind"} else bool
-        if not isinstance(value, wanted):
-            what = "a text" if wanted is str else "True or False"
-            raise ConfigError(f"config: fields: {field!r}: {name} is {value!r}, must be {what}")
-    choices = {"dtype": ("uint8", "int32", "int64"), "interpolation": ("nearest", "nearest-exact")}
-    for name, known in choices.items():
-        if name in options and options[name] not in known:
-            raise ConfigError(f"config: fields: {field!r}: {name} must be one of {', '.join(known)}")
-    return options

@@ -89,9 +89,9 @@ class ImageDataset(IterableDataset):
         **settings: Any,
     ) -> None:
         super().__init__()
-        if memory_format not in (torch.contiguous_format, torch.channels_last):
-            message = f"config: memory_format: is {memory_format}, must be contiguous_format or channels_last"
-            raise ConfigError(message)
+        if not any(memory_format is known for known in (torch.contiguous_format, torch.channels_last)):
+            message = f"is {memory_format!r}, must be torch.contiguous_format or torch.channels_last"
+            raise ConfigError(f"config: memory_format: {message}")
         if isinstance(device, torch.device) and device.type == "cpu":
             device = "cpu"  # Frameworks number it.
         shown = {**settings, "dtype": dtype, "memory_format": memory_format, "device": device}
@@ -127,7 +127,7 @@ class ImageDataset(IterableDataset):
                 RandomResizedCrop, RandomHorizontalFlip (training) or Resize, CenterCrop (evaluation), a conversion to
                 tensors, and Normalize; of `transforms` or `transforms.v2`.
             batch_size: Samples per step and rank.
-            settings: Of `ImageDataset`, what the dataset does not say: `seed`, `decode`, `cache_dir`, ...
+            settings: Of `ImageDataset`, what the dataset does not say: `seed`, `decode`, `cache`, ...
 
         Raises:
             ConfigError: The dataset or one of its transforms does what Foreload does not; says which, and what to do.

@@ -10,6 +10,7 @@ mod output;
 mod plan;
 mod plot;
 mod report;
+mod settings;
 mod simulate;
 mod synth;
 mod usage;

@@ -1,12 +1,13 @@
 //! `foreload plan`: what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy.
 
-use super::{calibrate, choice, output};
-use crate::config::{parse_bytes, parse_duration};
-use crate::dataset::{Changed, DatasetIndex, IndexOptions};
+use super::settings::{Settings, TakesSettings};
+use super::{calibrate, output};
+use crate::config::{LoaderOptions, parse_bytes, parse_duration};
+use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::notices::Notice;
 use crate::simulate::predict::{EpochCost, Job, Limit, Prediction, predict};
-use crate::tier::{FillChoice, Machine, TierRates};
+use crate::tier::{Machine, TierRates};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,27 +35,24 @@ pub(super) struct Args {
     /// Epochs of the job
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
-    /// Samples a rank takes in a step
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    batch_size: u32,
     /// What a training step takes, e.g. 20ms
     #[arg(long, default_value = "0", value_parser = |text: &str| parse_duration("consume", text))]
     consume: Duration,
-    /// Reads that a rank has in flight
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
-    queue_depth: u32,
-    /// How the cache is filled: auto, use or ahead
-    #[arg(long, default_value = "auto", value_parser = fill)]
-    fill: FillChoice,
-    /// A dataset that is not what its index says: rebuild (index it anew), warn (go on with the old index) or refuse
-    #[arg(long, default_value = "rebuild", value_parser = choice::<Changed>("changed"))]
-    changed: Changed,
-    /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else the user's cache directory]
-    #[arg(long)]
-    index_dir: Option<PathBuf>,
     /// Print one JSON object on stdout instead of a table
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    settings: Settings<OfPlan>,
+}
+
+/// The settings of the job's loaders that its cost depends on.
+#[derive(Debug, Clone)]
+struct OfPlan;
+
+impl TakesSettings for OfPlan {
+    const NAMES: Option<&'static [&'static str]> =
+        Some(&["batch_size", "queue_depth", "cache_fill", "index_dir", "changed"]);
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256"), ("queue_depth", "32")];
 }
 
 /// What `--json` prints. Later versions add fields; the meaning of these stays.
@@ -88,26 +86,14 @@ struct Other {
     plan: Prediction,
 }
 
-fn fill(name: &str) -> Result<FillChoice, String> {
-    match name {
-        "auto" => Ok(FillChoice::Auto),
-        "use" => Ok(FillChoice::Use),
-        "ahead" => Ok(FillChoice::Ahead),
-        _ => Err("must be auto, use or ahead".into()),
-    }
-}
-
 /// Predicts and prints.
 pub(super) fn run(args: &Args) -> Result<()> {
     let machine = match (&args.rates, &args.cache) {
         (Some(file), _) => rates(file)?,
-        (None, Some(cache)) => calibrate::rates(&args.dir, cache, args.queue_depth, args.index_dir.clone())?,
+        (None, Some(cache)) => calibrate::rates(&args.dir, cache, of_loaders(args))?,
         (None, None) => return Err(Error::config("rates", "are missing: give --rates or --cache")),
     };
-    let directory = args.index_dir.clone();
-    let options =
-        IndexOptions { directory, changed: args.changed, progress: true, ..IndexOptions::default() };
-    let index = DatasetIndex::open(&args.dir, &options)?;
+    let index = DatasetIndex::open(&args.dir, &args.settings.index_options(Contents::Images))?;
     let notices = output::print_notices(index.notices());
     let job = job(args, &index);
     let size = args.cache_size;
@@ -137,6 +123,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
 }
 
+/// What is measured where the index is; the index itself may change before it is opened again.
+fn of_loaders(args: &Args) -> LoaderOptions {
+    let LoaderOptions { queue_depth, index_dir, .. } = &*args.settings;
+    LoaderOptions { queue_depth: *queue_depth, index_dir: index_dir.clone(), ..LoaderOptions::default() }
+}
+
 fn job(args: &Args, index: &DatasetIndex) -> Job {
     let shards = index.is_sharded().then(|| index.summaries().map(|summary| summary.groups).sum());
     Job {
@@ -145,12 +137,12 @@ fn job(args: &Args, index: &DatasetIndex) -> Job {
         shards,
         nodes: args.nodes,
         ranks_per_node: args.ranks_per_node,
-        batch_size: args.batch_size,
+        batch_size: args.settings.batch_size,
         epochs: args.epochs,
-        depth: args.queue_depth,
+        depth: args.settings.queue_depth.unwrap_or(32),
         consume_seconds: args.consume.as_secs_f64(),
         cache_bytes: args.cache_size,
-        fill: args.fill,
+        fill: args.settings.cache_fill,
     }
 }
 

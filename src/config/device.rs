@@ -108,6 +108,11 @@ fn parse(text: &str) -> Result<Asked> {
     }
 }
 
+/// Whether `text` is a way to name a device, there or not.
+pub(super) fn is_device(text: &str) -> bool {
+    parse(text).is_ok()
+}
+
 /// Whether `text` can be had.
 ///
 /// # Errors

@@ -127,15 +127,14 @@ impl Fields {
     /// The members that are read of each sample for these fields; `None`: the image alone.
     ///
     /// # Errors
-    /// [`Error::Config`] for a list that is empty, or names a field twice.
-    pub fn members(asked: &[FieldOptions]) -> Result<Option<Vec<String>>> {
-        let wrong = |message: String| Err(Error::config("fields", message));
+    /// What is wrong with a list that is empty or names a field twice: "is empty".
+    pub fn members(asked: &[FieldOptions]) -> Result<Option<Vec<String>>, String> {
         if asked.is_empty() {
-            return wrong("is empty, must name at least one field; leave it out for image and label".into());
+            return Err("is empty".into());
         }
         for (at, field) in asked.iter().enumerate() {
             if asked[..at].iter().any(|known| known.name == field.name) {
-                return wrong(format!("has {:?} twice", field.name));
+                return Err(format!("has {:?} twice", field.name));
             }
         }
         let members = asked.iter().map(|field| field.name.clone()).filter(|name| name != LABEL);

@@ -1,7 +1,7 @@
 //! What an epoch draws from: the samples that were selected, by weight, by dataset.
 
 use super::LoaderOptions;
-use crate::dataset::{ClassRef, DatasetIndex};
+use crate::dataset::{ClassRef, DatasetIndex, Select};
 use crate::error::{Error, Result};
 use crate::schedule::Selection;
 use std::collections::BTreeMap;
@@ -21,15 +21,17 @@ pub enum Weights {
 /// Weights and ratios other than 0: their products and sums are numbers, and never vanish.
 const SCALE: RangeInclusive<f64> = 1e-50..=1e50;
 
-/// An epoch of more draws would be no epoch: their numbers would no longer be exact in the arithmetic of shares.
-const MOST_DRAWS: u64 = 1 << 48;
-
 /// What the options mean for a dataset.
 ///
 /// # Errors
 /// [`Error::Config`] naming the setting.
 pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Selection> {
-    let mut chosen = options.select.resolve(index)?;
+    let part = Select {
+        indices: options.indices.clone(),
+        classes: options.classes.clone(),
+        files: options.files.clone(),
+    };
+    let mut chosen = part.resolve(index)?;
     let shuffled = options.shuffle.unwrap_or(options.train);
     if options.weights.is_some() || options.ratios.is_some() {
         let setting = if options.weights.is_some() { "weights" } else { "ratios" };
@@ -38,7 +40,7 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
         }
         let weigh = Weigh::new(options, index)?;
         let strata = weigh.strata(index, chosen, setting)?;
-        return sized(Selection::of_strata(index.len(), strata), options);
+        return Ok(sized(Selection::of_strata(index.len(), strata), options));
     }
     if shuffled {
         // A selection is a set: the same samples in another order are the same training.
@@ -48,16 +50,13 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
         None => Selection::all(index.len()),
         Some(members) => Selection::listed(index.len(), members),
     };
-    sized(selection, options)
+    Ok(sized(selection, options))
 }
 
-fn sized(selection: Selection, options: &LoaderOptions) -> Result<Selection> {
+fn sized(selection: Selection, options: &LoaderOptions) -> Selection {
     match options.epoch_size {
-        None => Ok(selection),
-        Some(draws) if (1..=MOST_DRAWS).contains(&draws) => Ok(selection.with_draws(draws)),
-        Some(draws) => {
-            Err(Error::config("epoch_size", format!("is {draws}, must be between 1 and {MOST_DRAWS}")))
-        }
+        None => selection,
+        Some(draws) => selection.with_draws(draws),
     }
 }
 

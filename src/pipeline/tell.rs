@@ -164,7 +164,7 @@ impl Shared {
             let directory = options.directory.display();
             format!(
                 "cache: {directory} is full with {} bytes of this dataset, of {room} that were meant to fit: other datasets \
-                 in use have the rest; raise cache_size, or see `foreload cache show {directory}`",
+                 in use have the rest; raise its size, or see `foreload cache show {directory}`",
                 tiers.held_bytes
             )
         });

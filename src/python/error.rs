@@ -1,5 +1,6 @@
 //! One Python exception per kind of error, all under `foreload.Error`.
 
+use crate::config::python_name;
 use crate::dataset::TO_LABEL;
 use crate::error::Error as Cause;
 use pyo3::exceptions::{PyAttributeError, PyException, PyUserWarning};
@@ -13,7 +14,7 @@ macro_rules! exceptions {
 
 exceptions! {
     Error: PyException = "Any failure of Foreload.";
-    ConfigError: Error = "A setting has a value that cannot work; the message names it.";
+    ConfigError: Error = "A setting has a value that cannot work, or there is none of that name; the message says which and what to do.";
     DatasetError: Error = "The dataset or its index cannot be used.";
     DatasetChangedError: DatasetError = "The dataset is not what it was when it was indexed.";
     IoError: Error = "An operation on a file failed.";
@@ -30,7 +31,9 @@ exceptions! {
 pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
     let message = error.to_string();
     match error {
-        Cause::Config { .. } => ConfigError::new_err(message),
+        Cause::Config { setting, message } => {
+            ConfigError::new_err(format!("config: {}: {message}", python_name(setting)))
+        }
         Cause::Dataset { .. } => DatasetError::new_err(message),
         Cause::DatasetChanged { .. } => DatasetChangedError::new_err(message),
         Cause::Io { .. } => IoError::new_err(message),

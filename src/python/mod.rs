@@ -4,6 +4,7 @@ mod batches;
 mod error;
 mod loader;
 mod notices;
+mod settings;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -21,6 +22,8 @@ mod _core {
     #[pymodule_export]
     use super::loader::{FileLoader, ImageLoader, Loader};
     #[pymodule_export]
+    use super::settings::{Directory, Resources};
+    #[pymodule_export]
     use super::tensor::Tensor;
     #[pymodule_export]
     use super::{main, release_gpus};
@@ -33,6 +36,7 @@ mod _core {
         // Where pip puts NVIDIA's wheels.
         let packages: Vec<PathBuf> = module.py().import("sys")?.getattr("path")?.extract()?;
         crate::config::look_for_libraries_in(packages);
+        super::settings::describe(module)?;
         // While the libraries still work.
         module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -191,8 +191,8 @@ fn without_labels_there_are_no_classes() {
             refused(&index, LoaderOptions { weights: Some(weights), ..LoaderOptions::default() }, "weights");
         }
         for class in [ClassRef::Number(0), ClassRef::Name("cat".into())] {
-            let select = Select { classes: Some(vec![class]), ..Select::default() };
-            refused(&index, LoaderOptions { select, ..LoaderOptions::default() }, "classes");
+            let classes = Some(vec![class]);
+            refused(&index, LoaderOptions { classes, ..LoaderOptions::default() }, "classes");
         }
         let weights = Some(Weights::Samples(vec![1.0; index.len() as usize]));
         LoaderOptions { weights, ..LoaderOptions::default() }.check(&index).unwrap();

@@ -9,6 +9,7 @@ mod fresh;
 mod io;
 mod pipeline;
 mod resume;
+mod settings;
 mod store;
 mod tiers;
 mod together;

@@ -30,13 +30,13 @@ def run(loader: foreload.ImageLoader, epoch: int) -> tuple[str, dict]:
     return digest.hexdigest(), batches.stats().get("cache", {})
 
 
-@pytest.mark.parametrize("cache_fill", ["auto", "use", "ahead"])
+@pytest.mark.parametrize("fill", ["auto", "use", "ahead"])
 def test_batches_are_the_same_and_the_next_loader_reads_nothing(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_fill: str
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plain = foreload.ImageLoader(dataset, **SETTINGS)
-    settings = dict(cache_dir="cache", cache_size="50MB", cache_fill=cache_fill, **SETTINGS)
+    settings = dict(cache=foreload.Directory("cache", "50MB", fill=fill), **SETTINGS)
     first = foreload.ImageLoader(dataset, **settings)
     for epoch in range(2):
         assert run(first, epoch)[0] == run(plain, epoch)[0]
@@ -57,7 +57,7 @@ def test_a_loader_without_a_cache_has_no_such_counters(dataset: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_a_spoilt_cache_is_noticed_and_named(dataset: Path, tmp_path: Path) -> None:
-    settings = dict(cache_dir=tmp_path / "cache", cache_size=50_000_000, **SETTINGS)
+    settings = dict(cache=foreload.Directory(tmp_path / "cache", 50_000_000), **SETTINGS)
     digest = run(foreload.ImageLoader(dataset, **settings), 0)[0]
     segments = list((tmp_path / "cache").glob("*/*.seg"))
     assert segments
@@ -79,27 +79,27 @@ def test_a_spoilt_cache_is_noticed_and_named(dataset: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(cache_size="1GB"), "config: cache_dir: "),
-        (dict(cache_dir="cache"), "config: cache_size: "),
-        (dict(cache_dir="cache", cache_size="much"), "config: cache_size: "),
-        (dict(cache_dir="cache", cache_size="1GB", cache_fill="never"), "config: cache_fill: "),
+        (dict(size="1GB"), "config: cache.path: "),
+        (dict(path="cache"), "config: cache.size: "),
+        (dict(path="cache", size="much"), "config: cache.size: "),
+        (dict(path="cache", size="1GB", fill="never"), "config: cache.fill: "),
     ],
 )
 def test_settings_that_cannot_work_are_refused(dataset: Path, settings: dict, message: str) -> None:
     with pytest.raises(foreload.ConfigError, match=rf"^{message}"):
-        foreload.ImageLoader(dataset, **settings)
+        foreload.ImageLoader(dataset, cache=settings)
 
 
 def test_a_cache_inside_of_the_dataset_is_refused(own_dataset: Path) -> None:
-    loader = foreload.ImageLoader(own_dataset, cache_dir=own_dataset / "cache", cache_size="1GB", **SETTINGS)
-    with pytest.raises(foreload.ConfigError, match=r"^config: cache_dir: "):
+    loader = foreload.ImageLoader(own_dataset, cache=foreload.Directory(own_dataset / "cache", "1GB"), **SETTINGS)
+    with pytest.raises(foreload.ConfigError, match=r"^config: cache.path: "):
         iter(loader)
     assert not (own_dataset / "cache").exists()
 
 
 def test_dali_source_reads_through_the_cache(dataset: Path, tmp_path: Path) -> None:
     source = dali.ImageSource(
-        dataset, batch_size=10, decoded=False, cache_dir=tmp_path / "cache", cache_size="50MB", seed=1
+        dataset, batch_size=10, decoded=False, cache=foreload.Directory(tmp_path / "cache", "50MB"), seed=1
     )
     found = {}
     for epoch in range(2):
@@ -117,7 +117,7 @@ def test_dali_source_reads_through_the_cache(dataset: Path, tmp_path: Path) -> N
 
 
 def test_a_forked_child_drops_a_loader_that_stages(dataset: Path, tmp_path: Path) -> None:
-    settings = dict(cache_dir=tmp_path / "cache", cache_size="50MB", cache_fill="ahead", **SETTINGS)
+    settings = dict(cache=foreload.Directory(tmp_path / "cache", "50MB", "ahead"), **SETTINGS)
     loader = foreload.ImageLoader(dataset, **settings)
     digest = run(loader, 0)[0]
     child = os.fork()
@@ -135,8 +135,7 @@ def _rank(dataset: Path, cache: Path, rank: int, steps: int, out: multiprocessin
         dataset,
         rank=rank,
         world_size=4,
-        cache_dir=cache,
-        cache_size="50MB",
+        cache=foreload.Directory(cache, "50MB"),
         **(SETTINGS | dict(batch_size=3)),
     )
     batches = iter(loader)

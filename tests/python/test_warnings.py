@@ -37,7 +37,7 @@ def epochs(loader: foreload.ImageLoader, count: int) -> list[int]:
 
 
 def test_a_healthy_run_says_nothing(dataset: Path, tmp_path: Path) -> None:
-    settings = dict(batch_size=8, image_size=32, io="pread", cache_dir=tmp_path / "cache", cache_size="50MB")
+    settings = dict(batch_size=8, image_size=32, io="pread", cache=foreload.Directory(tmp_path / "cache", "50MB"))
     assert heard(lambda: epochs(foreload.ImageLoader(dataset, **settings), 2)) == []
 
 
@@ -174,7 +174,7 @@ def test_many_kinds_of_members_make_one_short_message(tmp_path: Path, dataset: P
 
 def test_a_broken_cache_is_said(dataset: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    settings = dict(batch_size=10, image_size=32, cache_dir=cache, cache_size="50MB", io="pread")
+    settings = dict(batch_size=10, image_size=32, cache=foreload.Directory(cache, "50MB"), io="pread")
     epochs(foreload.ImageLoader(dataset, **settings), 1)
     segments = list(cache.glob("*/*.seg"))
     assert segments
@@ -191,12 +191,12 @@ def test_a_cache_that_others_have_filled_is_said(own_dataset: Path, tmp_path: Pa
     shutil.copytree(own_dataset, other)
     paths(other)[7].unlink()
     room = sum(path.stat().st_size for path in paths(own_dataset)) + 64_000
-    settings = dict(batch_size=10, image_size=32, cache_dir=tmp_path / "cache", cache_size=room, io="pread")
+    settings = dict(batch_size=10, image_size=32, cache=foreload.Directory(tmp_path / "cache", room), io="pread")
     in_use = foreload.ImageLoader(own_dataset, **settings)
     assert heard(lambda: epochs(in_use, 2)) == [], "all of it fits"
     (full,) = heard(lambda: epochs(foreload.ImageLoader(other, **settings), 2))
     assert "is full with" in str(full.message)
-    assert "raise cache_size" in str(full.message)
+    assert "raise its size" in str(full.message)
     assert in_use.epoch == 2
 
 

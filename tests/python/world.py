@@ -148,7 +148,7 @@ def iterate(world: World, root: Path, settings: dict, epochs: int, out: Any, wai
     if kind is foreload.ImageLoader:
         settings = {"decoded": False, **settings}
     if world.cached:
-        settings = {"cache_dir": world.base / "cache", "cache_size": "64MB", **settings}
+        settings = {"cache": foreload.Directory(world.base / "cache", "64MB"), **settings}
     loader = None
     for epoch in range(epochs):
         report: dict[str, Any] = {"samples": [], "error": None, "cache": {}}

@@ -51,7 +51,7 @@ fn run_epoch(
     on_batch: &mut dyn FnMut(),
 ) -> Result<EpochReport> {
     let steps = args.steps.unwrap_or(u64::MAX).min(epoch.steps());
-    let bar = output::bar(steps * u64::from(args.batch_size), "images");
+    let bar = output::bar(steps * u64::from(args.options().batch_size), "images");
     let before = Usage::now();
     let start = Instant::now();
     let mut hash = args.checksum.then(Sha256::new);

@@ -9,7 +9,7 @@ mod text;
 pub(super) use args::Args;
 
 use super::{emulate, output};
-use crate::dataset::{DatasetIndex, IndexOptions};
+use crate::dataset::{Contents, DatasetIndex};
 use crate::error::Result;
 use crate::io::Resident;
 use crate::notices::Kind;
@@ -28,13 +28,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let options = args.options();
     options.validate()?;
     let start = Instant::now();
-    let index_options = IndexOptions {
-        directory: args.index_dir.clone(),
-        changed: args.changed,
-        progress: true,
-        ..IndexOptions::default()
-    };
-    let index = Arc::new(DatasetIndex::open(&args.dir, &index_options)?);
+    let index = Arc::new(DatasetIndex::open(&args.dir, &options.index_options(Contents::Images))?);
     let index_seconds = start.elapsed().as_secs_f64();
     let config = options.check(&index)?;
     let notices = index.notices().clone();

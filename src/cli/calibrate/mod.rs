@@ -4,9 +4,10 @@ mod decode;
 mod scratch;
 mod text;
 
+use super::settings::{Settings, TakesSettings};
 use super::{emulate, output};
 use crate::config::{LoaderConfig, LoaderOptions};
-use crate::dataset::{DatasetIndex, IndexOptions};
+use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::io::storage::{Storage, StorageKind};
 use crate::io::{Direct, PfsRates};
@@ -33,24 +34,23 @@ pub(super) struct Args {
     /// Make the dataset's storage as slow as a parallel file system, as `foreload bench` does
     #[arg(long, value_name = "SPEC", value_parser = emulate::rates)]
     emulate_pfs: Option<PfsRates>,
-    /// Reads in flight [default: 32]
-    #[arg(long)]
-    queue_depth: Option<u32>,
-    /// Decoding threads [default: the processors this process may use]
-    #[arg(long)]
-    threads: Option<u32>,
-    /// Side of the square output, pixels
-    #[arg(long, default_value_t = 224)]
-    image_size: u32,
-    /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else the user's cache directory]
-    #[arg(long, value_name = "DIR")]
-    index_dir: Option<PathBuf>,
     /// Print all that was measured as one JSON object
     #[arg(long)]
     json: bool,
     /// Write the rates to this file, for `foreload plan`; needs DIR and --cache
     #[arg(long, value_name = "FILE", requires_all = ["directory", "cache"])]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings<OfCalibrate>,
+}
+
+/// The settings that what is measured depends on.
+#[derive(Debug, Clone)]
+struct OfCalibrate;
+
+impl TakesSettings for OfCalibrate {
+    const NAMES: Option<&'static [&'static str]> =
+        Some(&["image_size", "threads", "queue_depth", "index_dir"]);
 }
 
 /// What was measured.
@@ -105,23 +105,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
 ///
 /// # Errors
 /// Those of [`run`].
-pub(super) fn rates(
-    directory: &Path,
-    cache: &Path,
-    queue_depth: u32,
-    index_dir: Option<PathBuf>,
-) -> Result<Machine> {
+pub(super) fn rates(directory: &Path, cache: &Path, options: LoaderOptions) -> Result<Machine> {
     let args = Args {
         directory: Some(directory.to_owned()),
         cache: Some(cache.to_owned()),
         seconds: 2.0,
         emulate_pfs: None,
-        queue_depth: Some(queue_depth),
-        threads: None,
-        image_size: 224,
-        index_dir,
         json: false,
         out: None,
+        settings: options.into(),
     };
     measure(&args)?.machine.ok_or_else(|| Error::Internal("calibration measured only a part".into()))
 }
@@ -130,27 +122,21 @@ fn measure(args: &Args) -> Result<Report> {
     if args.directory.is_none() && args.cache.is_none() {
         return Err(Error::config("calibrate", "has nothing to measure: give DIR, --cache, or both"));
     }
-    let options = LoaderOptions {
-        queue_depth: args.queue_depth,
-        threads: args.threads,
-        image_size: (args.image_size, args.image_size),
-        ..LoaderOptions::default()
-    };
+    let options = &*args.settings;
     options.validate()?;
     let limit = Duration::from_secs_f64(args.seconds);
     let mut report =
         Report { version: super::version(), source: None, nvme: None, decode: None, machine: None };
     let mut sample = USUAL_SAMPLE;
-    let mut depth = args.queue_depth.unwrap_or(32) as usize;
+    let mut depth = options.queue_depth.unwrap_or(32) as usize;
     if let Some(directory) = &args.directory {
-        let index =
-            IndexOptions { directory: args.index_dir.clone(), progress: true, ..IndexOptions::default() };
-        let index = Arc::new(DatasetIndex::open(directory, &index)?);
+        let index = DatasetIndex::open(directory, &options.index_options(Contents::Images))?;
+        let index = Arc::new(index);
         let config = options.check(&index)?;
         sample = index.total_bytes() / index.len().max(1);
         depth = config.queue_depth;
         report.source = Some(source(&index, &config, args.emulate_pfs, limit)?);
-        report.decode = Some(decode::measure(&index, &options, limit)?);
+        report.decode = Some(decode::measure(&index, options, limit)?);
     }
     if let Some(cache) = &args.cache {
         report.nvme = Some(scratch::measure(cache, sample, depth, limit)?);

@@ -2,6 +2,7 @@
 
 mod decode;
 
+use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
     Changed, Contents, DatasetIndex, IndexOptions, Layout, Notes, Origin, Summary, TO_LABEL,
@@ -22,9 +23,6 @@ pub struct Args {
     /// Take files of any kind, or the records of .tfrecord shards, instead of images
     #[arg(long)]
     files: bool,
-    /// Build it anew even when there is one
-    #[arg(long)]
-    rebuild: bool,
     /// List every directory and parse every shard anew, and compare them with the index
     #[arg(long)]
     verify: bool,
@@ -35,9 +33,6 @@ pub struct Args {
     /// [default: rebuild; with --verify: refuse]
     #[arg(long, value_parser = choice::<Changed>("changed"))]
     changed: Option<Changed>,
-    /// Where index files are kept [default: $FORELOAD_INDEX_DIR, else foreload/index in the user's cache directory]
-    #[arg(long, value_name = "DIR")]
-    index_dir: Option<PathBuf>,
     /// Threads that list directories and read shards [default: one per processor, at least 4], or decode [default: one per
     /// processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -45,6 +40,16 @@ pub struct Args {
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    settings: Settings<OfIndex>,
+}
+
+/// The settings of the index alone; `changed` has another default here.
+#[derive(Debug, Clone)]
+struct OfIndex;
+
+impl TakesSettings for OfIndex {
+    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index"]);
 }
 
 #[derive(Serialize)]
@@ -92,13 +97,9 @@ pub fn run(args: &Args) -> Result<()> {
     let options = IndexOptions {
         // All that the index knows is shown and verified.
         members: Some(Vec::new()),
-        directory: args.index_dir.clone(),
-        rebuild: args.rebuild,
         changed: args.changed.unwrap_or(if args.verify { Changed::Refuse } else { Changed::Rebuild }),
-        progress: true,
         threads: args.threads.map_or(0, usize::from),
-        contents: if args.files { Contents::Files } else { Contents::Images },
-        ..IndexOptions::default()
+        ..args.settings.index_options(if args.files { Contents::Files } else { Contents::Images })
     };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     if args.verify {

@@ -1,140 +1,29 @@
 //! `foreload.ImageLoader`.
 
 use super::Loader;
-use super::arguments::{Bytes, Class, FieldsGiven, Indices, Roots, Size, WeightsGiven, selected};
-use crate::config::{Choice, LoaderOptions};
-use crate::dataset::IndexOptions;
+use crate::config::LoaderKind;
+use crate::dataset::Contents;
 use crate::python::error::raise;
+use crate::python::settings;
 use crate::schedule::Draw;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use std::path::PathBuf;
+use pyo3::types::{PyDict, PyTuple};
 
-#[doc = include_str!(concat!(env!("OUT_DIR"), "/ImageLoader"))]
+/// Its documentation is made of the table of settings, see `settings::describe`.
 #[pyclass(frozen, extends = Loader, module = "foreload")]
 pub(in crate::python) struct ImageLoader;
 
 #[pymethods]
 impl ImageLoader {
     #[new]
-    #[pyo3(signature = (
-        path, *, batch_size=64, image_size=Size::Square(224), seed=0, train=true, shuffle=None, last_batch=None,
-        indices=None, classes=None, files=None, weights=None, ratios=None, epoch_size=None,
-        fields=None, decoded=true, keep=1, device="auto", cpu_decode="fallback", device_memory=None, dtype="float32",
-        memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5, resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
-        cache_dir=None, cache_size=None, cache_fill="auto", verify="stamp", immutable=false, stage_bandwidth=None, local_world_size=None,
-        damaged="conceal", on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
-        rebuild_index=false, changed="rebuild", progress=true,
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "they are keyword arguments")]
+    #[pyo3(signature = (*arguments, **settings))]
     fn new(
         py: Python<'_>,
-        path: Roots,
-        batch_size: u32,
-        image_size: Size,
-        seed: u64,
-        train: bool,
-        shuffle: Option<bool>,
-        last_batch: Option<&str>,
-        indices: Option<Indices>,
-        classes: Option<Vec<Class>>,
-        files: Option<PathBuf>,
-        weights: Option<WeightsGiven>,
-        ratios: Option<Vec<f64>>,
-        epoch_size: Option<u64>,
-        fields: Option<FieldsGiven>,
-        decoded: bool,
-        keep: u32,
-        device: &str,
-        cpu_decode: &str,
-        device_memory: Option<Bytes>,
-        dtype: &str,
-        memory_format: &str,
-        mean: Option<[f32; 3]>,
-        std: Option<[f32; 3]>,
-        scale: Option<(f64, f64)>,
-        ratio: Option<(f64, f64)>,
-        flip: f64,
-        resize: Option<u32>,
-        decode: &str,
-        threads: Option<u32>,
-        memory: Option<Bytes>,
-        io: &str,
-        direct: &str,
-        queue_depth: Option<u32>,
-        cache_dir: Option<PathBuf>,
-        cache_size: Option<Bytes>,
-        cache_fill: &str,
-        verify: &str,
-        immutable: bool,
-        stage_bandwidth: Option<Bytes>,
-        local_world_size: Option<u32>,
-        damaged: &str,
-        on_error: &str,
-        max_errors: Option<u64>,
-        max_pixels: Option<u64>,
-        rank: Option<u32>,
-        world_size: Option<u32>,
-        index_dir: Option<PathBuf>,
-        rebuild_index: bool,
-        changed: &str,
-        progress: bool,
+        arguments: &Bound<'_, PyTuple>,
+        settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let usual = LoaderOptions::default();
-        let asked = || -> crate::Result<LoaderOptions> {
-            Ok(LoaderOptions {
-                batch_size,
-                image_size: image_size.sides(),
-                seed,
-                train,
-                shuffle,
-                last_batch: last_batch.map(|name| Choice::parse("last_batch", name)).transpose()?,
-                select: selected(indices, classes, files),
-                weights: weights.map(WeightsGiven::weights).transpose()?,
-                ratios,
-                epoch_size,
-                fields: fields.map(|fields| fields.0),
-                decoded,
-                keep,
-                device: device.into(),
-                cpu_decode: Choice::parse("cpu_decode", cpu_decode)?,
-                device_memory: device_memory.map(|bytes| bytes.number("device_memory")).transpose()?,
-                dtype: Choice::parse("dtype", dtype)?,
-                memory_format: Choice::parse("memory_format", memory_format)?,
-                mean: mean.unwrap_or(usual.mean),
-                std: std.unwrap_or(usual.std),
-                scale: scale.unwrap_or(usual.scale),
-                ratio: ratio.unwrap_or(usual.ratio),
-                flip,
-                resize,
-                decode: Choice::parse("decode", decode)?,
-                threads,
-                memory: memory.map(|bytes| bytes.number("memory")).transpose()?,
-                io: Choice::parse("io", io)?,
-                direct: Choice::parse("direct", direct)?,
-                queue_depth,
-                cache_dir,
-                cache_size: cache_size.map(|bytes| bytes.number("cache_size")).transpose()?,
-                cache_fill: Choice::parse("cache_fill", cache_fill)?,
-                verify: Choice::parse("verify", verify)?,
-                immutable,
-                stage_bandwidth: stage_bandwidth.map(|bytes| bytes.number("stage_bandwidth")).transpose()?,
-                local_world_size,
-                damaged: Choice::parse("damaged", damaged)?,
-                on_error: Choice::parse("on_error", on_error)?,
-                max_errors: max_errors.unwrap_or(usual.max_errors),
-                max_pixels: max_pixels.unwrap_or(usual.max_pixels),
-            })
-        };
-        let options = raise(py, asked())?;
-        let index_options = IndexOptions {
-            directory: index_dir,
-            rebuild: rebuild_index,
-            changed: raise(py, Choice::parse("changed", changed))?,
-            progress,
-            ..IndexOptions::default()
-        };
-        let loader = Loader::open(py, path.paths(), options, index_options, (rank, world_size))?;
+        let (paths, options) = settings::read(LoaderKind::Images, arguments, settings)?;
+        let loader = Loader::open(py, paths, options, Contents::Images)?;
         Ok(PyClassInitializer::from(loader).add_subclass(Self))
     }
 

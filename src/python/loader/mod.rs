@@ -1,6 +1,5 @@
 //! `foreload.Loader`: what every loader can do. Which datasets it reads and what it makes of them is its kind's matter.
 
-mod arguments;
 mod files;
 mod images;
 
@@ -10,8 +9,8 @@ pub(super) use images::ImageLoader;
 use super::batches::Batches;
 use super::error::{no_labels, raise};
 use super::notices::deliver;
-use crate::config::{Fields, LoaderOptions};
-use crate::dataset::{DatasetIndex, IndexOptions};
+use crate::config::LoaderOptions;
+use crate::dataset::{Contents, DatasetIndex, IndexOptions};
 use crate::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
 use crate::state::State;
 use pyo3::prelude::*;
@@ -239,25 +238,21 @@ impl Loader {
         py: Python<'_>,
         roots: Vec<PathBuf>,
         mut options: LoaderOptions,
-        mut index_options: IndexOptions,
-        (rank, world_size): (Option<u32>, Option<u32>),
+        contents: Contents,
     ) -> PyResult<Self> {
         let ranks = py.import("foreload._ranks")?;
         let local = ranks.call_method1("local_world_size", (options.local_world_size,))?;
         options.local_world_size = local.extract()?;
         raise(py, options.validate())?;
-        if let Some(fields) = &options.fields {
-            index_options.members = raise(py, Fields::members(fields))?;
-        }
-        let index = open_index(py, roots, index_options)?;
+        let index = open_index(py, roots, options.index_options(contents))?;
         let config = raise(py, py.detach(|| options.check(&index)))?;
         deliver(py, index.notices())?;
         let pipeline = Pipeline::new(Arc::new(index), config);
         let pipeline = Shared(Some(Arc::new(pipeline)));
         Ok(Self {
             pipeline,
-            rank,
-            world_size,
+            rank: options.rank,
+            world_size: options.world_size,
             cursor: Mutex::default(),
             failures: Mutex::default(),
             concealed: Mutex::default(),

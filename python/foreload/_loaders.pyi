@@ -1,0 +1,374 @@
+"""The loaders and what they are told: a part of `_core.pyi`, for type checkers alone; at run time `foreload._core` has it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, final
+
+from foreload._core import Loader
+from foreload._types import Array, View
+
+# What `make stub` writes of Directory begins here.
+@final
+class Directory:
+    """A cache in a directory on local NVMe, for `cache=` of a loader.
+
+    Samples are kept there, so that they are read from the dataset's storage once and not in every epoch. Other loaders,
+    ranks, jobs and datasets may share it; what is there is used again by the next run. The dataset itself is never
+    touched.
+
+    Args:
+        path: A directory on local NVMe, made where it is missing.
+        size: Bytes the directory may take, or a text such as `"800GB"`.
+        fill: How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large
+            sequential reads beside training, in the order of their next use (where all ranks share one cache). `auto`:
+            by rates measured at the start.
+        stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
+            the cache together, or a text such as `"500MB"`. None: what reads in demand leave.
+
+    Raises:
+        ConfigError: A setting cannot work, or there is none of that name.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        size: int | str,
+        fill: Literal["auto", "use", "ahead"] = "auto",
+        stage_bandwidth: int | str | None = None,
+    ) -> None: ...
+    # What it writes ends here.
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+    def __getattr__(self, name: str, /) -> Any: ...
+
+# What `make stub` writes of Resources begins here.
+@final
+class Resources:
+    """What of the machine a loader takes, for `resources=` of a loader.
+
+    The same settings are keywords of the loaders; each may be said in one place only. What is not given is chosen.
+
+    Args:
+        threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
+            node (see `local_world_size`) may use the same ones; one with `decoded=False`.
+        memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
+            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU
+            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
+            images.
+        io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
+        direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
+        queue_depth: Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about
+            30 KB of memory; network file systems give more the more of them there are.
+        device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
+            quarter of it.
+        local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
+            memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
+            and memory alone.
+
+    Raises:
+        ConfigError: A setting cannot work, or there is none of that name.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int | None = None,
+        memory: int | str | None = None,
+        io: Literal["auto", "io_uring", "pread"] = "auto",
+        direct: Literal["auto", "on", "off"] = "auto",
+        queue_depth: int | None = None,
+        device_memory: int | str | None = None,
+        local_world_size: int | None = None,
+    ) -> None: ...
+    # What it writes ends here.
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+    def __getattr__(self, name: str, /) -> Any: ...
+
+# What `make stub` writes of ImageLoader begins here.
+@final
+class ImageLoader(Loader):
+    """Shuffled, augmented, normalised batches from a directory of images or of tar shards.
+
+    The order and every crop depend on (dataset, selection, seed, epoch) alone.
+
+    Args:
+        path: `path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of
+            WebDataset-style `.tar` shards, or one such shard. Members of a shard that share a stem are a sample,
+            wherever they lie in it: `.jpg`, `.jpeg` or `.png`, and its class number in `.cls` or in `.json` (key
+            `label` or `cls`). Either all samples have a class number or none has: then batches have no `labels`.
+            Several datasets, in a list, are one: their samples follow one another, and classes of one name are one
+            class.
+        batch_size: Samples per step and rank.
+        seed: Seed of order and augmentation.
+        train: True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order.
+        shuffle: Shuffled order. None: as `train`.
+        last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
+            fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop
+            in training, else partial.
+        keep: How many batches you will keep at once, when that is more than the latest. The pools are sized for it.
+        indices: Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how
+            they are listed; a sequential epoch takes them as they stand. None: all.
+        classes: Names or numbers of the classes to draw from. Labels stay what they are. None: all.
+        files: A text file that lists what to draw from, one path a line, relative to the dataset: files (with or
+            without extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are
+            given, all must hold. None: everything.
+        weights: How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a
+            dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50
+            to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each weight's
+            share of the draws is kept to within two. A sample that comes up again in an epoch is augmented anew. None:
+            every sample alike.
+        ratios: Share of each of several datasets in an epoch, in any unit. None: by their samples.
+        epoch_size: Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
+        image_size: Side of the square output in pixels, or (height, width).
+        scale: Training: lower and upper bound of the random crop's share of the image's area.
+        ratio: Training: lower and upper bound of the random crop's width divided by its height.
+        flip: Training: probability of a horizontal flip.
+        resize: Evaluation: length in pixels of the shorter side after Resize. None: 8/7 of the image size (256 for
+            224).
+        mean: Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, as other loaders
+            take them of values in 0..255, are questioned by a warning.
+        std: Standard deviation of each channel, of values scaled to 0..1, likewise.
+        dtype: Element type of the images: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not
+            normalised).
+        memory_format: Order of the images' dimensions: `nchw` or `nhwc`.
+        decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
+            torchvision compute. EXIF orientation is ignored, as torchvision does.
+        decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of yours. Order,
+            `labels`, `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals
+            with is what cannot be read, and what is no JPEG or PNG by its first bytes.
+        device: Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else
+            the first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU,
+            batches are the same as on the CPU but for the decoders' rounding.
+        cpu_decode: What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know
+            (PNG, CMYK, ...) or would have the host half decode (progressive images; batches of fewer than 51 where
+            there is no decoding engine); `auto`, that and as much more as makes the whole fastest; `never`: what they
+            do not know is an error of its sample. What takes such a sample's place with `on_error="skip"` the CPU
+            decodes in any case.
+        damaged: What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart
+            markers). `conceal`: they give, sample by sample, what PIL and torchvision make of them; training goes on as
+            there, and `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses fails here, too,
+            above all files cut short; also damaged headers, and damaged files in CMYK or of odd sampling. `refuse`: all
+            damage that is found is a failure (see `on_error`); behind the crop none is looked for. On a GPU the CPU
+            decodes what nvJPEG, told to be strict, refuses; what damage nvJPEG passes over it does not tell.
+        on_error: What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch.
+            `skip`: another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay
+            full and equal on every rank. `zero`: a zero image, or a file without bytes, and its mask is False.
+        max_errors: Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too
+            (from a state of another rank, that one's).
+        max_pixels: Images of more pixels are refused, for they may be decompression bombs. By default 2**27.
+        resources: `threads`, `memory` and other settings of this list in one object, a `foreload.Resources`; none of
+            them can be given beside it. None: each by itself.
+        threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
+            node (see `local_world_size`) may use the same ones; one with `decoded=False`.
+        memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
+            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU
+            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
+            images.
+        io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
+        direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
+        queue_depth: Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about
+            30 KB of memory; network file systems give more the more of them there are.
+        device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
+            quarter of it.
+        local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
+            memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
+            and memory alone.
+        cache: Where samples are kept near: a `foreload.Directory` on local NVMe, or a list of one. Samples are read
+            from the dataset's storage once and not in every epoch. None: nowhere.
+        verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
+            it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
+            read once a run and compared. What has changed is copied anew, what changes after the check is seen by the
+            next run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
+        immutable: The dataset never changes, so cached copies are used without a look at its files.
+        index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
+            cannot be written, a directory of the user's own among the temporary files, with a warning.
+        rebuild_index: Index the dataset anew.
+        changed: What happens when the dataset is not what its index says, which is looked at in every start: `rebuild`
+            indexes it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
+            right when it is read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of
+            these.
+        progress: Show a progress bar while indexing, when stderr is a terminal.
+        rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
+            mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
+        world_size: Number of ranks, likewise.
+
+    Raises:
+        ConfigError: A setting cannot work, or there is none of that name.
+        DatasetError: There is no dataset at `path`, or its index cannot be read; images lie both in class directories
+            and in shards beside them; a sample of a shard has two members of one kind, or a label that is no class
+            number.
+        UnavailableError: The device is not there or cannot serve.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        batch_size: int = 64,
+        seed: int = 0,
+        train: bool = True,
+        shuffle: bool | None = None,
+        last_batch: Literal["drop", "pad", "partial"] | None = None,
+        keep: int = 1,
+        indices: Sequence[int] | Array | None = None,
+        classes: Sequence[str | int] | None = None,
+        files: str | os.PathLike[str] | None = None,
+        weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Sequence[float] | Array | None = None,
+        ratios: Sequence[float] | Array | None = None,
+        epoch_size: int | None = None,
+        image_size: int | Sequence[int] = 224,
+        scale: Sequence[float] | Array | None = (0.08, 1.0),
+        ratio: Sequence[float] | Array | None = (0.75, 1.3333333333333333),
+        flip: float = 0.5,
+        resize: int | None = None,
+        mean: Sequence[float] | Array | None = (0.485, 0.456, 0.406),
+        std: Sequence[float] | Array | None = (0.229, 0.224, 0.225),
+        dtype: Literal["float32", "float16", "bfloat16", "uint8"] = "float32",
+        memory_format: Literal["nchw", "nhwc"] = "nchw",
+        decode: Literal["fast", "exact"] = "fast",
+        decoded: bool = True,
+        device: str = "auto",
+        cpu_decode: Literal["fallback", "auto", "never"] = "fallback",
+        damaged: Literal["refuse", "conceal"] = "conceal",
+        on_error: Literal["raise", "skip", "zero"] = "raise",
+        max_errors: int | None = 100,
+        max_pixels: int | None = 134217728,
+        resources: Resources | None = None,
+        threads: int | None = None,
+        memory: int | str | None = None,
+        io: Literal["auto", "io_uring", "pread"] = "auto",
+        direct: Literal["auto", "on", "off"] = "auto",
+        queue_depth: int | None = None,
+        device_memory: int | str | None = None,
+        local_world_size: int | None = None,
+        cache: Directory | Sequence[Directory] | None = None,
+        verify: Literal["stamp", "checksum"] = "stamp",
+        immutable: bool = False,
+        index_dir: str | os.PathLike[str] | None = None,
+        rebuild_index: bool = False,
+        changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
+        progress: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None: ...
+    # What it writes ends here.
+    @property
+    def device(self) -> str:
+        """Where batches end: `cpu` or `cuda:N`."""
+    @property
+    def device_reason(self) -> str:
+        """Why there: the GPU's name, or why none serves."""
+    def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0) -> View:
+        """What an epoch (None: the one that `epoch` says) makes of a sample, the `occurrence`-th time it is drawn.
+
+        Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output shows
+        the window that begins at (left, top); flip mirrors it.
+        """
+
+# What `make stub` writes of FileLoader begins here.
+@final
+class FileLoader(Loader):
+    """Files of any kind, or the records of `.tfrecord` shards, as bytes: the reader and the cache, without images.
+
+    Batches have `files`, `sample_ids`, `mask`, and where all files lie in subdirectories `labels`, the number of the
+    sample's first one.
+
+    Args:
+        path: A directory, whose files are the samples, in whatever directories below it; or a directory of
+            `*.tfrecord*` shards, whose records are. Several of them, in a list, are one dataset.
+        batch_size: Samples per step and rank.
+        seed: Seed of order and augmentation.
+        shuffle: Shuffled order.
+        last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
+            fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch.
+        keep: How many batches you will keep at once, when that is more than the latest. The pools are sized for it.
+        indices: Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how
+            they are listed; a sequential epoch takes them as they stand. None: all.
+        files: A text file that lists what to draw from, one path a line, relative to the dataset: files (with or
+            without extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are
+            given, all must hold. None: everything.
+        weights: How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a
+            dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50
+            to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each weight's
+            share of the draws is kept to within two. A sample that comes up again in an epoch is augmented anew. None:
+            every sample alike.
+        ratios: Share of each of several datasets in an epoch, in any unit. None: by their samples.
+        epoch_size: Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
+        on_error: What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch.
+            `skip`: another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay
+            full and equal on every rank. `zero`: a zero image, or a file without bytes, and its mask is False.
+        max_errors: Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too
+            (from a state of another rank, that one's).
+        resources: `threads`, `memory` and other settings of this list in one object, a `foreload.Resources`; none of
+            them can be given beside it. None: each by itself.
+        memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
+            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU
+            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
+            images.
+        io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
+        direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
+        queue_depth: Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about
+            30 KB of memory; network file systems give more the more of them there are.
+        local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
+            memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
+            and memory alone.
+        cache: Where samples are kept near: a `foreload.Directory` on local NVMe, or a list of one. Samples are read
+            from the dataset's storage once and not in every epoch. None: nowhere.
+        verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
+            it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
+            read once a run and compared. What has changed is copied anew, what changes after the check is seen by the
+            next run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
+        immutable: The dataset never changes, so cached copies are used without a look at its files.
+        index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
+            cannot be written, a directory of the user's own among the temporary files, with a warning.
+        rebuild_index: Index the dataset anew.
+        changed: What happens when the dataset is not what its index says, which is looked at in every start: `rebuild`
+            indexes it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
+            right when it is read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of
+            these.
+        progress: Show a progress bar while indexing, when stderr is a terminal.
+        rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
+            mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
+        world_size: Number of ranks, likewise.
+
+    Raises:
+        ConfigError: A setting cannot work, or there is none of that name.
+        DatasetError: There is no dataset at `path`, or its index cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        batch_size: int = 64,
+        seed: int = 0,
+        shuffle: bool | None = True,
+        last_batch: Literal["drop", "pad", "partial"] | None = "drop",
+        keep: int = 1,
+        indices: Sequence[int] | Array | None = None,
+        files: str | os.PathLike[str] | None = None,
+        weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Sequence[float] | Array | None = None,
+        ratios: Sequence[float] | Array | None = None,
+        epoch_size: int | None = None,
+        on_error: Literal["raise", "skip", "zero"] = "raise",
+        max_errors: int | None = 100,
+        resources: Resources | None = None,
+        memory: int | str | None = None,
+        io: Literal["auto", "io_uring", "pread"] = "auto",
+        direct: Literal["auto", "on", "off"] = "auto",
+        queue_depth: int | None = None,
+        local_world_size: int | None = None,
+        cache: Directory | Sequence[Directory] | None = None,
+        verify: Literal["stamp", "checksum"] = "stamp",
+        immutable: bool = False,
+        index_dir: str | os.PathLike[str] | None = None,
+        rebuild_index: bool = False,
+        changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
+        progress: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None: ...
+    # What it writes ends here.

@@ -1,0 +1,194 @@
+//! The loader's settings as flags: their names, defaults and help are those of the table of settings.
+
+use crate::Error;
+use crate::config::{Given, LoaderKind, LoaderOptions, SETTINGS, Setting};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+use std::ffi::OsString;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+/// Which settings a command takes as flags.
+pub(super) trait TakesSettings {
+    /// The names of those; `None`: all that have a flag.
+    const NAMES: Option<&'static [&'static str]> = None;
+    /// Defaults that the command has of its own, as words of the command line.
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[];
+}
+
+/// The settings that the flags of a command say, to be flattened into its arguments.
+#[derive(Debug, Clone)]
+pub(super) struct Settings<C>(LoaderOptions, PhantomData<C>);
+
+impl<C> From<LoaderOptions> for Settings<C> {
+    fn from(options: LoaderOptions) -> Self {
+        Self(options, PhantomData)
+    }
+}
+
+impl<C> Deref for Settings<C> {
+    type Target = LoaderOptions;
+
+    fn deref(&self) -> &LoaderOptions {
+        &self.0
+    }
+}
+
+/// Those of a command, each with its flag.
+fn taken<C: TakesSettings>() -> impl Iterator<Item = (&'static Setting, String)> {
+    let taken = |setting: &&Setting| C::NAMES.is_none_or(|names| names.contains(&setting.name));
+    SETTINGS.iter().filter(taken).filter_map(|setting| Some((setting, setting.flag_name()?)))
+}
+
+impl<C: TakesSettings> clap::Args for Settings<C> {
+    fn augment_args(command: Command) -> Command {
+        taken::<C>().fold(command, |command, (setting, flag)| command.arg(argument::<C>(setting, flag)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// The flag of a setting.
+fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
+    let doc = setting.doc(LoaderKind::Images);
+    let form = setting.description();
+    let mut argument = Arg::new(setting.name)
+        .long(flag)
+        .help_heading(setting.topic.title())
+        .help(first_sentence(&doc).to_owned())
+        .long_help(doc)
+        .value_name(form.placeholder)
+        .allow_negative_numbers(true)
+        .value_parser(OsStringValueParser::new().try_map(|word| given(setting, word)));
+    if let Some(old) = setting.old_flag_name() {
+        argument = argument.alias(old);
+    }
+    if form.annotation.starts_with("bool") {
+        // `--immutable` alone says it; a word behind it is an argument of its own.
+        argument = argument.num_args(0..=1).require_equals(true).default_missing_value("true");
+    }
+    match default::<C>(setting) {
+        Some(word) => argument.default_value(word).action(ArgAction::Set),
+        None => argument.action(ArgAction::Set),
+    }
+}
+
+/// The default as a word of the command line; `None` where the help says in words what happens without.
+fn default<C: TakesSettings>(setting: &Setting) -> Option<String> {
+    if let Some((_, word)) = C::DEFAULTS.iter().find(|(name, _)| *name == setting.name) {
+        return Some((*word).to_owned());
+    }
+    match setting.shown(&LoaderOptions::default()) {
+        Given::Nothing => None,
+        Given::Text(word) => Some(word),
+        Given::Truth(truth) => Some(truth.to_string()),
+        list if list.items().is_some() => {
+            let items = list.items().into_iter().flatten();
+            Some(items.map(|item| item.to_string()).collect::<Vec<_>>().join(","))
+        }
+        other => Some(other.to_string()),
+    }
+}
+
+/// What a word means for a setting, if it means something.
+fn given(setting: &Setting, word: OsString) -> Result<Given, Error> {
+    let given = match word.into_string() {
+        Ok(word) => setting.given_by(&word),
+        // A path can be any bytes.
+        Err(word) => Given::Path(word.into()),
+    };
+    setting.set(&mut LoaderOptions::default(), &given)?;
+    Ok(given)
+}
+
+impl<C: TakesSettings> FromArgMatches for Settings<C> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut settings = Self(LoaderOptions::default(), PhantomData);
+        settings.update_from_arg_matches(matches)?;
+        Ok(settings)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for (setting, _) in taken::<C>() {
+            if let Some(given) = matches.get_one::<Given>(setting.name) {
+                let set = setting.set(&mut self.0, given);
+                set.map_err(|error| clap::Error::raw(clap::error::ErrorKind::ValueValidation, error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first sentence of a text, without its full stop: what `-h` says, where `--help` says all.
+fn first_sentence(text: &str) -> &str {
+    text.split_once(". ").map_or(text, |(first, _)| first).trim_end_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Every;
+    impl TakesSettings for Every {
+        const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256")];
+    }
+
+    fn read(words: &[&str]) -> Result<LoaderOptions, String> {
+        let command =
+            <Settings<Every> as clap::Args>::augment_args(Command::new("test").no_binary_name(true));
+        let matches = command.try_get_matches_from(words).map_err(|error| error.to_string())?;
+        Settings::<Every>::from_arg_matches(&matches)
+            .map(|settings| settings.0)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nothing_said_is_the_default_of_the_table_or_of_the_command() {
+        let mut options = read(&[]).unwrap();
+        assert_eq!(std::mem::replace(&mut options.batch_size, 64), 256);
+        for setting in SETTINGS {
+            assert_eq!(setting.shown(&options), setting.shown(&LoaderOptions::default()), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn words_say_what_python_says() {
+        let options = read(&[
+            "--image-size",
+            "96,128",
+            "--mean",
+            "0.5,0.5,0.5",
+            "--train=false",
+            "--immutable",
+            "--memory",
+            "1GB",
+            "--flip",
+            "0",
+            "--last-batch",
+            "none",
+            "--fill",
+            "ahead",
+        ]);
+        let options = options.unwrap();
+        assert_eq!((options.image_size, options.mean), ((96, 128), [0.5; 3]));
+        assert_eq!((options.train, options.immutable, options.memory), (false, true, Some(1_000_000_000)));
+        assert_eq!((options.flip, options.last_batch), (0.0, None));
+        assert_eq!(options.cache_fill, crate::tier::FillChoice::Ahead);
+    }
+
+    #[test]
+    fn a_bad_word_is_named_with_what_it_may_be() {
+        for (words, said) in [
+            (["--batch-size", "-1"], "batch_size: is -1, must be a whole number from 1 to 4294967295"),
+            (["--dtype", "float64"], "dtype: is \"float64\", must be one of float32, float16"),
+            (["--std", "1,0,1"], "std: is (1, 0, 1), must be three finite numbers above 0"),
+            (["--cache-size", "much"], "cache_size: is \"much\", must be a number of bytes"),
+            (["--threads", "two"], "threads: is \"two\", must be a whole number"),
+        ] {
+            let error = read(&words).unwrap_err();
+            assert!(error.contains(said), "{words:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Forms of several values: sides, bounds, channels, and what is said of classes and samples.
+
+use super::{Form, is, number_given_by};
+use crate::config::Weights;
+use crate::config::settings::Given;
+use crate::dataset::ClassRef;
+
+/// What a type checker knows a list of numbers by: a list, a tuple, or an array or tensor of any library.
+const NUMBERS: &str = "Sequence[float] | Array";
+
+/// The items of a list of the command line: `0.5,0.5,0.5`.
+fn list_given_by(word: &str) -> Given {
+    let mut list = Given::empty_list();
+    word.split(',').for_each(|item| list.push(number_given_by(item)));
+    list
+}
+
+/// The finite numbers of a list of `N`.
+fn exactly<const N: usize>(given: &Given) -> Option<[f64; N]> {
+    let numbers: Option<Vec<f64>> = given.items()?.map(|item| item.finite()).collect();
+    numbers?.try_into().ok()
+}
+
+/// Height and width of an image in pixels, or one number for both.
+pub(in crate::config::settings) struct Size {
+    /// The largest side.
+    pub to: u32,
+}
+
+impl Form<(u32, u32)> for Size {
+    fn read(&self, given: &Given) -> Result<(u32, u32), String> {
+        let side = |given: &Given| match given {
+            Given::Whole(side) => u32::try_from(*side).ok().filter(|side| (1..=self.to).contains(side)),
+            _ => None,
+        };
+        let sides = match given.items() {
+            None => side(given).map(|side| (side, side)),
+            Some(items) => match items.collect::<Vec<_>>().as_slice() {
+                [height, width] => side(height).zip(side(width)),
+                _ => None,
+            },
+        };
+        sides.map_or_else(|| is(given), Ok)
+    }
+
+    fn show(&self, (height, width): &(u32, u32)) -> Given {
+        if height == width {
+            return Given::Whole((*height).into());
+        }
+        Given::Wholes(vec![(*height).into(), (*width).into()])
+    }
+
+    fn may_be(&self) -> String {
+        format!("a whole number from 1 to {}, or two of them, (height, width)", self.to)
+    }
+
+    fn annotation(&self) -> String {
+        "int | Sequence[int]".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "SIDE|HEIGHT,WIDTH".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        if word.contains(',') { list_given_by(word) } else { number_given_by(word) }
+    }
+}
+
+/// A lower and an upper bound above 0.
+pub(in crate::config::settings) struct Bounds {
+    /// The largest upper bound.
+    pub to: f64,
+}
+
+impl Form<(f64, f64)> for Bounds {
+    fn read(&self, given: &Given) -> Result<(f64, f64), String> {
+        match exactly(given) {
+            Some([low, high]) if 0.0 < low && low <= high && high <= self.to => Ok((low, high)),
+            _ => is(given),
+        }
+    }
+
+    fn show(&self, (low, high): &(f64, f64)) -> Given {
+        Given::Numbers(vec![*low, *high])
+    }
+
+    fn may_be(&self) -> String {
+        format!("two numbers, 0 < low <= high <= {}", self.to)
+    }
+
+    fn annotation(&self) -> String {
+        NUMBERS.into()
+    }
+
+    fn placeholder(&self) -> String {
+        "LOW,HIGH".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+}
+
+/// A number for each of the three channels.
+pub(in crate::config::settings) enum Channels {
+    /// Any finite number.
+    Finite,
+    /// Numbers by which can be divided.
+    Positive,
+}
+
+impl Form<[f32; 3]> for Channels {
+    fn read(&self, given: &Given) -> Result<[f32; 3], String> {
+        let channels = exactly(given).map(|numbers: [f64; 3]| numbers.map(|number| number as f32));
+        let usable = |number: &f32| number.is_finite() && (matches!(self, Self::Finite) || *number > 0.0);
+        channels.filter(|numbers| numbers.iter().all(usable)).map_or_else(|| is(given), Ok)
+    }
+
+    fn show(&self, value: &[f32; 3]) -> Given {
+        // By its shortest text, for 0.485 shall not become 0.48500001430511475.
+        let number = |value: &f32| value.to_string().parse().unwrap_or(f64::from(*value));
+        Given::Numbers(value.iter().map(number).collect())
+    }
+
+    fn may_be(&self) -> String {
+        match self {
+            Self::Finite => "three finite numbers, for red, green and blue".into(),
+            Self::Positive => "three finite numbers above 0, for red, green and blue".into(),
+        }
+    }
+
+    fn annotation(&self) -> String {
+        NUMBERS.into()
+    }
+
+    fn placeholder(&self) -> String {
+        "RED,GREEN,BLUE".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+}
+
+/// What of a list is wrong, with its place; a whole list of a million numbers would say less.
+fn has<T>(number: usize, item: &Given) -> Result<T, String> {
+    Err(format!("has {item} at place {number}"))
+}
+
+/// Reads a list item by item.
+fn each<T>(given: &Given, read: impl Fn(&Given) -> Option<T>) -> Result<Vec<T>, String> {
+    let Some(items) = given.items() else { return is(given) };
+    let item = |(number, item): (usize, Given)| read(&item).map_or_else(|| has(number, &item), Ok);
+    items.enumerate().map(item).collect()
+}
+
+/// Numbers of samples.
+pub(in crate::config::settings) struct Indices;
+
+impl Form<Vec<u64>> for Indices {
+    fn read(&self, given: &Given) -> Result<Vec<u64>, String> {
+        each(given, |item| match item {
+            Given::Whole(number) => u64::try_from(*number).ok(),
+            _ => None,
+        })
+    }
+
+    /// As an empty list: there may be millions, which nobody wants to see.
+    fn show(&self, _: &Vec<u64>) -> Given {
+        Given::empty_list()
+    }
+
+    fn may_be(&self) -> String {
+        "numbers of samples, from 0 on".into()
+    }
+
+    fn annotation(&self) -> String {
+        "Sequence[int] | Array".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "NUMBER,...".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+}
+
+/// Shares of datasets.
+pub(in crate::config::settings) struct Shares;
+
+impl Form<Vec<f64>> for Shares {
+    fn read(&self, given: &Given) -> Result<Vec<f64>, String> {
+        each(given, Given::finite)
+    }
+
+    fn show(&self, value: &Vec<f64>) -> Given {
+        Given::Numbers(value.clone())
+    }
+
+    fn may_be(&self) -> String {
+        "one finite number for each dataset".into()
+    }
+
+    fn annotation(&self) -> String {
+        NUMBERS.into()
+    }
+
+    fn placeholder(&self) -> String {
+        "SHARE,...".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+}
+
+fn class(given: &Given) -> Option<ClassRef> {
+    match given {
+        Given::Text(name) => Some(ClassRef::Name(name.clone())),
+        Given::Whole(number) => u32::try_from(*number).ok().map(ClassRef::Number),
+        _ => None,
+    }
+}
+
+/// Classes, by name or number.
+pub(in crate::config::settings) struct Classes;
+
+impl Form<Vec<ClassRef>> for Classes {
+    fn read(&self, given: &Given) -> Result<Vec<ClassRef>, String> {
+        each(given, class)
+    }
+
+    fn show(&self, value: &Vec<ClassRef>) -> Given {
+        let shown = |class: &ClassRef| match class {
+            ClassRef::Name(name) => Given::Text(name.clone()),
+            ClassRef::Number(number) => Given::Whole((*number).into()),
+        };
+        Given::List(value.iter().map(shown).collect())
+    }
+
+    fn may_be(&self) -> String {
+        "a list of names or numbers of classes".into()
+    }
+
+    fn annotation(&self) -> String {
+        "Sequence[str | int]".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "CLASS,...".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+}
+
+/// Weights: a word, one for each of some classes, or one for each sample.
+pub(in crate::config::settings) struct Weighing;
+
+impl Form<Weights> for Weighing {
+    fn read(&self, given: &Given) -> Result<Weights, String> {
+        match given {
+            Given::Text(word) if word == "balanced" => Ok(Weights::Balanced),
+            Given::Map(map) => {
+                let weight = |(key, value): &(Given, Given)| match (class(key), value.finite()) {
+                    (Some(class), Some(weight)) => Ok((class, weight)),
+                    _ => Err(format!("has {key}: {value}")),
+                };
+                map.iter().map(weight).collect::<Result<_, _>>().map(Weights::Classes)
+            }
+            list => each(list, Given::finite).map(Weights::Samples),
+        }
+    }
+
+    /// As the word: it is never shown, for it has no default, and there may be millions.
+    fn show(&self, _: &Weights) -> Given {
+        Given::Text("balanced".into())
+    }
+
+    fn may_be(&self) -> String {
+        "\"balanced\", a dict of classes and their finite numbers, or one finite number for each sample"
+            .into()
+    }
+
+    fn annotation(&self) -> String {
+        format!("Literal[\"balanced\"] | Mapping[str, float] | Mapping[int, float] | {NUMBERS}")
+    }
+
+    fn placeholder(&self) -> String {
+        "balanced".into()
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+}

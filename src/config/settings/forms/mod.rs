@@ -1,0 +1,229 @@
+//! What the value of a setting may be: how it is read from what a user gave, and how that is said.
+
+mod lists;
+mod structures;
+mod words;
+
+pub(super) use lists::{Bounds, Channels, Classes, Indices, Shares, Size, Weighing};
+pub(super) use structures::FieldList;
+pub(super) use words::{Bytes, DeviceName, Directory, OneOf, Truth};
+
+use super::Given;
+
+/// A form of values of type `T`: a range of numbers, a few names, a path. Each rule about a value stands in its form alone.
+pub(crate) trait Form<T> {
+    /// The value that was given.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that go before "must be": "is -1".
+    fn read(&self, given: &Given) -> Result<T, String>;
+
+    /// The value as a user would give it.
+    fn show(&self, value: &T) -> Given;
+
+    /// Whether a value of Rust's, which nobody has read, is one that this form allows.
+    ///
+    /// # Errors
+    /// As [`Form::read`].
+    fn check(&self, value: &T) -> Result<(), String> {
+        self.read(&self.show(value)).map(|_| ())
+    }
+
+    /// What it may be, in words that go behind "must be".
+    fn may_be(&self) -> String;
+
+    /// The type that Python's type checkers know it by.
+    fn annotation(&self) -> String;
+
+    /// What stands for the value in the help of the command line.
+    fn placeholder(&self) -> String;
+
+    /// What a word of the command line means.
+    fn given_by(&self, word: &str) -> Given {
+        Given::Text(word.to_owned())
+    }
+
+    /// Whether anything that can be iterated over is a list of such values, a generator for instance.
+    fn takes_iterables(&self) -> bool {
+        false
+    }
+}
+
+/// A form without its type: what signatures, documents and messages say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// See [`Form::may_be`].
+    pub may_be: String,
+    /// See [`Form::annotation`].
+    pub annotation: String,
+    /// See [`Form::placeholder`].
+    pub placeholder: String,
+    /// See [`Form::takes_iterables`].
+    pub takes_iterables: bool,
+}
+
+impl Description {
+    pub(super) fn of<T>(form: &impl Form<T>) -> Self {
+        Self {
+            may_be: form.may_be(),
+            annotation: form.annotation(),
+            placeholder: form.placeholder(),
+            takes_iterables: form.takes_iterables(),
+        }
+    }
+}
+
+/// What [`Form::read`] answers to most of what it cannot read.
+fn is<T>(given: &Given) -> Result<T, String> {
+    Err(format!("is {given}"))
+}
+
+/// The number that a word of the command line is, else the word.
+fn number_given_by(word: &str) -> Given {
+    let word = word.trim();
+    match (word.parse(), word.parse()) {
+        (Ok(whole), _) => Given::Whole(whole),
+        (_, Ok(number)) => Given::Number(number),
+        _ => Given::Text(word.to_owned()),
+    }
+}
+
+/// A value of form `F`, or `None`: "choose for me".
+pub(super) struct Maybe<F>(pub F);
+
+impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
+    fn read(&self, given: &Given) -> Result<Option<T>, String> {
+        match given {
+            Given::Nothing => Ok(None),
+            given => self.0.read(given).map(Some),
+        }
+    }
+
+    fn show(&self, value: &Option<T>) -> Given {
+        value.as_ref().map_or(Given::Nothing, |value| self.0.show(value))
+    }
+
+    fn check(&self, value: &Option<T>) -> Result<(), String> {
+        value.as_ref().map_or(Ok(()), |value| self.0.check(value))
+    }
+
+    fn may_be(&self) -> String {
+        format!("{}, or None", self.0.may_be())
+    }
+
+    fn annotation(&self) -> String {
+        format!("{} | None", self.0.annotation())
+    }
+
+    fn placeholder(&self) -> String {
+        self.0.placeholder()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        if word.eq_ignore_ascii_case("none") { Given::Nothing } else { self.0.given_by(word) }
+    }
+
+    fn takes_iterables(&self) -> bool {
+        self.0.takes_iterables()
+    }
+}
+
+/// A whole number in a range, which ends where the type does.
+pub(super) struct Whole {
+    from: u64,
+    to: u64,
+}
+
+impl Whole {
+    pub(super) const fn any() -> Self {
+        Self::from(0)
+    }
+
+    pub(super) const fn from(from: u64) -> Self {
+        Self { from, to: u64::MAX }
+    }
+
+    pub(super) const fn to(self, to: u64) -> Self {
+        Self { to, ..self }
+    }
+
+    fn in_range(&self, given: &Given, largest: u64) -> Result<u64, String> {
+        let number = match given {
+            Given::Whole(number) => u64::try_from(*number).ok(),
+            _ => None,
+        };
+        match number.filter(|number| (self.from..=self.to.min(largest)).contains(number)) {
+            Some(number) => Ok(number),
+            None => is(given),
+        }
+    }
+
+    fn says(&self, largest: u64) -> String {
+        format!("a whole number from {} to {}", self.from, self.to.min(largest))
+    }
+}
+
+/// The same for each type of whole numbers.
+macro_rules! whole_numbers {
+    ($($type:ty),*) => { $(
+        impl Form<$type> for Whole {
+            fn read(&self, given: &Given) -> Result<$type, String> {
+                Ok(self.in_range(given, <$type>::MAX.into())? as $type)
+            }
+
+            fn show(&self, value: &$type) -> Given {
+                Given::Whole((*value).into())
+            }
+
+            fn may_be(&self) -> String {
+                self.says(<$type>::MAX.into())
+            }
+
+            fn annotation(&self) -> String {
+                "int".into()
+            }
+
+            fn placeholder(&self) -> String {
+                "N".into()
+            }
+
+            fn given_by(&self, word: &str) -> Given {
+                number_given_by(word)
+            }
+        }
+    )* };
+}
+
+whole_numbers!(u32, u64);
+
+/// A number from 0 to 1.
+pub(super) struct Probability;
+
+impl Form<f64> for Probability {
+    fn read(&self, given: &Given) -> Result<f64, String> {
+        match given.finite().filter(|number| (0.0..=1.0).contains(number)) {
+            Some(number) => Ok(number),
+            None => is(given),
+        }
+    }
+
+    fn show(&self, value: &f64) -> Given {
+        Given::Number(*value)
+    }
+
+    fn may_be(&self) -> String {
+        "a number from 0 to 1".into()
+    }
+
+    fn annotation(&self) -> String {
+        "float".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "P".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        number_given_by(word)
+    }
+}

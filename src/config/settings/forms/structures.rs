@@ -1,0 +1,79 @@
+//! Settings that are lists of objects: fields, and what else has parts with names.
+
+use super::{Form, is};
+use crate::config::{FieldOptions, Fields, Given};
+use serde_json::Value;
+
+/// What was given as a document: dicts, lists, texts and numbers. `None` for what is none of these.
+pub(crate) fn document(given: &Given) -> Option<Value> {
+    Some(match given {
+        Given::Nothing => Value::Null,
+        Given::Truth(truth) => Value::from(*truth),
+        Given::Whole(number) => Value::from(i64::try_from(*number).ok()?),
+        Given::Number(number) => Value::from(*number),
+        Given::Text(text) => Value::from(text.as_str()),
+        Given::List(_) | Given::Wholes(_) | Given::Numbers(_) => {
+            Value::Array(given.items()?.map(|item| document(&item)).collect::<Option<_>>()?)
+        }
+        Given::Map(map) => {
+            let entry = |(key, item): &(Given, Given)| match key {
+                Given::Text(key) => Some((key.clone(), document(item)?)),
+                _ => None,
+            };
+            Value::Object(map.iter().map(entry).collect::<Option<_>>()?)
+        }
+        Given::Path(_) | Given::Other(_) => return None,
+    })
+}
+
+/// The fields of a batch: names, or objects that say more.
+pub(in crate::config::settings) struct FieldList;
+
+impl FieldList {
+    fn field(given: &Given) -> Result<FieldOptions, String> {
+        match given {
+            Given::Text(name) if !name.is_empty() => Ok(FieldOptions::named(name)),
+            Given::Map(_) => {
+                let document = document(given).ok_or_else(|| format!("has {given}"))?;
+                serde_json::from_value(document).map_err(|error| format!("has {given}, {error}"))
+            }
+            _ => Err(format!("has {given}")),
+        }
+    }
+}
+
+impl Form<Vec<FieldOptions>> for FieldList {
+    fn read(&self, given: &Given) -> Result<Vec<FieldOptions>, String> {
+        match given {
+            Given::Text(_) | Given::Map(_) => Ok(vec![Self::field(given)?]),
+            _ => match given.items() {
+                Some(items) => items.map(|item| Self::field(&item)).collect(),
+                None => is(given),
+            },
+        }
+    }
+
+    fn show(&self, fields: &Vec<FieldOptions>) -> Given {
+        Given::List(fields.iter().map(|field| Given::Text(field.name.clone())).collect())
+    }
+
+    fn check(&self, fields: &Vec<FieldOptions>) -> Result<(), String> {
+        Fields::members(fields).map(|_| ())
+    }
+
+    fn may_be(&self) -> String {
+        "names of fields, or objects of foreload.fields, each once".into()
+    }
+
+    fn annotation(&self) -> String {
+        "Sequence[str | Field]".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "NAME,...".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        Given::List(word.split(',').map(|name| Given::Text(name.trim().to_owned())).collect())
+    }
+}

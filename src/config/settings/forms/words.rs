@@ -1,0 +1,179 @@
+//! Forms of single values that are no numbers: truth values, names, sizes in bytes, paths.
+
+use super::{Form, is, number_given_by};
+use crate::config::device::is_device;
+use crate::config::settings::Given;
+use crate::config::{Choice, parse_bytes};
+use std::marker::PhantomData;
+use std::path::PathBuf;
+
+/// True or False.
+pub(in crate::config::settings) struct Truth;
+
+impl Form<bool> for Truth {
+    fn read(&self, given: &Given) -> Result<bool, String> {
+        match given {
+            Given::Truth(value) => Ok(*value),
+            other => is(other),
+        }
+    }
+
+    fn show(&self, value: &bool) -> Given {
+        Given::Truth(*value)
+    }
+
+    fn may_be(&self) -> String {
+        "True or False".into()
+    }
+
+    fn annotation(&self) -> String {
+        "bool".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "true|false".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        match word.to_ascii_lowercase().as_str() {
+            "true" => Given::Truth(true),
+            "false" => Given::Truth(false),
+            _ => Given::Text(word.to_owned()),
+        }
+    }
+}
+
+/// One of the names of a [`Choice`].
+pub(in crate::config::settings) struct OneOf<C>(PhantomData<C>);
+
+impl<C: Choice> OneOf<C> {
+    pub(in crate::config::settings) const fn names() -> Self {
+        Self(PhantomData)
+    }
+
+    fn joined(&self, between: &str) -> String {
+        C::NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(between)
+    }
+}
+
+impl<C: Choice> Form<C> for OneOf<C> {
+    fn read(&self, given: &Given) -> Result<C, String> {
+        let Given::Text(name) = given else { return is(given) };
+        let found = C::NAMES.iter().find(|(known, _)| known == name);
+        found.map_or_else(|| is(given), |(_, value)| Ok(*value))
+    }
+
+    fn show(&self, value: &C) -> Given {
+        Given::Text(value.name().to_owned())
+    }
+
+    /// A value without a name is another setting's to say, as `immutable` does.
+    fn check(&self, _: &C) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn may_be(&self) -> String {
+        format!("one of {}", self.joined(", "))
+    }
+
+    fn annotation(&self) -> String {
+        format!("Literal[\"{}\"]", self.joined("\", \""))
+    }
+
+    fn placeholder(&self) -> String {
+        self.joined("|")
+    }
+}
+
+/// A number of bytes, or a text with a unit.
+pub(in crate::config::settings) struct Bytes;
+
+impl Form<u64> for Bytes {
+    fn read(&self, given: &Given) -> Result<u64, String> {
+        let bytes = match given {
+            Given::Whole(number) => u64::try_from(*number).ok(),
+            Given::Text(text) => parse_bytes("", text).ok(),
+            _ => None,
+        };
+        bytes.filter(|bytes| *bytes > 0).map_or_else(|| is(given), Ok)
+    }
+
+    fn show(&self, value: &u64) -> Given {
+        Given::Whole((*value).into())
+    }
+
+    fn may_be(&self) -> String {
+        "a number of bytes above 0, or a size such as \"300MB\" or \"1.5GiB\"".into()
+    }
+
+    fn annotation(&self) -> String {
+        "int | str".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "BYTES".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        match number_given_by(word) {
+            whole @ Given::Whole(_) => whole,
+            _ => Given::Text(word.to_owned()),
+        }
+    }
+}
+
+/// Where batches end, by name.
+pub(in crate::config::settings) struct DeviceName;
+
+impl Form<String> for DeviceName {
+    fn read(&self, given: &Given) -> Result<String, String> {
+        match given {
+            Given::Text(name) if is_device(name) => Ok(name.clone()),
+            other => is(other),
+        }
+    }
+
+    fn show(&self, value: &String) -> Given {
+        Given::Text(value.clone())
+    }
+
+    fn may_be(&self) -> String {
+        "auto, cpu, cuda or cuda:N".into()
+    }
+
+    fn annotation(&self) -> String {
+        "str".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "auto|cpu|cuda|cuda:N".into()
+    }
+}
+
+/// A path, which need not be there.
+pub(in crate::config::settings) struct Directory;
+
+impl Form<PathBuf> for Directory {
+    fn read(&self, given: &Given) -> Result<PathBuf, String> {
+        match given.path() {
+            Some(path) if Given::is_usable_path(path) => Ok(path.to_owned()),
+            _ => is(given),
+        }
+    }
+
+    fn show(&self, value: &PathBuf) -> Given {
+        value.to_str().map_or_else(|| Given::Path(value.clone()), |text| Given::Text(text.to_owned()))
+    }
+
+    fn may_be(&self) -> String {
+        "a path".into()
+    }
+
+    fn annotation(&self) -> String {
+        "str | os.PathLike[str]".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "PATH".into()
+    }
+}

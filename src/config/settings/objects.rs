@@ -1,0 +1,120 @@
+//! Settings that go together: the objects of Python's that hold them.
+
+use super::{LoaderKind, SETTINGS, Setting};
+
+/// An object that holds settings as its members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingsObject {
+    /// `foreload.Directory`: a tier of the cache.
+    Directory,
+    /// `foreload.Resources`: what of the machine a loader takes.
+    Resources,
+}
+
+impl SettingsObject {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Directory, Self::Resources];
+
+    /// Its class in Python.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Directory => "Directory",
+            Self::Resources => "Resources",
+        }
+    }
+
+    /// The loaders' keyword that takes it.
+    pub fn keyword(self) -> &'static str {
+        match self {
+            Self::Directory => "cache",
+            Self::Resources => "resources",
+        }
+    }
+
+    /// Whether its members are said in it alone. Else they are keywords of the loaders too.
+    pub fn is_only_way(self) -> bool {
+        self == Self::Directory
+    }
+
+    /// How many members can be given without their names, in their order, and have no default.
+    pub fn positional(self) -> usize {
+        match self {
+            Self::Directory => 2,
+            Self::Resources => 0,
+        }
+    }
+
+    /// The settings that it holds, in their order.
+    pub fn members(self) -> impl Iterator<Item = &'static Setting> {
+        SETTINGS.iter().filter(move |setting| setting.member.is_some_and(|member| member.object == self))
+    }
+
+    /// The member called `name`.
+    pub fn member(self, name: &str) -> Option<&'static Setting> {
+        self.members().find(|setting| setting.member.is_some_and(|member| member.name == name))
+    }
+
+    /// Whether a loader takes it.
+    pub fn belongs_to(self, loader: LoaderKind) -> bool {
+        self.members().any(|setting| setting.belongs_to(loader))
+    }
+
+    /// What it is, in a line.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Directory => "A cache in a directory on local NVMe, for `cache=` of a loader.",
+            Self::Resources => "What of the machine a loader takes, for `resources=` of a loader.",
+        }
+    }
+
+    /// What more its class says.
+    pub fn story(self) -> &'static str {
+        match self {
+            Self::Directory => {
+                "Samples are kept there, so that they are read from the dataset's storage once and not in every epoch. \
+                 Other loaders, ranks, jobs and datasets may share it; what is there is used again by the next run. The \
+                 dataset itself is never touched."
+            }
+            Self::Resources => {
+                "The same settings are keywords of the loaders; each may be said in one place only. What is not given \
+                 is chosen."
+            }
+        }
+    }
+
+    /// What the loaders' keyword means.
+    pub fn doc(self) -> &'static str {
+        match self {
+            Self::Directory => {
+                "Where samples are kept near: a `foreload.Directory` on local NVMe, a dict of its arguments, or a list of \
+                 one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere."
+            }
+            Self::Resources => {
+                "`threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict; \
+                 what it says cannot be said beside it. None: each by itself."
+            }
+        }
+    }
+
+    /// The type of the loaders' keyword, for Python's type checkers.
+    pub fn annotation(self) -> &'static str {
+        match self {
+            Self::Directory => {
+                "Directory | Mapping[str, Any] | Sequence[Directory | Mapping[str, Any]] | None"
+            }
+            Self::Resources => "Resources | Mapping[str, Any] | None",
+        }
+    }
+
+    /// What the loaders' keyword must be.
+    pub fn may_be(self) -> &'static str {
+        match self {
+            Self::Directory => {
+                "a foreload.Directory(path, size), a dict of its arguments, a list of one, or None"
+            }
+            Self::Resources => {
+                "a foreload.Resources(threads=..., memory=..., ...), a dict of its arguments, or None"
+            }
+        }
+    }
+}

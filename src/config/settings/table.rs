@@ -1,0 +1,265 @@
+//! The table of settings: each one's name, type, default, form, topic and meaning, here and nowhere else.
+//!
+//! To add one, add a row. The comment above it is what users read in Rust, in Python's `help()`, in the stub, in
+//! `docs/settings.md` and in the help of the command line, so it says units, and what `None` means. Clauses behind the
+//! topic say what else is special, see [`Setting`].
+
+use super::SettingsObject::{Directory as OfCache, Resources as OfResources};
+use super::forms::{
+    Bounds, Bytes, Channels, Classes, DeviceName, Directory, FieldList, Indices, Maybe, OneOf, Probability,
+    Shares, Size, Truth, Weighing, Whole,
+};
+use super::{Description, Form, Setting, Topic};
+use crate::augment::{DType, Fidelity, MemoryFormat};
+use crate::config::{CpuDecode, FieldOptions, OnError, Weights};
+use crate::dataset::{Changed, ClassRef};
+use crate::decode::Damaged;
+use crate::io::{Direct, IoChoice};
+use crate::schedule::LastBatch;
+use crate::tier::{FillChoice, Verify};
+use std::path::PathBuf;
+
+/// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
+const LARGEST_SIDE: u32 = 16_384;
+
+/// An epoch of more draws would be no epoch: their numbers would no longer be exact in the arithmetic of shares.
+const MOST_DRAWS: u64 = 1 << 48;
+
+/// Makes the options' type, with its defaults, and the table of its fields.
+macro_rules! settings {
+    ($(
+        $(#[doc = $line:literal])+
+        $name:ident: $type:ty = $default:expr, $form:expr, $topic:ident $(.$clause:ident($($argument:expr),*))*;
+    )*) => {
+        /// What the user asked for. `None` means "choose for me".
+        #[derive(Debug, Clone)]
+        pub struct LoaderOptions {
+            $($(#[doc = $line])+ pub $name: $type,)*
+        }
+
+        impl Default for LoaderOptions {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        /// All settings, by topic.
+        pub static SETTINGS: &[Setting] = &[$(
+            Setting {
+                name: stringify!($name),
+                topic: Topic::$topic,
+                member: None,
+                flag: Some(stringify!($name)),
+                flag_alias: None,
+                images_only: false,
+                in_files: None,
+                none_is_default: false,
+                lines: &[$($line),+],
+                describe: || Description::of::<$type>(&$form),
+                given_by: |word| Form::<$type>::given_by(&$form, word),
+                write: |options, given| Form::read(&$form, given).map(|value| options.$name = value),
+                reset: |options| options.$name = $default,
+                check: |options| Form::check(&$form, &options.$name),
+                show: |options| Form::show(&$form, &options.$name),
+            }
+            $(.$clause($($argument),*))*
+        ),*];
+    };
+}
+
+settings! {
+    /// Samples per step and rank.
+    batch_size: u32 = 64, Whole::from(1), Batches;
+
+    /// Seed of order and augmentation.
+    seed: u64 = 0, Whole::any(), Batches;
+
+    /// True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order.
+    train: bool = true, Truth, Batches.images_only();
+
+    /// Shuffled order. None: as `train`.
+    shuffle: Option<bool> = None, Maybe(Truth), Batches.in_files("True", "Shuffled order.");
+
+    /// What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the batch
+    /// from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop in training, else
+    /// partial.
+    last_batch: Option<LastBatch> = None, Maybe(OneOf::names()), Batches.in_files(
+        "\"drop\"",
+        "What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the \
+         batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch."
+    );
+
+    /// How many batches you will keep at once, when that is more than the latest. The pools are sized for it.
+    keep: u32 = 1, Whole::from(1), Batches.no_flag();
+
+    /// Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how they are
+    /// listed; a sequential epoch takes them as they stand. None: all.
+    indices: Option<Vec<u64>> = None, Maybe(Indices), Selection.no_flag();
+
+    /// Names or numbers of the classes to draw from. Labels stay what they are. None: all.
+    classes: Option<Vec<ClassRef>> = None, Maybe(Classes), Selection.images_only().no_flag();
+
+    /// A text file that lists what to draw from, one path a line, relative to the dataset: files (with or without
+    /// extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are given, all must
+    /// hold. None: everything.
+    files: Option<PathBuf> = None, Maybe(Directory), Selection;
+
+    /// How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a dict of
+    /// classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50 to 1e50. In
+    /// every epoch, samples of equal weight are drawn equally often, or once more, and each weight's share of the draws
+    /// is kept to within two. A sample that comes up again in an epoch is augmented anew. None: every sample alike.
+    weights: Option<Weights> = None, Maybe(Weighing), Selection.no_flag();
+
+    /// Share of each of several datasets in an epoch, in any unit. None: by their samples.
+    ratios: Option<Vec<f64>> = None, Maybe(Shares), Selection.no_flag();
+
+    /// Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
+    epoch_size: Option<u64> = None, Maybe(Whole::from(1).to(MOST_DRAWS)), Selection;
+
+    /// What of each sample the batches hold: a list of names, or of objects of `foreload.fields` that say more. A name is
+    /// `image`, `label`, or the key of a member in a shard, what follows the first dot of its name: `["jpg", "seg.png",
+    /// "txt"]`. `batch["txt"]` gives it. None: image and label.
+    fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
+
+    /// Side of the square output in pixels, or (height, width).
+    image_size: (u32, u32) = (224, 224), Size { to: LARGEST_SIDE }, Images.images_only();
+
+    /// Training: lower and upper bound of the random crop's share of the image's area.
+    scale: (f64, f64) = (0.08, 1.0), Bounds { to: 1.0 }, Images.images_only().or_none();
+
+    /// Training: lower and upper bound of the random crop's width divided by its height.
+    ratio: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0), Bounds { to: 1e6 }, Images.images_only().or_none();
+
+    /// Training: probability of a horizontal flip.
+    flip: f64 = 0.5, Probability, Images.images_only();
+
+    /// Evaluation: length in pixels of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
+    resize: Option<u32> = None, Maybe(Whole::from(1)), Images.images_only();
+
+    /// Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, as other loaders take them
+    /// of values in 0..255, are questioned by a warning.
+    mean: [f32; 3] = [0.485, 0.456, 0.406], Channels::Finite, Images.images_only().or_none();
+
+    /// Standard deviation of each channel, of values scaled to 0..1, likewise.
+    std: [f32; 3] = [0.229, 0.224, 0.225], Channels::Positive, Images.images_only().or_none();
+
+    /// Element type of the images: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
+    dtype: DType = DType::F32, OneOf::names(), Images.images_only();
+
+    /// Order of the images' dimensions: `nchw` or `nhwc`.
+    memory_format: MemoryFormat = MemoryFormat::Nchw, OneOf::names(), Images.images_only();
+
+    /// `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and torchvision
+    /// compute. EXIF orientation is ignored, as torchvision does.
+    decode: Fidelity = Fidelity::Fast, OneOf::names(), Images.images_only();
+
+    /// False: batches hold the files' bytes (`files` instead of `images`) for a decoder of yours. Order, `labels`,
+    /// `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals with is what
+    /// cannot be read, and what is no JPEG or PNG by its first bytes.
+    decoded: bool = true, Truth, Images.images_only().no_flag();
+
+    /// Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else the first),
+    /// `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU, batches are the same
+    /// as on the CPU but for the decoders' rounding.
+    device: String = "auto".into(), DeviceName, Images.images_only();
+
+    /// What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know (PNG, CMYK, ...)
+    /// or would have the host half decode (progressive images; batches of fewer than 51 where there is no decoding
+    /// engine); `auto`, that and as much more as makes the whole fastest; `never`: what they do not know is an error of
+    /// its sample. What takes such a sample's place with `on_error="skip"` the CPU decodes in any case.
+    cpu_decode: CpuDecode = CpuDecode::Fallback, OneOf::names(), Images.images_only();
+
+    // Whoever comes from torchvision has trained on such files: its decoders conceal them, at most with a warning.
+    /// What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart markers).
+    /// `conceal`: they give, sample by sample, what PIL and torchvision make of them; training goes on as there, and
+    /// `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses fails here, too, above all files cut
+    /// short; also damaged headers, and damaged files in CMYK or of odd sampling. `refuse`: all damage that is found is a
+    /// failure (see `on_error`); behind the crop none is looked for. On a GPU the CPU decodes what nvJPEG, told to be
+    /// strict, refuses; what damage nvJPEG passes over it does not tell.
+    damaged: Damaged = Damaged::Conceal, OneOf::names(), Failures.images_only();
+
+    /// What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch. `skip`: another
+    /// sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay full and equal on every
+    /// rank. `zero`: a zero image, or a file without bytes, and its mask is False.
+    on_error: OnError = OnError::Raise, OneOf::names(), Failures;
+
+    /// Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too (from a state of
+    /// another rank, that one's).
+    max_errors: u64 = 100, Whole::any(), Failures.or_none();
+
+    // PIL's own threshold for a decompression bomb is 89 478 485; this is the next power of two.
+    /// Images of more pixels are refused, for they may be decompression bombs. By default 2**27.
+    max_pixels: u64 = 1 << 27, Whole::from(1), Failures.images_only().or_none();
+
+    /// Decoding threads. None: the processors this process may use, or its share where the other ranks of the node (see
+    /// `local_world_size`) may use the same ones; one with `decoded=False`.
+    threads: Option<u32> = None, Maybe(Whole::from(1)), Resources.images_only().member(OfResources, "threads");
+
+    /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while batches
+    /// are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU some page-locked
+    /// tables come on top, and where slots run short 4 MB for each of three lanes, more for larger images.
+    memory: Option<u64> = None, Maybe(Bytes), Resources.member(OfResources, "memory");
+
+    /// How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
+    io: IoChoice = IoChoice::Auto, OneOf::names(), Resources.member(OfResources, "io");
+
+    /// Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
+    direct: Direct = Direct::Auto, OneOf::names(), Resources.member(OfResources, "direct");
+
+    /// Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about 30 KB of memory;
+    /// network file systems give more the more of them there are.
+    queue_depth: Option<u32> = None, Maybe(Whole::from(1)), Resources.member(OfResources, "queue_depth");
+
+    /// Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a quarter of it.
+    device_memory: Option<u64> = None, Maybe(Bytes), Resources.images_only().member(OfResources, "device_memory");
+
+    /// How many ranks this node has, numbered one after another: they share the cache, processors and memory. None: what
+    /// the launcher (see `rank`) says, else all share the cache, and this process has processors and memory alone.
+    local_world_size: Option<u32> = None, Maybe(Whole::from(1)), Resources.member(OfResources, "local_world_size");
+
+    /// A directory on local NVMe, made where it is missing.
+    cache_dir: Option<PathBuf> = None, Maybe(Directory), Cache.member(OfCache, "path").flag("cache");
+
+    /// Bytes the directory may take, or a text such as `"800GB"`.
+    cache_size: Option<u64> = None, Maybe(Bytes), Cache.member(OfCache, "size");
+
+    /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads
+    /// beside training, in the order of their next use (where all ranks share one cache). `auto`: by rates measured at
+    /// the start.
+    cache_fill: FillChoice = FillChoice::Auto, OneOf::names(), Cache.member(OfCache, "fill").flag_alias("fill");
+
+    /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache together,
+    /// or a text such as `"500MB"`. None: what reads in demand leave.
+    stage_bandwidth: Option<u64> = None, Maybe(Bytes), Cache.member(OfCache, "stage_bandwidth");
+
+    /// How a cached copy of an earlier run or another process is known to be the dataset's before this run uses it.
+    /// `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is read once a
+    /// run and compared. What has changed is copied anew, what changes after the check is seen by the next run. Only a
+    /// write within the same tick of the file system's clock leaves the stamp as it was.
+    verify: Verify = Verify::Stamp, OneOf::names(), Cache;
+
+    /// The dataset never changes, so cached copies are used without a look at its files.
+    immutable: bool = false, Truth, Cache;
+
+    /// Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that cannot be
+    /// written, a directory of the user's own among the temporary files, with a warning.
+    index_dir: Option<PathBuf> = None, Maybe(Directory), Index;
+
+    /// Index the dataset anew.
+    rebuild_index: bool = false, Truth, Index.flag_alias("rebuild");
+
+    /// What happens when the dataset is not what its index says, which is looked at in every start: `rebuild` indexes it
+    /// anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be right when it is
+    /// read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of these.
+    changed: Changed = Changed::Rebuild, OneOf::names(), Index;
+
+    /// Show a progress bar while indexing, when stderr is a terminal.
+    progress: bool = true, Truth, Index.no_flag();
+
+    /// This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's mpirun or
+    /// Slurm's srun, by their variables; else 0. Asked anew at each iteration.
+    rank: Option<u32> = None, Maybe(Whole::any()), Ranks.no_flag();
+
+    /// Number of ranks, likewise.
+    world_size: Option<u32> = None, Maybe(Whole::from(1)), Ranks.no_flag();
+}

@@ -1,0 +1,102 @@
+//! Python's objects as values that a setting can be told, and back.
+
+use crate::config::Given;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
+use std::path::PathBuf;
+
+/// What an object stands for. Never fails: what is nothing else is what `repr` shows.
+///
+/// Arrays, tensors and their scalars, of any library, are what their `tolist` gives. Other objects than lists and tuples
+/// are gone through only `with_iterables`: a data set or an endless generator is no number.
+pub(super) fn given(value: &Bound<'_, PyAny>, with_iterables: bool) -> Given {
+    understood(value, with_iterables).unwrap_or_else(|| Given::Other(shown(value)))
+}
+
+/// An object as `repr` shows it.
+pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
+    let kind = || value.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
+    value.repr().map_or_else(|_| kind(), |repr| repr.to_string_lossy().into_owned())
+}
+
+fn understood(value: &Bound<'_, PyAny>, with_iterables: bool) -> Option<Given> {
+    if value.is_none() {
+        return Some(Given::Nothing);
+    }
+    if let Ok(truth) = value.cast::<PyBool>() {
+        return Some(Given::Truth(truth.is_true()));
+    }
+    if value.is_instance_of::<PyInt>() {
+        return value.extract().ok().map(Given::Whole);
+    }
+    if value.is_instance_of::<PyFloat>() {
+        return value.extract().ok().map(Given::Number);
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        // What is no Unicode can still be a path.
+        let text = text.extract().map(Given::Text);
+        return text.or_else(|_| value.extract().map(Given::Path)).ok();
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        return list(value, with_iterables);
+    }
+    if let Ok(map) = value.cast::<PyMapping>() {
+        let entry = |entry: Bound<'_, PyAny>| {
+            let (key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>) = entry.extract().ok()?;
+            Some((given(&key, false), given(&item, with_iterables)))
+        };
+        return map.items().ok()?.iter().map(entry).collect::<Option<_>>().map(Given::Map);
+    }
+    // Objects of Foreload's own that have parts with names: fields, transforms.
+    if let Ok(Some(parts)) = value.getattr_opt("_as_setting") {
+        return parts.call0().ok().and_then(|parts| understood(&parts, with_iterables));
+    }
+    if let Ok(Some(tolist)) = value.getattr_opt("tolist") {
+        let plain = tolist.call0().ok()?;
+        // Only what is plain: an object whose `tolist` gives itself would never end.
+        let has_tolist = plain.hasattr("tolist").unwrap_or(true);
+        return if has_tolist { None } else { understood(&plain, with_iterables) };
+    }
+    if let Ok(path) = value.extract::<PathBuf>() {
+        return Some(Given::Path(path));
+    }
+    // Whole numbers and others of any library, `fractions.Fraction` for instance.
+    if value.hasattr("__index__").unwrap_or(false) {
+        return value.extract().ok().map(Given::Whole);
+    }
+    if value.hasattr("__float__").unwrap_or(false) {
+        return value.extract().ok().map(Given::Number);
+    }
+    if with_iterables { list(value, with_iterables) } else { None }
+}
+
+fn list(value: &Bound<'_, PyAny>, with_iterables: bool) -> Option<Given> {
+    let mut list = Given::empty_list();
+    for item in value.try_iter().ok()? {
+        list.push(given(&item.ok()?, with_iterables));
+    }
+    Some(list)
+}
+
+/// The object that a value is in Python.
+pub(super) fn object<'py>(py: Python<'py>, value: &Given) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        Given::Nothing => py.None().into_bound(py),
+        Given::Truth(truth) => truth.into_pyobject(py)?.to_owned().into_any(),
+        Given::Whole(number) => number.into_pyobject(py)?.into_any(),
+        Given::Number(number) => number.into_pyobject(py)?.into_any(),
+        Given::Text(text) | Given::Other(text) => text.into_pyobject(py)?.into_any(),
+        Given::Path(path) => path.into_pyobject(py)?.into_any(),
+        Given::List(_) | Given::Wholes(_) | Given::Numbers(_) => {
+            let items = value.items().into_iter().flatten().map(|item| object(py, &item));
+            PyTuple::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any()
+        }
+        Given::Map(map) => {
+            let dict = PyDict::new(py);
+            for (key, item) in map {
+                dict.set_item(object(py, key)?, object(py, item)?)?;
+            }
+            dict.into_any()
+        }
+    })
+}

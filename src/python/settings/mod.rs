@@ -1,0 +1,43 @@
+//! Settings as Python says them: keyword arguments become options, and the table of settings becomes what Python shows
+//! of its classes.
+
+mod describe;
+mod given;
+mod objects;
+mod read;
+
+pub(super) use describe::describe;
+pub(super) use objects::{Directory, Resources};
+pub(super) use read::read;
+
+use super::error::ConfigError;
+use crate::config::{Given, Setting};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// The error for a setting, by the name that Python has for it.
+pub(super) fn wrong(name: &str, message: impl std::fmt::Display) -> PyErr {
+    ConfigError::new_err(format!("config: {name}: {message}"))
+}
+
+/// A setting, and what was given for it.
+pub(super) type Said = (&'static Setting, Given);
+
+/// Refuses what was given without a name beyond the `most` that can be.
+fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &str) -> PyResult<()> {
+    match positional.len() {
+        count if count > most => Err(wrong(
+            class,
+            format!("has {count} arguments without a name, must have {how}: name the others"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Keyword arguments by name.
+fn keywords<'py>(
+    given: Option<&Bound<'py, PyDict>>,
+) -> impl Iterator<Item = PyResult<(String, Bound<'py, PyAny>)>> {
+    let items: Vec<_> = given.into_iter().flat_map(|given| given.iter()).collect();
+    items.into_iter().map(|(name, value)| Ok((name.str()?.to_string_lossy().into_owned(), value)))
+}

@@ -1,0 +1,196 @@
+//! `foreload.Directory` and `foreload.Resources`: settings that go together, as one object.
+
+use super::given::{given, object};
+use super::{Said, check_count, keywords, wrong};
+use crate::config::{Given, LoaderOptions, SettingsObject};
+use crate::python::error::raise;
+use pyo3::exceptions::PyAttributeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// What both classes are: the members that were given, checked, in the order of the table.
+#[derive(Debug, Clone, PartialEq)]
+struct Members {
+    object: SettingsObject,
+    given: Vec<(&'static str, Given)>,
+}
+
+impl Members {
+    fn new(
+        object: SettingsObject,
+        positional: &Bound<'_, PyTuple>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let py = positional.py();
+        let by_place: Vec<_> = if object.positional() > 0 { object.members().collect() } else { Vec::new() };
+        let names: Vec<_> =
+            by_place.iter().filter_map(|setting| setting.member).map(|member| member.name).collect();
+        let how = if names.is_empty() { "none".to_owned() } else { format!("only {}", names.join(", ")) };
+        check_count(object.class(), positional, names.len(), &how)?;
+        let in_place = names.iter().map(|name| (*name).to_owned()).zip(positional.iter());
+        let mut said: Vec<(&'static str, Given)> = Vec::new();
+        for entry in in_place.map(Ok).chain(keywords(named)) {
+            let (name, value) = entry?;
+            let full_name = format!("{}.{name}", object.keyword());
+            let Some(setting) = object.member(&name) else {
+                return Err(wrong(&full_name, object.unknown(&name)));
+            };
+            if said.iter().any(|(known, _)| *known == setting.name) {
+                return Err(wrong(&full_name, "is given twice, by its place and by its name"));
+            }
+            let value = given(&value, setting.description().takes_iterables);
+            if let (Err(error), true) = (
+                setting.set(&mut LoaderOptions::default(), &value),
+                object.is_only_way() || value != Given::Nothing,
+            ) {
+                return raise(py, Err(error));
+            }
+            said.push((setting.name, value));
+        }
+        for setting in object.members().take(object.positional()) {
+            let found = said.iter().find(|(name, _)| *name == setting.name);
+            if found.is_none_or(|(_, value)| *value == Given::Nothing) {
+                let must = setting.description().may_be.trim_end_matches(", or None").to_owned();
+                return Err(wrong(&setting.python_name(), format!("is not given, must be {must}")));
+            }
+        }
+        let order = |name: &str| object.members().position(|setting| setting.name == name);
+        said.sort_by_key(|(name, _)| order(name));
+        Ok(Self { object, given: said })
+    }
+
+    fn said(&self) -> Vec<Said> {
+        let of = |(name, value): &(&'static str, Given)| {
+            self.object
+                .members()
+                .find(|setting| setting.name == *name)
+                .map(|setting| (setting, value.clone()))
+        };
+        self.given.iter().filter_map(of).collect()
+    }
+
+    /// Member names with their values, those that were given.
+    fn named(&self) -> impl Iterator<Item = (&'static str, Given)> {
+        self.said().into_iter().filter_map(|(setting, value)| Some((setting.member?.name, value)))
+    }
+
+    fn attribute<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let Some(setting) = self.object.member(name) else {
+            let message = format!("'{}' object has no attribute '{name}'", self.object.class());
+            return Err(PyAttributeError::new_err(message));
+        };
+        let found = self.given.iter().find(|(known, _)| *known == setting.name);
+        let value =
+            found.map_or_else(|| setting.shown(&LoaderOptions::default()), |(_, value)| value.clone());
+        object(py, &value)
+    }
+
+    fn repr(&self) -> String {
+        let members: Vec<_> = self.named().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("foreload.{}({})", self.object.class(), members.join(", "))
+    }
+
+    /// What `pickle` and `copy` make it anew from.
+    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        for (name, value) in self.named() {
+            named.set_item(name, object(py, &value)?)?;
+        }
+        Ok((PyTuple::empty(py), named))
+    }
+}
+
+/// The two classes differ in nothing but their settings, of which the table knows.
+macro_rules! classes {
+    ($($class:ident),*) => { $(
+        #[doc = concat!("See `SettingsObject::", stringify!($class), "`.")]
+        #[pyclass(frozen, module = "foreload")]
+        pub(in crate::python) struct $class(Members);
+
+        #[pymethods]
+        impl $class {
+            #[new]
+            #[pyo3(signature = (*arguments, **settings))]
+            fn new(arguments: &Bound<'_, PyTuple>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+                Members::new(SettingsObject::$class, arguments, settings).map(Self)
+            }
+
+            fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+                self.0.attribute(py, name)
+            }
+
+            fn __repr__(&self) -> String {
+                self.0.repr()
+            }
+
+            fn __eq__(&self, other: &Self) -> bool {
+                self.0 == other.0
+            }
+
+            fn __hash__(&self) -> u64 {
+                use std::hash::{DefaultHasher, Hash, Hasher};
+                let mut hasher = DefaultHasher::new();
+                self.0.repr().hash(&mut hasher);
+                hasher.finish()
+            }
+
+            fn __getnewargs_ex__<'py>(
+                &self,
+                py: Python<'py>,
+            ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+                self.0.arguments(py)
+            }
+        }
+    )* };
+}
+
+classes!(Directory, Resources);
+
+/// The members that the value of a loader's keyword has: an object's, those of a dict, or none.
+pub(super) fn members(object: SettingsObject, value: &Bound<'_, PyAny>) -> PyResult<Vec<Said>> {
+    let py = value.py();
+    if value.is_none() {
+        return Ok(Vec::new());
+    }
+    if let Ok(directory) = value.cast::<Directory>()
+        && object == SettingsObject::Directory
+    {
+        return Ok(directory.get().0.said());
+    }
+    if let Ok(resources) = value.cast::<Resources>()
+        && object == SettingsObject::Resources
+    {
+        return Ok(resources.get().0.said());
+    }
+    // As settings come from YAML or JSON.
+    if let Ok(named) = value.cast::<PyDict>() {
+        return Members::new(object, &PyTuple::empty(py), Some(named)).map(|members| members.said());
+    }
+    let tiers = match object {
+        SettingsObject::Directory => tiers(value),
+        SettingsObject::Resources => None,
+    };
+    match tiers.as_deref() {
+        Some([one]) if !is_list(one) => members(object, one),
+        Some(several) if several.len() > 1 => {
+            let message = format!(
+                "has {} tiers, must have one: a loader reads the dataset by way of one directory today",
+                several.len()
+            );
+            Err(wrong(object.keyword(), message))
+        }
+        _ => {
+            let is = given(value, false);
+            Err(wrong(object.keyword(), format!("is {is}, must be {}", object.may_be())))
+        }
+    }
+}
+
+fn is_list(value: &Bound<'_, PyAny>) -> bool {
+    value.is_instance_of::<pyo3::types::PyList>() || value.is_instance_of::<PyTuple>()
+}
+
+/// The tiers of a list.
+fn tiers<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    is_list(value).then(|| value.try_iter().ok()?.collect::<PyResult<_>>().ok()).flatten()
+}

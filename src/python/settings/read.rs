@@ -1,0 +1,120 @@
+//! A loader's arguments as options.
+
+use super::given::{given, shown};
+use super::objects::members;
+use super::{Said, check_count, keywords, wrong};
+use crate::config::{Given, LoaderKind, LoaderOptions, Setting, SettingsObject, unknown_setting};
+use crate::python::error::raise;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::path::PathBuf;
+
+/// The datasets and the options that the arguments of `loader` mean.
+///
+/// # Errors
+/// `ConfigError` that names the setting: for a value that it cannot have, for a keyword that is none, and for what is said
+/// twice.
+pub(in crate::python) fn read(
+    loader: LoaderKind,
+    positional: &Bound<'_, PyTuple>,
+    named: Option<&Bound<'_, PyDict>>,
+) -> PyResult<(Vec<PathBuf>, LoaderOptions)> {
+    check_count(loader.name(), positional, 1, "one, the path")?;
+    let mut path = positional.get_item(0).ok();
+    let mut said: Vec<(Said, String)> = Vec::new();
+    let mut misplaced: Vec<Said> = Vec::new();
+    for entry in keywords(named) {
+        let (name, value) = entry?;
+        if name == "path" {
+            if path.replace(value).is_some() {
+                return Err(wrong("path", "is given twice, by its place and by its name"));
+            }
+            continue;
+        }
+        let objects = SettingsObject::ALL.into_iter().filter(|object| object.belongs_to(loader));
+        if let Some(object) = { objects }.find(|object| object.keyword() == name) {
+            let place = |setting: &Setting| setting.member.map_or("", |member| member.name);
+            let members = members(object, &value)?.into_iter();
+            said.extend(members.map(|said| {
+                let call = format!("{}={}({}={})", object.keyword(), object.class(), place(said.0), said.1);
+                (said, call)
+            }));
+            continue;
+        }
+        let Some(setting) = loader.settings().find(|setting| setting.name == name) else {
+            return Err(wrong(&name, unknown_setting(loader, &name)));
+        };
+        let value = given(&value, setting.description().takes_iterables);
+        if setting.is_keyword() {
+            let call = format!("{name}={value}");
+            said.push(((setting, value), call));
+        } else {
+            misplaced.push((setting, value));
+        }
+    }
+    if let Some((setting, _)) = misplaced.first() {
+        return Err(wrong(setting.name, in_its_object(&misplaced)));
+    }
+    options(positional.py(), loader, &said).and_then(|options| Ok((paths(path)?, options)))
+}
+
+/// The options that were said, each once.
+fn options(py: Python<'_>, loader: LoaderKind, said: &[(Said, String)]) -> PyResult<LoaderOptions> {
+    let mut options = loader.usual();
+    for (number, ((setting, value), call)) in said.iter().enumerate() {
+        if !setting.belongs_to(loader) {
+            return Err(wrong(setting.name, unknown_setting(loader, setting.name)));
+        }
+        // None is as good as nothing said, where there is an object to say it.
+        if setting.member.is_some() && *value == Given::Nothing {
+            continue;
+        }
+        let other = said[..number]
+            .iter()
+            .find(|((other, value), _)| other.name == setting.name && *value != Given::Nothing);
+        if let Some((_, other)) = other {
+            return Err(wrong(
+                &setting.python_name(),
+                format!("is given twice, {other} and {call}: leave one out"),
+            ));
+        }
+        raise(py, setting.set(&mut options, value))?;
+    }
+    Ok(options)
+}
+
+/// What to say of settings that are members of an object alone: the call that means the same.
+fn in_its_object(said: &[Said]) -> String {
+    let Some(object) = said.first().and_then(|(setting, _)| setting.member).map(|member| member.object)
+    else {
+        return String::new();
+    };
+    let mut arguments = Vec::new();
+    for (number, setting) in object.members().enumerate() {
+        let name = setting.member.map_or(setting.name, |member| member.name);
+        let value =
+            said.iter().find(|(other, _)| other.name == setting.name).map(|(_, value)| value.to_string());
+        match value {
+            _ if number < object.positional() => arguments.push(value.unwrap_or_else(|| name.to_owned())),
+            Some(value) => arguments.push(format!("{name}={value}")),
+            None => {}
+        }
+    }
+    let (keyword, class) = (object.keyword(), object.class());
+    format!("is part of {keyword}= now: give {keyword}=foreload.{class}({})", arguments.join(", "))
+}
+
+/// The path, or several.
+fn paths(path: Option<Bound<'_, PyAny>>) -> PyResult<Vec<PathBuf>> {
+    const MUST: &str = "must be the path of a dataset, or a list of several";
+    let Some(path) = path else { return Err(wrong("path", format!("is not given, {MUST}"))) };
+    let value = given(&path, true);
+    let usable = |value: &Given| value.path().filter(|path| Given::is_usable_path(path)).map(PathBuf::from);
+    let paths = match value.items() {
+        None => usable(&value).map(|path| vec![path]),
+        Some(items) => {
+            items.map(|item| usable(&item)).collect::<Option<Vec<_>>>().filter(|paths| !paths.is_empty())
+        }
+    };
+    paths.ok_or_else(|| wrong("path", format!("is {}, {MUST}", shown(&path))))
+}

@@ -1,0 +1,135 @@
+//! The table of settings, and what is written of it: the stub's and the manual's text are those that `make stub` writes.
+
+use foreload::config::{
+    LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
+};
+use std::path::Path;
+use std::process::Command;
+
+/// Where the stub of the classes is, each between two lines that say so.
+const STUB: &str = "python/foreload/_loaders.pyi";
+const MANUAL: &str = "docs/settings.md";
+
+/// Set by `make stub`: write what differs instead of failing.
+const WRITES: &str = "FORELOAD_WRITE_STUB";
+
+fn compare(file: &str, wanted: impl FnOnce(&str) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let wanted = wanted(&written);
+    if written == wanted {
+        return;
+    }
+    assert!(
+        std::env::var_os(WRITES).is_some(),
+        "{file} is not what the table of settings says: run `make stub`"
+    );
+    std::fs::write(&path, wanted).unwrap();
+}
+
+#[test]
+fn the_stub_is_that_of_the_table() {
+    compare(STUB, |written| {
+        SettingsClass::ALL.into_iter().fold(written.to_owned(), |text, class| {
+            let begin = format!("# What `make stub` writes of {} begins here.\n", class.name());
+            let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{STUB} lacks {begin:?}"));
+            let end = "    # What it writes ends here.\n";
+            let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("{STUB} lacks {end:?}"));
+            format!("{before}{begin}{}{end}{after}", stub(class))
+        })
+    });
+}
+
+#[test]
+fn the_manual_is_that_of_the_table() {
+    compare(MANUAL, |_| manual());
+}
+
+#[test]
+fn every_setting_is_a_parameter_and_a_flag_with_its_default() {
+    let help = Command::new(env!("CARGO_BIN_EXE_foreload")).args(["bench", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for setting in SETTINGS {
+        let name = setting.name;
+        for loader in LoaderKind::ALL {
+            let written = signature(SettingsClass::Loader(loader), false);
+            let own = format!("{name}={}", setting.default(loader));
+            assert_eq!(
+                written.contains(&own),
+                setting.belongs_to(loader) && setting.is_keyword(),
+                "{loader:?}: {own}"
+            );
+        }
+        if let Some(member) = setting.member {
+            let parameters = parameters(SettingsClass::Object(member.object));
+            let own = parameters.iter().find(|parameter| parameter.name == member.name);
+            let default = own.unwrap_or_else(|| panic!("{name} is missing")).default.clone();
+            assert!(default.is_none_or(|default| default == setting.default(LoaderKind::Images)), "{name}");
+        }
+        assert!(setting.doc(LoaderKind::Images).ends_with('.'), "{name}: whole sentences");
+
+        let Some(flag) = setting.flag_name() else { continue };
+        let found = help.split("\n      --").find(|paragraph| {
+            paragraph.strip_prefix(flag.as_str()).is_some_and(|rest| rest.starts_with([' ', '[']))
+        });
+        let paragraph = found.unwrap_or_else(|| panic!("no --{flag}"));
+        let default = match (name, setting.default(LoaderKind::Images)) {
+            // A benchmark's batch is larger.
+            ("batch_size", _) => "256".to_owned(),
+            (_, default) if default == "None" => continue,
+            (_, default) => default.trim_matches(['"', '(', ')']).replace(", ", ",").to_lowercase(),
+        };
+        assert!(paragraph.contains(&format!("[default: {default}]")), "--{flag}: {default}: {paragraph}");
+    }
+}
+
+#[test]
+fn every_default_is_a_value_that_may_be() {
+    for loader in LoaderKind::ALL {
+        loader.usual().validate().unwrap();
+        let mut options = loader.usual();
+        for setting in loader.settings() {
+            setting.set(&mut options, &setting.shown(&loader.usual())).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_rust_sets_is_checked_as_what_users_say() {
+    let wrong = [
+        (
+            LoaderOptions { batch_size: 0, ..Default::default() },
+            "batch_size: is 0, must be a whole number from 1 to",
+        ),
+        (
+            LoaderOptions { flip: f64::NAN, ..Default::default() },
+            "flip: is NaN, must be a number from 0 to 1",
+        ),
+        (
+            LoaderOptions { std: [1.0, 0.0, 1.0], ..Default::default() },
+            "std: is (1.0, 0.0, 1.0), must be three",
+        ),
+        (
+            LoaderOptions { image_size: (8, 20_000), ..Default::default() },
+            "image_size: is (8, 20000), must be",
+        ),
+        (
+            LoaderOptions { device: "tpu".into(), ..Default::default() },
+            "device: is \"tpu\", must be auto, cpu",
+        ),
+        (LoaderOptions { epoch_size: Some(0), ..Default::default() }, "epoch_size: is 0, must be"),
+    ];
+    for (options, said) in wrong {
+        let error = options.validate().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("config: {said}")), "{error}");
+    }
+}
+
+#[test]
+fn members_of_an_object_are_told_apart() {
+    for object in SettingsObject::ALL {
+        let names: Vec<_> = object.members().map(|setting| setting.member.unwrap().name).collect();
+        assert!(names.len() >= object.positional().max(2), "{names:?}");
+        assert!(names.iter().all(|name| object.member(name).is_some()));
+    }
+}
