@@ -122,6 +122,9 @@ class ImageLoader(Loader):
             every sample alike.
         ratios: Share of each of several datasets in an epoch, in any unit. None: by their samples.
         epoch_size: Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
+        fields: What of each sample the batches hold: a list of names, or of objects of `foreload.fields` that say more.
+            A name is `image`, `label`, or the key of a member in a shard, what follows the first dot of its name:
+            `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
         image_size: Side of the square output in pixels, or (height, width).
         scale: Training: lower and upper bound of the random crop's share of the image's area.
         ratio: Training: lower and upper bound of the random crop's width divided by its height.
@@ -159,8 +162,8 @@ class ImageLoader(Loader):
         max_errors: Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too
             (from a state of another rank, that one's).
         max_pixels: Images of more pixels are refused, for they may be decompression bombs. By default 2**27.
-        resources: `threads`, `memory` and other settings of this list in one object, a `foreload.Resources`; none of
-            them can be given beside it. None: each by itself.
+        resources: `threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict;
+            what it says cannot be said beside it. None: each by itself.
         threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
             node (see `local_world_size`) may use the same ones; one with `decoded=False`.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
@@ -176,8 +179,8 @@ class ImageLoader(Loader):
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
             memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
             and memory alone.
-        cache: Where samples are kept near: a `foreload.Directory` on local NVMe, or a list of one. Samples are read
-            from the dataset's storage once and not in every epoch. None: nowhere.
+        cache: Where samples are kept near: a `foreload.Directory` on local NVMe, a dict of its arguments, or a list of
+            one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere.
         verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
             it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
             read once a run and compared. What has changed is copied anew, what changes after the check is seen by the
@@ -219,6 +222,7 @@ class ImageLoader(Loader):
         weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Sequence[float] | Array | None = None,
         ratios: Sequence[float] | Array | None = None,
         epoch_size: int | None = None,
+        fields: Sequence[str | Field] | None = None,
         image_size: int | Sequence[int] = 224,
         scale: Sequence[float] | Array | None = (0.08, 1.0),
         ratio: Sequence[float] | Array | None = (0.75, 1.3333333333333333),
@@ -236,7 +240,7 @@ class ImageLoader(Loader):
         on_error: Literal["raise", "skip", "zero"] = "raise",
         max_errors: int | None = 100,
         max_pixels: int | None = 134217728,
-        resources: Resources | None = None,
+        resources: Resources | Mapping[str, Any] | None = None,
         threads: int | None = None,
         memory: int | str | None = None,
         io: Literal["auto", "io_uring", "pread"] = "auto",
@@ -244,7 +248,7 @@ class ImageLoader(Loader):
         queue_depth: int | None = None,
         device_memory: int | str | None = None,
         local_world_size: int | None = None,
-        cache: Directory | Sequence[Directory] | None = None,
+        cache: Directory | Mapping[str, Any] | Sequence[Directory | Mapping[str, Any]] | None = None,
         verify: Literal["stamp", "checksum"] = "stamp",
         immutable: bool = False,
         index_dir: str | os.PathLike[str] | None = None,
@@ -302,8 +306,8 @@ class FileLoader(Loader):
             full and equal on every rank. `zero`: a zero image, or a file without bytes, and its mask is False.
         max_errors: Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too
             (from a state of another rank, that one's).
-        resources: `threads`, `memory` and other settings of this list in one object, a `foreload.Resources`; none of
-            them can be given beside it. None: each by itself.
+        resources: `threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict;
+            what it says cannot be said beside it. None: each by itself.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
             while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU
             some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
@@ -315,8 +319,8 @@ class FileLoader(Loader):
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
             memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
             and memory alone.
-        cache: Where samples are kept near: a `foreload.Directory` on local NVMe, or a list of one. Samples are read
-            from the dataset's storage once and not in every epoch. None: nowhere.
+        cache: Where samples are kept near: a `foreload.Directory` on local NVMe, a dict of its arguments, or a list of
+            one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere.
         verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
             it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
             read once a run and compared. What has changed is copied anew, what changes after the check is seen by the
@@ -355,13 +359,13 @@ class FileLoader(Loader):
         epoch_size: int | None = None,
         on_error: Literal["raise", "skip", "zero"] = "raise",
         max_errors: int | None = 100,
-        resources: Resources | None = None,
+        resources: Resources | Mapping[str, Any] | None = None,
         memory: int | str | None = None,
         io: Literal["auto", "io_uring", "pread"] = "auto",
         direct: Literal["auto", "on", "off"] = "auto",
         queue_depth: int | None = None,
         local_world_size: int | None = None,
-        cache: Directory | Sequence[Directory] | None = None,
+        cache: Directory | Mapping[str, Any] | Sequence[Directory | Mapping[str, Any]] | None = None,
         verify: Literal["stamp", "checksum"] = "stamp",
         immutable: bool = False,
         index_dir: str | os.PathLike[str] | None = None,
