@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
-from foreload._core import Batch, ConfigError, ImageLoader, UnavailableError
+from foreload._core import Batch, ConfigError, ImageLoader, Tensor, UnavailableError
 from foreload._docs import hands_on_settings
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from foreload.fields import Field
     from foreload._types import ConcealedSample, LoaderState, SampleFailure
 
 _ONE_PROCESS = (
@@ -68,6 +69,9 @@ class ImageDataset(IterableDataset):
             and no tuple unless the mask or the ids come with them.
         with_mask: Yield (images, labels, mask); for `last_batch="pad"` and `on_error="zero"`.
         with_ids: Yield the samples' numbers in the index last, int64 [n].
+        fields: As `foreload.ImageLoader`'s. With it each batch is a dict: for each field by its name a tensor, a list
+            of texts, of JSON or of bytes, or for ragged arrays a pair of tensors (values, offsets); with `mask` and
+            `sample_ids` where they were asked for. What is not of one size is in host memory on any device.
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
 
     A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.
@@ -86,6 +90,7 @@ class ImageDataset(IterableDataset):
         with_labels: bool = True,
         with_mask: bool = False,
         with_ids: bool = False,
+        fields: Sequence[str | Field] | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -97,20 +102,24 @@ class ImageDataset(IterableDataset):
         shown = {**settings, "dtype": dtype, "memory_format": memory_format, "device": device}
         if not with_labels:
             shown["with_labels"] = False
+        if fields is not None:
+            shown["fields"] = fields
         self._shown = ", ".join([_repr(path), *(f"{name}={_repr(shown[name])}" for name in shown)])
         self._channels_last = memory_format is torch.channels_last
         self._with_labels = with_labels
         self._with_mask = with_mask
         self._with_ids = with_ids
+        self._has_fields = fields is not None
         self._batch_size = settings.get("batch_size", 64)
         self.loader = ImageLoader(
             path,
             device="cpu" if device == "auto" and not torch.cuda.is_available() else str(device),
             dtype=str(dtype).removeprefix("torch."),
             memory_format="nhwc" if self._channels_last else "nchw",
+            fields=fields,
             **settings,
         )
-        if with_labels:
+        if with_labels and fields is None:
             self.loader._check_labeled()
 
     @classmethod
@@ -207,10 +216,10 @@ class ImageDataset(IterableDataset):
         """Batches of this rank in one epoch."""
         return len(self.loader)
 
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...] | torch.Tensor]:
+    def __iter__(self) -> Iterator[Any]:
         """One epoch: (images, labels), with the mask and the ids behind them where they were asked for.
 
-        Images alone are a tensor, not a tuple of one.
+        Images alone are a tensor, not a tuple of one. With `fields` each batch is a dict.
 
         Raises:
             ConfigError: A `DataLoader` would put batches together to batches of batches.
@@ -221,26 +230,38 @@ class ImageDataset(IterableDataset):
             raise ConfigError(_NO_BATCHES_OF_BATCHES)
         return self._batches()
 
-    def _batches(self) -> Iterator[tuple[torch.Tensor, ...] | torch.Tensor]:
+    def _batches(self) -> Iterator[Any]:
         if get_worker_info() is not None:
             raise UnavailableError(_ONE_PROCESS)
         # A generator, so that nothing begins before the first batch is asked for: frameworks make an iterator, and then
         # choose the epoch, load a state or make another.
         yield from map(self._tensors, self.loader)
 
-    def _tensors(self, batch: Batch) -> tuple[torch.Tensor, ...] | torch.Tensor:
-        images = torch.from_dlpack(batch.images)
-        if self._channels_last:
-            images = images.permute(0, 3, 1, 2)
-        tensors = [images]
-        if self._with_labels:
-            tensors.append(torch.from_dlpack(batch.labels))
+    def _tensors(self, batch: Batch) -> Any:
+        named: dict[str, torch.Tensor] = {}
         if self._with_mask:
             # By way of bytes: torch before 2.2 takes no bool by DLPack.
-            tensors.append(torch.from_dlpack(batch._mask_bytes).bool())
+            named["mask"] = torch.from_dlpack(batch._mask_bytes).bool()
         if self._with_ids:
-            tensors.append(torch.from_dlpack(batch.sample_ids))
-        return tuple(tensors) if len(tensors) > 1 else images
+            named["sample_ids"] = torch.from_dlpack(batch.sample_ids)
+        if self._has_fields:
+            fields = {name: self._field(batch[name], self.loader.fields[name]) for name in batch}
+            return {**fields, **named}
+        images = self._field(batch["image"], "image")
+        labels = [torch.from_dlpack(batch.labels)] if self._with_labels else []
+        tensors = (images, *labels, *named.values())
+        return tensors if len(tensors) > 1 else images
+
+    def _field(self, field: Any, kind: str) -> Any:
+        """A field as torch has it: its tensors, wherever they are in it, and all else as it is."""
+        if kind == "json":
+            return field
+        if isinstance(field, tuple | list):
+            return type(field)(self._field(item, kind) for item in field)
+        if not isinstance(field, Tensor):
+            return field
+        tensor = torch.from_dlpack(field)
+        return tensor.permute(0, 3, 1, 2) if kind == "image" and self._channels_last else tensor
 
     def __getstate__(self) -> dict[str, Any]:
         """Refuse to be sent to another process, with the reason."""

@@ -226,6 +226,11 @@ impl Fields {
         Ok((Self { list }, layout))
     }
 
+    /// Those that a batch has: without labels there is no label.
+    pub fn shown(&self, labeled: bool) -> impl Iterator<Item = &Field> {
+        self.list.iter().filter(move |field| labeled || field.content != FieldContent::Label)
+    }
+
     /// Whether nothing is read of a sample but its image.
     pub fn is_image_alone(&self) -> bool {
         let beside =
@@ -248,6 +253,19 @@ impl Fields {
     /// The field whose images the pass makes.
     pub fn image(&self) -> Option<&Field> {
         self.list.iter().find(|field| matches!(field.content, FieldContent::Images { .. }))
+    }
+}
+
+impl Field {
+    /// What it holds; of a label, a whole number.
+    pub fn kind(&self) -> FieldKind {
+        match self.content {
+            FieldContent::Images { .. } => FieldKind::Image,
+            FieldContent::Masks { .. } => FieldKind::Mask,
+            FieldContent::Label | FieldContent::Integers(_) => FieldKind::Integer,
+            FieldContent::Floats(_) => FieldKind::Float,
+            FieldContent::Values(_, kind) => kind,
+        }
     }
 }
 

@@ -183,8 +183,7 @@ impl Batch {
     /// The field of this name.
     fn field(&self, name: &str) -> PyResult<&Field> {
         self.fields().iter().find(|field| field.name == name).ok_or_else(|| {
-            let known: Vec<String> = self.fields().iter().map(|field| format!("{:?}", field.name)).collect();
-            PyKeyError::new_err(format!("{name:?}: the batch has {}", known.join(", ")))
+            PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", ")))
         })
     }
 
@@ -272,8 +271,7 @@ impl Batch {
         if self.batch.is_encoded() {
             return Vec::new();
         }
-        let there = |field: &&Field| field.content != FieldContent::Label || self.labeled();
-        self.fields().iter().filter(there).map(|field| field.name.clone()).collect()
+        self.pipeline.config().fields.shown(self.labeled()).map(|field| field.name.clone()).collect()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {

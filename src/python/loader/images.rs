@@ -1,7 +1,7 @@
 //! `foreload.ImageLoader`.
 
 use super::Loader;
-use crate::config::LoaderKind;
+use crate::config::{Choice, LoaderKind};
 use crate::dataset::Contents;
 use crate::python::error::raise;
 use crate::python::settings;
@@ -31,6 +31,17 @@ impl ImageLoader {
     #[getter]
     fn device(this: PyRef<'_, Self>) -> String {
         this.as_super().pipeline.config().device.to_string()
+    }
+
+    /// The fields of the batches: what each holds, by name, in the order in which they were asked for.
+    #[getter]
+    fn fields<'py>(this: PyRef<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let pipeline = &this.as_super().pipeline;
+        let dict = PyDict::new(py);
+        for field in pipeline.config().fields.shown(pipeline.index().is_labeled()) {
+            dict.set_item(&field.name, field.kind().name())?;
+        }
+        Ok(dict)
     }
 
     /// Why there: the GPU's name, or why none serves.
