@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+from typing_extensions import disjoint_base
 
 from foreload._batches import Batch as Batch
 from foreload._batches import Batches as Batches
@@ -63,6 +64,7 @@ def release_gpus() -> None:
     Loaders that are in use keep what they need. It happens by itself at the end of the process.
     """
 
+@disjoint_base
 class Loader:
     """What `ImageLoader` and `FileLoader` have in common. Make one of these.
 
