@@ -58,14 +58,36 @@ class Tensor:
 
 @final
 class Batch:
-    """One step's samples. It may be kept for as long as you like: a buffer in use is never overwritten."""
+    """One step's samples. It may be kept for as long as you like: a buffer in use is never overwritten.
+
+    It is a mapping of fields: `batch["image"]` and `batch["label"]`, or those that `fields=` names; its length is the
+    number of samples. What each kind of field gives is said by the classes of `foreload.fields`.
+    """
+
+    def keys(self) -> list[str]:
+        """The names of the fields, in the order in which they were asked for."""
+    def __iter__(self) -> Iterator[str]: ...
+    def __contains__(self, name: str, /) -> bool: ...
+    def __getitem__(self, name: str, /) -> Any:
+        """A field: a tensor, a list of texts, of JSON documents or of bytes, or for ragged arrays (values, offsets).
+
+        Raises:
+            KeyError: The batch has no such field; the message names those it has.
+        """
+    def present(self, name: str) -> Tensor:
+        """Which samples have an optional image, mask or number: bool [n].
+
+        Raises:
+            KeyError: The batch has no such field.
+            AttributeError: The field is not optional, or says itself by None where it is absent.
+        """
 
     @property
     def images(self) -> Tensor:
         """[n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), RGB, in the loader's dtype.
 
         Raises:
-            AttributeError: The batch has `files`.
+            AttributeError: The batch has `files`, or `fields=` names no image.
         """
     @property
     def files(self) -> list[Tensor]:

@@ -265,6 +265,9 @@ class ImageLoader(Loader):
     @property
     def device_reason(self) -> str:
         """Why there: the GPU's name, or why none serves."""
+    @property
+    def fields(self) -> dict[str, str]:
+        """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
     def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0) -> View:
         """What an epoch (None: the one that `epoch` says) makes of a sample, the `occurrence`-th time it is drawn.
 

@@ -71,7 +71,7 @@ fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
 const NO_RECORDS: &str = "the shards hold no record";
 
 fn no_images() -> String {
-    format!("the shards hold no {} image", image_extensions())
+    format!("the shards hold no {} image (fields= names other members to read)", image_extensions())
 }
 
 fn images(root: &Path, mut found: Root, cancel: &Cancel) -> Result<Survey> {

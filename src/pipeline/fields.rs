@@ -34,6 +34,21 @@ impl Shared {
         sample: u64,
         record: &'a [u8],
     ) -> Result<Option<Cow<'a, [u8]>>> {
+        let bytes = self.member_bytes(field, sample, record)?;
+        if let Some(Cow::Owned(bytes)) = &bytes {
+            run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+            self.tell_apart(sample, &field.name);
+        }
+        Ok(bytes)
+    }
+
+    /// The same, uncounted: owned bytes were read.
+    fn member_bytes<'a>(
+        &self,
+        field: &Field,
+        sample: u64,
+        record: &'a [u8],
+    ) -> Result<Option<Cow<'a, [u8]>>> {
         let Some(member) = field.member else { return Ok(None) };
         let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
         match self.index.member(sample, member) {
@@ -43,10 +58,7 @@ impl Shared {
                 bytes.map(|bytes| Some(Cow::Borrowed(bytes))).ok_or_else(cut)
             }
             MemberBytes::Apart(extent) => {
-                let bytes = read_blocking(&*self.index, extent)?;
-                run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
-                self.tell_apart(sample, &field.name);
-                Ok(Some(Cow::Owned(bytes)))
+                read_blocking(&*self.index, extent).map(|bytes| Some(Cow::Owned(bytes)))
             }
             MemberBytes::Absent if field.optional.is_some() => Ok(None),
             MemberBytes::Absent => Err(wrong(
@@ -54,6 +66,19 @@ impl Shared {
             )),
             MemberBytes::Twice => Err(wrong("the sample has two members of this name: keep one")),
         }
+    }
+
+    /// The image of a sample, of which `record` was read; of files that are handed over as they are, all of it.
+    ///
+    /// # Errors
+    /// As [`Shared::field_bytes`]; [`DecodeError::Damaged`] for a sample without image.
+    pub(super) fn image_bytes<'a>(&self, sample: u64, record: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+        if !self.config.decoded {
+            return Ok(Cow::Borrowed(record));
+        }
+        let found = self.config.fields.image().map(|field| self.member_bytes(field, sample, record));
+        let none = || DecodeError::Damaged("the sample has no image, or fields= names none".into());
+        Ok(found.transpose()?.flatten().ok_or_else(none)?)
     }
 
     /// Fills all fields of a place but its image, and gives the part of what was read that is the image; `None` where the

@@ -308,7 +308,8 @@ impl Pipeline {
         let mut planes = crate::decode::Planes::default();
         self.shared
             .read_blocking(sample)
-            .and_then(|(bytes, _)| {
+            .and_then(|(record, _)| {
+                let bytes = self.shared.image_bytes(sample, &record)?;
                 let choose = |width, height| {
                     let chosen = config.policy.draw(
                         &mut key.stream_of(sample, occurrence),

@@ -182,9 +182,10 @@ impl Batch {
 
     /// The field of this name.
     fn field(&self, name: &str) -> PyResult<&Field> {
-        self.fields().iter().find(|field| field.name == name).ok_or_else(|| {
-            PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", ")))
-        })
+        self.fields()
+            .iter()
+            .find(|field| field.name == name)
+            .ok_or_else(|| PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", "))))
     }
 
     /// A tensor a view, or the one there is.
