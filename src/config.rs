@@ -4,6 +4,7 @@ mod choice;
 mod device;
 mod pfs;
 mod pools;
+mod recipe;
 mod selection;
 mod share;
 mod units;
@@ -14,10 +15,11 @@ pub use device::{
     choose_of as choose_device_of, look_for_libraries_in, unavailable as unavailable_device,
 };
 pub use pfs::parse_pfs;
+pub use recipe::check_said_once;
 pub use selection::Weights;
 pub use units::{parse_bytes, parse_duration};
 
-use crate::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
+use crate::augment::{CROP_RATIO, CROP_SCALE, DType, Fidelity, MemoryFormat, Output, Recipe, Transforms};
 use crate::batch::Pools;
 use crate::dataset::{DatasetIndex, Select};
 use crate::decode::Damaged;
@@ -27,9 +29,6 @@ use crate::schedule::{LastBatch, Selection};
 use crate::tier::{CacheOptions, FillChoice, Verify};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
-const LARGEST_SIDE: u32 = 16_384;
 
 /// What happens when a sample cannot be read or decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,8 +52,12 @@ pub struct LoaderOptions {
     pub image_size: (u32, u32),
     /// Seed of order and augmentation.
     pub seed: u64,
-    /// Random crops and flips (true) or Resize + CenterCrop (false).
+    /// Without `transforms`: random crops and flips (true) or Resize + CenterCrop (false). In any case the default of
+    /// `shuffle` and `last_batch`.
     pub train: bool,
+    /// What is done to images; `None`: what `train`, `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and
+    /// `std` mean, which it takes the place of.
+    pub transforms: Option<Transforms>,
     /// Shuffled order; `None`: as `train`.
     pub shuffle: Option<bool>,
     /// The samples left over at the end; `None`: drop in training, partial in evaluation.
@@ -139,6 +142,7 @@ impl Default for LoaderOptions {
             image_size: (224, 224),
             seed: 0,
             train: true,
+            transforms: None,
             shuffle: None,
             last_batch: None,
             select: Select::default(),
@@ -155,8 +159,8 @@ impl Default for LoaderOptions {
             // ImageNet's statistics, the ones torchvision's reference recipes use.
             mean: [0.485, 0.456, 0.406],
             std: [0.229, 0.224, 0.225],
-            scale: (0.08, 1.0),
-            ratio: (3.0 / 4.0, 4.0 / 3.0),
+            scale: CROP_SCALE,
+            ratio: CROP_RATIO,
             flip: 0.5,
             resize: None,
             decode: Fidelity::Fast,
@@ -207,10 +211,8 @@ pub struct LoaderConfig {
     pub rungs: Rungs,
     /// The GPU's memory, when that is a GPU.
     pub device_pools: Option<DevicePools>,
-    /// Size, type and arithmetic of the images.
-    pub output: Output,
-    /// Crop and flip.
-    pub policy: Policy,
+    /// What is done to images.
+    pub recipe: Recipe,
     /// Decoding threads.
     pub threads: usize,
     /// How to read.
@@ -233,6 +235,13 @@ pub struct LoaderConfig {
     pub pools: Pools,
 }
 
+impl LoaderConfig {
+    /// What is written for each image.
+    pub fn output(&self) -> &Output {
+        self.recipe.views()[0].fixed_output()
+    }
+}
+
 impl LoaderOptions {
     /// Checks what can be checked without the dataset: call it before an index is built for nothing.
     ///
@@ -247,39 +256,14 @@ impl LoaderOptions {
         device::validate(&self.device)?;
         at_least("batch_size", u64::from(self.batch_size), 1)?;
         at_least("keep", u64::from(self.keep), 1)?;
-        for side in [self.image_size.0, self.image_size.1] {
-            at_least("image_size", u64::from(side), 1)?;
-            if side > LARGEST_SIDE {
-                return Err(Error::config(
-                    "image_size",
-                    format!("is {side}, must be at most {LARGEST_SIDE}"),
-                ));
-            }
-        }
-        if self.dtype != DType::U8 {
-            if !self.mean.iter().all(|mean| mean.is_finite()) {
-                return Err(Error::config("mean", format!("is {:?}, must be finite numbers", self.mean)));
-            }
-            if !self.std.iter().all(|std| std.is_finite() && *std > 0.0) {
-                return Err(Error::config("std", format!("is {:?}, must be numbers above 0", self.std)));
-            }
-        }
-        for (setting, value) in
-            [("threads", self.threads), ("queue_depth", self.queue_depth), ("resize", self.resize)]
-        {
+        for (setting, value) in [("threads", self.threads), ("queue_depth", self.queue_depth)] {
             at_least(setting, u64::from(value.unwrap_or(1)), 1)?;
         }
         at_least("max_pixels", self.max_pixels, 1)?;
         at_least("stage_bandwidth", self.stage_bandwidth.unwrap_or(1), 1)?;
         at_least("local_world_size", u64::from(self.local_world_size.unwrap_or(1)), 1)?;
         self.cache(1)?;
-        if self.train {
-            bounds("scale", self.scale, 1.0)?;
-            bounds("ratio", self.ratio, 1e6)?;
-            if !(0.0..=1.0).contains(&self.flip) {
-                return Err(Error::config("flip", format!("is {}, must be a probability", self.flip)));
-            }
-        }
+        self.recipe()?;
         Ok(())
     }
 
@@ -290,29 +274,14 @@ impl LoaderOptions {
     /// [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
     pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
         self.validate()?;
-        self.question_scale(index);
-        let (height, width) = self.image_size;
-        let output = Output {
-            height,
-            width,
-            dtype: self.dtype,
-            format: self.memory_format,
-            mean: self.mean,
-            std: self.std,
-            fill: [0; 3],
-            fidelity: self.decode,
-        };
-        let policy = if self.train {
-            Policy::Train { scale: self.scale, ratio: self.ratio, flip: self.flip }
-        } else {
-            Policy::Eval { resize: self.resize.unwrap_or((height.max(width) * 8 / 7).max(1)) }
-        };
+        let recipe = self.recipe()?;
+        self.question_scale(&recipe, index);
         let ranks = self.local_world_size.unwrap_or(1);
         // Bytes that are only passed on need no more than one.
         let processors = || if self.decoded { share::processors(ranks) } else { 1 };
         let threads = self.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
-        let image_bytes = if self.decoded { output.bytes() } else { 0 };
+        let image_bytes = if self.decoded { recipe.views()[0].fixed_output().bytes() } else { 0 };
         let batch_bytes = crate::batch::buffer_bytes(self.batch_size as usize, image_bytes);
         let chosen = if self.decoded { device::choose(&self.device)? } else { device::choose("cpu")? };
         if chosen.overlooked {
@@ -349,7 +318,7 @@ impl LoaderOptions {
             cpu_decode: self.cpu_decode,
             rungs: Rungs::from_environment()?,
             device_pools,
-            policy,
+            recipe,
             threads,
             io: self.io,
             direct: self.direct,
@@ -360,27 +329,7 @@ impl LoaderOptions {
             max_errors: self.max_errors,
             max_pixels: self.max_pixels,
             pools,
-            output,
         })
-    }
-
-    /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but images
-    /// have no such statistics in 0..1.
-    fn question_scale(&self, index: &DatasetIndex) {
-        if !self.decoded || self.dtype == DType::U8 {
-            return;
-        }
-        for (setting, values) in [("mean", self.mean), ("std", self.std)] {
-            if values.iter().any(|value| value.abs() > 1.0) {
-                index.notices().say(setting, || {
-                    let scaled = values.map(|value| (value / 255.0 * 1000.0).round() / 1000.0);
-                    format!(
-                        "{setting} is {values:?}, which no images have in 0..1, the scale of mean and std here; if it is \
-                         meant of 0..255, give {scaled:?}"
-                    )
-                });
-            }
-        }
     }
 
     /// The tier on NVMe, if there is to be one.
@@ -425,11 +374,4 @@ fn at_least(setting: &'static str, value: u64, least: u64) -> Result<u64> {
         return Err(Error::config(setting, format!("is {value}, must be at least {least}")));
     }
     Ok(value)
-}
-
-fn bounds(setting: &'static str, (low, high): (f64, f64), most: f64) -> Result<()> {
-    if low > 0.0 && low <= high && high <= most {
-        return Ok(());
-    }
-    Err(Error::config(setting, format!("is ({low}, {high}), must be 0 < low <= high <= {most}")))
 }

@@ -15,6 +15,7 @@ once of each loader. With warnings as errors no batch is lost. What is merely go
 `logging.getLogger("foreload")`.
 """
 
+from foreload import transforms
 from foreload._core import (
     Batch,
     ConfigError,
@@ -57,4 +58,5 @@ __all__ = [
     "Warning",
     "__version__",
     "release_gpus",
+    "transforms",
 ]

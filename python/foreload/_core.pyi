@@ -10,6 +10,7 @@ from foreload._batches import Batch as Batch
 from foreload._batches import Batches as Batches
 from foreload._batches import Tensor as Tensor
 from foreload._types import ConcealedSample, LoaderState, SampleFailure, View
+from foreload.transforms import Transform, Views
 
 __version__: str
 
@@ -180,9 +181,13 @@ class ImageLoader(Loader):
             Several datasets, in a list, are one: their samples follow one another, and classes of one name are one
             class.
         batch_size: Samples per step and rank.
-        image_size: Side of the square output in pixels, or (height, width).
+        image_size: Side of the square output in pixels, or (height, width). None: 224.
         seed: Seed of order and augmentation.
-        train: True: RandomResizedCrop + RandomHorizontalFlip. False: Resize + CenterCrop.
+        train: True: RandomResizedCrop + RandomHorizontalFlip. False: Resize + CenterCrop. Beside `transforms` it says only
+            what `shuffle` and `last_batch` are by default.
+        transforms: What is done to images: a list of `foreload.transforms`, or `Views` of one. It takes the place of
+            `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the usual
+            lists.
         shuffle: Shuffled order; None: as `train`.
         last_batch: What happens to the samples that do not fill the last global batch: `drop` them, `pad` the batch
             from the epoch's beginning (`mask` says which), or a `partial` batch. None: drop in training, else partial.
@@ -213,14 +218,14 @@ class ImageLoader(Loader):
             decodes in any case.
         device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
             quarter of it.
-        dtype: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
+        dtype: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised). None: float32.
         memory_format: `nchw` or `nhwc`.
         mean: Per channel, of values scaled to 0..1. None: ImageNet's. Numbers above 1, as other loaders take them of
             values in 0..255, are questioned by a warning.
         std: Per channel, of values scaled to 0..1, likewise. None: ImageNet's.
         scale: Bounds of the random crop's share of the image's area. None: (0.08, 1).
         ratio: Bounds of the random crop's width / height. None: (3/4, 4/3).
-        flip: Probability of a horizontal flip.
+        flip: Probability of a horizontal flip. None: 0.5.
         resize: Evaluation: length of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
         decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
             torchvision compute. EXIF orientation is ignored, as torchvision does.
@@ -288,9 +293,10 @@ class ImageLoader(Loader):
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         batch_size: int = 64,
-        image_size: int | tuple[int, int] = 224,
+        image_size: int | tuple[int, int] | None = None,
         seed: int = 0,
         train: bool = True,
+        transforms: Sequence[Transform] | Views | Sequence[Views] | None = None,
         shuffle: bool | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = None,
         indices: Sequence[int] | None = None,
@@ -304,13 +310,13 @@ class ImageLoader(Loader):
         device: str = "auto",
         cpu_decode: Literal["fallback", "auto", "never"] = "fallback",
         device_memory: int | str | None = None,
-        dtype: Literal["float32", "float16", "bfloat16", "uint8"] = "float32",
+        dtype: Literal["float32", "float16", "bfloat16", "uint8"] | None = None,
         memory_format: Literal["nchw", "nhwc"] = "nchw",
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         scale: tuple[float, float] | None = None,
         ratio: tuple[float, float] | None = None,
-        flip: float = 0.5,
+        flip: float | None = None,
         resize: int | None = None,
         decode: Literal["fast", "exact"] = "fast",
         threads: int | None = None,
@@ -342,11 +348,15 @@ class ImageLoader(Loader):
     @property
     def device_reason(self) -> str:
         """Why there: the GPU's name, or why none serves."""
+    @property
+    def dtype(self) -> str:
+        """Element type of the images: `float32`, `float16`, `bfloat16` or `uint8`."""
     def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0) -> View:
         """What an epoch (None: the one that `epoch` says) makes of a sample, the `occurrence`-th time it is drawn.
 
-        Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output shows
-        the window that begins at (left, top); flip mirrors it.
+        Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output, of
+        output_width x output_height, shows the window that begins at (left, top), outside of it padding; flip mirrors
+        it.
         """
 
 @final
@@ -409,6 +419,14 @@ class FileLoader(Loader):
         changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
         progress: bool = True,
     ) -> None: ...
+
+def compiled_size(transforms: str) -> tuple[int, int] | None:
+    """Height and width of what a list of transforms makes, of `foreload.transforms.to_json`; None where each image has
+    its own.
+
+    Raises:
+        ConfigError: The list cannot be compiled: one pass cannot do it in this order.
+    """
 
 def main(arguments: Sequence[str | os.PathLike[str]]) -> int:
     """Run the command line program with `arguments` (the program's name first) and return its exit code."""

@@ -59,8 +59,13 @@ impl Threads {
         };
         let bell = shared.bell.clone();
         let on_free = move || bell.ring();
-        let batches =
-            BatchPool::new(config.batch_size as usize, config.output.clone(), config.pools, storage, on_free);
+        let batches = BatchPool::new(
+            config.batch_size as usize,
+            config.output().clone(),
+            config.pools,
+            storage,
+            on_free,
+        );
         let (runs, run_queue) = unbounded();
         // Bounded by the slots: every job, and every sample of a piece, holds one.
         let (jobs, job_queue) = unbounded();

@@ -6,7 +6,7 @@ use super::cuda::assembly::{Assembly, Item};
 use super::cuda::prepare::Preparer;
 use super::watch::Watch;
 use super::{Run, Shared, refill};
-use crate::augment::Augmenter;
+use crate::augment::Renderer;
 use crate::batch::{Encoded, Ticket};
 use crate::config::OnError;
 use crate::dataset::Contents;
@@ -93,7 +93,7 @@ impl Worker<'_> {
 struct HostWorker<'a> {
     shared: &'a Shared,
     cpu: CpuDecoder,
-    augmenter: Augmenter,
+    renderer: Renderer,
 }
 
 impl<'a> HostWorker<'a> {
@@ -101,7 +101,7 @@ impl<'a> HostWorker<'a> {
         Self {
             shared,
             cpu: CpuDecoder::new(shared),
-            augmenter: Augmenter::new(shared.config.output.clone(), Level::detect()),
+            renderer: Renderer::new(&shared.config.recipe, Level::detect()),
         }
     }
 
@@ -171,8 +171,8 @@ impl<'a> HostWorker<'a> {
         image: &mut [u8],
         watch: &mut Watch,
     ) -> Result<()> {
-        let view = self.cpu.decode(self.shared, run, draw, bytes, watch)?;
-        self.augmenter.render(&self.cpu.planes, &view, image);
+        let drawn = self.cpu.decode(self.shared, run, draw, bytes, watch)?;
+        self.renderer.render(0, &self.cpu.planes, &drawn.views()[0], image);
         watch.lap_as(&run.clock.augment, Traced::Augment, bytes.len());
         Ok(())
     }

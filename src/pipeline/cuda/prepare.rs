@@ -47,13 +47,13 @@ impl<'a> Preparer<'a> {
             if u64::from(width) * u64::from(height) > config.max_pixels {
                 return Err(DecodeError::TooLarge { width, height, limit: config.max_pixels }.into());
             }
-            let mut stream = run.augment.stream_of(draw.sample, draw.occurrence);
-            let view = config.policy.draw(&mut stream, width, height, &config.output);
+            let drawn = config.recipe.draw(&run.keys, draw.sample, draw.occurrence, (width, height))?;
+            let view = drawn.views()[0].view;
             watch.lap_as(&run.clock.decode, trace::Stage::Decode, bytes.len());
             return Ok(Pixels::Encoded { bytes, header, view });
         }
         let start = watch.now();
-        let view = self.cpu.decode(self.shared, run, draw, &bytes, watch)?;
+        let view = self.cpu.decode(self.shared, run, draw, &bytes, watch)?.views()[0].view;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
             return Ok(Pixels::Waiting(bytes));

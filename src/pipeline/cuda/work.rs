@@ -332,7 +332,8 @@ impl<'a> Intake<'a> {
     }
 
     fn decode(&mut self, run: &Run, draw: Draw, bytes: &[u8]) -> Result<View> {
-        self.cpu.decode(self.shared, run, draw, bytes, &mut Watch::new(Lane::off()))
+        let drawn = self.cpu.decode(self.shared, run, draw, bytes, &mut Watch::new(Lane::off()))?;
+        Ok(drawn.views()[0].view)
     }
 
     /// The planes just decoded.

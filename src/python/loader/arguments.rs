@@ -24,6 +24,18 @@ impl Size {
     }
 }
 
+/// A list of transforms, as the JSON text that `foreload.transforms` makes of it.
+pub struct TransformsGiven(pub String);
+
+impl<'py> FromPyObject<'_, 'py> for TransformsGiven {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let module = given.py().import("foreload.transforms")?;
+        Ok(Self(module.call_method1("to_json", (given,))?.extract()?))
+    }
+}
+
 /// Bytes, from a number or a text such as "300MB".
 #[derive(FromPyObject)]
 pub enum Bytes {

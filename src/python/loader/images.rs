@@ -1,8 +1,9 @@
 //! `foreload.ImageLoader`.
 
 use super::Loader;
-use super::arguments::{Bytes, Class, Indices, Roots, Size, WeightsGiven, selected};
-use crate::config::{Choice, LoaderOptions};
+use super::arguments::{Bytes, Class, Indices, Roots, Size, TransformsGiven, WeightsGiven, selected};
+use crate::augment::{DrawnView, Transforms};
+use crate::config::{Choice, LoaderOptions, check_said_once};
 use crate::dataset::IndexOptions;
 use crate::python::error::raise;
 use crate::schedule::Draw;
@@ -18,10 +19,10 @@ pub(in crate::python) struct ImageLoader;
 impl ImageLoader {
     #[new]
     #[pyo3(signature = (
-        path, *, batch_size=64, image_size=Size::Square(224), seed=0, train=true, shuffle=None, last_batch=None,
+        path, *, batch_size=64, image_size=None, seed=0, train=true, transforms=None, shuffle=None, last_batch=None,
         indices=None, classes=None, files=None, weights=None, ratios=None, epoch_size=None,
-        decoded=true, keep=1, device="auto", cpu_decode="fallback", device_memory=None, dtype="float32",
-        memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=0.5, resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
+        decoded=true, keep=1, device="auto", cpu_decode="fallback", device_memory=None, dtype=None,
+        memory_format="nchw", mean=None, std=None, scale=None, ratio=None, flip=None, resize=None, decode="fast", threads=None, memory=None, io="auto", direct="auto", queue_depth=None,
         cache_dir=None, cache_size=None, cache_fill="auto", verify="stamp", immutable=false, stage_bandwidth=None, local_world_size=None,
         damaged="conceal", on_error="raise", max_errors=None, max_pixels=None, rank=None, world_size=None, index_dir=None,
         rebuild_index=false, changed="rebuild", progress=true,
@@ -31,9 +32,10 @@ impl ImageLoader {
         py: Python<'_>,
         path: Roots,
         batch_size: u32,
-        image_size: Size,
+        image_size: Option<Size>,
         seed: u64,
         train: bool,
+        transforms: Option<TransformsGiven>,
         shuffle: Option<bool>,
         last_batch: Option<&str>,
         indices: Option<Indices>,
@@ -47,13 +49,13 @@ impl ImageLoader {
         device: &str,
         cpu_decode: &str,
         device_memory: Option<Bytes>,
-        dtype: &str,
+        dtype: Option<&str>,
         memory_format: &str,
         mean: Option<[f32; 3]>,
         std: Option<[f32; 3]>,
         scale: Option<(f64, f64)>,
         ratio: Option<(f64, f64)>,
-        flip: f64,
+        flip: Option<f64>,
         resize: Option<u32>,
         decode: &str,
         threads: Option<u32>,
@@ -81,11 +83,26 @@ impl ImageLoader {
     ) -> PyResult<PyClassInitializer<Self>> {
         let usual = LoaderOptions::default();
         let asked = || -> crate::Result<LoaderOptions> {
+            if transforms.is_some() {
+                let given = [
+                    ("image_size", image_size.is_some()),
+                    ("dtype", dtype.is_some()),
+                    ("mean", mean.is_some()),
+                    ("std", std.is_some()),
+                    ("scale", scale.is_some()),
+                    ("ratio", ratio.is_some()),
+                    ("flip", flip.is_some()),
+                    ("resize", resize.is_some()),
+                ];
+                let given: Vec<_> = given.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
+                check_said_once(&given)?;
+            }
             Ok(LoaderOptions {
                 batch_size,
-                image_size: image_size.sides(),
+                image_size: image_size.map_or(usual.image_size, Size::sides),
                 seed,
                 train,
+                transforms: transforms.map(|given| Transforms::from_json(&given.0)).transpose()?,
                 shuffle,
                 last_batch: last_batch.map(|name| Choice::parse("last_batch", name)).transpose()?,
                 select: selected(indices, classes, files),
@@ -97,13 +114,13 @@ impl ImageLoader {
                 device: device.into(),
                 cpu_decode: Choice::parse("cpu_decode", cpu_decode)?,
                 device_memory: device_memory.map(|bytes| bytes.number("device_memory")).transpose()?,
-                dtype: Choice::parse("dtype", dtype)?,
+                dtype: dtype.map_or(Ok(usual.dtype), |name| Choice::parse("dtype", name))?,
                 memory_format: Choice::parse("memory_format", memory_format)?,
                 mean: mean.unwrap_or(usual.mean),
                 std: std.unwrap_or(usual.std),
                 scale: scale.unwrap_or(usual.scale),
                 ratio: ratio.unwrap_or(usual.ratio),
-                flip,
+                flip: flip.unwrap_or(usual.flip),
                 resize,
                 decode: Choice::parse("decode", decode)?,
                 threads,
@@ -148,8 +165,15 @@ impl ImageLoader {
         this.as_super().pipeline.config().device_reason.clone()
     }
 
+    /// Element type of the images, by name.
+    #[getter]
+    fn dtype(this: PyRef<'_, Self>) -> &'static str {
+        this.as_super().pipeline.config().output().dtype.name()
+    }
+
     /// What an epoch makes of a sample: dict of x, y, width, height (source pixels that are resized), resized_width,
-    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip.
+    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
+    /// output_width, output_height.
     #[pyo3(signature = (sample_id, epoch=None, occurrence=0))]
     fn view<'py>(
         this: PyRef<'py, Self>,
@@ -162,7 +186,7 @@ impl ImageLoader {
         let draw = Draw { sample: sample_id, occurrence };
         let pipeline = this.as_super().pipeline.clone();
         let view = py.detach(|| pipeline.view(draw, epoch));
-        let view = raise(py, view)?;
+        let DrawnView { view, width, height } = raise(py, view)?;
         let dict = PyDict::new(py);
         dict.set_item("x", view.x.start)?;
         dict.set_item("y", view.y.start)?;
@@ -173,6 +197,8 @@ impl ImageLoader {
         dict.set_item("left", view.x.window)?;
         dict.set_item("top", view.y.window)?;
         dict.set_item("flip", view.flip)?;
+        dict.set_item("output_width", width)?;
+        dict.set_item("output_height", height)?;
         Ok(dict)
     }
 }
