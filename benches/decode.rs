@@ -7,25 +7,14 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use foreload::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
+use foreload::augment::{Fidelity, MemoryFormat, Recipe, Transforms};
 use foreload::decode::{Decoder, Planes, Region};
 use foreload::rng::{Key, Use};
 use foreload::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use libjpeg_reference::{J_COLOR_SPACE, pixels_into};
 
-const OUTPUT: Output = Output {
-    height: 224,
-    width: 224,
-    dtype: DType::F32,
-    format: MemoryFormat::Nchw,
-    mean: [0.0; 3],
-    std: [1.0; 3],
-    fill: [0; 3],
-    fidelity: Fidelity::Fast,
-};
-
-const CROP: Policy = Policy::Train { scale: (0.08, 1.0), ratio: (3.0 / 4.0, 4.0 / 3.0), flip: 0.5 };
+const RECIPE: &str = r#"[{"RandomResizedCrop": {"size": 224}}, {"RandomHorizontalFlip": {}}]"#;
 
 /// JPEG files below a directory.
 fn read(directory: &Path, depth: u32, files: &mut Vec<Vec<u8>>) {
@@ -80,15 +69,18 @@ fn decode(criterion: &mut Criterion) {
     assert!(!files.is_empty(), "no JPEG files in FORELOAD_BENCH_DATA");
     let mut group = criterion.benchmark_group("decode");
     group.throughput(Throughput::Elements(files.len() as u64)).sample_size(10);
-    let key = Key::new(b"bench", 1, 0, Use::Augment);
+    let asked = Transforms::from_json(RECIPE).unwrap();
+    let recipe = Recipe::new(&asked, MemoryFormat::Nchw, Fidelity::Fast).unwrap();
+    let keys = recipe.keys(1, 0);
     let mut planes = Planes::default();
     for level in Level::available() {
         let mut decoder = Decoder::with_level(100_000_000, level);
         group.bench_function(BenchmarkId::new("crop", level.name()), |bencher| {
             bencher.iter(|| {
                 for (index, file) in files.iter().enumerate() {
-                    let mut stream = key.stream(index as u64);
-                    let crop = |width, height| CROP.draw(&mut stream, width, height, &OUTPUT).region(&OUTPUT);
+                    let crop = |width, height| {
+                        recipe.draw(&keys, index as u64, 0, (width, height)).unwrap().region()
+                    };
                     decoder.decode(file, crop, &mut planes).unwrap();
                     black_box(&planes);
                 }

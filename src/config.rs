@@ -5,6 +5,7 @@ mod device;
 mod fields;
 mod pfs;
 mod pools;
+mod recipe;
 mod selection;
 mod settings;
 mod share;
@@ -17,6 +18,7 @@ pub use device::{
 };
 pub use fields::{Field, FieldContent, FieldOptions, Fields, LABEL, MaskType};
 pub use pfs::parse_pfs;
+pub use recipe::check_said_once;
 pub use selection::Weights;
 pub use settings::{
     Description, Given, LoaderKind, LoaderOptions, Member, Parameter, SETTINGS, Setting, SettingsClass,
@@ -24,7 +26,7 @@ pub use settings::{
 };
 pub use units::{parse_bytes, parse_duration};
 
-use crate::augment::{DType, Output, Policy};
+use crate::augment::{Output, Recipe};
 use crate::batch::{BatchLayout, Pools};
 use crate::dataset::{Contents, DatasetIndex, IndexOptions};
 use crate::decode::Damaged;
@@ -72,10 +74,8 @@ pub struct LoaderConfig {
     pub rungs: Rungs,
     /// The GPU's memory, when that is a GPU.
     pub device_pools: Option<DevicePools>,
-    /// Size, type and arithmetic of the images.
-    pub output: Output,
-    /// Crop and flip.
-    pub policy: Policy,
+    /// What is done to images.
+    pub recipe: Recipe,
     /// The fields of a batch.
     pub fields: Fields,
     /// Where they lie in it.
@@ -102,6 +102,13 @@ pub struct LoaderConfig {
     pub pools: Pools,
 }
 
+impl LoaderConfig {
+    /// What is written for each image.
+    pub fn output(&self) -> &Output {
+        self.recipe.views()[0].fixed_output()
+    }
+}
+
 impl LoaderOptions {
     /// Checks what can be checked without the dataset: call it before an index is built for nothing.
     ///
@@ -116,6 +123,7 @@ impl LoaderOptions {
         }
         device::validate(&self.device)?;
         self.cache(1)?;
+        self.recipe()?;
         Ok(())
     }
 
@@ -140,34 +148,19 @@ impl LoaderOptions {
     /// [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
     pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
         self.validate()?;
-        self.question_scale(index);
-        let (height, width) = self.image_size;
-        let output = Output {
-            height,
-            width,
-            dtype: self.dtype,
-            format: self.memory_format,
-            mean: self.mean,
-            std: self.std,
-            fill: [0; 3],
-            fidelity: self.decode,
-        };
-        let policy = if self.train {
-            Policy::Train { scale: self.scale, ratio: self.ratio, flip: self.flip }
-        } else {
-            Policy::Eval { resize: self.resize.unwrap_or((height.max(width) * 8 / 7).max(1)) }
-        };
+        let recipe = self.recipe()?;
+        self.question_scale(&recipe, index);
         let ranks = self.local_world_size.unwrap_or(1);
         // Bytes that are only passed on need no more than one.
         let processors = || if self.decoded { share::processors(ranks) } else { 1 };
         let threads = self.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
-        let (fields, layout) = self.fields(index, std::slice::from_ref(&output))?;
+        let (fields, layout) = self.fields(index, &recipe)?;
         let batch_bytes = layout.bytes(self.batch_size as usize);
         let has_images = !layout.images.is_empty();
         if !has_images && self.decoded && self.device.starts_with("cuda") {
             let message = format!(
-                "is {}, must be cpu for batches without images: their fields are in host memory",
+                "is {}, must be cpu for batches without images, or with images of their own sizes: these are in host memory",
                 self.device
             );
             return Err(Error::config("device", message));
@@ -207,7 +200,7 @@ impl LoaderOptions {
             cpu_decode: self.cpu_decode,
             rungs: Rungs::from_environment()?,
             device_pools,
-            policy,
+            recipe,
             fields,
             layout,
             threads,
@@ -220,18 +213,17 @@ impl LoaderOptions {
             max_errors: self.max_errors,
             max_pixels: self.max_pixels,
             pools,
-            output,
         })
     }
 
     /// The fields of the batches, and where they lie in it.
-    fn fields(&self, index: &DatasetIndex, outputs: &[Output]) -> Result<(Fields, BatchLayout)> {
+    fn fields(&self, index: &DatasetIndex, recipe: &Recipe) -> Result<(Fields, BatchLayout)> {
         match &self.fields {
             Some(_) if !self.decoded => {
                 let message = "cannot be named with decoded=False, which gives files: leave one of them out";
                 Err(Error::config("fields", message))
             }
-            None if !self.decoded => Ok((Fields::usual(&[]).0, BatchLayout::default())),
+            None if !self.decoded => Ok((Fields::usual(recipe).0, BatchLayout::default())),
             None => {
                 if let Some(sample) = index.ambiguous() {
                     let message = format!(
@@ -239,28 +231,9 @@ impl LoaderOptions {
                     );
                     return Err(Error::config("fields", message));
                 }
-                Ok(Fields::usual(outputs))
+                Ok(Fields::usual(recipe))
             }
-            Some(asked) => Fields::check(asked, index, outputs),
-        }
-    }
-
-    /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but images
-    /// have no such statistics in 0..1.
-    fn question_scale(&self, index: &DatasetIndex) {
-        if !self.decoded || self.dtype == DType::U8 {
-            return;
-        }
-        for (setting, values) in [("mean", self.mean), ("std", self.std)] {
-            if values.iter().any(|value| value.abs() > 1.0) {
-                index.notices().say(setting, || {
-                    let scaled = values.map(|value| (value / 255.0 * 1000.0).round() / 1000.0);
-                    format!(
-                        "{setting} is {values:?}, which no images have in 0..1, the scale of mean and std here; if it is \
-                         meant of 0..255, give {scaled:?}"
-                    )
-                });
-            }
+            Some(asked) => Fields::check(asked, index, recipe),
         }
     }
 

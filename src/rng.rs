@@ -1,5 +1,5 @@
 //! The one source of randomness: a counter-based generator, so that every number is a pure function of
-//! (seed, epoch, sample, use) and no thread, rank or restart can change it.
+//! (seed, epoch, sample, use, view, transform) and no thread, rank or restart can change it.
 //!
 //! Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11). The stream is part of
 //! Foreload's promise: [`VERSION`] goes into the key, golden values are tested, and a change of either is a new
@@ -16,7 +16,7 @@ pub const VERSION: u32 = 1;
 pub enum Use {
     /// The order of the epoch.
     Order = 0,
-    /// Crop and flip of a sample.
+    /// What transforms draw for a sample; each has a [part](Key::part) of its own.
     Augment = 1,
     /// Choice of a substitute for a failed sample.
     Refill = 2,
@@ -47,6 +47,23 @@ impl Key {
         hash.update(seed.to_le_bytes());
         hash.update(epoch.to_le_bytes());
         hash.update(fingerprint);
+        Self::of(hash)
+    }
+
+    /// The key of a part of what this one is for: of the `nth` transform of its `kind` in a list, for one `view` of an
+    /// image. Parts share no numbers, so that one more of them changes no other's.
+    pub fn part(&self, view: [u32; 2], kind: &str, nth: u32) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"foreload rng part");
+        for word in [self.words, self.domain, view].as_flattened() {
+            hash.update(word.to_le_bytes());
+        }
+        hash.update(nth.to_le_bytes());
+        hash.update(kind);
+        Self::of(hash)
+    }
+
+    fn of(hash: Sha256) -> Self {
         let digest = hash.finalize();
         let word = |i: usize| u32::from_le_bytes(digest[4 * i..4 * i + 4].try_into().expect("four bytes"));
         Self { words: [word(0), word(1)], domain: [word(2), word(3)] }
@@ -168,6 +185,24 @@ mod tests {
         assert_ne!(a, b);
         assert_ne!(a, Key::new(b"d", 0, 1, Use::Augment));
         assert_ne!(a.stream(3).next_u64(), b.stream(3).next_u64());
+    }
+
+    #[test]
+    fn parts_share_nothing_and_stay_what_they_were_promised() {
+        let key = Key::new(b"", 11, 2, Use::Augment);
+        let parts = [
+            key.part([0, 0], "RandomResizedCrop", 0),
+            key.part([0, 1], "RandomResizedCrop", 0),
+            key.part([1, 0], "RandomResizedCrop", 0),
+            key.part([0, 0], "RandomHorizontalFlip", 0),
+            key.part([0, 0], "RandomHorizontalFlip", 1),
+            key,
+        ];
+        for (i, a) in parts.iter().enumerate() {
+            assert!(parts[..i].iter().all(|b| a.words != b.words && a.domain != b.domain));
+        }
+        assert_eq!(parts[0].stream(5).next_u64(), 10_247_350_395_721_390_403);
+        assert_eq!(parts[4].stream_of(5, 1).next_u64(), 3_993_625_700_716_946_848);
     }
 
     #[test]

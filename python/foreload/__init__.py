@@ -15,7 +15,7 @@ once of each loader. With warnings as errors no batch is lost. What is merely go
 `logging.getLogger("foreload")`.
 """
 
-from foreload import fields
+from foreload import fields, transforms
 from foreload._core import (
     Batch,
     ConfigError,
@@ -63,4 +63,5 @@ __all__ = [
     "__version__",
     "fields",
     "release_gpus",
+    "transforms",
 ]

@@ -171,5 +171,13 @@ class Loader:
     def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
         """File of a sample (for shards, the shard), where its bytes begin, and their number."""
 
+def compiled_size(transforms: str) -> tuple[int, int] | None:
+    """Height and width of what a list of transforms makes, of `foreload.transforms.to_json`; None where each image has
+    its own.
+
+    Raises:
+        ConfigError: The list cannot be compiled: one pass cannot do it in this order.
+    """
+
 def main(arguments: Sequence[str | os.PathLike[str]]) -> int:
     """Run the command line program with `arguments` (the program's name first) and return its exit code."""

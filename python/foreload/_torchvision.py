@@ -1,4 +1,4 @@
-"""What torchvision's `ImageFolder` and its transforms say, as settings of Foreload.
+"""What torchvision's `ImageFolder` and its transforms say, as settings and transforms of Foreload.
 
 torchvision is never imported: its classes are known by module and name. A class derived from one of them is another
 class, because what it changes cannot be known.
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from foreload import ConfigError
+from foreload import ConfigError, transforms
+from foreload._core import compiled_size
 
 _READ = (".jpg", ".jpeg", ".png")
 _FLOATS = ("float32", "float16", "bfloat16")
@@ -34,9 +35,8 @@ _COLOURS = (
 )
 _WHAT_TO_DO = {
     **dict.fromkeys(_COLOURS, _ON_GREY_LEVELS),
-    "RandomCrop": "use RandomResizedCrop, the random crop that Foreload knows",
     "RandomSizedCrop": "use RandomResizedCrop, its name today",
-    "ScaleJitter": "use RandomResizedCrop, the random crop that Foreload knows",
+    "ScaleJitter": "use RandomResizedCrop, which draws the scale of a crop",
     "FiveCrop": "evaluate with Resize and CenterCrop",
     "TenCrop": "evaluate with Resize and CenterCrop",
     "Scale": "use Resize, its name today",
@@ -56,7 +56,9 @@ def settings_of(dataset: Any) -> dict[str, Any]:
     """
     dataset, indices = _subset(dataset)
     _check_dataset(dataset)
-    settings = {"path": _folder(dataset), **_Reader().read(dataset.transform)}
+    steps = _Reader().read(dataset.transform)
+    is_training = any(type(step).__name__.startswith("Random") for step in steps)
+    settings = {"path": _folder(dataset), "train": is_training, "transforms": steps}
     return settings if indices is None else {**settings, "indices": indices}
 
 
@@ -66,15 +68,29 @@ def merged(taken: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: They do. Only one float type may take the place of another.
     """
+    given = dict(given)
+    dtype = str(given.get("dtype")).removeprefix("torch.")
+    if dtype in _FLOATS and taken["transforms"][-1:] and _dtype_of(taken["transforms"]) in _FLOATS:
+        taken = {**taken, "transforms": [_of_dtype(step, dtype) for step in taken["transforms"]]}
+        del given["dtype"]
     for name in taken.keys() & given.keys():
-        value = str(given[name]).removeprefix("torch.")
-        if name == "dtype" and value in _FLOATS and taken[name] in _FLOATS:
-            continue
         raise ConfigError(
             f"config: {name}: is {given[name]!r}, and {taken[name]!r} by the dataset: leave it out, or change the "
             "dataset or its transforms"
         )
     return {**taken, **given}
+
+
+def _dtype_of(steps: list[transforms.Transform]) -> str:
+    """The element type of what a list makes."""
+    return next((step.dtype for step in reversed(steps) if isinstance(step, transforms.ToDtype)), "uint8")
+
+
+def _of_dtype(step: transforms.Transform, dtype: str) -> transforms.Transform:
+    """The step, but floats are of this type."""
+    if isinstance(step, transforms.ToDtype) and step.dtype in _FLOATS:
+        return transforms.ToDtype(dtype, scale=step.scale)
+    return step
 
 
 def check_same_samples(dataset: Any, loader: Any) -> None:
@@ -167,19 +183,18 @@ def _is(thing: Any, package: str, *names: str) -> bool:
 
 @dataclass
 class _Reader:
-    """Goes through the transforms in their order."""
+    """Goes through the transforms in their order, and makes Foreload's of them."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
-    seen: list[str] = field(default_factory=list)
-    """Names of the recognised transforms so far."""
+    steps: list[transforms.Transform] = field(default_factory=list)
     dtype: str | None = None
     """Of the tensor so far; None: still a PIL image."""
     place: str = ""
     """The transform at hand, for errors."""
 
-    def read(self, transform: Any) -> dict[str, Any]:
-        """The settings of a whole `transform`."""
+    def read(self, transform: Any) -> list[transforms.Transform]:
+        """The list that a whole `transform` is."""
         steps = list(_flatten(transform))
+        size = None
         for number, step in enumerate(steps, start=1):
             name = type(step).__name__
             self.place = f"step {number} of {len(steps)}, {step!r},"
@@ -188,124 +203,112 @@ class _Reader:
             elif not _is(step, "torchvision.transforms", *_NOTHING_TO_DO, *_READERS):
                 raise self._unknown(step)
             if name in _READERS:
-                if name in self.seen:
-                    raise self._refusal("comes a second time: leave one out")
-                _READERS[name](self, step)
-                self.seen.append(name)
-        return self._finished()
-
-    def random_resized_crop(self, step: Any) -> None:
-        """`image_size`, `scale` and `ratio` of training."""
-        self._check_geometry(step, before=("Resize", "CenterCrop"))
-        self.settings |= {
-            "train": True,
-            "image_size": _size(step.size),
-            "scale": tuple(map(float, step.scale)),
-            "ratio": tuple(map(float, step.ratio)),
-        }
-
-    def random_horizontal_flip(self, step: Any) -> None:
-        """`flip`, as likely before the crop as after it."""
-        self._check_geometry(step, before=("Resize", "CenterCrop"))
-        self.settings["flip"] = float(step.p)
-
-    def resize(self, step: Any) -> None:
-        """`resize` of evaluation: one length, that of the shorter side."""
-        self._check_geometry(step, before=("RandomResizedCrop", "RandomHorizontalFlip", "CenterCrop"))
-        lengths = [step.size] if isinstance(step.size, int) else list(step.size or ())
-        if len(lengths) != 1:
-            raise self._refusal(
-                "must have one number, the length of the shorter side: Resize(256), CenterCrop(224)"
+                size = self._add(name, step)
+        if size is None:
+            raise ConfigError(
+                "config: transform: lacks what makes all images the same size, must have RandomResizedCrop, RandomCrop, "
+                "CenterCrop, or Resize to a height and a width"
             )
-        if step.max_size is not None:
-            raise self._refusal("must not have max_size: leave it out, CenterCrop bounds the longer side")
-        self.settings |= {"train": False, "resize": lengths[0]}
+        if self.dtype is None:
+            raise ConfigError("config: transform: ends in PIL images, must end in tensors: add ToTensor()")
+        return self.steps
 
-    def center_crop(self, step: Any) -> None:
-        """`image_size` of evaluation."""
-        if "Resize" not in self.seen:
-            raise self._refusal("must come after Resize, with one number for the shorter side")
-        self._check_geometry(step, before=("RandomHorizontalFlip",))
-        self.settings["image_size"] = _size(step.size)
+    def _add(self, name: str, step: Any) -> tuple[int, int] | None:
+        """Add what a step is, as far as Foreload can do it there; the size of the images by then, where all have one."""
+        known = len(self.steps)
+        try:
+            self.steps += _READERS[name](self, step)
+            return compiled_size(transforms.to_json(self.steps))
+        except ConfigError as refusal:
+            # What the core says of the last step is said of torchvision's.
+            ours = type(self.steps[-1]).__name__ if len(self.steps) > known else name
+            said = str(refusal)
+            if said.startswith("config: transforms: "):
+                said = said.partition(f"{ours}: ")[2]
+                raise self._refusal(said) from None
+            raise
 
-    def to_grey_levels(self, step: Any) -> None:
-        """Values 0..255."""
+    def random_resized_crop(self, step: Any) -> list[transforms.Transform]:
+        """The same, with its interpolation."""
+        how = self._interpolation(step)
+        return [transforms.RandomResizedCrop(step.size, step.scale, step.ratio, how)]
+
+    def random_horizontal_flip(self, step: Any) -> list[transforms.Transform]:
+        """The same."""
+        return [transforms.RandomHorizontalFlip(step.p)]
+
+    def resize(self, step: Any) -> list[transforms.Transform]:
+        """The same, with its interpolation."""
+        return [transforms.Resize(step.size, self._interpolation(step), step.max_size)]
+
+    def center_crop(self, step: Any) -> list[transforms.Transform]:
+        """The same."""
+        return [transforms.CenterCrop(step.size)]
+
+    def random_crop(self, step: Any) -> list[transforms.Transform]:
+        """The same; what v2 keeps of `padding` is in an order of its own."""
+        padding = step.padding
+        if padding is not None and _is(step, "torchvision.transforms.v2", "RandomCrop"):
+            left, right, top, bottom = padding
+            padding = (left, top, right, bottom)
+        return [transforms.RandomCrop(step.size, padding, step.pad_if_needed, step.fill, step.padding_mode)]
+
+    def pad(self, step: Any) -> list[transforms.Transform]:
+        """The same."""
+        return [transforms.Pad(step.padding, step.fill, step.padding_mode)]
+
+    def to_grey_levels(self, step: Any) -> list[transforms.Transform]:
+        """Values 0..255, as they are."""
         self._check_image("leave it out, these are tensors already")
         self.dtype = "uint8"
+        return []
 
-    def to_tensor(self, step: Any) -> None:
+    def to_tensor(self, step: Any) -> list[transforms.Transform]:
         """Values 0..1, float32."""
         self._check_image(
             "leave it out, these are tensors already; ToDtype(torch.float32, scale=True) scales them"
         )
         self.dtype = "float32"
+        return [transforms.ToDtype("float32")]
 
-    def convert(self, step: Any) -> None:
-        """`dtype`."""
+    def convert(self, step: Any) -> list[transforms.Transform]:
+        """`ToDtype` with the user's scale; ConvertImageDtype always scales."""
         if self.dtype is None:
             raise self._refusal("must come after ToImage() or PILToTensor()")
         wanted = step.dtype if not isinstance(step.dtype, dict) else None
         dtype = str(wanted).removeprefix("torch.")
         if dtype not in (*_FLOATS, "uint8"):
             raise self._refusal(f"must say one of torch.{', torch.'.join(_FLOATS)}, torch.uint8")
-        if dtype in _FLOATS and self.dtype == "uint8" and not getattr(step, "scale", True):
-            raise self._refusal("must have scale=True: Foreload's floats are of values scaled to 0..1")
-        if dtype == "uint8" and self.dtype != "uint8":
-            raise self._refusal("makes uint8 of floats again: leave out both conversions")
         self.dtype = dtype
+        return [transforms.ToDtype(dtype, scale=getattr(step, "scale", True))]
 
-    def normalize(self, step: Any) -> None:
-        """`mean` and `std`, of values scaled to 0..1."""
+    def normalize(self, step: Any) -> list[transforms.Transform]:
+        """The same."""
         if self.dtype not in _FLOATS:
             raise self._refusal(
                 "must come after ToTensor(), or ToImage() and ToDtype(torch.float32, scale=True)"
             )
-        mean, std = (tuple(map(float, values)) for values in (step.mean, step.std))
-        if len(mean) != 3 or len(std) != 3:
+        if len(step.mean) != 3 or len(step.std) != 3:
             raise self._refusal("must have three means and three deviations: Foreload's images are RGB")
-        self.settings |= {"mean": mean, "std": std}
+        return [transforms.Normalize(step.mean, step.std)]
 
-    def _check_geometry(self, step: Any, before: tuple[str, ...]) -> None:
-        """What may not have come before, and how pixels are interpolated."""
-        if "Normalize" in self.seen:
-            raise self._refusal("must come before Normalize")
-        for name in before:
-            if name in self.seen:
-                raise self._refusal(
-                    f"cannot come after {name}: Foreload has RandomResizedCrop and RandomHorizontalFlip for training, "
-                    "Resize and then CenterCrop for evaluation"
-                )
-        # torchvision's enumeration in v1, a text in v2.
-        interpolation = getattr(step, "interpolation", "bilinear")
-        if getattr(interpolation, "value", interpolation) != "bilinear":
-            raise self._refusal("must have InterpolationMode.BILINEAR, the interpolation that Foreload has")
-        # Of PIL images it says nothing: those are always antialiased. Tensors are if it is True: None is False to
-        # torchvision, and so is "warn", the default before 0.17.
+    def _interpolation(self, step: Any) -> Any:
+        """How pixels are interpolated: antialiased, where torchvision can do without."""
+        # torchvision's enumeration in v1, a text in v2; the preset of weights has one too.
+        interpolation = getattr(step.interpolation, "value", step.interpolation)
+        # Of PIL images antialias says nothing: those are always antialiased. Tensors are if it is True: None is False
+        # to torchvision, and so is "warn", the default before 0.17.
         antialias = getattr(step, "antialias", True)
-        if self.dtype is not None and antialias is not True:
+        if self.dtype is not None and antialias is not True and not str(interpolation).startswith("nearest"):
             raise self._refusal(
                 f"has antialias={antialias!r}, by which torchvision does not antialias tensors, must have "
                 "antialias=True, as Foreload has"
             )
+        return interpolation
 
     def _check_image(self, what_to_do: str) -> None:
         if self.dtype is not None:
             raise self._refusal(f"takes PIL images: {what_to_do}")
-
-    def _finished(self) -> dict[str, Any]:
-        """The settings, once nothing is missing."""
-        if "image_size" not in self.settings:
-            raise ConfigError(
-                "config: transform: lacks what makes all images the same size, must have RandomResizedCrop (training) "
-                "or Resize and CenterCrop (evaluation)"
-            )
-        if self.dtype is None:
-            raise ConfigError("config: transform: ends in PIL images, must end in tensors: add ToTensor()")
-        if self.settings["train"]:
-            self.settings.setdefault("flip", 0.0)
-        if self.dtype in _FLOATS and "mean" not in self.settings:
-            self.settings |= {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-        return {**self.settings, "dtype": self.dtype}
 
     def _refusal(self, problem: str) -> ConfigError:
         return ConfigError(f"config: transform: {self.place} {problem}")
@@ -325,6 +328,8 @@ _READERS = {
     "RandomHorizontalFlip": _Reader.random_horizontal_flip,
     "Resize": _Reader.resize,
     "CenterCrop": _Reader.center_crop,
+    "RandomCrop": _Reader.random_crop,
+    "Pad": _Reader.pad,
     "PILToTensor": _Reader.to_grey_levels,
     "ToImage": _Reader.to_grey_levels,
     "ToTensor": _Reader.to_tensor,
@@ -364,9 +369,3 @@ def _preset(transform: Any) -> Iterator[SimpleNamespace]:
     yield step("PILToTensor")
     yield step("ConvertImageDtype", dtype="float32")
     yield step("Normalize", mean=transform.mean, std=transform.std)
-
-
-def _size(size: Any) -> int | tuple[int, int]:
-    """The side of a square, or (height, width)."""
-    height, width = (size, size) if isinstance(size, int) else (size[0], size[-1])
-    return height if height == width else (height, width)

@@ -41,6 +41,8 @@ class View(TypedDict):
     left: int
     top: int
     flip: bool
+    output_width: int
+    output_height: int
 
 
 class SampleFailure(TypedDict):

@@ -59,7 +59,7 @@ class ImageSource:
         prefetch_queue_depth: The pipeline's, or its cpu_size * gpu_size where they differ. Two batches more than that
             stay as they are, for DALI looks at them without a copy.
         batch_size: Samples per step and rank; the pipeline's must be at least that.
-        dtype: `float32`, `float16` or `uint8`, of the images.
+        dtype: `float32`, `float16` or `uint8`, of the images. None: float32, or what `transforms` says.
         memory_format: `nchw` or `nhwc`, of the images.
         settings: All other settings of `foreload.ImageLoader`: `image_size`, `seed`, `train`, `last_batch`, ...
 
@@ -79,7 +79,7 @@ class ImageSource:
         with_mask: bool = False,
         prefetch_queue_depth: int = 2,
         batch_size: int = 64,
-        dtype: Literal["float32", "float16", "uint8"] = "float32",
+        dtype: Literal["float32", "float16", "uint8"] | None = None,
         memory_format: Literal["nchw", "nhwc"] = "nchw",
         **settings: Any,
     ) -> None:
@@ -103,7 +103,8 @@ class ImageSource:
             keep=self._keep,
             **settings,
         )
-        if dtype == "bfloat16":
+        self._dtype = self.loader.dtype
+        if self._dtype == "bfloat16":
             raise ConfigError("config: dtype: is bfloat16, which DALI does not know; use float16 or float32")
         if not decoded and settings.get("on_error") == "zero":
             message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
@@ -112,7 +113,6 @@ class ImageSource:
         self._with_mask = with_mask
         self.num_outputs = 1 + bool(with_labels) + bool(with_mask)
         self._decoded = decoded
-        self._dtype = dtype
         self._layout = "HWC" if memory_format == "nhwc" else "CHW"
         self._batch_size = batch_size
         self._ranks = settings.get("rank"), settings.get("world_size")

@@ -25,6 +25,7 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from foreload._core import Batch, ConfigError, ImageLoader, Tensor, UnavailableError
 from foreload._docs import hands_on_settings
+from foreload.transforms import Transform, Views
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +50,8 @@ def _repr(value: Any) -> str:
         value = os.fspath(value)
     elif isinstance(value, list):
         value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value[:10]]
+    if isinstance(value, list) and all(isinstance(item, Transform | Views) for item in value):
+        return repr(value)
     short = reprlib.Repr()
     short.maxstring = short.maxother = 1000
     return short.repr(value)
@@ -62,7 +65,8 @@ class ImageDataset(IterableDataset):
         path: The dataset: a directory of class directories, or of tar shards; or a list of several.
         memory_format: `torch.contiguous_format` or `torch.channels_last`, as torch means it: images are
             [n, 3, height, width] in both cases.
-        dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`.
+        dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`. None: float32, or what `transforms`
+            says.
         device: As `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA. CUDA tensors
             are ready for the stream that is torch's current one when they are yielded.
         with_labels: Yield labels behind the images. False, as a dataset without labels needs: images alone, a tensor
@@ -85,7 +89,7 @@ class ImageDataset(IterableDataset):
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         memory_format: torch.memory_format = torch.contiguous_format,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         device: str | torch.device = "auto",
         with_labels: bool = True,
         with_mask: bool = False,
@@ -99,7 +103,11 @@ class ImageDataset(IterableDataset):
             raise ConfigError(f"config: memory_format: {message}")
         if isinstance(device, torch.device) and device.type == "cpu":
             device = "cpu"  # Frameworks number it.
-        shown = {**settings, "dtype": dtype, "memory_format": memory_format, "device": device}
+        if dtype is not None:
+            settings["dtype"] = str(dtype).removeprefix("torch.")
+        shown = {**settings, "memory_format": memory_format, "device": device}
+        if dtype is not None:
+            shown["dtype"] = dtype
         if not with_labels:
             shown["with_labels"] = False
         if fields is not None:
@@ -114,7 +122,6 @@ class ImageDataset(IterableDataset):
         self.loader = ImageLoader(
             path,
             device="cpu" if device == "auto" and not torch.cuda.is_available() else str(device),
-            dtype=str(dtype).removeprefix("torch."),
             memory_format="nhwc" if self._channels_last else "nchw",
             fields=fields,
             **settings,
@@ -133,8 +140,8 @@ class ImageDataset(IterableDataset):
 
         Args:
             dataset: A `torchvision.datasets.ImageFolder` or `ImageNet`, or a `torch.utils.data.Subset` of one, with
-                RandomResizedCrop, RandomHorizontalFlip (training) or Resize, CenterCrop (evaluation), a conversion to
-                tensors, and Normalize; of `transforms` or `transforms.v2`.
+                the transforms that `foreload.transforms` has, and a conversion to tensors; of torchvision's
+                `transforms` or `transforms.v2`.
             batch_size: Samples per step and rank.
             settings: Of `ImageDataset`, what the dataset does not say: `seed`, `decode`, `cache`, ...
 
@@ -144,8 +151,6 @@ class ImageDataset(IterableDataset):
         from foreload import _torchvision
 
         taken = _torchvision.merged(_torchvision.settings_of(dataset), settings)
-        if isinstance(taken["dtype"], str):
-            taken["dtype"] = getattr(torch, taken["dtype"])
         made = cls(taken.pop("path"), batch_size=batch_size, **taken)
         _torchvision.check_same_samples(dataset, made.loader)
         return made

@@ -1,6 +1,6 @@
 //! Masks through an image's view: the nearest value, never one that is not in the mask.
 
-use super::{Axis, Output, View};
+use super::{Axis, DrawnView, View};
 
 /// Which value is the nearest, as torchvision's interpolations of masks define it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
@@ -39,19 +39,19 @@ fn sources(axis: &Axis, view: &View, n: u32, mirror: bool, nearest: Nearest) -> 
     (0..n).map(source).collect()
 }
 
-/// Gives `put` each output pixel's place and value: that of the `values` (`width` a row) of a whole mask, seen by `view` as
-/// the image of `output` is; where the image shows padding by a colour, `fill`.
+/// Gives `put` each output pixel's place and value: that of the `values` (`width` a row) of a whole mask, seen as the
+/// image that was `drawn` is; where that shows padding by a colour, `fill`.
 pub fn render_mask(
     values: &[u16],
     width: u32,
-    view: &View,
-    output: &Output,
+    drawn: &DrawnView,
     nearest: Nearest,
     fill: u16,
     mut put: impl FnMut(usize, u16),
 ) {
-    let columns = sources(&view.x, view, output.width, view.flip, nearest);
-    let rows = sources(&view.y, view, output.height, false, nearest);
+    let view = &drawn.view;
+    let columns = sources(&view.x, view, drawn.width, view.flip, nearest);
+    let rows = sources(&view.y, view, drawn.height, false, nearest);
     let mut at = 0;
     for row in rows {
         let row = row.map(|row| &values[row as usize * width as usize..][..width as usize]);
@@ -69,24 +69,15 @@ pub fn render_mask(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::augment::{DType, Fidelity, Filter, MemoryFormat, Padding};
+    use crate::augment::{Filter, Padding};
 
     fn render(axes: [Axis; 2], flip: bool, padding: Padding, nearest: Nearest, size: (u32, u32)) -> Vec<u16> {
         let [x, y] = axes;
         let view = View { x, y, flip, filter: Filter::Bilinear, padding };
-        let output = Output {
-            height: size.1,
-            width: size.0,
-            dtype: DType::U8,
-            format: MemoryFormat::Nchw,
-            mean: [0.0; 3],
-            std: [1.0; 3],
-            fill: [0; 3],
-            fidelity: Fidelity::Fast,
-        };
+        let drawn = DrawnView { view, width: size.0, height: size.1 };
         let mut out = vec![0; (size.0 * size.1) as usize];
         let values: Vec<u16> = (0..12).collect();
-        render_mask(&values, 4, &view, &output, nearest, 99, |at, value| out[at] = value);
+        render_mask(&values, 4, &drawn, nearest, 99, |at, value| out[at] = value);
         out
     }
 

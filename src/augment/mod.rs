@@ -1,16 +1,22 @@
-//! Pixels to the network's input: random crop and flip drawn from (seed, epoch, sample), then one fused pass of
-//! antialiased resize, colour conversion, normalisation, cast and store.
+//! Pixels to the network's input: a recipe of transforms draws from (seed, epoch, sample) what of an image is
+//! shown, then one fused pass of antialiased resize, colour conversion, normalisation, cast and store.
 
 pub mod cuda;
 mod kernels;
 mod mask;
-mod policy;
+mod names;
+mod recipe;
 mod render;
 mod upsample;
 mod view;
 mod weights;
 
 pub use mask::{Nearest, render_mask};
+pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
+pub use recipe::{
+    DrawnView, DrawnViews, FillLevels, LARGEST_SIDE, Margins, Recipe, RecipeKeys, RecipeView, Renderer,
+    Sides, Transform, Transforms, Views,
+};
 pub use render::Augmenter;
 pub use view::{Axis, Filter, Padding, View};
 
@@ -37,6 +43,18 @@ impl DType {
             Self::U8 => 1,
         }
     }
+}
+
+/// What the four numbers of a box are, in pixels: torchvision's `BoundingBoxFormat`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BoxFormat {
+    /// Left, top, right, bottom.
+    #[default]
+    Xyxy,
+    /// Left, top, width, height.
+    Xywh,
+    /// The centre's x and y, width, height.
+    Cxcywh,
 }
 
 /// Order of the dimensions of one image.
@@ -73,9 +91,9 @@ pub struct Output {
     /// Order of dimensions.
     pub format: MemoryFormat,
     /// Subtracted per channel, of values scaled to 0..1.
-    pub mean: [f32; 3],
+    pub mean: [f64; 3],
     /// Divided by per channel, after the mean.
-    pub std: [f32; 3],
+    pub std: [f64; 3],
     /// Grey levels of R, G and B, before normalisation, where a view shows no image and [`Padding::Constant`] pads.
     pub fill: [u8; 3],
     /// Arithmetic.
@@ -87,23 +105,4 @@ impl Output {
     pub fn bytes(&self) -> usize {
         3 * self.height as usize * self.width as usize * self.dtype.size()
     }
-}
-
-/// Which part of an image to take.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Policy {
-    /// RandomResizedCrop(scale, ratio) + RandomHorizontalFlip(flip), distributed as torchvision's.
-    Train {
-        /// Bounds of the crop's share of the image area.
-        scale: (f64, f64),
-        /// Bounds of the crop's width / height.
-        ratio: (f64, f64),
-        /// Probability of a flip.
-        flip: f64,
-    },
-    /// Resize the shorter side to `resize`, then CenterCrop to the output size, as torchvision's.
-    Eval {
-        /// Shorter side in pixels.
-        resize: u32,
-    },
 }

@@ -64,6 +64,14 @@ impl Augmenter {
         }
     }
 
+    /// Writes images of this size from now on.
+    pub(super) fn set_size(&mut self, height: u32, width: u32) {
+        if (self.output.height, self.output.width) != (height, width) {
+            (self.output.height, self.output.width) = (height, width);
+            self.finish = Finish::new(&self.output);
+        }
+    }
+
     /// Writes the view of `planes` to `out` (exactly [`Output::bytes`] bytes, of any alignment). Every byte is
     /// written.
     ///

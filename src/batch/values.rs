@@ -1,8 +1,10 @@
 //! Values whose lengths differ from sample to sample: texts, bytes, arrays. They are in host memory always, and the
 //! thread that completes a batch puts those of one field together.
 
+use super::layout::of_images;
 use super::memory::{Base, map};
 use super::{Batch, Element, Tensor};
+use crate::augment::Output;
 use crate::error::Result;
 use memmap2::MmapMut;
 
@@ -26,6 +28,14 @@ pub struct Array {
     pub shape: Vec<i64>,
     /// The elements' bytes, in the order of this machine.
     pub bytes: Vec<u8>,
+}
+
+impl Array {
+    /// An image as `output` has it, of exactly [`Output::bytes`].
+    pub fn of_image(output: &Output, bytes: Vec<u8>) -> Self {
+        let (shape, element) = of_images(output, 1);
+        Self { element, shape: shape[1..].to_vec(), bytes }
+    }
 }
 
 /// The values of a field in a batch.
@@ -88,6 +98,8 @@ pub enum Raggedness {
     AsTheyAre,
     /// Always values and offsets.
     Always,
+    /// Always a list of tensors.
+    Never,
 }
 
 /// Puts the values of one field together, those of sample 0 first.
@@ -134,7 +146,9 @@ fn gather_arrays(
         arrays.iter().all(|array| array.as_ref().is_some_and(|array| array.element == element && like(array)))
     };
     let parts = arrays.iter().flatten().map(|array| &array.bytes[..]);
-    let may_be_ragged = tail.is_some() && all(&|array| array.shape.get(1..) == tail.as_deref());
+    let may_be_ragged = tail.is_some()
+        && raggedness != Raggedness::Never
+        && all(&|array| array.shape.get(1..) == tail.as_deref());
     if raggedness == Raggedness::AsTheyAre && all(&|array| array.shape == shape) {
         let shape = [&[arrays.len() as i64], shape].concat();
         return Ok(Gathered::Dense(Block::of(parts)?, element, shape));

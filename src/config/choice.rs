@@ -50,8 +50,7 @@ impl Choice for LastBatch {
 }
 
 impl Choice for DType {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("float32", Self::F32), ("float16", Self::F16), ("bfloat16", Self::Bf16), ("uint8", Self::U8)];
+    const NAMES: &'static [(&'static str, Self)] = Self::NAMES;
 }
 
 impl Choice for MemoryFormat {

@@ -1,7 +1,7 @@
 //! The fields of the batches: what was asked for, and what that means for one dataset.
 
 use super::Choice;
-use crate::augment::{Nearest, Output};
+use crate::augment::{Nearest, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE};
 use crate::error::{Error, Result};
@@ -104,10 +104,19 @@ pub enum FieldContent {
     },
     /// Class numbers.
     Label,
-    /// Masks that follow the image, a column a view.
-    Masks {
-        /// The first column.
+    /// Images of their own sizes: number of the first view's among the values whose lengths differ.
+    SizedImages {
+        /// Number of the first view's.
         first: usize,
+        /// Views.
+        views: usize,
+    },
+    /// Masks that follow the image, a column a view; or where images have sizes of their own, values a view.
+    Masks {
+        /// The first column, or value.
+        first: usize,
+        /// Whether these are values.
+        sized: bool,
         /// Views.
         views: usize,
         /// Type of the values.
@@ -141,24 +150,24 @@ impl Fields {
         Ok(Some(members.collect()).filter(|members: &Vec<String>| !members.is_empty()))
     }
 
-    /// The fields that are there without any being asked for, in a batch of images of `outputs`.
-    pub fn usual(outputs: &[Output]) -> (Self, BatchLayout) {
-        let layout = BatchLayout { images: outputs.to_vec(), ..BatchLayout::default() };
+    /// The fields that are there without any being asked for, of images that `recipe` makes.
+    pub fn usual(recipe: &Recipe) -> (Self, BatchLayout) {
+        let mut layout = BatchLayout::default();
         let field =
             |name: &str, member, content| Field { name: name.into(), member, content, optional: None };
-        let images = FieldContent::Images { first: 0, views: outputs.len() };
+        let images = images(recipe, &mut layout);
         let list = vec![field(IMAGE, Some(0), images), field(LABEL, None, FieldContent::Label)];
         (Self { list }, layout)
     }
 
-    /// What `asked` means for `index`, whose members are [`Fields::members`], in batches whose images are `outputs`.
+    /// What `asked` means for `index`, whose members are [`Fields::members`], of images that `recipe` makes.
     ///
     /// # Errors
     /// [`Error::Config`] for a label where there is none, several images, or a mask without an image.
     pub fn check(
         asked: &[FieldOptions],
         index: &DatasetIndex,
-        outputs: &[Output],
+        recipe: &Recipe,
     ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let mut list = Vec::with_capacity(asked.len());
@@ -182,17 +191,14 @@ impl Fields {
                 layout.columns.len() - 1
             };
             let content = match kind {
-                FieldKind::Image if !layout.images.is_empty() => {
+                FieldKind::Image if list.iter().any(|field: &Field| field.kind() == FieldKind::Image) => {
                     let message = format!(
                         "has a second image, {:?}: a loader decodes one image of a sample",
                         field.name
                     );
                     return Err(Error::config("fields", message));
                 }
-                FieldKind::Image => {
-                    layout.images = outputs.to_vec();
-                    FieldContent::Images { first: 0, views: outputs.len() }
-                }
+                FieldKind::Image => images(recipe, &mut layout),
                 FieldKind::Mask => {
                     if !has_image {
                         let message = format!(
@@ -202,13 +208,18 @@ impl Fields {
                         );
                         return Err(Error::config("fields", message));
                     }
-                    let element = field.dtype.element();
-                    let first = layout.columns.len();
-                    for output in outputs {
-                        column(&mut layout, element, vec![output.height, output.width]);
+                    let (element, sized) = (field.dtype.element(), is_sized(recipe));
+                    let first = if sized { layout.values.len() } else { layout.columns.len() };
+                    for view in recipe.views() {
+                        match view.size() {
+                            Some((height, width)) if !sized => {
+                                column(&mut layout, element, vec![height, width]);
+                            }
+                            _ => layout.values.push(Raggedness::Never),
+                        }
                     }
-                    let (views, nearest) = (outputs.len(), field.interpolation);
-                    FieldContent::Masks { first, views, element, nearest }
+                    let (views, nearest) = (recipe.views().len(), field.interpolation);
+                    FieldContent::Masks { first, sized, views, element, nearest }
                 }
                 FieldKind::Integer => FieldContent::Integers(column(&mut layout, Element::I64, Vec::new())),
                 FieldKind::Float => FieldContent::Floats(column(&mut layout, Element::F32, Vec::new())),
@@ -252,15 +263,31 @@ impl Fields {
 
     /// The field whose images the pass makes.
     pub fn image(&self) -> Option<&Field> {
-        self.list.iter().find(|field| matches!(field.content, FieldContent::Images { .. }))
+        self.list.iter().find(|field| field.kind() == FieldKind::Image)
     }
+}
+
+/// Whether images have sizes of their own.
+fn is_sized(recipe: &Recipe) -> bool {
+    recipe.views().iter().any(|view| view.size().is_none())
+}
+
+/// The images that `recipe` makes: a tensor for each view, or a list of tensors where sizes are each image's own.
+fn images(recipe: &Recipe, layout: &mut BatchLayout) -> FieldContent {
+    let views = recipe.views().len();
+    if is_sized(recipe) {
+        layout.values.extend(recipe.views().iter().map(|_| Raggedness::Never));
+        return FieldContent::SizedImages { first: layout.values.len() - views, views };
+    }
+    layout.images = recipe.views().iter().map(|view| view.fixed_output().clone()).collect();
+    FieldContent::Images { first: 0, views }
 }
 
 impl Field {
     /// What it holds; of a label, a whole number.
     pub fn kind(&self) -> FieldKind {
         match self.content {
-            FieldContent::Images { .. } => FieldKind::Image,
+            FieldContent::Images { .. } | FieldContent::SizedImages { .. } => FieldKind::Image,
             FieldContent::Masks { .. } => FieldKind::Mask,
             FieldContent::Label | FieldContent::Integers(_) => FieldKind::Integer,
             FieldContent::Floats(_) => FieldKind::Float,

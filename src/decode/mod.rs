@@ -29,6 +29,19 @@ pub struct Region {
     pub height: u32,
 }
 
+impl Region {
+    /// The smallest rectangle that holds both.
+    pub fn union(self, other: Self) -> Self {
+        let along = |start: u32, length: u32, start_b: u32, length_b: u32| {
+            let first = start.min(start_b);
+            (first, (start + length).max(start_b + length_b) - first)
+        };
+        let (x, width) = along(self.x, self.width, other.x, other.width);
+        let (y, height) = along(self.y, self.height, other.y, other.height);
+        Self { x, y, width, height }
+    }
+}
+
 /// What the planes mean.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ColorModel {

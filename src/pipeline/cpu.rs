@@ -1,18 +1,17 @@
-//! The CPU's decoder with the view that a sample's epoch draws.
+//! The CPU's decoder with the views that a sample's epoch draws.
 
 use super::watch::Watch;
 use super::{Run, Shared};
-use crate::augment::View;
-use crate::decode::{Decoder, Planes};
-use crate::error::{Error, Result};
+use crate::augment::{DrawnViews, RecipeKeys};
+use crate::decode::{Decoded, Decoder, Planes, Region};
+use crate::error::{DecodeError, Error, Result};
 use crate::schedule::Draw;
 use crate::trace::Stage;
 
 impl Shared {
     /// What `run` makes of an image of so many columns and rows.
-    pub(super) fn draw_view(&self, run: &Run, draw: Draw, (width, height): (u32, u32)) -> View {
-        let mut stream = run.augment.stream_of(draw.sample, draw.occurrence);
-        self.config.policy.draw(&mut stream, width, height, &self.config.output)
+    pub(super) fn draw_views(&self, run: &Run, draw: Draw, size: (u32, u32)) -> Result<DrawnViews> {
+        self.config.recipe.draw(&run.keys, draw.sample, draw.occurrence, size)
     }
 }
 
@@ -29,7 +28,7 @@ impl CpuDecoder {
         Self { decoder, planes: Planes::default() }
     }
 
-    /// Decodes what the view of a draw's sample needs into `planes`.
+    /// Decodes what the views of a draw's sample need, all of them together, into `planes`.
     pub(super) fn decode(
         &mut self,
         shared: &Shared,
@@ -37,21 +36,32 @@ impl CpuDecoder {
         draw: Draw,
         bytes: &[u8],
         watch: &mut Watch,
-    ) -> Result<View> {
-        let config = &shared.config;
-        let mut view = None;
-        let choose = |width, height| {
-            let drawn = shared.draw_view(run, draw, (width, height));
-            view = Some(drawn);
-            drawn.region(&config.output)
-        };
-        let decoded = self.decoder.decode(bytes, choose, &mut self.planes);
+    ) -> Result<DrawnViews> {
+        let (drawn, decoded) = self.draw_and_decode(shared, &run.keys, draw, bytes);
         watch.lap_as(&run.clock.decode, Stage::Decode, bytes.len());
-        let decoded = decoded?;
+        let (decoded, drawn) = (decoded?, drawn?);
         run.clock.count(decoded.backend);
         if let Some(damage) = &decoded.concealed {
             run.conceal(shared, draw, damage);
         }
-        view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))
+        Ok(drawn)
+    }
+
+    /// The views that `keys` give to a draw's sample, and how decoding went.
+    pub(super) fn draw_and_decode(
+        &mut self,
+        shared: &Shared,
+        keys: &RecipeKeys,
+        draw: Draw,
+        bytes: &[u8],
+    ) -> (Result<DrawnViews>, Result<Decoded, DecodeError>) {
+        let mut drawn = Err(Error::Internal("a decoder did not ask for its region".into()));
+        let choose = |width, height| {
+            drawn = shared.config.recipe.draw(keys, draw.sample, draw.occurrence, (width, height));
+            // An image that a transform cannot take is decoded no further than it must be.
+            drawn.as_ref().map_or(Region { x: 0, y: 0, width: 1, height: 1 }, DrawnViews::region)
+        };
+        let decoded = self.decoder.decode(bytes, choose, &mut self.planes);
+        (drawn, decoded)
     }
 }

@@ -1,7 +1,7 @@
 //! The fields of a sample beside its image: from the bytes that were read to what the batch holds of them.
 
 use super::{Run, Shared};
-use crate::augment::{View, render_mask};
+use crate::augment::{DrawnView, DrawnViews, render_mask};
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent};
 use crate::dataset::{FieldKind, MemberBytes};
@@ -18,7 +18,7 @@ pub(super) struct SeenImage<'a> {
     /// Columns and rows of the image.
     pub size: (u32, u32),
     /// One for each tensor of images.
-    pub views: &'a [View],
+    pub views: &'a [DrawnView],
 }
 
 impl Shared {
@@ -105,12 +105,12 @@ impl Shared {
         let mut seen = None;
         if self.config.fields.follow_image() {
             let size = image_size(&bytes)?;
-            seen = Some((size, self.draw_view(run, draw, size)));
+            seen = Some((size, self.draw_views(run, draw, size)?));
         }
-        let image = SeenImage { size: (0, 0), views: &[] };
-        let image = seen
-            .as_ref()
-            .map_or(image, |(size, view)| SeenImage { size: *size, views: std::slice::from_ref(view) });
+        let image = seen.as_ref().map_or(SeenImage { size: (0, 0), views: &[] }, |(size, drawn)| SeenImage {
+            size: *size,
+            views: DrawnViews::views(drawn),
+        });
         self.fill_fields(run, sample, &record, Some(image), ticket)?;
         Ok(Some(match (self.member_range(field, sample), bytes) {
             (Some(range), _) => record.narrowed(range),
@@ -145,7 +145,7 @@ impl Shared {
         for field in &self.config.fields.list {
             let found = match field.content {
                 FieldContent::Label => continue,
-                FieldContent::Images { .. } => image.is_some(),
+                FieldContent::Images { .. } | FieldContent::SizedImages { .. } => image.is_some(),
                 _ => {
                     let bytes = self.field_bytes(run, field, sample, record)?;
                     let bytes = bytes.as_deref();
@@ -178,7 +178,7 @@ impl Shared {
         ticket: &mut Ticket,
     ) -> Result<(), DecodeError> {
         match field.content {
-            FieldContent::Images { .. } | FieldContent::Label => {}
+            FieldContent::Images { .. } | FieldContent::SizedImages { .. } | FieldContent::Label => {}
             FieldContent::Integers(column) => {
                 let number = bytes.map_or(Ok(0), |bytes| number::<i64>(bytes, "a whole number"))?;
                 ticket.column(column).copy_from_slice(&number.to_ne_bytes());
@@ -190,13 +190,10 @@ impl Shared {
             FieldContent::Values(number, kind) => {
                 ticket.put(number, bytes.map(|bytes| value(bytes, kind)).transpose()?);
             }
-            FieldContent::Masks { first, .. } => match (bytes, image) {
+            FieldContent::Masks { first, sized, views, .. } => match (bytes, image) {
                 (Some(bytes), Some(image)) => self.fill_masks(field, bytes, image, ticket)?,
-                _ => {
-                    for number in 0..self.config.layout.images.len() {
-                        ticket.column(first + number).fill(0);
-                    }
-                }
+                _ if sized => (first..first + views).for_each(|number| ticket.put(number, None)),
+                _ => (first..first + views).for_each(|number| ticket.column(number).fill(0)),
             },
         }
         Ok(())
@@ -210,7 +207,7 @@ impl Shared {
         image: SeenImage<'_>,
         ticket: &mut Ticket,
     ) -> Result<(), DecodeError> {
-        let FieldContent::Masks { first, element, nearest, .. } = field.content else { return Ok(()) };
+        let FieldContent::Masks { first, sized, element, nearest, .. } = field.content else { return Ok(()) };
         let mask = Mask::decode(bytes, self.config.max_pixels)?;
         if element == Element::U8
             && let Some(value) = mask.values.iter().find(|&&value| value > 255)
@@ -227,22 +224,22 @@ impl Shared {
             );
             return Err(DecodeError::Damaged(message));
         }
-        for (number, (view, output)) in image.views.iter().zip(&self.config.layout.images).enumerate() {
-            let to = ticket.column(first + number);
-            match element.size() {
-                1 => render_mask(&mask.values, width, view, output, nearest, 0, |at, value| {
-                    to[at] = value as u8
-                }),
-                4 => {
-                    let to = to.as_chunks_mut::<4>().0;
-                    let put = |at: usize, value| to[at] = i32::from(value).to_ne_bytes();
-                    render_mask(&mask.values, width, view, output, nearest, 0, put);
-                }
-                _ => {
-                    let to = to.as_chunks_mut::<8>().0;
-                    let put = |at: usize, value| to[at] = i64::from(value).to_ne_bytes();
-                    render_mask(&mask.values, width, view, output, nearest, 0, put);
-                }
+        for (number, drawn) in (first..).zip(image.views) {
+            let render = |to: &mut [u8]| {
+                let put = |at: usize, value: u16| match element.size() {
+                    1 => to[at] = value as u8,
+                    4 => to[4 * at..][..4].copy_from_slice(&i32::from(value).to_ne_bytes()),
+                    _ => to[8 * at..][..8].copy_from_slice(&i64::from(value).to_ne_bytes()),
+                };
+                render_mask(&mask.values, width, drawn, nearest, 0, put);
+            };
+            if sized {
+                let mut bytes = vec![0; (drawn.width * drawn.height) as usize * element.size()];
+                render(&mut bytes);
+                let shape = vec![i64::from(drawn.height), i64::from(drawn.width)];
+                ticket.put(number, Some(Value::Array(Array { element, shape, bytes })));
+            } else {
+                render(ticket.column(number));
             }
         }
         Ok(())

@@ -27,10 +27,9 @@ pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use progress::Progress;
 pub use stats::{EpochStats, GpuStats, StageTimes};
 
-use crate::augment::{Policy, View};
+use crate::augment::{DrawnView, RecipeKeys};
 use crate::config::LoaderConfig;
 use crate::dataset::{DatasetIndex, Fingerprint};
-use crate::decode::Decoder;
 use crate::error::{Error, Result};
 use crate::io::{Reader, Tier};
 use crate::rng::{Key, Use};
@@ -39,6 +38,7 @@ use crate::slot::SlotPool;
 use crate::state::{Identity, State};
 use crate::tier::{Cache, OpenSource, TierStats};
 use crate::trace::{Lane, Trace};
+use cpu::CpuDecoder;
 use fetch::Bell;
 use inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +82,8 @@ struct Run {
     epoch: u64,
     schedule: Schedule,
     first_step: u64,
-    augment: Key,
+    /// Of what transforms draw.
+    keys: RecipeKeys,
     refill: Key,
     stopped: AtomicBool,
     inbox: Arc<Inbox>,
@@ -270,7 +271,7 @@ impl Pipeline {
         }
         // An evaluation that goes through its samples in their order gives the same ones in every epoch.
         let config = &self.shared.config;
-        let same = !config.shuffle && matches!(config.policy, Policy::Eval { .. });
+        let same = !config.shuffle && !config.recipe.is_random();
         let refill =
             Key::new(&self.shared.index.fingerprint().0, seed, if same { 0 } else { epoch }, Use::Refill);
         let identity = self.shared.identity.clone();
@@ -279,7 +280,7 @@ impl Pipeline {
             epoch,
             schedule,
             first_step,
-            augment: Key::new(&[], seed, epoch, Use::Augment),
+            keys: config.recipe.keys(seed, epoch),
             refill,
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
@@ -297,34 +298,20 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample.
-    pub fn view(&self, draw: Draw, epoch: u64) -> Result<View> {
+    pub fn view(&self, draw: Draw, epoch: u64) -> Result<DrawnView> {
         let (index, config) = (&self.shared.index, &self.shared.config);
-        let Draw { sample, occurrence } = draw;
-        if sample >= index.len() {
-            return Err(Error::config("sample_id", format!("is {sample}, the dataset has {}", index.len())));
+        if draw.sample >= index.len() {
+            let message = format!("is {}, the dataset has {}", draw.sample, index.len());
+            return Err(Error::config("sample_id", message));
         }
-        let key = Key::new(&[], config.seed, epoch, Use::Augment);
-        let mut view = None;
-        let mut planes = crate::decode::Planes::default();
-        self.shared
-            .read_blocking(sample)
-            .and_then(|(record, _)| {
-                let bytes = self.shared.image_bytes(sample, &record)?;
-                let choose = |width, height| {
-                    let chosen = config.policy.draw(
-                        &mut key.stream_of(sample, occurrence),
-                        width,
-                        height,
-                        &config.output,
-                    );
-                    view = Some(chosen);
-                    chosen.region(&config.output)
-                };
-                let mut decoder = Decoder::new(config.max_pixels).with_damaged(config.damaged);
-                Ok(decoder.decode(&bytes, choose, &mut planes)?)
-            })
-            .map_err(|source| self.shared.sample_error(sample, source))?;
-        view.ok_or_else(|| Error::Internal("a decoder did not ask for its region".into()))
+        let keys = config.recipe.keys(config.seed, epoch);
+        let mut cpu = CpuDecoder::new(&self.shared);
+        let drawn = self.shared.read_blocking(draw.sample).and_then(|(record, _)| {
+            let bytes = self.shared.image_bytes(draw.sample, &record)?;
+            let (drawn, decoded) = cpu.draw_and_decode(&self.shared, &keys, draw, &bytes);
+            decoded.map_err(Error::from).and(drawn)
+        });
+        Ok(drawn.map_err(|source| self.shared.sample_error(draw.sample, source))?.views()[0])
     }
 }
 

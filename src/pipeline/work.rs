@@ -7,9 +7,9 @@ use super::cuda::prepare::Preparer;
 use super::fields::SeenImage;
 use super::watch::Watch;
 use super::{Run, Shared, refill};
-use crate::augment::Augmenter;
-use crate::batch::{Encoded, Ticket};
-use crate::config::OnError;
+use crate::augment::Renderer;
+use crate::batch::{Array, Encoded, Ticket, Value};
+use crate::config::{FieldContent, OnError};
 use crate::dataset::Contents;
 use crate::decode::Format;
 use crate::error::{Error, Result};
@@ -99,7 +99,7 @@ impl Worker<'_> {
 struct HostWorker<'a> {
     shared: &'a Shared,
     cpu: CpuDecoder,
-    augmenter: Augmenter,
+    renderer: Renderer,
 }
 
 impl<'a> HostWorker<'a> {
@@ -107,7 +107,7 @@ impl<'a> HostWorker<'a> {
         Self {
             shared,
             cpu: CpuDecoder::new(shared),
-            augmenter: Augmenter::new(shared.config.output.clone(), Level::detect()),
+            renderer: Renderer::new(&shared.config.recipe, Level::detect()),
         }
     }
 
@@ -124,9 +124,7 @@ impl<'a> HostWorker<'a> {
             // The image has no meaning; the batch is not delivered.
             OnError::Raise => ticket.finish(sample, 0, false),
             OnError::Zero => {
-                for number in 0..self.shared.config.layout.images.len() {
-                    ticket.image(number).fill(0);
-                }
+                self.blank_images(&mut ticket);
                 self.shared.blank_fields(&mut ticket);
                 ticket.finish(sample, self.shared.index.label(sample), false);
             }
@@ -172,6 +170,17 @@ impl<'a> HostWorker<'a> {
         })
     }
 
+    /// Zeros in place of a sample's images; where these have sizes of their own, none.
+    fn blank_images(&self, ticket: &mut Ticket) {
+        for number in 0..self.shared.config.layout.images.len() {
+            ticket.image(number).fill(0);
+        }
+        let fields = &self.shared.config.fields;
+        if let Some(FieldContent::SizedImages { first, views }) = fields.image().map(|field| field.content) {
+            (first..first + views).for_each(|number| ticket.put(number, None));
+        }
+    }
+
     /// Makes all fields of a sample.
     fn make(
         &mut self,
@@ -186,15 +195,22 @@ impl<'a> HostWorker<'a> {
             return shared.fill_fields(run, draw.sample, record, None, ticket);
         };
         let Some(bytes) = shared.field_bytes(run, field, draw.sample, record)? else {
-            for number in 0..shared.config.layout.images.len() {
-                ticket.image(number).fill(0);
-            }
+            self.blank_images(ticket);
             return shared.fill_fields(run, draw.sample, record, None, ticket);
         };
-        let view = self.cpu.decode(shared, run, draw, &bytes, watch)?;
-        self.augmenter.render(&self.cpu.planes, &view, ticket.image(0));
+        let drawn = self.cpu.decode(shared, run, draw, &bytes, watch)?;
+        for (number, view) in drawn.views().iter().enumerate() {
+            if let FieldContent::SizedImages { first, .. } = field.content {
+                let output = shared.config.recipe.views()[number].output(view);
+                let mut image = vec![0; output.bytes()];
+                self.renderer.render(number, &self.cpu.planes, view, &mut image);
+                ticket.put(first + number, Some(Value::Array(Array::of_image(&output, image))));
+            } else {
+                self.renderer.render(number, &self.cpu.planes, view, ticket.image(number));
+            }
+        }
         watch.lap_as(&run.clock.augment, Traced::Augment, bytes.len());
         let size = (self.cpu.planes.image_width, self.cpu.planes.image_height);
-        shared.fill_fields(run, draw.sample, record, Some(SeenImage { size, views: &[view] }), ticket)
+        shared.fill_fields(run, draw.sample, record, Some(SeenImage { size, views: drawn.views() }), ticket)
     }
 }

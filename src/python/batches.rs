@@ -176,6 +176,11 @@ impl Batch {
         self.pipeline.index().is_labeled()
     }
 
+    /// Whether images are tuples of views, be it one.
+    fn plural(&self) -> bool {
+        self.pipeline.config().recipe.is_plural()
+    }
+
     fn fields(&self) -> &[Field] {
         &self.pipeline.config().fields.list
     }
@@ -196,7 +201,7 @@ impl Batch {
         of: impl Fn(usize) -> batch::Tensor,
     ) -> PyResult<Bound<'py, PyAny>> {
         let tensor = |number| Tensor::from(of(number)).into_pyobject(py).map(Bound::into_any);
-        if views == 1 {
+        if !self.plural() {
             return tensor(0);
         }
         let tensors = (0..views).map(tensor).collect::<PyResult<Vec<_>>>()?;
@@ -291,6 +296,15 @@ impl Batch {
         match self.field(name)?.content {
             FieldContent::Images { first, views } => {
                 self.views(py, views, |view| self.batch.images_of(first + view))
+            }
+            FieldContent::SizedImages { first, views }
+            | FieldContent::Masks { first, views, sized: true, .. } => {
+                let list = |number| self.values(py, number, FieldKind::Array);
+                if !self.plural() {
+                    return list(first);
+                }
+                PyTuple::new(py, (first..first + views).map(list).collect::<PyResult<Vec<_>>>()?)
+                    .map(Bound::into_any)
             }
             FieldContent::Masks { first, views, .. } => {
                 self.views(py, views, |view| self.batch.further(first + view))

@@ -7,6 +7,7 @@ mod notices;
 mod settings;
 mod tensor;
 
+use crate::augment::{Fidelity, MemoryFormat, Recipe, Transforms};
 use pyo3::prelude::*;
 
 /// Foreload's core, in Rust. Use the names that `foreload` exports.
@@ -26,7 +27,7 @@ mod _core {
     #[pymodule_export]
     use super::tensor::Tensor;
     #[pymodule_export]
-    use super::{main, release_gpus};
+    use super::{compiled_size, main, release_gpus};
 
     use pyo3::prelude::*;
     use std::path::PathBuf;
@@ -47,6 +48,14 @@ mod _core {
 #[pyfunction]
 fn release_gpus(py: Python<'_>) {
     py.detach(crate::pipeline::release_gpus);
+}
+
+/// Height and width of what a list of transforms makes, where they are the same for every image.
+#[pyfunction]
+fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)>> {
+    let asked = error::raise(py, Transforms::from_json(transforms))?;
+    let recipe = error::raise(py, Recipe::new(&asked, MemoryFormat::default(), Fidelity::default()))?;
+    Ok(recipe.views()[0].size())
 }
 
 /// Runs the command line program with `arguments` (the program's name first) and returns its exit code.

@@ -3,11 +3,12 @@
 
 use crate::stand_in;
 use foreload::augment::cuda::{ImageParams, Kernels, Launcher};
-use foreload::augment::{Augmenter, DType, Fidelity, MemoryFormat, Output, Policy, View};
+use foreload::augment::{
+    Augmenter, DType, Fidelity, Filter, MemoryFormat, Output, Recipe, Sides, Transform, Transforms, View,
+};
 use foreload::decode::nvjpeg::PlanesLayout;
 use foreload::decode::{Decoder, Planes};
 use foreload::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Registration, Stream};
-use foreload::rng::{Key, Use};
 use foreload::simd::Level;
 use foreload::slot::SlotPool;
 use jpeg_encoder::{ColorType, Encoder};
@@ -22,13 +23,20 @@ fn jpeg(width: u16, height: u16) -> Vec<u8> {
 
 /// Images whose planes hold what their views need.
 fn images(output: &Output) -> Vec<(Planes, View)> {
-    let mut random = Key::new(b"gpu test", 1, 0, Use::Augment).stream(0);
-    let policy = Policy::Train { scale: (0.1, 1.0), ratio: (0.75, 1.33), flip: 0.5 };
+    let crop = Transform::RandomResizedCrop {
+        size: Sides::Both([output.height, output.width]),
+        scale: (0.1, 1.0),
+        ratio: (0.75, 1.33),
+        interpolation: Filter::Bilinear,
+    };
+    let asked = Transforms::single(vec![crop, Transform::RandomHorizontalFlip { p: 0.5 }]);
+    let recipe = Recipe::new(&asked, output.format, output.fidelity).unwrap();
+    let keys = recipe.keys(1, 0);
     let sizes = [(40, 30), (97, 64), (64, 101), (200, 150)];
     let decode = |&(width, height): &(u16, u16)| {
-        let view = policy.draw(&mut random, width.into(), height.into(), output);
+        let drawn = recipe.draw(&keys, u64::from(width), 0, (width.into(), height.into())).unwrap();
+        let (view, region) = (drawn.views()[0].view, drawn.region());
         let mut planes = Planes::default();
-        let region = view.region(output);
         Decoder::new(1 << 20).decode(&jpeg(width, height), |_, _| region, &mut planes).unwrap();
         (planes, view)
     };

@@ -4,7 +4,7 @@ use crate::common::Dataset;
 use crate::pipeline::{epoch, mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
 use foreload::augment::cuda::{ImageParams, POISON, Untouched};
-use foreload::augment::{DType, Fidelity, MemoryFormat, Output, Policy};
+use foreload::augment::{Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
 use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
 use foreload::decode::nvjpeg::PlanesLayout;
 use foreload::decode::{ColorModel, Planes};
@@ -144,9 +144,15 @@ fn entry(layout: &PlanesLayout, base: *const u8) -> ImageParams {
         fill: [0; 3],
         fidelity: Fidelity::Fast,
     };
-    let mut stream = foreload::rng::Key::new(&[], 0, 0, foreload::rng::Use::Augment).stream(0);
     let luma = &layout.planes[0];
-    let view = Policy::Eval { resize: 8 }.draw(&mut stream, luma.full_width, luma.full_height, &output);
+    let whole = |length| Axis { start: 0, length, full: 8, window: 0 };
+    let view = View {
+        x: whole(luma.full_width),
+        y: whole(luma.full_height),
+        flip: false,
+        filter: Filter::default(),
+        padding: Padding::default(),
+    };
     ImageParams::new(layout, base as u64, &view, &output)
 }
 

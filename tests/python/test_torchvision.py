@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from foreload import ConfigError
+from foreload import transforms as T
 from PIL import Image
 
 if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
@@ -32,7 +33,6 @@ from torchvision.transforms import transforms as v1
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLOAT = v2.ToDtype(torch.float32, scale=True)
-DEFAULTS = {"scale": (0.08, 1.0), "ratio": (3 / 4, 4 / 3), "flip": 0.5, "mean": MEAN, "std": STD}
 
 # In 8-bit levels over a batch; `make fidelity` finds 0.033 over 500 photographs.
 EXACT_MEAN = 0.25
@@ -45,7 +45,7 @@ def taken_over(dataset: Path, *steps: Any, **settings: Any) -> tuple[ImageDatase
         ImageFolder(str(dataset), v1.Compose(steps)), batch_size=4, **settings
     )
     # The text is the very call that makes the same dataset.
-    names = {"ImageDataset": lambda path, **shown: {"path": path, **shown}, "torch": torch}
+    names = {"ImageDataset": lambda path, **shown: {"path": path, **shown}, "torch": torch, **vars(T)}
     return made, eval(repr(made), names)
 
 
@@ -78,11 +78,15 @@ def taken_over(dataset: Path, *steps: Any, **settings: Any) -> tuple[ImageDatase
 )
 def test_training_is_taken_over_with_its_parameters(dataset: Path, steps: list[Any]) -> None:
     made, shown = taken_over(dataset, *steps, seed=5)
-    expected = {"scale": (0.3, 0.9), "ratio": (0.5, 2.0), "flip": 0.25}
-    expected |= {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "train": True, "image_size": 48}
-    assert shown["path"] == str(dataset)
-    assert expected.items() <= shown.items()
-    assert (shown["seed"], shown["batch_size"], shown["dtype"]) == (5, 4, torch.float32)
+    expected = [
+        T.RandomResizedCrop(48, scale=(0.3, 0.9), ratio=(0.5, 2.0)),
+        T.RandomHorizontalFlip(0.25),
+        T.ToDtype("float32"),
+        T.Normalize((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+    ]
+    assert sorted(shown["transforms"], key=repr) == sorted(expected, key=repr)
+    assert (shown["path"], shown["train"], shown["seed"], shown["batch_size"]) == (str(dataset), True, 5, 4)
+    assert made.loader.dtype == "float32"
     assert made.loader.samples == 60
 
 
@@ -112,8 +116,17 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
         [v1.Resize(70), v1.CenterCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)],
         [v2.Resize([70]), v2.CenterCrop((64, 48)), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)],
         [v2.ToImage(), v2.Resize(140), v2.CenterCrop(64), FLOAT, v2.Normalize(MEAN, STD)],
+        [v1.Resize((70, 50)), v1.ToTensor(), v1.Normalize(MEAN, STD)],
+        [v2.Resize(70, max_size=80), v2.CenterCrop((64, 90)), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)],
+        [v2.CenterCrop(60), v2.Resize(50), v2.Pad((3, 5), fill=(9, 99, 199)), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)],
+        [v1.Resize(70), v1.CenterCrop(64), v1.RandomHorizontalFlip(1.0), v1.ToTensor(), v1.Normalize(MEAN, STD)],
+        [v2.ToImage(), v2.Pad((1, 2, 3, 4), padding_mode="reflect"), v2.CenterCrop(70), FLOAT, v2.Normalize(MEAN, STD)],
+        [v1.Resize(70, InterpolationMode.BICUBIC), v1.CenterCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)],
     ],
-    ids=["v1", "v2, not square", "v2 of tensors, larger"],
+    ids=[
+        *("v1", "v2, not square", "v2 of tensors, larger", "both sides", "max_size, padded", "crop, resize, pad"),
+        *("flipped", "reflected", "bicubic"),
+    ],
 )
 def test_evaluation_gives_torchvisions_pixels(dataset: Path, steps: list[Any]) -> None:
     theirs = ImageFolder(str(dataset), v2.Compose(steps))
@@ -132,13 +145,12 @@ def test_evaluation_gives_torchvisions_pixels(dataset: Path, steps: list[Any]) -
 def test_the_preset_of_pretrained_weights(dataset: Path) -> None:
     preset = torchvision.models.ResNet18_Weights.DEFAULT.transforms()
     _, shown = taken_over(dataset, preset, dtype=torch.float16)
-    assert (shown["train"], shown["resize"], shown["image_size"]) == (False, 256, 224)
-    assert (shown["mean"], shown["std"], shown["dtype"]) == (MEAN, STD, torch.float16)
+    assert shown["train"] is False
+    expected = [T.Resize(256), T.CenterCrop(224), T.ToDtype("float16"), T.Normalize(MEAN, STD)]
+    assert shown["transforms"] == expected
     bicubic = torchvision.models.EfficientNet_B0_Weights.IMAGENET1K_V1.transforms()
-    with pytest.raises(
-        ConfigError, match=r"Resize of ImageClassification must have InterpolationMode.BILINEAR"
-    ):
-        taken_over(dataset, bicubic)
+    _, shown = taken_over(dataset, bicubic)
+    assert shown["transforms"][:2] == [T.Resize(256, "bicubic"), T.CenterCrop(224)]
 
 
 def test_without_normalize_values_are_scaled_only(dataset: Path) -> None:
@@ -154,15 +166,41 @@ def test_grey_levels_and_half_floats(dataset: Path) -> None:
     geometry = [v1.Resize(70), v1.CenterCrop(64)]
     made, shown = taken_over(dataset, *geometry, v1.PILToTensor())
     images, _ = next(iter(made))
-    assert (images.dtype, shown["dtype"]) == (torch.uint8, torch.uint8)
+    assert (images.dtype, made.loader.dtype) == (torch.uint8, "uint8")
     half = v2.ToDtype(torch.bfloat16, scale=True)
     made, _ = taken_over(dataset, *geometry, v2.ToImage(), half)
     assert next(iter(made))[0].dtype == torch.bfloat16
 
 
+def test_values_keep_the_scale_that_the_user_says(dataset: Path) -> None:
+    geometry = [v1.Resize(70), v1.CenterCrop(64)]
+    levels, _ = taken_over(dataset, *geometry, v1.PILToTensor())
+    unscaled, shown = taken_over(dataset, *geometry, v2.ToImage(), v2.ToDtype(torch.float32))
+    assert shown["transforms"][-1] == T.ToDtype("float32", scale=False)
+    mean, std = (120.0, 110.0, 100.0), (50.0, 60.0, 70.0)
+    normalised, _ = taken_over(
+        dataset, *geometry, v2.ToImage(), v2.ToDtype(torch.float32), v2.Normalize(mean, std), decode="exact"
+    )
+    exact, _ = taken_over(dataset, *geometry, v1.PILToTensor(), decode="exact")
+    assert (next(iter(unscaled))[0] - next(iter(levels))[0]).abs().max() <= 0.5
+    expected = v2.functional.normalize(next(iter(exact))[0].float(), mean, std)
+    assert (next(iter(normalised))[0] - expected).abs().max() < 1e-5
+
+
+def test_crops_of_small_images_are_those_of_torchvision(dataset: Path) -> None:
+    crop = v1.RandomCrop(32, padding=4, padding_mode="symmetric")
+    made, shown = taken_over(dataset, v1.Resize((32, 32)), crop, FLIP, TENSOR, dtype=torch.float16)
+    assert shown["train"] is True
+    assert shown["transforms"][1:3] == [
+        *(T.RandomCrop(32, 4, padding_mode="symmetric"), T.RandomHorizontalFlip()),
+    ]
+    of_v2 = taken_over(dataset, v2.RandomCrop((9, 8), padding=[1, 2, 3, 4], fill=(1, 2, 3)), v1.PILToTensor())
+    assert of_v2[1]["transforms"] == [T.RandomCrop((9, 8), (1, 2, 3, 4), fill=(1, 2, 3))]
+
+
 def test_no_flip_means_none(dataset: Path) -> None:
     made, shown = taken_over(dataset, v1.RandomResizedCrop(32), v1.ToTensor())
-    assert shown["flip"] == 0
+    assert shown["transforms"] == [T.RandomResizedCrop(32), T.ToDtype("float32")]
     assert not any(made.loader.view(sample)["flip"] for sample in range(60))
 
 
@@ -176,11 +214,15 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     ),
     "augmentation": ([CROP, FLIP, v2.RandAugment(), TENSOR], r"step 3 of 4, RandAugment.*v2\.RandAugment"),
     "erasing": ([CROP, TENSOR, NORMALIZE, v1.RandomErasing()], r"step 4 of 4, RandomErasing.*to the batches"),
-    "random crop": ([v1.RandomCrop(32), TENSOR], "step 1 of 2, RandomCrop.*use RandomResizedCrop"),
     "ten crops": ([RESIZE, v1.TenCrop(32)], "step 2 of 2, TenCrop.*Resize and CenterCrop"),
     "a function": ([CROP, TENSOR, abs], "step 3 of 3, <built-in function abs>, .*apply it to the batches"),
-    "bicubic": ([v1.RandomResizedCrop(32, interpolation=InterpolationMode.BICUBIC), TENSOR], "BILINEAR"),
-    "bicubic v2": ([v2.Resize(70, interpolation=InterpolationMode.BICUBIC), CENTER, TENSOR], "BILINEAR"),
+    "lanczos": (
+        [v1.RandomResizedCrop(32, interpolation=InterpolationMode.LANCZOS), TENSOR],
+        "step 1 of 2, RandomResizedCrop.*interpolation: is .*, must be one of nearest, nearest-exact, bilinear, bicubic",
+    ),
+    "fill by type": ([v2.RandomCrop(32, fill={Image.Image: 3}), TENSOR], "step 1 of 2, RandomCrop.*fill: is .*, must be"),
+    "grey floats": ([CROP, TENSOR, v1.Pad(2, fill=1)], "step 3 of 3, Pad.*fill: is .*put it before ToDtype"),
+    "padded, then resized": ([v1.Pad(4), v1.RandomResizedCrop(32), TENSOR], "RandomResizedCrop.*cannot come after Pad"),
     "not antialiased": (
         [v2.ToImage(), v2.RandomResizedCrop(32, antialias=False), FLOAT],
         "antialias=False, .*must",
@@ -193,23 +235,14 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
         [v2.ToImage(), v2.Resize(70, antialias="warn"), CENTER, FLOAT],
         "antialias='warn', .*must",
     ),
-    "both sides": ([v1.Resize((70, 80)), CENTER, TENSOR], r"step 1 of 3, Resize.*one number"),
-    "max_size": ([v1.Resize(70, max_size=90), CENTER, TENSOR], "must not have max_size"),
-    "crop before resize": ([CENTER, RESIZE, TENSOR], "step 1 of 3, CenterCrop.*must come after Resize"),
     "no crop": ([RESIZE, TENSOR], "lacks what makes all images the same size"),
     "nothing": ([], "lacks what makes all images the same size"),
-    "flip in evaluation": (
-        [RESIZE, CENTER, FLIP, TENSOR],
-        "step 3 of 4, RandomHorizontalFlip.*cannot come after",
-    ),
-    "two pipelines": ([RESIZE, CROP, TENSOR], "RandomResizedCrop.*cannot come after Resize"),
-    "twice": ([CROP, FLIP, FLIP, TENSOR], "step 3 of 4, .*a second time"),
+    "two pipelines": ([RESIZE, CROP, TENSOR], "step 2 of 3, RandomResizedCrop.*cannot come after Resize"),
+    "twice": ([CROP, FLIP, CROP, TENSOR], "step 3 of 4, RandomResizedCrop.*cannot come after RandomResizedCrop"),
+    "normalised twice": ([CROP, TENSOR, NORMALIZE, NORMALIZE], "step 4 of 4, Normalize.*a second time"),
     "no tensors": ([CROP, FLIP], r"ends in PIL images.*add ToTensor\(\)"),
     "two tensors": ([CROP, v1.PILToTensor(), TENSOR], "step 3 of 3, ToTensor.*takes PIL images"),
-    "not scaled": (
-        [CROP, v2.ToImage(), v2.ToDtype(torch.float32), NORMALIZE],
-        "ToDtype.*must have scale=True",
-    ),
+    "and back": ([CROP, TENSOR, v2.ToDtype(torch.uint8, scale=True)], "ToDtype.*makes uint8 of floats again"),
     "double": ([CROP, v2.ToImage(), v2.ToDtype(torch.float64, scale=True)], "must say one of torch.float32"),
     "per type": ([CROP, v2.ToImage(), v2.ToDtype({torch.Tensor: torch.float32})], "must say one of"),
     "conversion of PIL": ([CROP, FLOAT], r"must come after ToImage\(\)"),
@@ -300,8 +333,11 @@ def test_files_that_foreload_does_not_read_are_named(own_dataset: Path) -> None:
 
 def test_what_the_transforms_say_cannot_be_said_again(dataset: Path) -> None:
     theirs = ImageFolder(str(dataset), EVALUATION)
-    for again in ({"image_size": 32}, {"train": True}, {"dtype": torch.uint8}):
+    for again in ({"train": True}, {"transforms": []}):
         with pytest.raises(ConfigError, match=f"config: {next(iter(again))}: is .*, and .* by the dataset"):
+            ImageDataset.from_torchvision(theirs, batch_size=4, **again)
+    for again in ({"image_size": 32}, {"dtype": torch.uint8}, {"flip": 0.5}):
+        with pytest.raises(ConfigError, match=f"config: {next(iter(again))}: is given beside transforms, where"):
             ImageDataset.from_torchvision(theirs, batch_size=4, **again)
 
 
@@ -335,7 +371,7 @@ def test_a_subset_of_a_subset(dataset: Path, indices: list[int]) -> None:
     batches = list(ours)
     assert [number for *_, numbers in batches for number in numbers.tolist()] == [10 + at for at in indices]
     assert [label for _, labels, _ in batches for label in labels.tolist()] == [label for _, label in part]
-    again = eval(repr(ours), {"ImageDataset": ImageDataset, "torch": torch})
+    again = eval(repr(ours), {"ImageDataset": ImageDataset, "torch": torch, **vars(T)})
     assert len(again) == 2
 
 

@@ -107,9 +107,8 @@ pub(in crate::augment) fn scaling(output: &Output) -> ([f32; 3], [f32; 3]) {
     let (mut gain, mut offset) = ([1.0; 3], [0.0; 3]);
     if output.dtype != DType::U8 {
         for c in 0..3 {
-            let (mean, std) = (f64::from(output.mean[c]), f64::from(output.std[c]));
-            gain[c] = (1.0 / (255.0 * std)) as f32;
-            offset[c] = (-mean / std) as f32;
+            gain[c] = (1.0 / (255.0 * output.std[c])) as f32;
+            offset[c] = (-output.mean[c] / output.std[c]) as f32;
         }
     }
     (gain, offset)

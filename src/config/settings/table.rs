@@ -7,10 +7,10 @@
 use super::SettingsObject::{Directory as OfCache, Resources as OfResources};
 use super::forms::{
     Bounds, Bytes, Channels, Classes, DeviceName, Directory, FieldList, Indices, Maybe, OneOf, Probability,
-    Shares, Size, Truth, Weighing, Whole,
+    Shares, Size, TransformList, Truth, Weighing, Whole,
 };
 use super::{Description, Form, Setting, Topic};
-use crate::augment::{DType, Fidelity, MemoryFormat};
+use crate::augment::{CROP_RATIO, CROP_SCALE, DType, Fidelity, LARGEST_SIDE, MemoryFormat, Transforms};
 use crate::config::{CpuDecode, FieldOptions, OnError, Weights};
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;
@@ -18,9 +18,6 @@ use crate::io::{Direct, IoChoice};
 use crate::schedule::LastBatch;
 use crate::tier::{FillChoice, Verify};
 use std::path::PathBuf;
-
-/// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
-const LARGEST_SIDE: u32 = 16_384;
 
 /// An epoch of more draws would be no epoch: their numbers would no longer be exact in the arithmetic of shares.
 const MOST_DRAWS: u64 = 1 << 48;
@@ -74,7 +71,8 @@ settings! {
     /// Seed of order and augmentation.
     seed: u64 = 0, Whole::any(), Batches;
 
-    /// True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order.
+    /// True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order. Beside
+    /// `transforms` it says only what `shuffle` and `last_batch` are by default.
     train: bool = true, Truth, Batches.images_only();
 
     /// Shuffled order. None: as `train`.
@@ -121,14 +119,19 @@ settings! {
     /// "txt"]`. `batch["txt"]` gives it. None: image and label.
     fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
 
+    /// What is done to images: a list of `foreload.transforms`, or `Views` of one. It takes the place of `image_size`,
+    /// `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the usual lists. None: what these
+    /// mean.
+    transforms: Option<Transforms> = None, Maybe(TransformList), Images.images_only();
+
     /// Side of the square output in pixels, or (height, width).
     image_size: (u32, u32) = (224, 224), Size { to: LARGEST_SIDE }, Images.images_only();
 
     /// Training: lower and upper bound of the random crop's share of the image's area.
-    scale: (f64, f64) = (0.08, 1.0), Bounds { to: 1.0 }, Images.images_only().or_none();
+    scale: (f64, f64) = CROP_SCALE, Bounds { to: 1.0 }, Images.images_only().or_none();
 
     /// Training: lower and upper bound of the random crop's width divided by its height.
-    ratio: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0), Bounds { to: 1e6 }, Images.images_only().or_none();
+    ratio: (f64, f64) = CROP_RATIO, Bounds { to: 1e6 }, Images.images_only().or_none();
 
     /// Training: probability of a horizontal flip.
     flip: f64 = 0.5, Probability, Images.images_only();

@@ -103,7 +103,7 @@ impl<'a> Lane<'a> {
             intake,
             engine: Stream::new(&stage.device)?,
             decoder: None,
-            launcher: Launcher::new(&stage.kept.kernels, shared.config.output.clone())?,
+            launcher: Launcher::new(&stage.kept.kernels, shared.config.output().clone())?,
             arena: None,
             table: stage.memory.allocate(&stream, batch * ImageParams::BYTES)?,
             timing: Timing::new(&stage.device, stage.origin.clone(), log),
@@ -211,7 +211,7 @@ impl<'a> Lane<'a> {
             self.intake.settle_cpu(run, &mut work);
             let layout = match &work.image {
                 Image::Encoded { header, view, rung, .. } => {
-                    let region = view.region(&self.shared.config.output);
+                    let region = view.region(self.shared.config.output());
                     let layout = self.stage.kept.abilities.layout(header, region, *rung);
                     Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
                 }
@@ -349,7 +349,7 @@ impl<'a> Lane<'a> {
         for (entry, Placed { work, at }) in entries.zip(placed) {
             let params = match (at, work.image.view()) {
                 (Some((offset, layout)), Some(view)) => {
-                    ImageParams::new(layout, arena + offset, &view, &self.shared.config.output)
+                    ImageParams::new(layout, arena + offset, &view, self.shared.config.output())
                 }
                 _ => ImageParams::blank(),
             };

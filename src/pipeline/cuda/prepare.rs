@@ -47,12 +47,12 @@ impl<'a> Preparer<'a> {
             if u64::from(width) * u64::from(height) > config.max_pixels {
                 return Err(DecodeError::TooLarge { width, height, limit: config.max_pixels }.into());
             }
-            let view = self.shared.draw_view(run, draw, (width, height));
+            let view = self.shared.draw_views(run, draw, (width, height))?.views()[0].view;
             watch.lap_as(&run.clock.decode, trace::Stage::Decode, bytes.len());
             return Ok(Pixels::Encoded { bytes, header, view });
         }
         let start = watch.now();
-        let view = self.cpu.decode(self.shared, run, draw, &bytes, watch)?;
+        let view = self.cpu.decode(self.shared, run, draw, &bytes, watch)?.views()[0].view;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
             return Ok(Pixels::Waiting(bytes));

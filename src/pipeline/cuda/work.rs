@@ -4,8 +4,8 @@ use super::Stage;
 use super::assembly::{Item, Pixels};
 use super::check::Finding;
 use super::prepare::{copy, nobody};
-use crate::augment::View;
 use crate::augment::cuda::ImageParams;
+use crate::augment::{DrawnViews, View};
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
@@ -176,7 +176,7 @@ impl<'a> Intake<'a> {
         if let Image::ForCpu(bytes) = &work.image {
             let bytes = bytes.clone();
             match self.decode(run, work.draw, &bytes) {
-                Ok(view) => work.image = self.decoded(view),
+                Ok(drawn) => work.image = self.decoded(drawn.views()[0].view),
                 Err(error) => self.settle(work, error),
             }
         }
@@ -338,14 +338,20 @@ impl<'a> Intake<'a> {
                 shared.fill_fields(run, sample, &record, None, ticket)?;
                 return Ok(Image::Blank);
             };
-            let view = self.decode(run, Draw::first(sample), &bytes)?;
+            let drawn = self.decode(run, Draw::first(sample), &bytes)?;
             let size = (self.cpu.planes.image_width, self.cpu.planes.image_height);
-            shared.fill_fields(run, sample, &record, Some(SeenImage { size, views: &[view] }), ticket)?;
-            Ok(self.decoded(view))
+            shared.fill_fields(
+                run,
+                sample,
+                &record,
+                Some(SeenImage { size, views: drawn.views() }),
+                ticket,
+            )?;
+            Ok(self.decoded(drawn.views()[0].view))
         })
     }
 
-    fn decode(&mut self, run: &Run, draw: Draw, bytes: &[u8]) -> Result<View> {
+    fn decode(&mut self, run: &Run, draw: Draw, bytes: &[u8]) -> Result<DrawnViews> {
         self.cpu.decode(self.shared, run, draw, bytes, &mut Watch::new(Lane::off()))
     }
 

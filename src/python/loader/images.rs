@@ -1,6 +1,7 @@
 //! `foreload.ImageLoader`.
 
 use super::Loader;
+use crate::augment::DrawnView;
 use crate::config::{Choice, LoaderKind};
 use crate::dataset::Contents;
 use crate::python::error::raise;
@@ -50,8 +51,15 @@ impl ImageLoader {
         this.as_super().pipeline.config().device_reason.clone()
     }
 
+    /// Element type of the images, by name.
+    #[getter]
+    fn dtype(this: PyRef<'_, Self>) -> &'static str {
+        this.as_super().pipeline.config().output().dtype.name()
+    }
+
     /// What an epoch makes of a sample: dict of x, y, width, height (source pixels that are resized), resized_width,
-    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip.
+    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
+    /// output_width, output_height.
     #[pyo3(signature = (sample_id, epoch=None, occurrence=0))]
     fn view<'py>(
         this: PyRef<'py, Self>,
@@ -64,7 +72,7 @@ impl ImageLoader {
         let draw = Draw { sample: sample_id, occurrence };
         let pipeline = this.as_super().pipeline.clone();
         let view = py.detach(|| pipeline.view(draw, epoch));
-        let view = raise(py, view)?;
+        let DrawnView { view, width, height } = raise(py, view)?;
         let dict = PyDict::new(py);
         dict.set_item("x", view.x.start)?;
         dict.set_item("y", view.y.start)?;
@@ -75,6 +83,8 @@ impl ImageLoader {
         dict.set_item("left", view.x.window)?;
         dict.set_item("top", view.y.window)?;
         dict.set_item("flip", view.flip)?;
+        dict.set_item("output_width", width)?;
+        dict.set_item("output_height", height)?;
         Ok(dict)
     }
 }

@@ -3,7 +3,9 @@
 use super::given::{given, shown};
 use super::objects::members;
 use super::{Said, check_count, keywords, wrong};
-use crate::config::{Given, LoaderKind, LoaderOptions, Setting, SettingsObject, unknown_setting};
+use crate::config::{
+    Given, LoaderKind, LoaderOptions, Setting, SettingsObject, check_said_once, unknown_setting,
+};
 use crate::python::error::raise;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -44,7 +46,13 @@ pub(in crate::python) fn read(
         let Some(setting) = loader.settings().find(|setting| setting.name == name) else {
             return Err(wrong(&name, unknown_setting(loader, &name)));
         };
-        let value = given(&value, setting.description().takes_iterables);
+        let value = match setting.description().text_by {
+            Some((module, function)) if !value.is_none() => {
+                let text = value.py().import(module)?.call_method1(function, (&value,))?;
+                given(&text, false)
+            }
+            _ => given(&value, setting.description().takes_iterables),
+        };
         if setting.is_keyword() {
             let call = format!("{name}={value}");
             said.push(((setting, value), call));
@@ -79,6 +87,11 @@ fn options(py: Python<'_>, loader: LoaderKind, said: &[(Said, String)]) -> PyRes
             ));
         }
         raise(py, setting.set(&mut options, value))?;
+    }
+    if options.transforms.is_some() {
+        let given = said.iter().filter(|((_, value), _)| *value != Given::Nothing);
+        let given: Vec<&str> = given.map(|((setting, _), _)| setting.name).collect();
+        raise(py, check_said_once(&given))?;
     }
     Ok(options)
 }

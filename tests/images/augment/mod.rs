@@ -11,8 +11,8 @@ use foreload::rng::{Key, Stream, Use};
 use foreload::simd::Level;
 use reference::Image;
 
-const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
-const STD: [f32; 3] = [0.229, 0.224, 0.225];
+const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
+const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
 fn stream(test: u64, case: u64) -> Stream {
     Key::new(b"augment test", test, 0, Use::Augment).stream(case)
@@ -78,7 +78,7 @@ fn levels(values: &[f32]) -> Vec<f64> {
     let plane = values.len() / 3;
     let level = |(i, &v): (usize, &f32)| {
         let c = i / plane;
-        (f64::from(v) * f64::from(STD[c]) + f64::from(MEAN[c])) * 255.0
+        (f64::from(v) * STD[c] + MEAN[c]) * 255.0
     };
     values.iter().enumerate().map(level).collect()
 }

@@ -5,7 +5,7 @@ mod structures;
 mod words;
 
 pub(super) use lists::{Bounds, Channels, Classes, Indices, Shares, Size, Weighing};
-pub(super) use structures::FieldList;
+pub(super) use structures::{FieldList, TransformList};
 pub(super) use words::{Bytes, DeviceName, Directory, OneOf, Truth};
 
 use super::Given;
@@ -43,6 +43,12 @@ pub(crate) trait Form<T> {
         Given::Text(word.to_owned())
     }
 
+    /// The function of Python's, by module and name, that makes a text of what was given, where only Python knows its
+    /// objects.
+    fn text_by(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
+
     /// Whether anything that can be iterated over is a list of such values, a generator for instance.
     fn takes_iterables(&self) -> bool {
         false
@@ -60,6 +66,8 @@ pub struct Description {
     pub placeholder: String,
     /// See [`Form::takes_iterables`].
     pub takes_iterables: bool,
+    /// See [`Form::text_by`].
+    pub text_by: Option<(&'static str, &'static str)>,
 }
 
 impl Description {
@@ -69,6 +77,7 @@ impl Description {
             annotation: form.annotation(),
             placeholder: form.placeholder(),
             takes_iterables: form.takes_iterables(),
+            text_by: form.text_by(),
         }
     }
 }
@@ -125,6 +134,10 @@ impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
 
     fn takes_iterables(&self) -> bool {
         self.0.takes_iterables()
+    }
+
+    fn text_by(&self) -> Option<(&'static str, &'static str)> {
+        self.0.text_by()
     }
 }
 

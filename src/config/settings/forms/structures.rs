@@ -1,7 +1,9 @@
 //! Settings that are lists of objects: fields, and what else has parts with names.
 
 use super::{Form, is};
+use crate::augment::Transforms;
 use crate::config::{FieldOptions, Fields, Given};
+use crate::error::Error;
 use serde_json::Value;
 
 /// What was given as a document: dicts, lists, texts and numbers. `None` for what is none of these.
@@ -75,5 +77,43 @@ impl Form<Vec<FieldOptions>> for FieldList {
 
     fn given_by(&self, word: &str) -> Given {
         Given::List(word.split(',').map(|name| Given::Text(name.trim().to_owned())).collect())
+    }
+}
+
+/// What is done to images: a list of transforms, or views of one, as JSON.
+pub(in crate::config::settings) struct TransformList;
+
+impl Form<Transforms> for TransformList {
+    fn read(&self, given: &Given) -> Result<Transforms, String> {
+        let Given::Text(text) = given else { return is(given) };
+        Transforms::from_json(text).map_err(|error| match error {
+            Error::Config { message, .. } => message,
+            other => other.to_string(),
+        })
+    }
+
+    fn show(&self, _: &Transforms) -> Given {
+        Given::Other("a list of transforms".into())
+    }
+
+    /// When they are compiled, which names the transform.
+    fn check(&self, _: &Transforms) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn may_be(&self) -> String {
+        "a list of foreload.transforms, or Views".into()
+    }
+
+    fn annotation(&self) -> String {
+        "Sequence[Transform] | Views | Sequence[Views]".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "JSON".into()
+    }
+
+    fn text_by(&self) -> Option<(&'static str, &'static str)> {
+        Some(("foreload.transforms", "to_json"))
     }
 }

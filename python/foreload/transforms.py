@@ -1,0 +1,415 @@
+"""What is done to an image: transforms with torchvision v2's names, parameters and defaults.
+
+    from foreload import transforms as T
+
+    loader = foreload.ImageLoader("data/train", transforms=[
+        T.RandomResizedCrop(224),
+        T.RandomHorizontalFlip(),
+        T.ToDtype("float16"),
+        T.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+    ])
+
+A list is checked and compiled once, when a loader is made; what it does then runs in one pass over the pixels. Images are
+RGB, and `uint8` until `ToDtype`. Geometry comes first, then `ToDtype`, then `Normalize`; `RandomHorizontalFlip` may stand
+anywhere. A list that would have to resample twice, or that stands in another order, is refused by name. `docs/transforms.md`
+says what fuses, and what is drawn how.
+
+Each is a frozen dataclass, equal to another with the same parameters. Wherever a tuple is taken a list is, too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from foreload._core import ConfigError
+
+__all__ = [
+    "CenterCrop",
+    "Normalize",
+    "Pad",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "Resize",
+    "ToDtype",
+    "Transform",
+    "Views",
+]
+
+_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic")
+_PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
+_DTYPES = ("float32", "float16", "bfloat16", "uint8")
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What all transforms have in common. Make one of the others."""
+
+    _checks: ClassVar[Mapping[str, Any]] = {}
+    """What brings each parameter into its usual form, or raises `ValueError` with what it must be."""
+
+    def __post_init__(self) -> None:
+        """Check the parameters' types; what their values may be is checked where they are used.
+
+        Raises:
+            ConfigError: A parameter is nothing that it could be; names the transform and the parameter.
+        """
+        name = type(self).__name__
+        if type(self) is Transform:
+            raise ConfigError("config: transforms: Transform: make one of its kinds, as RandomResizedCrop")
+        for parameter in fields(self):
+            given = getattr(self, parameter.name)
+            try:
+                usual = self._checks[parameter.name](given)
+            except ValueError as error:
+                message = f"is {given!r}, must be {error}"
+                raise ConfigError(f"config: transforms: {name}: {parameter.name}: {message}") from None
+            object.__setattr__(self, parameter.name, usual)
+
+    def _as_json(self) -> dict[str, Any]:
+        parameters = {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
+        return {type(self).__name__: parameters}
+
+
+def _whole(given: Any) -> int:
+    """A whole number of pixels, of any type of number."""
+    if not _is_number(given) or int(given) != given or not 0 <= given < 2**32:
+        raise ValueError("a whole number from 0 on")
+    return int(given)
+
+
+def _is_number(given: Any) -> bool:
+    is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)
+    return is_number and math.isfinite(given)
+
+
+def _listed(given: Any) -> list[Any] | None:
+    """The items of a sequence, of an array or of a tensor; None for what is none."""
+    if hasattr(given, "tolist"):
+        given = given.tolist()
+    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    return list(given) if is_list else None
+
+
+def _number(given: Any) -> float:
+    if not _is_number(given):
+        raise ValueError("a number")
+    return float(given)
+
+
+def _numbers(count: int, what: str) -> Any:
+    """What checks a sequence of so many numbers."""
+
+    def check(given: Any) -> tuple[float, ...]:
+        listed = _listed(given)
+        if listed is None or len(listed) != count or not all(map(_is_number, listed)):
+            raise ValueError(what)
+        return tuple(map(float, listed))
+
+    return check
+
+
+def _sides(given: Any) -> tuple[int, int]:
+    """Height and width; one number is a square."""
+    try:
+        listed = [_whole(given)] if (items := _listed(given)) is None else list(map(_whole, items))
+    except ValueError:
+        listed = []
+    if len(listed) not in (1, 2):
+        raise ValueError("a number of pixels, or a height and a width")
+    return listed[0], listed[-1]
+
+
+def _resize_sides(given: Any) -> int | tuple[int, int] | None:
+    """One number is the shorter side's, also in a list."""
+    if given is None:
+        return None
+    items = _listed(given)
+    height, width = _sides(given)
+    return height if items is None or len(items) == 1 else (height, width)
+
+
+def _margins(given: Any) -> int | tuple[int, int] | tuple[int, int, int, int]:
+    """Pixels around an image; torchvision's sequences of one, two and four."""
+    items = _listed(given)
+    try:
+        listed = [_whole(given)] if items is None else list(map(_whole, items))
+    except ValueError:
+        listed = []
+    if len(listed) == 1:
+        return listed[0]
+    if len(listed) not in (2, 4):
+        raise ValueError(
+            "a whole number of pixels, or two (left and right, top and bottom), or four (left, top, right, bottom)"
+        )
+    return tuple(listed)  # type: ignore[return-value]
+
+
+def _fill(given: Any) -> int | tuple[int, int, int]:
+    """Grey levels; torchvision's None is 0."""
+    if given is None:
+        return 0
+    items = _listed(given)
+    try:
+        listed = [_whole(given)] if items is None else list(map(_whole, items))
+    except ValueError:
+        listed = []
+    if len(listed) not in (1, 3) or max(listed) > 255:
+        raise ValueError("a grey level from 0 to 255, or three of R, G and B")
+    return listed[0] if len(listed) == 1 else (listed[0], listed[1], listed[2])
+
+
+def _truth(given: Any) -> bool:
+    if isinstance(given, bool) or type(given).__name__ in ("bool", "bool_"):
+        return bool(given)
+    raise ValueError("True or False")
+
+
+def _optional(check: Any) -> Any:
+    return lambda given: None if given is None else check(given)
+
+
+def _one_of(known: Iterable[str]) -> Any:
+    """What checks a text; of an enumeration, as torchvision's InterpolationMode, the value counts."""
+
+    def check(given: Any) -> str:
+        value = getattr(given, "value", given)
+        if value not in known:
+            raise ValueError(f"one of {', '.join(known)}")
+        return value
+
+    return check
+
+
+def _dtype(given: Any) -> str:
+    """The name of an element type: of a text, of NumPy's or torch's."""
+    name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given)
+    name = str(name).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise ValueError(f"one of {', '.join(_DTYPES)}, as a text or of NumPy or torch")
+    return name
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Transform):
+    """Crops a part of random area and shape at a random place, and resizes it.
+
+    Args:
+        size: Of the output, pixels: a side of a square, or (height, width).
+        scale: Bounds of the crop's share of the image's area, uniform between them.
+        ratio: Bounds of the crop's width / height, log-uniform between them.
+        interpolation: `bilinear`, `bicubic` (both antialiased, as torchvision's `antialias=True`), `nearest` or
+            `nearest-exact`; or torchvision's `InterpolationMode`.
+    """
+
+    size: int | Sequence[int]
+    scale: Sequence[float] = (0.08, 1.0)
+    ratio: Sequence[float] = (3 / 4, 4 / 3)
+    interpolation: Any = "bilinear"
+
+    _checks = {
+        "size": _sides,
+        "scale": _numbers(2, "two numbers, the least and the largest share of the area"),
+        "ratio": _numbers(2, "two numbers, the least and the largest width / height"),
+        "interpolation": _one_of(_INTERPOLATIONS),
+    }
+
+
+@dataclass(frozen=True)
+class Resize(Transform):
+    """Resizes the whole image.
+
+    Args:
+        size: Pixels: the shorter side's length, which keeps the shape; or (height, width). None, with `max_size`: the
+            longer side becomes that long.
+        interpolation: As `RandomResizedCrop`'s.
+        max_size: The longer side's length at most, where `size` is the shorter side's.
+    """
+
+    size: int | Sequence[int] | None
+    interpolation: Any = "bilinear"
+    max_size: int | None = None
+
+    _checks = {
+        "size": _resize_sides,
+        "interpolation": _one_of(_INTERPOLATIONS),
+        "max_size": _optional(_whole),
+    }
+
+
+@dataclass(frozen=True)
+class CenterCrop(Transform):
+    """Takes the middle; a smaller image is padded with black.
+
+    Args:
+        size: Of the output, pixels: a side of a square, or (height, width).
+    """
+
+    size: int | Sequence[int]
+
+    _checks = {"size": _sides}
+
+
+@dataclass(frozen=True)
+class RandomCrop(Transform):
+    """Pads, and takes a part at a random place.
+
+    An image that is smaller is an error of its sample, unless `pad_if_needed`.
+
+    Args:
+        size: Of the output, pixels: a side of a square, or (height, width).
+        padding: Pixels added before: on all sides; or (left and right, top and bottom); or (left, top, right, bottom).
+        pad_if_needed: Pad both sides of an image by what it lacks.
+        fill: Grey level of what is added, or those of R, G and B; for `constant`.
+        padding_mode: `constant`; `edge`, the nearest pixel; `reflect`, mirrored without repeating the outermost pixel;
+            `symmetric`, mirrored with it.
+    """
+
+    size: int | Sequence[int]
+    padding: int | Sequence[int] | None = None
+    pad_if_needed: bool = False
+    fill: int | Sequence[int] = 0
+    padding_mode: str = "constant"
+
+    _checks = {
+        "size": _sides,
+        "padding": _optional(_margins),
+        "pad_if_needed": _truth,
+        "fill": _fill,
+        "padding_mode": _one_of(_PADDING_MODES),
+    }
+
+
+@dataclass(frozen=True)
+class Pad(Transform):
+    """Adds pixels around the image.
+
+    Args:
+        padding: How many: on all sides; or (left and right, top and bottom); or (left, top, right, bottom).
+        fill: As `RandomCrop`'s.
+        padding_mode: As `RandomCrop`'s.
+    """
+
+    padding: int | Sequence[int]
+    fill: int | Sequence[int] = 0
+    padding_mode: str = "constant"
+
+    _checks = {"padding": _margins, "fill": _fill, "padding_mode": _one_of(_PADDING_MODES)}
+
+
+@dataclass(frozen=True)
+class RandomHorizontalFlip(Transform):
+    """Mirrors left and right, or not.
+
+    Args:
+        p: How likely it does.
+    """
+
+    p: float = 0.5
+
+    _checks = {"p": _number}
+
+
+@dataclass(frozen=True)
+class ToDtype(Transform):
+    """Converts the images' element type.
+
+    Args:
+        dtype: `float32`, `float16`, `bfloat16` or `uint8`, as a text or of NumPy or torch.
+        scale: Floats have values of 0..1, other than torchvision's default; False: of 0..255, then also for
+            `Normalize`.
+    """
+
+    dtype: Any
+    scale: bool = True
+
+    _checks = {"dtype": _dtype, "scale": _truth}
+
+
+@dataclass(frozen=True)
+class Normalize(Transform):
+    """Subtracts the mean of each channel and divides by the standard deviation.
+
+    Args:
+        mean: Of R, G and B, on the scale of the values: 0..1 after `ToDtype(dtype)`.
+        std: Likewise.
+    """
+
+    mean: Sequence[float]
+    std: Sequence[float]
+
+    _checks = {
+        "mean": _numbers(3, "three numbers, for R, G and B"),
+        "std": _numbers(3, "three numbers, for R, G and B"),
+    }
+
+
+@dataclass(frozen=True)
+class Views:
+    """So many views of each image, each an independent draw of the same list.
+
+    As `transforms=Views(2, [...])`, or several of them in a list with lists of their own:
+    `transforms=[Views(2, [...]), Views(8, [...])]`. An image is decoded once for all its views.
+
+    Args:
+        n: How many.
+        transforms: What is done for each.
+    """
+
+    n: int
+    transforms: Sequence[Transform]
+
+    def __post_init__(self) -> None:
+        """Check the types.
+
+        Raises:
+            ConfigError: One is nothing that it could be.
+        """
+        try:
+            object.__setattr__(self, "n", _whole(self.n))
+        except ValueError as error:
+            raise ConfigError(f"config: transforms: Views: n: is {self.n!r}, must be {error}") from None
+        object.__setattr__(self, "transforms", tuple(_list(self.transforms)))
+
+    def _as_json(self) -> dict[str, Any]:
+        steps = [step._as_json() for step in self.transforms]
+        return {"Views": {"n": self.n, "transforms": steps}}
+
+
+def _list(given: Any) -> list[Transform]:
+    """The transforms of a list of nothing else."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(f"config: transforms: is {given!r}, must be a list of foreload.transforms, or Views")
+    steps = list(given)
+    for number, step in enumerate(steps, start=1):
+        if isinstance(step, Transform):
+            continue
+        what = "is no transform of foreload.transforms"
+        if type(step).__module__.startswith("torchvision.transforms"):
+            what = "is torchvision's; foreload.transforms has those of the same names that Foreload knows"
+        elif isinstance(step, type) and issubclass(step, Transform):
+            what = f"is a class: make one, {step.__name__}(...)"
+        raise ConfigError(f"config: transforms: step {number} of {len(steps)}, {step!r}: {what}")
+    return steps
+
+
+def to_json(transforms: Sequence[Transform] | Views | Sequence[Views]) -> str:
+    """The text that Foreload's core reads: each transform an object of its name and its parameters.
+
+    Raises:
+        ConfigError: It is no list of transforms, and neither Views nor a list of such.
+    """
+    if isinstance(transforms, Views):
+        return json.dumps(transforms._as_json())
+    listed = list(transforms) if isinstance(transforms, Iterable) and not isinstance(transforms, str) else None
+    if listed and all(isinstance(views, Views) for views in listed):
+        return json.dumps([views._as_json() for views in listed])
+    if listed and any(isinstance(views, Views) for views in listed):
+        message = "has Views beside other transforms: put those into the Views, each list its own"
+        raise ConfigError(f"config: transforms: {message}")
+    return json.dumps([step._as_json() for step in _list(transforms if listed is None else listed)])

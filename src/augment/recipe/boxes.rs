@@ -1,0 +1,210 @@
+//! Boxes that follow their image: mapped as its pixels are, clipped to what is shown of it.
+
+use super::DrawnView;
+use crate::augment::{Axis, BoxFormat};
+
+impl DrawnView {
+    /// Maps `boxes` of four numbers each, in pixels of the whole source image, to pixels of the output, in place and in the
+    /// same `format`; answers what share of each box's area is left. A box that is not shown has no area then, and a box
+    /// without area a share of 0.
+    ///
+    /// It is what torchvision v2 does to `tv_tensors.BoundingBoxes` with these transforms, but that a box which leaves its
+    /// own image is clipped to it also where padding follows.
+    pub fn follow(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
+        let map = |corners: [f32; 4]| {
+            let [left, top, right, bottom] = format.to_corners(corners.map(f64::from));
+            let (mut x, y) = (along(&self.view.x, left, right), along(&self.view.y, top, bottom));
+            let (clipped_x, clipped_y) =
+                (clip(&self.view.x, self.width, x), clip(&self.view.y, self.height, y));
+            let area = |x: [f64; 2], y: [f64; 2]| (x[1] - x[0]) * (y[1] - y[0]);
+            let whole = area(x, y);
+            let share = if whole > 0.0 { area(clipped_x, clipped_y) / whole } else { 0.0 };
+            x = clipped_x;
+            if self.view.flip {
+                let width = f64::from(self.width);
+                x = [width - x[1], width - x[0]];
+            }
+            let mapped = format.of_corners([x[0], clipped_y[0], x[1], clipped_y[1]]);
+            (mapped.map(|value| value as f32), share as f32)
+        };
+        let follow = |place: &mut [f32; 4]| {
+            let (mapped, share) = map(*place);
+            *place = mapped;
+            share
+        };
+        boxes.iter_mut().map(follow).collect()
+    }
+}
+
+/// Source coordinates of one axis in pixels of the output, before it is mirrored.
+fn along(axis: &Axis, low: f64, high: f64) -> [f64; 2] {
+    let scale = f64::from(axis.full) / f64::from(axis.length);
+    [low, high].map(|at| (at - f64::from(axis.start)) * scale - f64::from(axis.window))
+}
+
+/// What of it lies where the output, `n` pixels long, shows image and not padding.
+fn clip(axis: &Axis, n: u32, span: [f64; 2]) -> [f64; 2] {
+    let shown = axis.shown(n);
+    span.map(|at| at.clamp(f64::from(shown.start), f64::from(shown.end)))
+}
+
+impl BoxFormat {
+    /// Left, top, right and bottom.
+    fn to_corners(self, [a, b, c, d]: [f64; 4]) -> [f64; 4] {
+        match self {
+            Self::Xyxy => [a, b, c, d],
+            Self::Xywh => [a, b, a + c, b + d],
+            Self::Cxcywh => [a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0],
+        }
+    }
+
+    fn of_corners(self, [left, top, right, bottom]: [f64; 4]) -> [f64; 4] {
+        let (width, height) = (right - left, bottom - top);
+        match self {
+            Self::Xyxy => [left, top, right, bottom],
+            Self::Xywh => [left, top, width, height],
+            Self::Cxcywh => [left + width / 2.0, top + height / 2.0, width, height],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::augment::{Fidelity, MemoryFormat, Padding, Recipe, Transforms, View};
+
+    /// Boxes in an image of 100×80 pixels: inside, all of it, cut, and nearly outside.
+    const BOXES: [[f32; 4]; 4] =
+        [[10.0, 20.0, 60.0, 50.0], [0.0, 0.0, 100.0, 80.0], [70.0, 60.0, 99.0, 79.0], [5.0, 5.0, 12.0, 9.0]];
+
+    fn axis(start: u32, length: u32, full: u32, window: i32) -> Axis {
+        Axis { start, length, full, window }
+    }
+
+    fn drawn(x: Axis, y: Axis, flip: bool, (width, height): (u32, u32)) -> DrawnView {
+        let view = View { x, y, flip, filter: Default::default(), padding: Padding::default() };
+        DrawnView { view, width, height }
+    }
+
+    fn near(a: &[[f32; 4]], b: &[[f32; 4]]) -> bool {
+        a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a - b).abs() < 1e-4)
+    }
+
+    /// What torchvision 0.29 makes of these boxes: `v2.functional` on `tv_tensors.BoundingBoxes`, step by step.
+    #[test]
+    fn boxes_go_where_torchvision_has_them() {
+        // horizontal_flip(resized_crop(boxes, top=12, left=8, height=40, width=50, size=[30, 20]))
+        let cropped = drawn(axis(8, 50, 20, 0), axis(12, 40, 30, 0), true, (20, 30));
+        // center_crop(resize(boxes, [56]), [48, 48])
+        let centred = drawn(axis(0, 100, 70, 11), axis(0, 80, 56, 4), false, (48, 48));
+        // crop(pad(horizontal_flip(boxes), [4, 3, 2, 1]), top=2, left=1, height=70, width=90)
+        let padded = drawn(axis(0, 100, 100, 13), axis(0, 80, 80, -1), true, (90, 70));
+        // pad(crop(boxes, top=10, left=20, height=40, width=60), [5, 6, 7, 8])
+        let framed = drawn(axis(20, 60, 60, -5), axis(10, 40, 40, -6), false, (72, 54));
+        let golden: [(DrawnView, BoxFormat, [[f32; 4]; 4]); 6] = [
+            (
+                cropped,
+                BoxFormat::Xyxy,
+                [
+                    [0.0, 6.0, 19.2, 28.5],
+                    [0.0, 0.0, 20.0, 30.0],
+                    [0.0, 30.0, 0.0, 30.0],
+                    [18.4, 0.0, 20.0, 0.0],
+                ],
+            ),
+            (
+                cropped,
+                BoxFormat::Cxcywh,
+                [
+                    [9.6, 17.25, 19.2, 22.5],
+                    [10.0, 15.0, 20.0, 30.0],
+                    [0.0, 30.0, 0.0, 0.0],
+                    [19.2, 0.0, 1.6, 0.0],
+                ],
+            ),
+            (
+                centred,
+                BoxFormat::Xywh,
+                [
+                    [0.0, 10.0, 31.0, 21.0],
+                    [0.0, 0.0, 48.0, 48.0],
+                    [38.0, 38.0, 10.0, 10.0],
+                    [0.0, 0.0, 0.0, 2.3],
+                ],
+            ),
+            (
+                padded,
+                BoxFormat::Xyxy,
+                [
+                    [43.0, 21.0, 90.0, 51.0],
+                    [3.0, 1.0, 90.0, 70.0],
+                    [4.0, 61.0, 33.0, 70.0],
+                    [90.0, 6.0, 90.0, 10.0],
+                ],
+            ),
+            (
+                padded,
+                BoxFormat::Xywh,
+                [
+                    [43.0, 21.0, 47.0, 30.0],
+                    [3.0, 1.0, 87.0, 69.0],
+                    [4.0, 61.0, 29.0, 9.0],
+                    [90.0, 6.0, 0.0, 4.0],
+                ],
+            ),
+            (
+                framed,
+                BoxFormat::Cxcywh,
+                [
+                    [25.0, 31.0, 40.0, 30.0],
+                    [35.0, 26.0, 60.0, 40.0],
+                    [60.0, 46.0, 10.0, 0.0],
+                    [5.0, 6.0, 0.0, 0.0],
+                ],
+            ),
+        ];
+        for (view, format, expected) in golden {
+            let to = |corners: [f32; 4]| format.of_corners(corners.map(f64::from)).map(|value| value as f32);
+            let mut boxes = BOXES.map(to);
+            view.follow(format, &mut boxes);
+            assert!(near(&boxes, &expected), "{view:?} {format:?}: {boxes:?}, expected {expected:?}");
+        }
+    }
+
+    #[test]
+    fn the_share_that_is_left_is_of_the_boxs_area() {
+        // The left half of an image, at a quarter of its size.
+        let view = drawn(axis(0, 50, 25, 0), axis(0, 80, 40, 0), false, (25, 40));
+        let mut boxes = [
+            [10.0, 10.0, 30.0, 20.0],
+            [40.0, 10.0, 60.0, 20.0],
+            [60.0, 10.0, 70.0, 20.0],
+            [30.0, 10.0, 30.0, 20.0],
+        ];
+        assert_eq!(view.follow(BoxFormat::Xyxy, &mut boxes), [1.0, 0.5, 0.0, 0.0]);
+        assert_eq!(boxes[1], [20.0, 5.0, 25.0, 10.0]);
+    }
+
+    /// A box around one pixel goes where the pixel goes, whatever the recipe draws.
+    #[test]
+    fn a_box_stays_around_its_pixel() {
+        let text = r#"[{"RandomCrop": {"size": [30, 40], "padding": 5}}, {"RandomHorizontalFlip": {}}]"#;
+        let asked = Transforms::from_json(text).unwrap();
+        let recipe = Recipe::new(&asked, MemoryFormat::Nchw, Fidelity::Fast).unwrap();
+        let keys = recipe.keys(5, 0);
+        for sample in 0..200 {
+            let drawn = recipe.draw(&keys, sample, 0, (45, 33)).unwrap().views()[0];
+            let (x, y) = (7 + sample as u32 % 30, 3 + sample as u32 % 25);
+            let corner = [x as f32, y as f32, x as f32 + 1.0, y as f32 + 1.0];
+            let mut boxes = [corner];
+            let share = drawn.follow(BoxFormat::Xyxy, &mut boxes)[0];
+            let (left, top) = (x as i32 - drawn.view.x.window, y as i32 - drawn.view.y.window);
+            let is_shown = (0..40).contains(&left) && (0..30).contains(&top);
+            assert_eq!(share, f32::from(u8::from(is_shown)), "sample {sample}");
+            if is_shown {
+                let left = if drawn.view.flip { 39 - left } else { left };
+                assert_eq!(boxes[0], [left, top, left + 1, top + 1].map(|value| value as f32));
+            }
+        }
+    }
+}

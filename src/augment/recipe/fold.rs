@@ -1,0 +1,256 @@
+//! Geometry of one image folded into one view: crops, at most one resize, padding and mirroring become a source range, a
+//! length and a window along each axis, so that every pixel is sampled once.
+
+use crate::augment::{Axis, Filter, Padding, View};
+
+/// Why a step cannot be folded into what came before: a sentence behind the transform's name.
+pub(super) type Unfoldable = String;
+
+/// One axis so far: [`Axis`], and the length the image has by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Side {
+    start: u32,
+    length: u32,
+    full: u32,
+    window: i64,
+    now: u32,
+    is_resized: bool,
+}
+
+impl Side {
+    fn new(length: u32) -> Self {
+        Self { start: 0, length, full: length, window: 0, now: length, is_resized: false }
+    }
+
+    /// Whether it is a range of the source's own pixels, neither resized nor padded.
+    fn is_source(&self) -> bool {
+        !self.is_resized && self.window == 0 && self.now == self.full
+    }
+
+    fn crop(&mut self, first: u32, n: u32) {
+        if self.is_source() {
+            self.start += first;
+            (self.length, self.full) = (n, n);
+        } else {
+            self.window += i64::from(first);
+        }
+        self.now = n;
+    }
+
+    fn resize(&mut self, n: u32) -> Result<(), Unfoldable> {
+        if !self.is_source() {
+            let (have, now) = (self.full, self.now);
+            return Err(format!(
+                "would resample an image of {have} pixels that was padded to {now}: resize first, then pad"
+            ));
+        }
+        (self.full, self.now, self.is_resized) = (n, n, true);
+        Ok(())
+    }
+
+    fn pad(&mut self, before: u32, behind: u32) -> Result<(), Unfoldable> {
+        let is_cut_before = before > 0 && self.window > 0;
+        let end = self.window + i64::from(self.now);
+        if is_cut_before || (behind > 0 && end < i64::from(self.full)) {
+            return Err("would pad an image that was cropped after a resize: pad before the crop".into());
+        }
+        self.window -= i64::from(before);
+        self.now += before + behind;
+        Ok(())
+    }
+
+    fn axis(&self) -> Axis {
+        let Self { start, length, full, window, .. } = *self;
+        Axis { start, length, full, window: window as i32 }
+    }
+}
+
+/// An image's geometry so far. What is said of left and right is said of the image as it is by then, mirrored or not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fold {
+    x: Side,
+    y: Side,
+    flip: bool,
+}
+
+impl Fold {
+    /// An image of so many pixels, as it is.
+    pub(super) fn new((width, height): (u32, u32)) -> Self {
+        Self { x: Side::new(width), y: Side::new(height), flip: false }
+    }
+
+    /// Width and height by now.
+    pub(super) fn size(&self) -> (u32, u32) {
+        (self.x.now, self.y.now)
+    }
+
+    /// Mirrors left and right.
+    pub(super) fn mirror(&mut self) {
+        self.flip = !self.flip;
+    }
+
+    /// Takes the part [left, top, width, height], which lies inside.
+    pub(super) fn crop(&mut self, [left, top, width, height]: [u32; 4]) {
+        let left = if self.flip { self.x.now - left - width } else { left };
+        self.x.crop(left, width);
+        self.y.crop(top, height);
+    }
+
+    /// Resamples to this width and height.
+    pub(super) fn resize(&mut self, (width, height): (u32, u32)) -> Result<(), Unfoldable> {
+        self.x.resize(width)?;
+        self.y.resize(height)
+    }
+
+    /// Adds [left, top, right, bottom] pixels of what `padding` says.
+    pub(super) fn pad(
+        &mut self,
+        [left, top, right, bottom]: [u32; 4],
+        padding: Padding,
+    ) -> Result<(), Unfoldable> {
+        for (side, added) in [(&self.x, left.max(right)), (&self.y, top.max(bottom))] {
+            let (most, kind) = match padding {
+                Padding::Constant | Padding::Edge => continue,
+                Padding::Reflect => (side.now - 1, "reflect"),
+                Padding::Symmetric => (side.now, "symmetric"),
+            };
+            if added > most {
+                let now = side.now;
+                return Err(format!(
+                    "would pad {now} pixels by {added}, which padding_mode=\"{kind}\" does for at most {most}"
+                ));
+            }
+        }
+        let (left, right) = if self.flip { (right, left) } else { (left, right) };
+        self.x.pad(left, right)?;
+        self.y.pad(top, bottom)
+    }
+
+    /// The whole as one view.
+    pub(super) fn view(&self, filter: Filter, padding: Padding) -> View {
+        View { x: self.x.axis(), y: self.y.axis(), flip: self.flip, filter, padding }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Key, Stream, Use};
+
+    /// What pixel of the source each pixel of the output is, step by step; -1 for padding.
+    struct Steps {
+        rows: Vec<Vec<(i64, i64)>>,
+    }
+
+    impl Steps {
+        fn new(width: u32, height: u32) -> Self {
+            let row = |y| (0..i64::from(width)).map(|x| (x, y)).collect();
+            Self { rows: (0..i64::from(height)).map(row).collect() }
+        }
+
+        fn crop(&mut self, [left, top, width, height]: [u32; 4]) {
+            let [left, top, width, height] = [left, top, width, height].map(|n| n as usize);
+            self.rows = self.rows[top..top + height].iter().map(|r| r[left..left + width].to_vec()).collect();
+        }
+
+        fn pad(&mut self, [left, top, right, bottom]: [u32; 4]) {
+            let none = |n: u32| vec![(-1, -1); n as usize];
+            for row in &mut self.rows {
+                *row = [none(left), row.clone(), none(right)].concat();
+            }
+            let width = self.rows[0].len() as u32;
+            let rows = |n: u32| vec![none(width); n as usize];
+            self.rows = [rows(top), self.rows.clone(), rows(bottom)].concat();
+        }
+
+        fn mirror(&mut self) {
+            self.rows.iter_mut().for_each(|row| row.reverse());
+        }
+    }
+
+    /// What `view` shows, of an image that is not resized.
+    fn shown(fold: &Fold) -> Vec<Vec<(i64, i64)>> {
+        let (width, height) = fold.size();
+        let view = fold.view(Filter::default(), Padding::default());
+        let at = |axis: &Axis, o: u32| {
+            let resized = i64::from(o) + i64::from(axis.window);
+            let inside = (0..i64::from(axis.full)).contains(&resized);
+            assert_eq!(axis.full, axis.length);
+            inside.then(|| i64::from(axis.start) + resized)
+        };
+        let row = |y: u32| {
+            let pixel = |o: u32| {
+                let o = if view.flip { width - 1 - o } else { o };
+                at(&view.x, o).zip(at(&view.y, y)).unwrap_or((-1, -1))
+            };
+            (0..width).map(pixel).collect()
+        };
+        (0..height).map(row).collect()
+    }
+
+    fn up_to(random: &mut Stream, most: u32) -> u32 {
+        random.below(u64::from(most) + 1) as u32
+    }
+
+    /// Any crops and mirrorings, then paddings, then crops, each of any size: pixel for pixel what the steps give.
+    #[test]
+    fn crops_padding_and_mirroring_are_what_they_are_one_after_another() {
+        let seed = std::env::var("FORELOAD_TEST_SEED").map_or(1, |seed| seed.parse().unwrap());
+        println!("FORELOAD_TEST_SEED={seed}");
+        for case in 0..2000 {
+            let random = &mut Key::new(b"fold", seed, 0, Use::Augment).stream(case);
+            let (width, height) = (1 + up_to(random, 12), 1 + up_to(random, 12));
+            let (mut fold, mut steps) = (Fold::new((width, height)), Steps::new(width, height));
+            for phase in 0..6 {
+                let (width, height) = fold.size();
+                if random.below(2) == 0 {
+                    fold.mirror();
+                    steps.mirror();
+                }
+                if phase == 2 || phase == 3 {
+                    let margins = [0; 4].map(|_| up_to(random, 5));
+                    fold.pad(margins, Padding::Constant).unwrap();
+                    steps.pad(margins);
+                } else {
+                    let (w, h) = (1 + up_to(random, width - 1), 1 + up_to(random, height - 1));
+                    let part = [up_to(random, width - w), up_to(random, height - h), w, h];
+                    fold.crop(part);
+                    steps.crop(part);
+                }
+                assert_eq!(shown(&fold), steps.rows, "case {case}, phase {phase}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_crop_before_the_resize_is_a_range_of_the_source_and_one_behind_it_a_window() {
+        let mut fold = Fold::new((100, 80));
+        fold.mirror();
+        fold.crop([10, 5, 60, 40]);
+        fold.resize((30, 20)).unwrap();
+        fold.crop([1, 2, 16, 16]);
+        let view = fold.view(Filter::Bicubic, Padding::Edge);
+        // Mirrored: 10 from the right edge, then 1 from the right of what was resized.
+        assert_eq!(view.x, Axis { start: 30, length: 60, full: 30, window: 13 });
+        assert_eq!(view.y, Axis { start: 5, length: 40, full: 20, window: 2 });
+        assert_eq!((view.flip, view.filter, view.padding), (true, Filter::Bicubic, Padding::Edge));
+    }
+
+    #[test]
+    fn what_one_view_cannot_show_is_refused() {
+        let mut padded = Fold::new((20, 20));
+        padded.pad([1, 0, 0, 0], Padding::Constant).unwrap();
+        assert!(padded.resize((10, 10)).unwrap_err().contains("resize first"));
+        let mut cut = Fold::new((20, 20));
+        cut.resize((40, 40)).unwrap();
+        cut.crop([0, 0, 30, 40]);
+        assert!(cut.pad([0, 0, 1, 0], Padding::Constant).unwrap_err().contains("pad before the crop"));
+        cut.pad([1, 1, 0, 1], Padding::Constant).unwrap();
+        let mut small = Fold::new((4, 9));
+        assert!(small.pad([4, 0, 0, 0], Padding::Reflect).unwrap_err().contains("at most 3"));
+        small.pad([3, 4, 0, 0], Padding::Reflect).unwrap();
+        let mut small = Fold::new((4, 9));
+        assert!(small.pad([0, 10, 0, 0], Padding::Symmetric).unwrap_err().contains("at most 9"));
+        small.pad([4, 9, 4, 9], Padding::Symmetric).unwrap();
+    }
+}

@@ -1,0 +1,264 @@
+//! The geometry of a recipe: which transforms can follow one another, and what view of an image they draw.
+
+use super::fold::{Fold, Unfoldable};
+use super::torchvision::{centre_padding, centred, random_place, random_resized_crop, resized};
+use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
+use crate::augment::{Filter, Padding, View};
+use crate::rng::Stream;
+
+/// What is done to an image's grid of pixels, step by step; checked so that it folds into one view of any image.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Geometry {
+    steps: Vec<GeometryStep>,
+    filter: Filter,
+    padding: Padding,
+    fill: [u8; 3],
+    /// Height and width of the output, where every image has the same.
+    size: Option<(u32, u32)>,
+    state: Grid,
+    is_mirrored: bool,
+    /// Of the transforms that led to `state` and chose `padding`.
+    by: &'static str,
+    padded_by: &'static str,
+}
+
+/// A transform with its place among those of its kind, by which its random numbers are keyed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct GeometryStep {
+    pub(super) transform: Transform,
+    pub(super) nth: u32,
+}
+
+/// What the grid of pixels is by now: decides what may follow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Grid {
+    /// The source's own, perhaps a part of it.
+    #[default]
+    Source,
+    /// Of a resize.
+    Resized,
+    /// With padding around it.
+    Padded,
+    /// A part of a resized or padded one.
+    Cut,
+}
+
+impl Geometry {
+    /// Adds a transform; what is none of geometry is given back.
+    ///
+    /// # Errors
+    /// Why it cannot follow those before it, and what to do: a sentence behind its name.
+    pub(super) fn add<'a>(&mut self, transform: &'a Transform) -> Result<Option<&'a Transform>, Unfoldable> {
+        match *transform {
+            Transform::RandomResizedCrop { size, interpolation, .. } => {
+                self.resample(transform.name(), interpolation)?;
+                self.size = Some(size.square());
+            }
+            Transform::Resize { size, max_size, interpolation } => {
+                self.resample(transform.name(), interpolation)?;
+                self.size = match (size, self.size) {
+                    (Some(Sides::Both([height, width])), _) => Some((height, width)),
+                    (_, Some((height, width))) => {
+                        let (width, height) = after_resize((width, height), size, max_size);
+                        Some((height, width))
+                    }
+                    _ => None,
+                };
+            }
+            Transform::CenterCrop { size } => {
+                self.cut(transform.name());
+                self.size = Some(size.square());
+            }
+            Transform::RandomCrop { size, padding, pad_if_needed, fill, padding_mode } => {
+                if padding.is_some() || pad_if_needed {
+                    self.pad(transform.name(), padding_mode, fill.channels())?;
+                }
+                let (height, width) = size.square();
+                if let (Some((h, w)), false) = (self.size, pad_if_needed) {
+                    let [left, top, right, bottom] = padding.map_or([0; 4], Margins::sides);
+                    let (h, w) = (h + top + bottom, w + left + right);
+                    if h < height || w < width {
+                        return Err(format!(
+                            "size: is {height} rows and {width} columns, of which the image has {h} and {w} by then"
+                        ));
+                    }
+                }
+                self.cut(transform.name());
+                self.size = Some((height, width));
+            }
+            Transform::Pad { padding, fill, padding_mode } => {
+                self.pad(transform.name(), padding_mode, fill.channels())?;
+                let [left, top, right, bottom] = padding.sides();
+                self.size = self.size.map(|(height, width)| (height + top + bottom, width + left + right));
+            }
+            Transform::RandomHorizontalFlip { .. } => self.is_mirrored = true,
+            Transform::ToDtype { .. } | Transform::Normalize { .. } => return Ok(Some(transform)),
+        }
+        if let Some((height, width)) = self.size.filter(|size| size.0.max(size.1) > LARGEST_SIDE) {
+            return Err(format!(
+                "makes images of {width}×{height} pixels, must be at most {LARGEST_SIDE} a side"
+            ));
+        }
+        let nth = self.steps.iter().filter(|step| step.transform.name() == transform.name()).count() as u32;
+        self.steps.push(GeometryStep { transform: transform.clone(), nth });
+        Ok(None)
+    }
+
+    fn resample(&mut self, name: &'static str, filter: Filter) -> Result<(), Unfoldable> {
+        let by = self.by;
+        match self.state {
+            Grid::Source => {}
+            Grid::Padded => return Err(format!("cannot come after {by}, which pads: put {by} behind it")),
+            Grid::Resized | Grid::Cut => {
+                return Err(format!(
+                    "cannot come after {by}: pixels are resampled once, and padded or cut after that; leave one out, or \
+                     put {by} behind it"
+                ));
+            }
+        }
+        if self.is_mirrored && matches!(filter, Filter::Nearest | Filter::NearestExact) {
+            return Err("cannot come after RandomHorizontalFlip: the nearest pixels of a mirrored image are others; put \
+                        RandomHorizontalFlip behind it"
+                .into());
+        }
+        (self.state, self.by, self.filter) = (Grid::Resized, name, filter);
+        Ok(())
+    }
+
+    fn pad(&mut self, name: &'static str, padding: Padding, fill: [u8; 3]) -> Result<(), Unfoldable> {
+        let (by, padded_by) = (self.by, self.padded_by);
+        if self.state == Grid::Cut {
+            return Err(format!("cannot pad what {by} has cut: put {name} before {by}"));
+        }
+        let is_first = padded_by.is_empty();
+        if !is_first && (padding != Padding::Constant || (self.padding, self.fill) != (padding, fill)) {
+            return Err(format!(
+                "cannot pad once more what {padded_by} has padded, but with the same constant fill: leave one out"
+            ));
+        }
+        (self.state, self.by) = (Grid::Padded, name);
+        (self.padding, self.fill, self.padded_by) = (padding, fill, name);
+        Ok(())
+    }
+
+    fn cut(&mut self, name: &'static str) {
+        if self.state != Grid::Source {
+            (self.state, self.by) = (Grid::Cut, name);
+        }
+    }
+
+    /// The transforms, each with its place among those of its kind.
+    pub(super) fn steps(&self) -> &[GeometryStep] {
+        &self.steps
+    }
+
+    /// Height and width of the output, where every image has the same.
+    pub(super) fn size(&self) -> Option<(u32, u32)> {
+        self.size
+    }
+
+    /// Grey levels of constant padding: R, G, B.
+    pub(super) fn fill(&self) -> [u8; 3] {
+        self.fill
+    }
+
+    /// The view of an image of `width` × `height` pixels, and the width and height of its output. `streams` has the
+    /// random numbers of each step.
+    ///
+    /// # Errors
+    /// What cannot be done to an image of that size, and by which transform.
+    pub(super) fn draw(
+        &self,
+        streams: impl Iterator<Item = Stream>,
+        size: (u32, u32),
+    ) -> Result<(View, (u32, u32)), Unfoldable> {
+        let mut fold = Fold::new(size);
+        for (step, mut stream) in self.steps.iter().zip(streams) {
+            let name = step.transform.name();
+            self.apply(&step.transform, &mut stream, &mut fold).map_err(|why| {
+                let (width, height) = size;
+                format!("{name} {why} (the sample has {width}×{height} pixels)")
+            })?;
+        }
+        let (width, height) = fold.size();
+        if width.max(height) > LARGEST_SIDE {
+            return Err(format!(
+                "the image becomes {width}×{height} pixels, more than {LARGEST_SIDE} a side; max_size= of Resize bounds the \
+                 longer side"
+            ));
+        }
+        Ok((fold.view(self.filter, self.padding), (width, height)))
+    }
+
+    /// One step. Random numbers are read in the order in which torchvision draws them: see each formula.
+    fn apply(&self, transform: &Transform, stream: &mut Stream, fold: &mut Fold) -> Result<(), Unfoldable> {
+        match *transform {
+            Transform::RandomResizedCrop { size, scale, ratio, .. } => {
+                fold.crop(random_resized_crop(stream, fold.size(), scale, ratio));
+                let (height, width) = size.square();
+                fold.resize((width, height))
+            }
+            Transform::Resize { size, max_size, .. } => {
+                fold.resize(after_resize(fold.size(), size, max_size))
+            }
+            Transform::CenterCrop { size } => self.center_crop(size.square(), fold),
+            Transform::RandomCrop { size, padding, pad_if_needed, padding_mode, .. } => {
+                let (height, width) = size.square();
+                let mut margins = padding.map_or([0; 4], Margins::sides);
+                if pad_if_needed {
+                    let (w, h) = fold.size();
+                    let x = width.saturating_sub(w + margins[0] + margins[2]);
+                    let y = height.saturating_sub(h + margins[1] + margins[3]);
+                    margins = [margins[0] + x, margins[1] + y, margins[2] + x, margins[3] + y];
+                }
+                fold.pad(margins, padding_mode)?;
+                let (w, h) = fold.size();
+                if w < width || h < height {
+                    return Err(format!(
+                        "cannot take {width}×{height} pixels of {w}×{h}; pad_if_needed=True pads what is smaller, a Resize \
+                         before it enlarges"
+                    ));
+                }
+                let (left, top) = random_place(stream, (w - width, h - height));
+                fold.crop([left, top, width, height]);
+                Ok(())
+            }
+            Transform::Pad { padding, padding_mode, .. } => fold.pad(padding.sides(), padding_mode),
+            Transform::RandomHorizontalFlip { p } => {
+                if stream.unit() < p {
+                    fold.mirror();
+                }
+                Ok(())
+            }
+            Transform::ToDtype { .. } | Transform::Normalize { .. } => Ok(()),
+        }
+    }
+
+    /// Black where the image is smaller, as torchvision pads there.
+    fn center_crop(&self, (height, width): (u32, u32), fold: &mut Fold) -> Result<(), Unfoldable> {
+        let (w, h) = fold.size();
+        if w < width || h < height {
+            if (self.padding, self.fill) != (Padding::Constant, [0; 3]) {
+                return Err(format!(
+                    "would pad {w}×{h} pixels with black, where {} pads otherwise: enlarge the image before",
+                    self.padded_by
+                ));
+            }
+            let (left, right) = centre_padding(width.saturating_sub(w));
+            let (top, bottom) = centre_padding(height.saturating_sub(h));
+            fold.pad([left, top, right, bottom], Padding::Constant)?;
+        }
+        let (w, h) = fold.size();
+        fold.crop([centred(w - width), centred(h - height), width, height]);
+        Ok(())
+    }
+}
+
+/// Width and height of an image after Resize.
+fn after_resize(size: (u32, u32), to: Option<Sides>, max_size: Option<u32>) -> (u32, u32) {
+    match to {
+        Some(Sides::Both([height, width])) => (width, height),
+        Some(Sides::One(short)) => resized(size, Some(short), max_size),
+        None => resized(size, None, max_size),
+    }
+}

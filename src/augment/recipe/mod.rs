@@ -1,0 +1,164 @@
+//! What is done to an image: a list of transforms by torchvision v2's names, checked and compiled once into what the fused
+//! pass runs: geometry, which folds into one [`View`], then the element type and its scale.
+//!
+//! Every transform draws from a random stream of its own, keyed by the view, its kind, and which of its kind it is in the
+//! list: adding a transform or a view changes no other's numbers.
+
+mod boxes;
+mod compile;
+mod fold;
+mod geometry;
+mod renderer;
+#[cfg(test)]
+mod tests;
+mod torchvision;
+mod transform;
+
+pub use renderer::Renderer;
+pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE};
+pub use transform::{FillLevels, LARGEST_SIDE, Margins, Sides, Transform, Transforms, Views};
+
+use super::{Fidelity, MemoryFormat, Output, View};
+use crate::decode::Region;
+use crate::error::{Error, Result};
+use crate::rng::{Key, Use};
+use geometry::Geometry;
+
+/// A list of transforms, compiled: what every view of an image becomes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recipe {
+    views: Vec<RecipeView>,
+    is_plural: bool,
+}
+
+/// One of the images that become of a sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecipeView {
+    /// The list it is of, and which of that list's views it is.
+    id: [u32; 2],
+    geometry: Geometry,
+    /// Of 0 × 0 pixels where the size is each image's own.
+    output: Output,
+}
+
+/// The keys of one epoch: for each view, and each of its steps, the streams of all samples.
+#[derive(Debug, Clone)]
+pub struct RecipeKeys(Vec<Vec<Key>>);
+
+/// What one view of a recipe shows of one image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrawnView {
+    /// Which source pixels become which pixels of the output.
+    pub view: View,
+    /// Columns of the output.
+    pub width: u32,
+    /// Rows of the output.
+    pub height: u32,
+}
+
+/// What all views of a recipe show of one image, and what must be decoded for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrawnViews {
+    views: Vec<DrawnView>,
+    region: Region,
+}
+
+impl Recipe {
+    /// Compiles what was asked for; `format` and `fidelity` are those of all views.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `transforms`, naming the transform that cannot be done, and what to do.
+    pub fn new(asked: &Transforms, format: MemoryFormat, fidelity: Fidelity) -> Result<Self> {
+        asked.check()?;
+        let mut views = Vec::new();
+        for (group, list) in asked.views.iter().enumerate() {
+            let (geometry, output) = compile::list(&list.transforms, format, fidelity)
+                .map_err(|(number, message)| asked.refusal(group, number, &message))?;
+            let view =
+                |n| RecipeView { id: [group as u32, n], geometry: geometry.clone(), output: output.clone() };
+            views.extend((0..list.n).map(view));
+        }
+        Ok(Self { views, is_plural: asked.is_plural })
+    }
+
+    /// The views, at least one.
+    pub fn views(&self) -> &[RecipeView] {
+        &self.views
+    }
+
+    /// Whether several views were asked for, be it one: batches then hold a tuple.
+    pub fn is_plural(&self) -> bool {
+        self.is_plural
+    }
+
+    /// Whether anything of it is drawn at random.
+    pub fn is_random(&self) -> bool {
+        let steps = self.views.iter().flat_map(|view| view.geometry.steps());
+        steps.into_iter().any(|step| step.transform.is_random())
+    }
+
+    /// The keys of all random numbers of an epoch.
+    pub fn keys(&self, seed: u64, epoch: u64) -> RecipeKeys {
+        let all = Key::new(&[], seed, epoch, Use::Augment);
+        let of = |view: &RecipeView| {
+            let steps = view.geometry.steps().iter();
+            steps.map(|step| all.part(view.id, step.transform.name(), step.nth)).collect()
+        };
+        RecipeKeys(self.views.iter().map(of).collect())
+    }
+
+    /// What the views show of an image of `width` × `height` pixels, the `occurrence`-th time that `sample` comes up in
+    /// the epoch of `keys`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `transforms`: one of them cannot be done to an image of that size.
+    pub fn draw(
+        &self,
+        keys: &RecipeKeys,
+        sample: u64,
+        occurrence: u32,
+        (width, height): (u32, u32),
+    ) -> Result<DrawnViews> {
+        let draw = |(view, keys): (&RecipeView, &Vec<Key>)| {
+            let streams = keys.iter().map(|key| key.stream_of(sample, occurrence));
+            let drawn = view.geometry.draw(streams, (width, height));
+            let (view, (width, height)) = drawn.map_err(|why| Error::config("transforms", why))?;
+            Ok(DrawnView { view, width, height })
+        };
+        let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>>>()?;
+        let regions =
+            views.iter().zip(&self.views).map(|(drawn, view)| drawn.view.region(&view.output(drawn)));
+        let region = regions.reduce(Region::union);
+        let region = region.ok_or_else(|| Error::Internal("a recipe has no view".into()))?;
+        Ok(DrawnViews { views, region })
+    }
+}
+
+impl RecipeView {
+    /// Height and width of the output, where every image has the same; `None` where it is each image's own.
+    pub fn size(&self) -> Option<(u32, u32)> {
+        self.geometry.size()
+    }
+
+    /// What is written for each image, of 0 × 0 pixels where [`RecipeView::size`] is each image's own.
+    pub fn fixed_output(&self) -> &Output {
+        &self.output
+    }
+
+    /// What is written for one image.
+    pub fn output(&self, drawn: &DrawnView) -> Output {
+        Output { height: drawn.height, width: drawn.width, ..self.output.clone() }
+    }
+}
+
+impl DrawnViews {
+    /// One for each view of the recipe, in its order.
+    pub fn views(&self) -> &[DrawnView] {
+        &self.views
+    }
+
+    /// What of the image all of them need together: what is decoded.
+    pub fn region(&self) -> Region {
+        self.region
+    }
+}

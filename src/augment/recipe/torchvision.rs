@@ -1,0 +1,109 @@
+//! torchvision's formulas for sizes and places, with its very rounding (`_geometry.py` and `RandomResizedCrop` of its
+//! transforms.v2).
+
+use crate::rng::Stream;
+
+/// Attempts at a random crop before the centre crop.
+const TRIES: usize = 10;
+
+/// No side is longer after a resize: every later coordinate fits an i32.
+const MOST: u32 = i32::MAX as u32 / 2;
+
+/// Left, top, width and height of RandomResizedCrop's random crop, or of the centre crop if no try fitted.
+///
+/// For each try it reads one uniform for the area and one for the ratio; after the first try that fits inside of the
+/// image, the row and the column.
+pub(super) fn random_resized_crop(
+    stream: &mut Stream,
+    (width, height): (u32, u32),
+    scale: (f64, f64),
+    ratio: (f64, f64),
+) -> [u32; 4] {
+    let area = f64::from(width) * f64::from(height);
+    // libm, not the system's: two machines must not disagree about a crop by a last digit.
+    let log_ratio = (libm::log(ratio.0), libm::log(ratio.1));
+    for _ in 0..TRIES {
+        let target = area * stream.uniform(scale.0, scale.1);
+        let aspect = libm::exp(stream.uniform(log_ratio.0, log_ratio.1));
+        // `as` saturates, so absurd settings only make a try fail.
+        let w = (target * aspect).sqrt().round_ties_even() as u32;
+        let h = (target / aspect).sqrt().round_ties_even() as u32;
+        if (1..=width).contains(&w) && (1..=height).contains(&h) {
+            let (left, top) = random_place(stream, (width - w, height - h));
+            return [left, top, w, h];
+        }
+    }
+    let (w, h) = (f64::from(width), f64::from(height));
+    let (w, h) = if w / h < ratio.0 {
+        (width, (w / ratio.0).round_ties_even() as u32)
+    } else if w / h > ratio.1 {
+        ((h * ratio.1).round_ties_even() as u32, height)
+    } else {
+        (width, height)
+    };
+    let (w, h) = (w.clamp(1, width), h.clamp(1, height));
+    [(width - w) / 2, (height - h) / 2, w, h]
+}
+
+/// Left and top of a crop that has so much room along x and y; the row is drawn first.
+pub(super) fn random_place(stream: &mut Stream, (room_x, room_y): (u32, u32)) -> (u32, u32) {
+    let top = stream.below(u64::from(room_y) + 1) as u32;
+    let left = stream.below(u64::from(room_x) + 1) as u32;
+    (left, top)
+}
+
+/// Width and height after Resize of the shorter side to `short` (`None`: as `longest` says), the longer one truncated,
+/// and at most `longest`.
+pub(super) fn resized((width, height): (u32, u32), short: Option<u32>, longest: Option<u32>) -> (u32, u32) {
+    let (a, b) = if width <= height { (width, height) } else { (height, width) };
+    // Products of lengths are exact in f64, so these are the integer parts of the true quotients' nearest f64s, as
+    // Python computes them. A side has at least one pixel.
+    let scaled =
+        |to: u32, of: u32, by: u32| ((f64::from(to) * f64::from(of) / f64::from(by)) as u32).clamp(1, MOST);
+    let (a, b) = match (short, longest) {
+        (Some(short), longest) => {
+            let long = scaled(short, b, a);
+            match longest {
+                Some(longest) if long > longest => (scaled(longest, short, long), longest),
+                _ => (short, long),
+            }
+        }
+        (None, Some(longest)) => (scaled(longest, a, b), longest),
+        (None, None) => (a, b),
+    };
+    if width <= height { (a, b) } else { (b, a) }
+}
+
+/// Where CenterCrop begins along a side that has `room` pixels more than the crop.
+pub(super) fn centred(room: u32) -> u32 {
+    (f64::from(room) / 2.0).round_ties_even() as u32
+}
+
+/// What CenterCrop adds before and behind a side that lacks so many pixels.
+pub(super) fn centre_padding(lacking: u32) -> (u32, u32) {
+    (lacking / 2, lacking.div_ceil(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resize_truncates_as_torchvision() {
+        // `v2.functional._geometry._compute_resized_output_size` of torchvision 0.29.
+        assert_eq!(resized((500, 375), Some(256), None), (341, 256));
+        assert_eq!(resized((375, 500), Some(256), None), (256, 341));
+        assert_eq!(resized((500, 375), Some(256), Some(300)), (300, 225));
+        assert_eq!(resized((375, 500), Some(256), Some(300)), (225, 300));
+        assert_eq!(resized((500, 375), Some(256), Some(341)), (341, 256));
+        assert_eq!(resized((500, 375), None, Some(100)), (100, 75));
+        assert_eq!(resized((7, 5000), None, Some(100)), (1, 100));
+    }
+
+    #[test]
+    fn centres_round_half_to_even() {
+        // round((341 - 224) / 2) = round(58.5) = 58; round((343 - 224) / 2) = round(59.5) = 60.
+        assert_eq!([centred(117), centred(119), centred(0)], [58, 60, 0]);
+        assert_eq!([centre_padding(43), centre_padding(2)], [(21, 22), (1, 1)]);
+    }
+}

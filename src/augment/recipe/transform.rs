@@ -1,0 +1,430 @@
+//! What may be asked for: transforms by torchvision v2's names, with its parameters and defaults, as one JSON text that
+//! goes from Python or a file to here.
+
+use crate::augment::{DType, Filter, Padding};
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
+pub const LARGEST_SIDE: u32 = 16_384;
+
+/// Bounds of a random crop's share of the image's area, unless the user says otherwise.
+pub const CROP_SCALE: (f64, f64) = (0.08, 1.0);
+
+/// Bounds of a random crop's width / height, unless the user says otherwise.
+pub const CROP_RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
+
+/// One transform of a list. Each variant has the name and the parameters of a class of torchvision v2.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Transform {
+    /// Crops a part of random area and shape, and resizes it.
+    RandomResizedCrop {
+        /// The output's size.
+        size: Sides,
+        /// Bounds of the crop's share of the area.
+        #[serde(default = "crop_scale")]
+        scale: (f64, f64),
+        /// Bounds of the crop's width / height.
+        #[serde(default = "crop_ratio")]
+        ratio: (f64, f64),
+        /// How it is resampled.
+        #[serde(default)]
+        interpolation: Filter,
+    },
+    /// Resizes the whole image.
+    Resize {
+        /// One number is the length of the shorter side; `None` needs `max_size`, which is then the longer side's.
+        size: Option<Sides>,
+        /// The longer side's length at most.
+        #[serde(default)]
+        max_size: Option<u32>,
+        /// How it is resampled.
+        #[serde(default)]
+        interpolation: Filter,
+    },
+    /// Takes the middle; what the image lacks is black.
+    CenterCrop {
+        /// The output's size.
+        size: Sides,
+    },
+    /// Pads, and takes a part at a random place.
+    RandomCrop {
+        /// The output's size.
+        size: Sides,
+        /// Pixels added before.
+        #[serde(default)]
+        padding: Option<Margins>,
+        /// Pads both sides by what a smaller image lacks.
+        #[serde(default)]
+        pad_if_needed: bool,
+        /// Grey levels of what is added.
+        #[serde(default)]
+        fill: FillLevels,
+        /// What is added.
+        #[serde(default)]
+        padding_mode: Padding,
+    },
+    /// Adds pixels around the image.
+    Pad {
+        /// How many.
+        padding: Margins,
+        /// Grey levels of what is added.
+        #[serde(default)]
+        fill: FillLevels,
+        /// What is added.
+        #[serde(default)]
+        padding_mode: Padding,
+    },
+    /// Mirrors left and right, or not.
+    RandomHorizontalFlip {
+        /// How likely.
+        #[serde(default = "half")]
+        p: f64,
+    },
+    /// Converts the element type.
+    ToDtype {
+        /// Into this.
+        dtype: DType,
+        /// Floats of 0..1 (true) or of 0..255.
+        #[serde(default = "yes")]
+        scale: bool,
+    },
+    /// Subtracts the mean and divides by the deviation.
+    Normalize {
+        /// For each channel.
+        mean: [f32; 3],
+        /// For each channel.
+        std: [f32; 3],
+    },
+}
+
+/// Lengths of sides: one number, or height and width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "must be a number of pixels, or a height and a width")]
+pub enum Sides {
+    /// A square, or the shorter side.
+    One(u32),
+    /// Height and width.
+    Both([u32; 2]),
+}
+
+impl Sides {
+    /// Height and width, where one number means a square.
+    pub(super) fn square(self) -> (u32, u32) {
+        match self {
+            Self::One(side) => (side, side),
+            Self::Both([height, width]) => (height, width),
+        }
+    }
+
+    fn check(self) -> Result<(), BadParameter> {
+        let (height, width) = self.square();
+        for side in [height, width] {
+            if side == 0 {
+                return Err(BadParameter::new("size", "is 0, must be at least 1"));
+            } else if side > LARGEST_SIDE {
+                return Err(BadParameter::new("size", format!("is {side}, must be at most {LARGEST_SIDE}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pixels that are added around an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "must be a number of pixels, or two (left and right, top and bottom), or four (left, top, \
+                               right, bottom)"
+)]
+pub enum Margins {
+    /// As many on every side.
+    All(u32),
+    /// Left and right, then top and bottom.
+    Two([u32; 2]),
+    /// Left, top, right, bottom.
+    Four([u32; 4]),
+}
+
+impl Margins {
+    /// Left, top, right, bottom.
+    pub(super) fn sides(self) -> [u32; 4] {
+        match self {
+            Self::All(n) => [n; 4],
+            Self::Two([x, y]) => [x, y, x, y],
+            Self::Four(sides) => sides,
+        }
+    }
+
+    fn check(self) -> Result<(), BadParameter> {
+        match self.sides().into_iter().find(|&side| side > LARGEST_SIDE) {
+            Some(side) => {
+                Err(BadParameter::new("padding", format!("is {side}, must be at most {LARGEST_SIDE}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Grey levels: one for all channels, or R, G, B.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "must be one or three grey levels from 0 to 255")]
+pub enum FillLevels {
+    /// The same for all.
+    One(u8),
+    /// R, G, B.
+    Three([u8; 3]),
+}
+
+impl Default for FillLevels {
+    fn default() -> Self {
+        Self::One(0)
+    }
+}
+
+impl FillLevels {
+    /// R, G, B.
+    pub(super) fn channels(self) -> [u8; 3] {
+        match self {
+            Self::One(level) => [level; 3],
+            Self::Three(levels) => levels,
+        }
+    }
+}
+
+fn crop_scale() -> (f64, f64) {
+    CROP_SCALE
+}
+
+fn crop_ratio() -> (f64, f64) {
+    CROP_RATIO
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A parameter with a value that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BadParameter {
+    pub(crate) parameter: &'static str,
+    /// "is 0, must be at least 1".
+    pub(crate) message: String,
+}
+
+impl BadParameter {
+    fn new(parameter: &'static str, message: impl Into<String>) -> Self {
+        Self { parameter, message: message.into() }
+    }
+}
+
+impl Transform {
+    /// torchvision's name of it: also what its random numbers are keyed by.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::RandomResizedCrop { .. } => "RandomResizedCrop",
+            Self::Resize { .. } => "Resize",
+            Self::CenterCrop { .. } => "CenterCrop",
+            Self::RandomCrop { .. } => "RandomCrop",
+            Self::Pad { .. } => "Pad",
+            Self::RandomHorizontalFlip { .. } => "RandomHorizontalFlip",
+            Self::ToDtype { .. } => "ToDtype",
+            Self::Normalize { .. } => "Normalize",
+        }
+    }
+
+    /// Whether it draws random numbers.
+    pub(super) fn is_random(&self) -> bool {
+        matches!(
+            self,
+            Self::RandomResizedCrop { .. } | Self::RandomCrop { .. } | Self::RandomHorizontalFlip { .. }
+        )
+    }
+
+    /// Checks what can be wrong with a transform by itself.
+    pub(crate) fn check(&self) -> Result<(), BadParameter> {
+        match self {
+            Self::RandomResizedCrop { size, scale, ratio, .. } => {
+                size.check()?;
+                bounds("scale", *scale, 1.0)?;
+                bounds("ratio", *ratio, 1e6)
+            }
+            Self::Resize { size, max_size, .. } => check_resize(*size, *max_size),
+            Self::CenterCrop { size } => size.check(),
+            Self::RandomCrop { size, padding, .. } => {
+                size.check()?;
+                padding.map_or(Ok(()), Margins::check)
+            }
+            Self::Pad { padding, .. } => padding.check(),
+            Self::RandomHorizontalFlip { p } => {
+                let is_probability = (0.0..=1.0).contains(p);
+                let wrong = || BadParameter::new("p", format!("is {p}, must be a probability"));
+                if is_probability { Ok(()) } else { Err(wrong()) }
+            }
+            Self::ToDtype { .. } => Ok(()),
+            Self::Normalize { mean, std } => {
+                if !mean.iter().all(|mean| mean.is_finite()) {
+                    return Err(BadParameter::new("mean", format!("is {mean:?}, must be finite numbers")));
+                }
+                if !std.iter().all(|std| std.is_finite() && *std > 0.0) {
+                    return Err(BadParameter::new("std", format!("is {std:?}, must be numbers above 0")));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn check_resize(size: Option<Sides>, max_size: Option<u32>) -> Result<(), BadParameter> {
+    size.map_or(Ok(()), Sides::check)?;
+    let Some(longest) = max_size else {
+        let missing = || BadParameter::new("size", "is None, must be a length, or come with max_size");
+        return size.map(|_| ()).ok_or_else(missing);
+    };
+    let wrong = |message: String| Err(BadParameter::new("max_size", message));
+    match size {
+        _ if longest == 0 || longest > LARGEST_SIDE => {
+            wrong(format!("is {longest}, must be from 1 to {LARGEST_SIDE}"))
+        }
+        Some(Sides::Both(_)) => {
+            wrong(format!("is {longest}, but size gives both sides already: leave one out"))
+        }
+        Some(Sides::One(short)) if longest <= short => {
+            wrong(format!("is {longest}, must be more than the shorter side's {short}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn bounds(parameter: &'static str, (low, high): (f64, f64), most: f64) -> Result<(), BadParameter> {
+    if low > 0.0 && low <= high && high <= most {
+        return Ok(());
+    }
+    let message = format!("is ({low}, {high}), must be 0 < low <= high <= {most}");
+    Err(BadParameter::new(parameter, message))
+}
+
+/// So many views of an image, each an independent draw of one list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Views {
+    /// How many.
+    pub n: u32,
+    /// What is done for each.
+    pub transforms: Vec<Transform>,
+}
+
+/// What a user asks for: one list for one image, or views of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transforms {
+    /// Several views, or one that shall come as one of several.
+    pub(super) is_plural: bool,
+    /// The views, those of one list together.
+    pub(super) views: Vec<Views>,
+}
+
+/// Most views of an image.
+const MOST_VIEWS: u32 = 64;
+
+impl Transforms {
+    /// One image of each sample.
+    pub fn single(transforms: Vec<Transform>) -> Self {
+        Self { is_plural: false, views: vec![Views { n: 1, transforms }] }
+    }
+
+    /// Several views of each sample; batches then hold a tensor for each.
+    pub fn views(views: Vec<Views>) -> Self {
+        Self { is_plural: true, views }
+    }
+
+    /// Reads a JSON text: a list of transforms, each `{"NAME": {PARAMETERS}}`; or
+    /// `{"Views": {"n": 2, "transforms": [...]}}`, or a list of such.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `transforms`, naming the transform and its place in the list.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| refused(&format!("no JSON: {error}")))?;
+        if let Some(views) = of_views(&value)? {
+            return Ok(Self::views(vec![views]));
+        }
+        let Value::Array(list) = value else {
+            return Err(refused("must be a list of transforms, or Views"));
+        };
+        let views = list.iter().map(of_views).collect::<Result<Vec<_>>>()?;
+        let count = views.iter().flatten().count();
+        if count == 0 {
+            return Ok(Self::single(of_list(&list, "")?));
+        }
+        if count < list.len() {
+            return Err(refused(
+                "has Views beside other transforms: put those into the Views, each list its own",
+            ));
+        }
+        Ok(Self::views(views.into_iter().flatten().collect()))
+    }
+
+    /// Checks what can be wrong with each transform by itself, and the number of views.
+    pub(super) fn check(&self) -> Result<()> {
+        let all: u64 = self.views.iter().map(|views| u64::from(views.n)).sum();
+        if self.views.iter().any(|views| views.n == 0) || all == 0 {
+            return Err(refused("Views: n: is 0, must be at least 1"));
+        } else if all > u64::from(MOST_VIEWS) {
+            return Err(refused(&format!("Views: n: is {all} in all, must be at most {MOST_VIEWS}")));
+        }
+        for (group, views) in self.views.iter().enumerate() {
+            for (number, transform) in views.transforms.iter().enumerate() {
+                transform.check().map_err(|BadParameter { parameter, message }| {
+                    self.refusal(group, number, &format!("{parameter}: {message}"))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with transform `number` of the list of views `group`.
+    pub(super) fn refusal(&self, group: usize, number: usize, message: &str) -> Error {
+        let list = &self.views[group].transforms;
+        let within = match self.views.len() {
+            1 => String::new(),
+            all => format!("Views {} of {all}, ", group + 1),
+        };
+        refused(&format!("{within}{}: {message}", place(number, list.len(), list[number].name())))
+    }
+}
+
+fn place(number: usize, all: usize, name: &str) -> String {
+    format!("step {} of {all}, {name}", number + 1)
+}
+
+fn refused(message: &str) -> Error {
+    Error::config("transforms", message)
+}
+
+/// What `{"Views": {"n": 2, "transforms": [...]}}` says; `None` for anything else.
+fn of_views(value: &Value) -> Result<Option<Views>> {
+    let Some(asked) = value.get("Views") else { return Ok(None) };
+    let n = asked.get("n").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+    let list = asked.get("transforms").and_then(Value::as_array);
+    let (Some(n), Some(list)) = (n, list) else {
+        return Err(refused("Views: must have n, a whole number, and transforms, a list"));
+    };
+    Ok(Some(Views { n, transforms: of_list(list, "Views: ")? }))
+}
+
+fn of_list(list: &[Value], within: &str) -> Result<Vec<Transform>> {
+    let transform = |(number, value): (usize, &Value)| {
+        let name = match value {
+            Value::Object(map) => map.keys().next().map_or("{}", String::as_str),
+            _ => "a transform",
+        };
+        Transform::deserialize(value)
+            .map_err(|error| refused(&format!("{within}{}: {error}", place(number, list.len(), name))))
+    };
+    list.iter().enumerate().map(transform).collect()
+}

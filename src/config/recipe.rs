@@ -1,0 +1,113 @@
+//! What is done to images: the list that was asked for, or the one that the flat settings mean.
+
+use super::LoaderOptions;
+use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, Sides, Transform, Transforms};
+use crate::dataset::DatasetIndex;
+use crate::error::{Error, Result};
+
+/// The settings that a list of transforms says itself, and by what.
+const SAID_BY_TRANSFORMS: &[(&str, &str)] = &[
+    ("image_size", "the size of RandomResizedCrop, RandomCrop, Resize or CenterCrop"),
+    ("scale", "RandomResizedCrop(scale=...)"),
+    ("ratio", "RandomResizedCrop(ratio=...)"),
+    ("flip", "RandomHorizontalFlip(p)"),
+    ("resize", "Resize(size)"),
+    ("dtype", "ToDtype(dtype)"),
+    ("mean", "Normalize(mean, std)"),
+    ("std", "Normalize(mean, std)"),
+];
+
+/// Refuses what `transforms` says and another setting that is `given` says again.
+///
+/// # Errors
+/// [`Error::Config`] naming both.
+pub fn check_said_once(given: &[&str]) -> Result<()> {
+    match SAID_BY_TRANSFORMS.iter().find(|(setting, _)| given.contains(setting)) {
+        None => Ok(()),
+        Some((setting, by)) => Err(Error::config(
+            setting,
+            format!("is given beside transforms, where {by} says it: leave out one of the two"),
+        )),
+    }
+}
+
+impl LoaderOptions {
+    /// The list of transforms that the flat settings mean.
+    fn meant(&self) -> Vec<Transform> {
+        let (height, width) = self.image_size;
+        let size = Sides::Both([height, width]);
+        let mut list = if self.train {
+            vec![
+                Transform::RandomResizedCrop {
+                    size,
+                    scale: self.scale,
+                    ratio: self.ratio,
+                    interpolation: Default::default(),
+                },
+                Transform::RandomHorizontalFlip { p: self.flip },
+            ]
+        } else {
+            // Saturating, because it is checked later.
+            let usual = (height.max(width).saturating_mul(8) / 7).clamp(1, LARGEST_SIDE);
+            let size_before = Some(Sides::One(self.resize.unwrap_or(usual)));
+            vec![
+                Transform::Resize { size: size_before, max_size: None, interpolation: Default::default() },
+                Transform::CenterCrop { size },
+            ]
+        };
+        list.push(Transform::ToDtype { dtype: self.dtype, scale: true });
+        if self.dtype != DType::U8 {
+            list.push(Transform::Normalize { mean: self.mean, std: self.std });
+        }
+        list
+    }
+
+    /// What is done to images.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the setting, or for `transforms` the transform.
+    pub(super) fn recipe(&self) -> Result<Recipe> {
+        let compile = |asked| Recipe::new(asked, self.memory_format, self.decode);
+        if let Some(asked) = &self.transforms {
+            return compile(asked);
+        }
+        let list = self.meant();
+        for transform in &list {
+            transform.check().map_err(|BadParameter { parameter, message }| {
+                Error::config(setting_of(transform.name(), parameter), message)
+            })?;
+        }
+        compile(&Transforms::single(list))
+    }
+
+    /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but images
+    /// have no such statistics in 0..1.
+    pub(super) fn question_scale(&self, recipe: &Recipe, index: &DatasetIndex) {
+        let output = recipe.views()[0].fixed_output();
+        if !self.decoded || output.dtype == DType::U8 {
+            return;
+        }
+        for (setting, values) in [("mean", output.mean), ("std", output.std)] {
+            if values.iter().any(|value| value.abs() > 1.0) {
+                index.notices().say(setting, || {
+                    let scaled = values.map(|value| (value / 255.0 * 1000.0).round() / 1000.0);
+                    let values = values.map(|value| value as f32);
+                    format!(
+                        "{setting} is {values:?}, which no images have in 0..1, the scale of mean and std here; if it is \
+                         meant of 0..255, give {scaled:?}"
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// The flat setting that a parameter of the list's transform comes from.
+fn setting_of(transform: &str, parameter: &'static str) -> &'static str {
+    match (transform, parameter) {
+        ("Resize", "size") => "resize",
+        (_, "size") => "image_size",
+        (_, "p") => "flip",
+        (_, same) => same,
+    }
+}

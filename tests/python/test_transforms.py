@@ -1,0 +1,165 @@
+"""`transforms=` without torchvision: what the list takes, what it refuses, what it shares with the flat settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+from foreload import ConfigError
+from foreload import transforms as T
+from PIL import Image
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def batches(dataset: Path, **settings: Any) -> list[bytes]:
+    """The bytes of all images of an epoch."""
+    loader = foreload.ImageLoader(dataset, batch_size=20, seed=3, **settings)
+    return [np.from_dlpack(batch.images).tobytes() for batch in loader]
+
+
+def test_the_flat_settings_mean_a_list(dataset: Path) -> None:
+    listed = [
+        *(T.RandomResizedCrop(40, scale=(0.2, 0.9)), T.RandomHorizontalFlip(0.3)),
+        *(T.ToDtype("float16"), T.Normalize(MEAN, STD)),
+    ]
+    flat = dict(image_size=40, scale=(0.2, 0.9), flip=0.3, dtype="float16")
+    assert batches(dataset, transforms=listed) == batches(dataset, **flat)
+    evaluated = [T.Resize(50), T.CenterCrop((40, 30)), T.ToDtype("uint8")]
+    flat = dict(image_size=(40, 30), resize=50, dtype="uint8", train=False)
+    assert batches(dataset, transforms=evaluated, train=False) == batches(dataset, **flat)
+
+
+def test_images_are_bytes_until_to_dtype(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, batch_size=4, transforms=[T.RandomResizedCrop(24)])
+    assert loader.dtype == "uint8"
+    assert np.from_dlpack(next(iter(loader)).images).dtype == np.uint8
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+def test_random_crops_with_padding_are_those_of_numpy(own_dataset: Path, mode: str) -> None:
+    for path in own_dataset.rglob("*.jpg"):
+        with Image.open(path) as image:
+            small = image.convert("RGB").resize((40, 32))
+        path.unlink()
+        small.save(path.with_suffix(".png"))
+    how = {"padding_mode": mode, **({"fill": (10, 20, 30)} if mode == "constant" else {})}
+    steps = [T.RandomCrop((30, 36), padding=(6, 4), **how), T.RandomHorizontalFlip()]
+    loader = foreload.ImageLoader(
+        own_dataset, batch_size=20, transforms=steps, decode="exact", memory_format="nhwc", index_dir=own_dataset.parent
+    )
+    seen = set()
+    for batch in loader:
+        for image, sample in zip(np.from_dlpack(batch.images), np.from_dlpack(batch.sample_ids), strict=True):
+            view = loader.view(int(sample))
+            with Image.open(loader.locate(int(sample))[0]) as source:
+                pixels = np.asarray(source.convert("RGB"))
+            if mode == "constant":
+                padded = np.full((40, 52, 3), (10, 20, 30), np.uint8)
+                padded[4:36, 6:46] = pixels
+            else:
+                padded = np.pad(pixels, ((4, 4), (6, 6), (0, 0)), mode)
+            left, top = view["left"] + 6, view["top"] + 4
+            assert (view["output_width"], view["output_height"]) == (36, 30)
+            expected = padded[top : top + 30, left : left + 36]
+            assert np.array_equal(image, expected[:, ::-1] if view["flip"] else expected)
+            seen.add((left, top, view["flip"]))
+    assert len(seen) > 40
+
+
+def test_parameters_have_one_form(dataset: Path) -> None:
+    class Bicubic:
+        value = "bicubic"
+
+    assert T.RandomResizedCrop(9) == T.RandomResizedCrop([9, 9], scale=[0.08, 1], interpolation="bilinear")
+    assert T.RandomResizedCrop(9, interpolation=Bicubic()).interpolation == "bicubic"
+    assert T.Resize([9]).size == T.Resize(np.int64(9)).size == 9
+    assert T.Resize((9, 8)).size == (9, 8)
+    assert T.CenterCrop([9]).size == T.CenterCrop(9.0).size == (9, 9)
+    assert T.Pad([3]) == T.Pad(3)
+    assert T.Pad(1, fill=None) == T.Pad(1, fill=[0])
+    assert T.Normalize(np.array(MEAN), list(STD)) == T.Normalize(MEAN, STD)
+    assert T.ToDtype(np.float16) == T.ToDtype(np.dtype("float16")) == T.ToDtype("float16")
+    assert T.Views(2, [T.CenterCrop(9)]) == T.Views(2, (T.CenterCrop([9, 9]),))
+    views = T.Views(2, [T.CenterCrop(9)])
+    assert json.loads(T.to_json(views)) == {"Views": {"n": 2, "transforms": [{"CenterCrop": {"size": [9, 9]}}]}}
+    assert eval(repr(T.Pad((1, 2), 3, "edge")), vars(T)) == T.Pad((1, 2), 3, "edge")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: T.RandomResizedCrop("x"), "RandomResizedCrop: size: is 'x', must be a number of pixels, or a height"),
+        (lambda: T.RandomResizedCrop((1, 2, 3)), r"RandomResizedCrop: size: is \(1, 2, 3\), must be"),
+        (lambda: T.RandomResizedCrop(9, scale=0.5), "scale: is 0.5, must be two numbers"),
+        (lambda: T.RandomResizedCrop(9, ratio=(1, float("nan"))), "ratio: is .*nan.*, must be two numbers"),
+        (lambda: T.RandomResizedCrop(9, interpolation=2), "interpolation: is 2, must be one of nearest"),
+        (lambda: T.Resize(True), "Resize: size: is True, must be"),
+        (lambda: T.Resize(9, max_size=-1), "Resize: max_size: is -1, must be a whole number from 0 on"),
+        (lambda: T.CenterCrop(None), "CenterCrop: size: is None, must be"),
+        (lambda: T.RandomCrop(9, padding=1.5), "RandomCrop: padding: is 1.5, must be a whole number of pixels"),
+        (lambda: T.RandomCrop(9, pad_if_needed=1), "pad_if_needed: is 1, must be True or False"),
+        (lambda: T.Pad((1, 2, 3)), r"Pad: padding: is \(1, 2, 3\), must be"),
+        (lambda: T.Pad(1, fill=0.5), "Pad: fill: is 0.5, must be a grey level"),
+        (lambda: T.Pad(1, fill=(1, 2, 300)), "Pad: fill: is .*, must be a grey level"),
+        (lambda: T.Pad(1, padding_mode="wrap"), "padding_mode: is 'wrap', must be one of constant"),
+        (lambda: T.RandomHorizontalFlip("often"), "RandomHorizontalFlip: p: is 'often', must be a number"),
+        (lambda: T.ToDtype("float64"), "ToDtype: dtype: is 'float64', must be one of float32"),
+        (lambda: T.ToDtype("float32", scale="yes"), "ToDtype: scale: is 'yes', must be True or False"),
+        (lambda: T.Normalize(0.5, STD), "Normalize: mean: is 0.5, must be three numbers"),
+        (lambda: T.Normalize(MEAN, (1, 2)), r"Normalize: std: is \(1, 2\), must be three numbers"),
+        (lambda: T.Views(1.5, []), "Views: n: is 1.5, must be a whole number"),
+        (lambda: T.Views(2, 3), "is 3, must be a list of foreload.transforms"),
+        (lambda: T.Views(2, [T.CenterCrop]), r"step 1 of 1, .*: is a class: make one, CenterCrop\(...\)"),
+        (lambda: T.Transform(), "Transform: make one of its kinds"),
+        (lambda: T.to_json([abs]), "step 1 of 1, <built-in function abs>: is no transform"),
+        (lambda: T.to_json([T.CenterCrop(9), T.Views(2, [])]), "has Views beside other transforms"),
+    ],
+)
+def test_a_parameter_of_another_type_is_named(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^config: transforms: {message}"):
+        make()
+
+
+def test_what_the_core_refuses_names_step_and_parameter(dataset: Path) -> None:
+    for steps, message in [
+        ([T.RandomResizedCrop(9, scale=(1.2, 2))], r"step 1 of 1, RandomResizedCrop: scale: is \(1.2, 2\), must be"),
+        ([T.RandomResizedCrop(9), T.Resize(8)], "step 2 of 2, Resize: cannot come after RandomResizedCrop"),
+        ([T.Normalize(MEAN, STD)], "step 1 of 1, Normalize: needs floats"),
+        (3, "is 3, must be a list"),
+    ]:
+        with pytest.raises(ConfigError, match=f"^config: transforms: {message}"):
+            foreload.ImageLoader(dataset, transforms=steps)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        *(("image_size", 224), ("dtype", "float32"), ("mean", MEAN), ("std", STD), ("scale", (0.1, 1))),
+        *(("ratio", (1, 1)), ("flip", 0.5), ("resize", 9)),
+    ],
+)
+def test_the_same_may_not_be_said_twice(dataset: Path, setting: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^config: {setting}: is given beside transforms, where .* says it"):
+        foreload.ImageLoader(dataset, transforms=[T.CenterCrop(9)], **{setting: value})
+
+
+def test_an_image_that_is_too_small_is_an_error_of_its_sample(dataset: Path) -> None:
+    steps = [T.RandomCrop(4000)]
+    with pytest.raises(foreload.SampleError, match=r"transforms: RandomCrop cannot take 4000×4000 pixels of .*pad_if_needed"):
+        next(iter(foreload.ImageLoader(dataset, batch_size=1, transforms=steps)))
+    padded = foreload.ImageLoader(dataset, batch_size=1, transforms=[T.RandomCrop(400, pad_if_needed=True)])
+    assert np.from_dlpack(next(iter(padded)).images).shape == (1, 3, 400, 400)
+
+
+def test_every_transform_is_explained() -> None:
+    for name in T.__all__:
+        made = getattr(T, name)
+        documented = made.__doc__ or ""
+        assert len(documented) > 30
+        for parameter in made.__dataclass_fields__:
+            assert f"\n        {parameter}: " in documented, (name, parameter)
