@@ -104,6 +104,7 @@ class ImageLoader(Loader):
         batch_size: Samples per step and rank.
         seed: Seed of order and augmentation.
         train: True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order.
+            Beside `transforms` it says only what `shuffle` and `last_batch` are by default.
         shuffle: Shuffled order. None: as `train`.
         last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
             fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop
@@ -125,6 +126,9 @@ class ImageLoader(Loader):
         fields: What of each sample the batches hold: a list of names, or of objects of `foreload.fields` that say more.
             A name is `image`, `label`, or the key of a member in a shard, what follows the first dot of its name:
             `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
+        transforms: What is done to images: a list of `foreload.transforms`, or `Views` of one. It takes the place of
+            `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the usual
+            lists. None: what these mean.
         image_size: Side of the square output in pixels, or (height, width).
         scale: Training: lower and upper bound of the random crop's share of the image's area.
         ratio: Training: lower and upper bound of the random crop's width divided by its height.
@@ -223,6 +227,7 @@ class ImageLoader(Loader):
         ratios: Sequence[float] | Array | None = None,
         epoch_size: int | None = None,
         fields: Sequence[str | Field] | None = None,
+        transforms: Sequence[Transform] | Views | Sequence[Views] | None = None,
         image_size: int | Sequence[int] = 224,
         scale: Sequence[float] | Array | None = (0.08, 1.0),
         ratio: Sequence[float] | Array | None = (0.75, 1.3333333333333333),
