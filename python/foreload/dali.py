@@ -98,7 +98,7 @@ class ImageSource:
             path,
             batch_size=batch_size,
             decoded=decoded,
-            dtype=dtype,
+            **({} if dtype is None else {"dtype": dtype}),
             memory_format=memory_format,
             keep=self._keep,
             **settings,

@@ -62,6 +62,7 @@ fn loss(reason: &str) -> Loss {
     match reason {
         "hidden files" | "files beside TFRecord shards" => Loss::Nothing,
         "files that are no images" | "files in the root" => Loss::Beside,
+        "members of more kinds than fields can be" => Loss::Beside,
         "directories without images beside shards" | "shards without images beside class directories" => {
             Loss::Beside
         }
