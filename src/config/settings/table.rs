@@ -25,6 +25,12 @@ const LARGEST_SIDE: u32 = 16_384;
 /// An epoch of more draws would be no epoch: their numbers would no longer be exact in the arithmetic of shares.
 const MOST_DRAWS: u64 = 1 << 48;
 
+/// More threads than any machine has processors for.
+const MOST_THREADS: u64 = 1024;
+
+/// What the kernel lets one io_uring hold.
+const DEEPEST_QUEUE: u64 = 32_768;
+
 /// Makes the options' type, with its defaults, and the table of its fields.
 macro_rules! settings {
     ($(
@@ -134,7 +140,7 @@ settings! {
     flip: f64 = 0.5, Probability, Images.images_only();
 
     /// Evaluation: length in pixels of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
-    resize: Option<u32> = None, Maybe(Whole::from(1)), Images.images_only();
+    resize: Option<u32> = None, Maybe(Whole::from(1).to(LARGEST_SIDE as u64)), Images.images_only();
 
     /// Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, as other loaders take them
     /// of values in 0..255, are questioned by a warning.
@@ -193,7 +199,7 @@ settings! {
 
     /// Decoding threads. None: the processors this process may use, or its share where the other ranks of the node (see
     /// `local_world_size`) may use the same ones; one with `decoded=False`.
-    threads: Option<u32> = None, Maybe(Whole::from(1)), Resources.images_only().member(OfResources, "threads");
+    threads: Option<u32> = None, Maybe(Whole::from(1).to(MOST_THREADS)), Resources.images_only().member(OfResources, "threads");
 
     /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while batches
     /// are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU some page-locked
@@ -208,7 +214,7 @@ settings! {
 
     /// Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about 30 KB of memory;
     /// network file systems give more the more of them there are.
-    queue_depth: Option<u32> = None, Maybe(Whole::from(1)), Resources.member(OfResources, "queue_depth");
+    queue_depth: Option<u32> = None, Maybe(Whole::from(1).to(DEEPEST_QUEUE)), Resources.member(OfResources, "queue_depth");
 
     /// Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a quarter of it.
     device_memory: Option<u64> = None, Maybe(Bytes), Resources.images_only().member(OfResources, "device_memory");
