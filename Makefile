@@ -96,7 +96,7 @@ check: test-module ## formatting, lints and house rules; that the stub and docs/
 	$(BIN)/ruff format --check python tests benches cuda examples
 	$(CARGO_TEST) --test tidy
 	$(CARGO_TEST) --test load settings::
-	$(TESTED)/bin/python -m mypy.stubtest --allowlist tests/environment/stubtest.txt foreload._core
+	$(TESTED)/bin/python tests/environment/check_stub.py
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python --check
 	$(BIN)/python cuda/compile.py --check
 

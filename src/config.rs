@@ -21,7 +21,7 @@ pub use pfs::parse_pfs;
 pub use recipe::check_said_once;
 pub use selection::Weights;
 pub use settings::{
-    Description, Given, LoaderKind, LoaderOptions, Member, Parameter, SETTINGS, Setting, SettingsClass,
+    Description, Given, LoaderKind, LoaderOptions, ObjectMember, Parameter, SETTINGS, Setting, SettingsClass,
     SettingsObject, Topic, docstring, manual, parameters, python_name, signature, stub, unknown_setting,
 };
 pub use units::{parse_bytes, parse_duration};

@@ -6,6 +6,7 @@ from typing import Any, Literal, final
 
 from foreload._core import Loader
 from foreload._types import Array, View
+from foreload.fields import Field
 
 # What `make stub` writes of Directory begins here.
 @final

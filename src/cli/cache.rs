@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(super) enum Command {
     /// Show which datasets a cache directory has samples of, their bytes, and when they were last used
     Show {
-        /// The cache directory (`cache_dir`)
+        /// The cache directory, the `path` of `foreload.Directory`
         directory: PathBuf,
         /// Print one JSON object
         #[arg(long)]
@@ -20,7 +20,7 @@ pub(super) enum Command {
     },
     /// Empty a cache directory, also of an older format; jobs that use it go on, and read from their dataset
     Clear {
-        /// The cache directory (`cache_dir`)
+        /// The cache directory, the `path` of `foreload.Directory`
         directory: PathBuf,
         /// Only this dataset: a path it was used at, or the beginning of its fingerprint [default: all]
         dataset: Option<String>,

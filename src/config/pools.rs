@@ -37,11 +37,7 @@ impl Host<'_> {
                 let needed = usual_prefetch + keep + 1;
                 let bytes = batch_bytes.saturating_add(held);
                 if bytes.saturating_mul(needed) > machine {
-                    let message = format!(
-                        "makes batches of {bytes} bytes, of which {needed} must fit in {machine} bytes of memory, this \
-                         rank's part"
-                    );
-                    return Err(Error::config("batch_size", message));
+                    return Err(self.too_large(bytes, needed, machine));
                 }
                 let slot_bytes = usual_slots.min(machine / 4 / (2 * MIB) * (2 * MIB)).max(smallest_slots);
                 let most = ((machine / 4).saturating_sub(slot_bytes) / batch_bytes.max(1)).max(needed);
@@ -67,6 +63,20 @@ impl Host<'_> {
                 let batches = (memory - slot_bytes) / batch_bytes.max(1);
                 Ok(Pools { slot_bytes, prefetch: usual_prefetch.min(batches - 1), batches })
             }
+        }
+    }
+
+    /// That batches need more memory than there is, by the setting that makes them so many or so large.
+    fn too_large(&self, bytes: usize, needed: usize, machine: usize) -> Error {
+        let LoaderOptions { keep, local_world_size, .. } = self.options;
+        let part = local_world_size
+            .map_or_else(String::new, |ranks| format!(", this rank's part by local_world_size={ranks}"));
+        let must = format!(
+            "batches of {bytes} bytes, of which {needed} must fit in {machine} bytes of memory{part}"
+        );
+        match keep {
+            1 => Error::config("batch_size", format!("makes {must}")),
+            _ => Error::config("keep", format!("is {keep}, which with batch_size makes {must}")),
         }
     }
 

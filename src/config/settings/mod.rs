@@ -102,7 +102,7 @@ pub struct Setting {
     /// What it is about.
     pub topic: Topic,
     /// Its place in an object of settings, where it has one.
-    pub member: Option<Member>,
+    pub member: Option<ObjectMember>,
     /// Its flag on the command line, without the dashes.
     flag: Option<&'static str>,
     /// An older name of its flag.
@@ -122,7 +122,7 @@ pub struct Setting {
 
 /// A setting as a member of an object: `cache=Directory(size=...)`.
 #[derive(Debug, Clone, Copy)]
-pub struct Member {
+pub struct ObjectMember {
     /// The object.
     pub object: SettingsObject,
     /// The keyword in it.
@@ -138,7 +138,7 @@ impl Setting {
 
     /// A member of `object`, called `name` there.
     const fn member(self, object: SettingsObject, name: &'static str) -> Self {
-        Self { member: Some(Member { object, name }), ..self }
+        Self { member: Some(ObjectMember { object, name }), ..self }
     }
 
     /// The command line has no flag for it.

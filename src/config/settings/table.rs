@@ -6,8 +6,8 @@
 
 use super::SettingsObject::{Directory as OfCache, Resources as OfResources};
 use super::forms::{
-    Bounds, Bytes, Channels, Classes, DeviceName, Directory, FieldList, Indices, Maybe, OneOf, Probability,
-    Shares, Size, TransformList, Truth, Weighing, Whole,
+    AnyPath, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, Maybe, OneOf,
+    Probability, Ratios, SideLengths, TransformList, Truth, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{CROP_RATIO, CROP_SCALE, DType, Fidelity, LARGEST_SIDE, MemoryFormat, Transforms};
@@ -21,6 +21,12 @@ use std::path::PathBuf;
 
 /// An epoch of more draws would be no epoch: their numbers would no longer be exact in the arithmetic of shares.
 const MOST_DRAWS: u64 = 1 << 48;
+
+/// More threads than any machine has processors for.
+const MOST_THREADS: u64 = 1024;
+
+/// What the kernel lets one io_uring hold.
+const DEEPEST_QUEUE: u64 = 32_768;
 
 /// Makes the options' type, with its defaults, and the table of its fields.
 macro_rules! settings {
@@ -66,10 +72,10 @@ macro_rules! settings {
 
 settings! {
     /// Samples per step and rank.
-    batch_size: u32 = 64, Whole::from(1), Batches;
+    batch_size: u32 = 64, WholeNumber::from(1), Batches;
 
     /// Seed of order and augmentation.
-    seed: u64 = 0, Whole::any(), Batches;
+    seed: u64 = 0, WholeNumber::any(), Batches;
 
     /// True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order. Beside
     /// `transforms` it says only what `shuffle` and `last_batch` are by default.
@@ -88,19 +94,19 @@ settings! {
     );
 
     /// How many batches you will keep at once, when that is more than the latest. The pools are sized for it.
-    keep: u32 = 1, Whole::from(1), Batches.no_flag();
+    keep: u32 = 1, WholeNumber::from(1), Batches.no_flag();
 
     /// Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how they are
     /// listed; a sequential epoch takes them as they stand. None: all.
     indices: Option<Vec<u64>> = None, Maybe(Indices), Selection.no_flag();
 
     /// Names or numbers of the classes to draw from. Labels stay what they are. None: all.
-    classes: Option<Vec<ClassRef>> = None, Maybe(Classes), Selection.images_only().no_flag();
+    classes: Option<Vec<ClassRef>> = None, Maybe(ClassList), Selection.images_only().no_flag();
 
     /// A text file that lists what to draw from, one path a line, relative to the dataset: files (with or without
     /// extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are given, all must
     /// hold. None: everything.
-    files: Option<PathBuf> = None, Maybe(Directory), Selection;
+    files: Option<PathBuf> = None, Maybe(AnyPath), Selection;
 
     /// How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a dict of
     /// classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50 to 1e50. In
@@ -109,10 +115,10 @@ settings! {
     weights: Option<Weights> = None, Maybe(Weighing), Selection.no_flag();
 
     /// Share of each of several datasets in an epoch, in any unit. None: by their samples.
-    ratios: Option<Vec<f64>> = None, Maybe(Shares), Selection.no_flag();
+    ratios: Option<Vec<f64>> = None, Maybe(Ratios), Selection.no_flag();
 
     /// Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
-    epoch_size: Option<u64> = None, Maybe(Whole::from(1).to(MOST_DRAWS)), Selection;
+    epoch_size: Option<u64> = None, Maybe(WholeNumber::from(1).to(MOST_DRAWS)), Selection;
 
     /// What of each sample the batches hold: a list of names, or of objects of `foreload.fields` that say more. A name is
     /// `image`, `label`, or the key of a member in a shard, what follows the first dot of its name: `["jpg", "seg.png",
@@ -125,7 +131,7 @@ settings! {
     transforms: Option<Transforms> = None, Maybe(TransformList), Images.images_only();
 
     /// Side of the square output in pixels, or (height, width).
-    image_size: (u32, u32) = (224, 224), Size { to: LARGEST_SIDE }, Images.images_only();
+    image_size: (u32, u32) = (224, 224), SideLengths { to: LARGEST_SIDE }, Images.images_only();
 
     /// Training: lower and upper bound of the random crop's share of the image's area.
     scale: (f64, f64) = CROP_SCALE, Bounds { to: 1.0 }, Images.images_only().or_none();
@@ -137,7 +143,7 @@ settings! {
     flip: f64 = 0.5, Probability, Images.images_only();
 
     /// Evaluation: length in pixels of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
-    resize: Option<u32> = None, Maybe(Whole::from(1)), Images.images_only();
+    resize: Option<u32> = None, Maybe(WholeNumber::from(1).to(LARGEST_SIDE as u64)), Images.images_only();
 
     /// Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, as other loaders take them
     /// of values in 0..255, are questioned by a warning.
@@ -188,20 +194,20 @@ settings! {
 
     /// Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too (from a state of
     /// another rank, that one's).
-    max_errors: u64 = 100, Whole::any(), Failures.or_none();
+    max_errors: u64 = 100, WholeNumber::any(), Failures.or_none();
 
     // PIL's own threshold for a decompression bomb is 89 478 485; this is the next power of two.
     /// Images of more pixels are refused, for they may be decompression bombs. By default 2**27.
-    max_pixels: u64 = 1 << 27, Whole::from(1), Failures.images_only().or_none();
+    max_pixels: u64 = 1 << 27, WholeNumber::from(1), Failures.images_only().or_none();
 
     /// Decoding threads. None: the processors this process may use, or its share where the other ranks of the node (see
     /// `local_world_size`) may use the same ones; one with `decoded=False`.
-    threads: Option<u32> = None, Maybe(Whole::from(1)), Resources.images_only().member(OfResources, "threads");
+    threads: Option<u32> = None, Maybe(WholeNumber::from(1).to(MOST_THREADS)), Resources.images_only().member(OfResources, "threads");
 
     /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while batches
     /// are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU some page-locked
     /// tables come on top, and where slots run short 4 MB for each of three lanes, more for larger images.
-    memory: Option<u64> = None, Maybe(Bytes), Resources.member(OfResources, "memory");
+    memory: Option<u64> = None, Maybe(ByteCount), Resources.member(OfResources, "memory");
 
     /// How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
     io: IoChoice = IoChoice::Auto, OneOf::names(), Resources.member(OfResources, "io");
@@ -211,29 +217,29 @@ settings! {
 
     /// Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about 30 KB of memory;
     /// network file systems give more the more of them there are.
-    queue_depth: Option<u32> = None, Maybe(Whole::from(1)), Resources.member(OfResources, "queue_depth");
+    queue_depth: Option<u32> = None, Maybe(WholeNumber::from(1).to(DEEPEST_QUEUE)), Resources.member(OfResources, "queue_depth");
 
     /// Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a quarter of it.
-    device_memory: Option<u64> = None, Maybe(Bytes), Resources.images_only().member(OfResources, "device_memory");
+    device_memory: Option<u64> = None, Maybe(ByteCount), Resources.images_only().member(OfResources, "device_memory");
 
     /// How many ranks this node has, numbered one after another: they share the cache, processors and memory. None: what
     /// the launcher (see `rank`) says, else all share the cache, and this process has processors and memory alone.
-    local_world_size: Option<u32> = None, Maybe(Whole::from(1)), Resources.member(OfResources, "local_world_size");
+    local_world_size: Option<u32> = None, Maybe(WholeNumber::from(1)), Resources.member(OfResources, "local_world_size");
 
     /// A directory on local NVMe, made where it is missing.
-    cache_dir: Option<PathBuf> = None, Maybe(Directory), Cache.member(OfCache, "path").flag("cache");
+    cache_dir: Option<PathBuf> = None, Maybe(AnyPath), Cache.member(OfCache, "path").flag("cache");
 
-    /// Bytes the directory may take, or a text such as `"800GB"`.
-    cache_size: Option<u64> = None, Maybe(Bytes), Cache.member(OfCache, "size");
+    /// ByteCount the directory may take, or a text such as `"800GB"`.
+    cache_size: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "size");
 
     /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads
     /// beside training, in the order of their next use (where all ranks share one cache). `auto`: by rates measured at
     /// the start.
     cache_fill: FillChoice = FillChoice::Auto, OneOf::names(), Cache.member(OfCache, "fill").flag_alias("fill");
 
-    /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache together,
+    /// ByteCount per second that filling ahead may take of the dataset's storage, of all ranks that share the cache together,
     /// or a text such as `"500MB"`. None: what reads in demand leave.
-    stage_bandwidth: Option<u64> = None, Maybe(Bytes), Cache.member(OfCache, "stage_bandwidth");
+    stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "stage_bandwidth");
 
     /// How a cached copy of an earlier run or another process is known to be the dataset's before this run uses it.
     /// `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is read once a
@@ -246,7 +252,7 @@ settings! {
 
     /// Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that cannot be
     /// written, a directory of the user's own among the temporary files, with a warning.
-    index_dir: Option<PathBuf> = None, Maybe(Directory), Index;
+    index_dir: Option<PathBuf> = None, Maybe(AnyPath), Index;
 
     /// Index the dataset anew.
     rebuild_index: bool = false, Truth, Index.flag_alias("rebuild");
@@ -261,8 +267,8 @@ settings! {
 
     /// This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's mpirun or
     /// Slurm's srun, by their variables; else 0. Asked anew at each iteration.
-    rank: Option<u32> = None, Maybe(Whole::any()), Ranks.no_flag();
+    rank: Option<u32> = None, Maybe(WholeNumber::any()), Ranks.no_flag();
 
     /// Number of ranks, likewise.
-    world_size: Option<u32> = None, Maybe(Whole::from(1)), Ranks.no_flag();
+    world_size: Option<u32> = None, Maybe(WholeNumber::from(1)), Ranks.no_flag();
 }

@@ -10,8 +10,16 @@ use std::path::PathBuf;
 /// Arrays, tensors and their scalars, of any library, are what their `tolist` gives. Other objects than lists and tuples
 /// are gone through only `with_iterables`: a data set or an endless generator is no number.
 pub(super) fn given(value: &Bound<'_, PyAny>, with_iterables: bool) -> Given {
-    understood(value, with_iterables).unwrap_or_else(|| Given::Other(shown(value)))
+    within(value, with_iterables, 0)
 }
+
+/// As [`given`], `depth` levels inside of a value.
+fn within(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> Given {
+    understood(value, with_iterables, depth).unwrap_or_else(|| Given::Other(shown(value)))
+}
+
+/// No setting has a value of as many levels; a list that holds itself has more.
+const DEEPEST: usize = 8;
 
 /// An object as `repr` shows it.
 pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
@@ -19,7 +27,10 @@ pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
     value.repr().map_or_else(|_| kind(), |repr| repr.to_string_lossy().into_owned())
 }
 
-fn understood(value: &Bound<'_, PyAny>, with_iterables: bool) -> Option<Given> {
+fn understood(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> Option<Given> {
+    if depth > DEEPEST {
+        return None;
+    }
     if value.is_none() {
         return Some(Given::Nothing);
     }
@@ -38,24 +49,24 @@ fn understood(value: &Bound<'_, PyAny>, with_iterables: bool) -> Option<Given> {
         return text.or_else(|_| value.extract().map(Given::Path)).ok();
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        return list(value, with_iterables);
+        return list(value, with_iterables, depth);
     }
     if let Ok(map) = value.cast::<PyMapping>() {
         let entry = |entry: Bound<'_, PyAny>| {
             let (key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>) = entry.extract().ok()?;
-            Some((given(&key, false), given(&item, with_iterables)))
+            Some((within(&key, false, depth + 1), within(&item, with_iterables, depth + 1)))
         };
         return map.items().ok()?.iter().map(entry).collect::<Option<_>>().map(Given::Map);
     }
     // Objects of Foreload's own that have parts with names: fields, transforms.
     if let Ok(Some(parts)) = value.getattr_opt("_as_setting") {
-        return parts.call0().ok().and_then(|parts| understood(&parts, with_iterables));
+        return parts.call0().ok().and_then(|parts| understood(&parts, with_iterables, depth + 1));
     }
     if let Ok(Some(tolist)) = value.getattr_opt("tolist") {
         let plain = tolist.call0().ok()?;
         // Only what is plain: an object whose `tolist` gives itself would never end.
         let has_tolist = plain.hasattr("tolist").unwrap_or(true);
-        return if has_tolist { None } else { understood(&plain, with_iterables) };
+        return if has_tolist { None } else { understood(&plain, with_iterables, depth + 1) };
     }
     if let Ok(path) = value.extract::<PathBuf>() {
         return Some(Given::Path(path));
@@ -67,13 +78,13 @@ fn understood(value: &Bound<'_, PyAny>, with_iterables: bool) -> Option<Given> {
     if value.hasattr("__float__").unwrap_or(false) {
         return value.extract().ok().map(Given::Number);
     }
-    if with_iterables { list(value, with_iterables) } else { None }
+    if with_iterables { list(value, with_iterables, depth) } else { None }
 }
 
-fn list(value: &Bound<'_, PyAny>, with_iterables: bool) -> Option<Given> {
+fn list(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> Option<Given> {
     let mut list = Given::empty_list();
     for item in value.try_iter().ok()? {
-        list.push(given(&item.ok()?, with_iterables));
+        list.push(within(&item.ok()?, with_iterables, depth + 1));
     }
     Some(list)
 }

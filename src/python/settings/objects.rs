@@ -10,12 +10,12 @@ use pyo3::types::{PyDict, PyTuple};
 
 /// What both classes are: the members that were given, checked, in the order of the table.
 #[derive(Debug, Clone, PartialEq)]
-struct Members {
+struct GivenMembers {
     object: SettingsObject,
     given: Vec<(&'static str, Given)>,
 }
 
-impl Members {
+impl GivenMembers {
     fn new(
         object: SettingsObject,
         positional: &Bound<'_, PyTuple>,
@@ -105,14 +105,14 @@ macro_rules! classes {
     ($($class:ident),*) => { $(
         #[doc = concat!("See `SettingsObject::", stringify!($class), "`.")]
         #[pyclass(frozen, module = "foreload")]
-        pub(in crate::python) struct $class(Members);
+        pub(in crate::python) struct $class(GivenMembers);
 
         #[pymethods]
         impl $class {
             #[new]
             #[pyo3(signature = (*arguments, **settings))]
             fn new(arguments: &Bound<'_, PyTuple>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-                Members::new(SettingsObject::$class, arguments, settings).map(Self)
+                GivenMembers::new(SettingsObject::$class, arguments, settings).map(Self)
             }
 
             fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -164,7 +164,7 @@ pub(super) fn members(object: SettingsObject, value: &Bound<'_, PyAny>) -> PyRes
     }
     // As settings come from YAML or JSON.
     if let Ok(named) = value.cast::<PyDict>() {
-        return Members::new(object, &PyTuple::empty(py), Some(named)).map(|members| members.said());
+        return GivenMembers::new(object, &PyTuple::empty(py), Some(named)).map(|members| members.said());
     }
     let tiers = match object {
         SettingsObject::Directory => tiers(value),

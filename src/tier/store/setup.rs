@@ -57,7 +57,7 @@ pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error 
 
 /// The error of a directory that cannot be a cache, for a reason that no setting tells beforehand.
 fn unusable(path: &Path, message: &str) -> Error {
-    Error::Unavailable(format!("cache_dir: {} {message}", path.display()))
+    Error::Unavailable(format!("cache: {} {message}", path.display()))
 }
 
 /// Sources are read-only: no cache is made inside one.

@@ -49,7 +49,7 @@ fn somebody_elses_directory_or_another_format() {
     let lock = world.cache().join("lock");
     fs::write(&lock, "42\n").unwrap();
     let error = refused(&world, &world.options(1 << 20));
-    assert!(error.starts_with("cache_dir: ") && error.contains("is not Foreload's"), "{error}");
+    assert!(error.starts_with("cache: ") && error.contains("is not Foreload's"), "{error}");
     assert_eq!(fs::read(&lock).unwrap(), b"42\n");
     fs::remove_file(&lock).unwrap();
     drop(world.open(1 << 20));

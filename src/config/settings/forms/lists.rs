@@ -22,12 +22,12 @@ fn exactly<const N: usize>(given: &Given) -> Option<[f64; N]> {
 }
 
 /// Height and width of an image in pixels, or one number for both.
-pub(in crate::config::settings) struct Size {
+pub(in crate::config::settings) struct SideLengths {
     /// The largest side.
     pub to: u32,
 }
 
-impl Form<(u32, u32)> for Size {
+impl Form<(u32, u32)> for SideLengths {
     fn read(&self, given: &Given) -> Result<(u32, u32), String> {
         let side = |given: &Given| match given {
             Given::Whole(side) => u32::try_from(*side).ok().filter(|side| (1..=self.to).contains(side)),
@@ -192,10 +192,10 @@ impl Form<Vec<u64>> for Indices {
     }
 }
 
-/// Shares of datasets.
-pub(in crate::config::settings) struct Shares;
+/// Ratios of datasets.
+pub(in crate::config::settings) struct Ratios;
 
-impl Form<Vec<f64>> for Shares {
+impl Form<Vec<f64>> for Ratios {
     fn read(&self, given: &Given) -> Result<Vec<f64>, String> {
         each(given, Given::finite)
     }
@@ -233,10 +233,10 @@ fn class(given: &Given) -> Option<ClassRef> {
     }
 }
 
-/// Classes, by name or number.
-pub(in crate::config::settings) struct Classes;
+/// ClassList, by name or number.
+pub(in crate::config::settings) struct ClassList;
 
-impl Form<Vec<ClassRef>> for Classes {
+impl Form<Vec<ClassRef>> for ClassList {
     fn read(&self, given: &Given) -> Result<Vec<ClassRef>, String> {
         each(given, class)
     }

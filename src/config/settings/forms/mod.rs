@@ -4,9 +4,9 @@ mod lists;
 mod structures;
 mod words;
 
-pub(super) use lists::{Bounds, Channels, Classes, Indices, Shares, Size, Weighing};
+pub(super) use lists::{Bounds, Channels, ClassList, Indices, Ratios, SideLengths, Weighing};
 pub(super) use structures::{FieldList, TransformList};
-pub(super) use words::{Bytes, DeviceName, Directory, OneOf, Truth};
+pub(super) use words::{AnyPath, ByteCount, DeviceName, OneOf, Truth};
 
 use super::Given;
 
@@ -142,12 +142,12 @@ impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
 }
 
 /// A whole number in a range, which ends where the type does.
-pub(super) struct Whole {
+pub(super) struct WholeNumber {
     from: u64,
     to: u64,
 }
 
-impl Whole {
+impl WholeNumber {
     pub(super) const fn any() -> Self {
         Self::from(0)
     }
@@ -179,7 +179,7 @@ impl Whole {
 /// The same for each type of whole numbers.
 macro_rules! whole_numbers {
     ($($type:ty),*) => { $(
-        impl Form<$type> for Whole {
+        impl Form<$type> for WholeNumber {
             fn read(&self, given: &Given) -> Result<$type, String> {
                 Ok(self.in_range(given, <$type>::MAX.into())? as $type)
             }

@@ -86,9 +86,9 @@ impl<C: Choice> Form<C> for OneOf<C> {
 }
 
 /// A number of bytes, or a text with a unit.
-pub(in crate::config::settings) struct Bytes;
+pub(in crate::config::settings) struct ByteCount;
 
-impl Form<u64> for Bytes {
+impl Form<u64> for ByteCount {
     fn read(&self, given: &Given) -> Result<u64, String> {
         let bytes = match given {
             Given::Whole(number) => u64::try_from(*number).ok(),
@@ -151,9 +151,9 @@ impl Form<String> for DeviceName {
 }
 
 /// A path, which need not be there.
-pub(in crate::config::settings) struct Directory;
+pub(in crate::config::settings) struct AnyPath;
 
-impl Form<PathBuf> for Directory {
+impl Form<PathBuf> for AnyPath {
     fn read(&self, given: &Given) -> Result<PathBuf, String> {
         match given.path() {
             Some(path) if Given::is_usable_path(path) => Ok(path.to_owned()),
