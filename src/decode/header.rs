@@ -94,8 +94,8 @@ impl Header {
 ///
 /// # Errors
 /// [`DecodeError::NotAnImage`] where `bytes` are no JPEG (a PNG is none), [`DecodeError::Corrupt`] where the headers
-/// contradict themselves, end too early, or promise more pixels than so many bytes can hold. A kind that no decoder knows
-/// is no error here, nor are more pixels than `max_pixels`.
+/// contradict themselves, end too early, or promise more pixels than so many bytes can hold. A kind that no decoder
+/// knows is no error here, nor are more pixels than `max_pixels`.
 pub fn parse_header(bytes: &[u8]) -> Result<Header, DecodeError> {
     if !bytes.starts_with(JPEG_SIGNATURE) {
         return Err(DecodeError::NotAnImage(beginning(bytes)));

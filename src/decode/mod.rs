@@ -139,8 +139,8 @@ pub enum Backend {
 pub enum Damaged {
     /// It is refused.
     Refuse,
-    /// It gives the samples that libjpeg-turbo gives as Pillow and torchvision call it; what they refuse is refused: files
-    /// that are cut short above all. Kinds that only the fallback decoder knows (CMYK, odd sampling) are refused
+    /// It gives the samples that libjpeg-turbo gives as Pillow and torchvision call it; what they refuse is refused:
+    /// files that are cut short above all. Kinds that only the fallback decoder knows (CMYK, odd sampling) are refused
     /// nevertheless, and so are files with damaged headers.
     #[default]
     Conceal,
@@ -153,15 +153,16 @@ pub struct Decoded {
     pub region: Region,
     /// Who decoded it.
     pub backend: Backend,
-    /// What is damaged and was concealed, if there was any damage where the region, or what had to be read before it, lies.
+    /// What is damaged and was concealed, if there was any damage where the region, or what had to be read before it,
+    /// lies.
     pub concealed: Option<String>,
 }
 
 /// Decodes one image after another; owns the tables and scratch memory. One per thread.
 ///
 /// Its scratch memory, and that of [`Planes`], grows with the images, outside of the pools that the setting `memory`
-/// bounds: a few MB, or up to about twice the size of a huge image (the fallback decoders' working memory on top, or the
-/// coefficients of a damaged image of several scans), which is given back with the next image of normal size.
+/// bounds: a few MB, or up to about twice the size of a huge image (the fallback decoders' working memory on top, or
+/// the coefficients of a damaged image of several scans), which is given back with the next image of normal size.
 ///
 /// EXIF orientation is ignored, as Pillow and torchvision ignore it by default.
 #[derive(Debug)]

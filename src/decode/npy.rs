@@ -45,8 +45,8 @@ impl NpyArray {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for what is no such file, or ends too early or too late; [`DecodeError::Unsupported`] for
-    /// arrays of other things than numbers.
+    /// [`DecodeError::Corrupt`] for what is no such file, or ends too early or too late; [`DecodeError::Unsupported`]
+    /// for arrays of other things than numbers.
     pub fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
             parted(file).ok_or_else(|| corrupt("it does not begin as one, or is cut short"))?;
