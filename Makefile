@@ -12,7 +12,9 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy wheel gpu-kit gpu-kit-dali clean distclean
+.PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check \
+	stub bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy wheel gpu-kit gpu-kit-dali \
+	clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,12 +39,13 @@ $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 # It compiles while it fetches. Not by `make -j`, whose number of jobs cargo would take for its own.
 test: ## the tests that need nothing special: cargo test, then pytest
 	@bash tests/environment/prerequisites.sh $(PYTHON)
-	@$(CARGO_TEST) --no-run & compiling=$$!; $(MAKE) --no-print-directory $(VENV)/.torch; fetched=$$?; wait $$compiling && exit $$fetched
+	@$(CARGO_TEST) --no-run & compiling=$$!; \
+	$(MAKE) --no-print-directory $(VENV)/.torch; fetched=$$?; wait $$compiling && exit $$fetched
 	@$(MAKE) --no-print-directory test-rust test-python
 
 test-all: export FORELOAD_REQUIRE_TORCH := 1
 test-all: export FORELOAD_THOROUGH := 1
-test-all: test test-dali test-frameworks test-dlio ## those and the tests with real DALI, frameworks and DLIO: 4 GB to fetch
+test-all: test test-dali test-frameworks test-dlio ## those and the tests with real DALI, frameworks, DLIO: 4 GB
 
 # Every target asks cargo for the same: other packages or features would compile all that they share once more.
 CARGO_TEST := cargo test --locked
@@ -74,12 +77,13 @@ test-dali: test-module ## the tests with a real DALI
 	FORELOAD_REQUIRE_DALI=1 $(TESTED)/bin/python -m pytest tests/python/test_dali.py tests/python/test_dali_source.py
 
 # 3 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
-FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_migrating.py test_accuracy.py)
+FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_pages.py test_accuracy.py)
 
 test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun
 	$(BIN)/python tests/environment/provide_frameworks.py
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(TESTED)/bin/python -m pytest $(FRAMEWORKS)
-	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest tests/python/test_torchvision.py tests/python/test_frameworks.py tests/python/test_gpu_peers.py
+	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \
+		$(addprefix tests/python/,test_torchvision.py test_frameworks.py test_gpu_peers.py)
 
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
 test-dlio: test-module ## the tests with the real DLIO, through MPI
@@ -119,12 +123,13 @@ bench: setup $(DATA)/folder ## the main job on 4000 ImageNet-like photographs: f
 	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --dtype float16
 
 fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECONDS (60) each
-	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release --test data --test images fuzz:: -- --nocapture --test-threads 1
+	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release --test data --test images fuzz:: -- \
+		--nocapture --test-threads 1
 
 bench-tiers: setup ## the cache on NVMe beside an emulated slow storage: bytes, stalls, overhead, predictions
 	$(BIN)/python benches/tiers/run.py --data $(DATA)/tiers --output benches/results/tiers
 
-bench-dlio: setup ## DLIO's accelerator utilisation with its own loader and with Foreload, from slow storage and the drive
+bench-dlio: setup ## DLIO's accelerator utilisation with its own loader and with Foreload, from slow and fast storage
 	cargo build --locked --release -p slow-fs
 	$(BIN)/python benches/dlio/run.py --data $(DATA)/dlio --output benches/results/dlio
 
@@ -139,7 +144,8 @@ limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth a
 fidelity: setup $(DATA)/folder ## how near each loader's pixels come to PIL's
 	$(BIN)/python benches/fidelity/run.py --data $(DATA)/folder
 
-accuracy: setup ## what a network learns from Foreload's batches and from torchvision's: CIFAR-10 as JPEG files, an hour; what was run before is not repeated
+# CIFAR-10 as JPEG files. What was run before is not repeated.
+accuracy: setup ## what a network learns from Foreload's batches and from torchvision's: an hour
 	$(BIN)/python benches/accuracy/fetch.py $(DATA)/cifar10-20000 --train 20000
 	$(BIN)/python benches/accuracy/run.py --data $(DATA)/cifar10-20000 --output benches/results/accuracy
 

@@ -1,7 +1,8 @@
-//! What the user should hear although nothing failed: what is left out, replaced, slowed or not known. Each is said once.
+//! What the user should hear although nothing failed: what is left out, replaced, slowed or not known. Each is said
+//! once.
 //!
-//! Whoever notices something says it here, on any thread; Python turns it into a warning (what is merely good to know, into a
-//! line of its log), the command line prints it. A message names the reason and the remedy.
+//! Whoever notices something says it here, on any thread; Python turns it into a warning (what is merely good to know,
+//! into a line of its log), the command line prints it. A message names the reason and the remedy.
 
 use serde::Serialize;
 use std::collections::{BTreeSet, VecDeque};

@@ -38,7 +38,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of (fingerprint, seed, epoch, usage). The fingerprint may be empty where streams are not bound to a dataset.
+    /// The key of (fingerprint, seed, epoch, usage). The fingerprint may be empty where streams are not bound to a
+    /// dataset.
     pub fn new(fingerprint: &[u8], seed: u64, epoch: u64, usage: Use) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"foreload rng");

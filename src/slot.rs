@@ -24,8 +24,8 @@ pub struct SlotPool {
 }
 
 impl SlotPool {
-    /// An arena of `bytes` (rounded up to 2 MiB). Every byte of it is resident from here on. A forked child does not have
-    /// it: its slots are for this process alone.
+    /// An arena of `bytes` (rounded up to 2 MiB). Every byte of it is resident from here on. A forked child does not
+    /// have it: its slots are for this process alone.
     ///
     /// # Errors
     /// [`Error::Config`] for `memory` when there are no such bytes.
@@ -166,10 +166,10 @@ enum AtFork {
     /// A copy of its own.
     ///
     /// The kernel may be reading into the arena at that moment, for the parent. Pages of registered buffers are pinned:
-    /// since Linux 5.9 a fork copies them for the child and leaves the parent its own (io_uring as it is used here needs
-    /// 5.17). Any other read in flight goes on into the page that both processes share then, and that the parent keeps:
-    /// nobody but the kernel writes to a slot before its read has ended, and a later read into it first gives the parent
-    /// a page of its own.
+    /// since Linux 5.9 a fork copies them for the child and leaves the parent its own (io_uring as it is used here
+    /// needs 5.17). Any other read in flight goes on into the page that both processes share then, and that the parent
+    /// keeps: nobody but the kernel writes to a slot before its read has ended, and a later read into it first gives
+    /// the parent a page of its own.
     Inherit,
 }
 

@@ -52,8 +52,8 @@ pub struct State {
     pub last_batch: String,
     /// As in [`Identity`].
     pub selection: Option<String>,
-    /// Failures so far in this epoch of the rank whose state it is: the one field that differs between ranks. Each rank that
-    /// goes on from it has spent as many of its `max_errors`.
+    /// Failures so far in this epoch of the rank whose state it is: the one field that differs between ranks. Each rank
+    /// that goes on from it has spent as many of its `max_errors`.
     pub errors: u64,
 }
 
@@ -167,8 +167,8 @@ impl State {
     /// The step of `schedule` that begins where the state ends.
     ///
     /// # Errors
-    /// [`Error::Config`] for `batch_size` or `world_size` when the epoch was begun with other global batches, with those
-    /// that fit.
+    /// [`Error::Config`] for `batch_size` or `world_size` when the epoch was begun with other global batches, with
+    /// those that fit.
     pub fn first_step(&self, schedule: &Schedule) -> Result<u64> {
         if self.position == 0 {
             return Ok(0);

@@ -118,8 +118,8 @@ fn decoders() -> Choice {
     match config::Rungs::from_environment() {
         Ok(config::Rungs::All) => Choice {
             chosen: "all".to_owned(),
-            because: "who decodes an image goes by measured speeds and shows in its rounding; FORELOAD_GPU_RUNG=hardware, \
-                      cuda_batched, cuda or cpu fixes it"
+            because: "who decodes an image goes by measured speeds and shows in its rounding; \
+                      FORELOAD_GPU_RUNG=hardware, cuda_batched, cuda or cpu fixes it"
                 .to_owned(),
         },
         Ok(rungs) => Choice {
@@ -131,8 +131,8 @@ fn decoders() -> Choice {
 }
 
 /// How a GPU's work stands to that of other code of the process.
-const STREAMS: &str = "batches come in the order of the consumer's stream, Batch.used_by names others; CUDA graphs that are \
-                       captured meanwhile are left alone";
+const STREAMS: &str = "batches come in the order of the consumer's stream, Batch.used_by names others; CUDA graphs \
+                       that are captured meanwhile are left alone";
 
 fn nvjpeg() -> String {
     match nvjpeg::Library::load() {
@@ -141,8 +141,8 @@ fn nvjpeg() -> String {
     }
 }
 
-/// What nvJPEG's decoders can do, found out by trying, as a loader does; nothing where no GPU will be used. A loader's own way
-/// would keep decoders and kernels for the process, and this one only looks.
+/// What nvJPEG's decoders can do, found out by trying, as a loader does; nothing where no GPU will be used. A loader's
+/// own way would keep decoders and kernels for the process, and this one only looks.
 fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     let Ok(config::Chosen { device: config::Device::Cuda { ordinal }, .. }) =
         config::choose_device_of("auto", || gpu.clone())
@@ -166,7 +166,8 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     }
 }
 
-/// A line for the driver, one for each device, and where there is a driver those for nvJPEG and for what to expect of it.
+/// A line for the driver, one for each device, and where there is a driver those for nvJPEG and for what to expect of
+/// it.
 fn gpus(Report { gpu, nvjpeg, decoders, abilities, .. }: &Report) -> Vec<String> {
     let driver = gpu.driver.map(|version| format!("  driver       serves CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {

@@ -19,7 +19,8 @@ pub(super) fn svg_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Draws a bar for each policy, its stall on top of the time that it takes at least, and beside it the epochs one by one.
+/// Draws a bar for each policy, its stall on top of the time that it takes at least, and beside it the epochs one by
+/// one.
 ///
 /// # Errors
 /// [`Error::Io`] naming the file.

@@ -136,8 +136,8 @@ fn describe(report: &Report) -> String {
             output::bytes(report.node_cache_bytes)
         ),
         format!(
-            "a node uses a sample {:.2} times: {} more than {} times ({:.1} expected); its caches hit {:.3} with those, \
-             {:.3} with any",
+            "a node uses a sample {:.2} times: {} more than {} times ({:.1} expected); its caches hit {:.3} with \
+             those, {:.3} with any",
             accesses.mean,
             accesses.counted,
             accesses.above,

@@ -1,7 +1,7 @@
 //! NumPy's `.npy`: one array of numbers, as "numpy.lib.format" of NumPy's manual describes it, versions 1 to 3.
 //!
-//! An own reader, because the crates that read it bring a general parser of Python's literals and a C compiler along; the
-//! header is one dictionary of three known keys.
+//! An own reader, because the crates that read it bring a general parser of Python's literals and a C compiler along;
+//! the header is one dictionary of three known keys.
 
 use crate::error::DecodeError;
 
@@ -45,8 +45,8 @@ impl NpyArray {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for what is no such file, or ends too early or too late; [`DecodeError::Unsupported`] for
-    /// arrays of other things than numbers.
+    /// [`DecodeError::Corrupt`] for what is no such file, or ends too early or too late; [`DecodeError::Unsupported`]
+    /// for arrays of other things than numbers.
     pub fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
             parted(file).ok_or_else(|| corrupt("it does not begin as one, or is cut short"))?;

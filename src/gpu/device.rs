@@ -203,7 +203,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // A forked child has no context to release.
         if let Ok(driver) = driver() {
-            // SAFETY: this gives back what `open` took; nothing that lives in the context is left, for it would hold us.
+            // SAFETY: this gives back what `open` took; nothing that lives in the context is left, for it would hold
+            // us.
             let _ = unsafe { call!(driver, cuDevicePrimaryCtxRelease_v2(self.device)) };
         }
     }
@@ -212,7 +213,8 @@ impl Drop for Inner {
 /// A device whose context is current on this thread.
 pub struct Bound<'a> {
     device: &'a Device,
-    /// What to put back on a thread that is not ours: the context and the mode that it had. These are a thread's affair.
+    /// What to put back on a thread that is not ours: the context and the mode that it had. These are a thread's
+    /// affair.
     lent: Option<(sys::CUcontext, Relaxed)>,
 }
 

@@ -1,7 +1,7 @@
 //! The driver's functions, found at run time, and its answers as errors.
 //!
-//! The signatures are compared with cudarc's bindings when this is compiled. cudarc's own functions are not called: they
-//! panic where a symbol is missing, and hold the answer in an enum that lacks the codes of newer drivers.
+//! The signatures are compared with cudarc's bindings when this is compiled. cudarc's own functions are not called:
+//! they panic where a symbol is missing, and hold the answer in an enum that lacks the codes of newer drivers.
 
 use crate::error::{Error, Result};
 use cudarc::driver::sys;

@@ -66,7 +66,8 @@ impl MemoryPool {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
             id: device.handle(),
         };
-        // No `maxSize`: the count here keeps the cap to the byte, and a driver may refuse one that is more than the device has.
+        // No `maxSize`: the count here keeps the cap to the byte, and a driver may refuse one that is more than the
+        // device has.
         let mut pool = std::ptr::null_mut();
         // SAFETY: both pointers are valid for the call.
         unsafe { call!(bound.driver(), cuMemPoolCreate(&mut pool, &properties)) }?;
@@ -100,7 +101,8 @@ impl MemoryPool {
                 return Err(Error::config(
                     "device_memory",
                     format!(
-                        "is {} bytes, of which {} are in use: no room for {counted} more; raise it, or lower batch_size",
+                        "is {} bytes, of which {} are in use: no room for {counted} more; raise it, or lower \
+                         batch_size",
                         self.inner.cap, used.now
                     ),
                 ));

@@ -1,12 +1,12 @@
 //! The GPU: device, streams, events, memory, kernels, through NVIDIA's driver as it is found at run time.
 //!
-//! Nothing here panics where a driver, a function of it or a device is missing: [`probe()`] says in a sentence why there
-//! is no GPU, everything else is a [`Result`](crate::Result). Every call makes the device's primary context current for
-//! its own duration and puts back what was current, so that it may come from any thread, also one that torch uses, and is
-//! no part of what other code may be capturing; see `thread.rs`.
+//! Nothing here panics where a driver, a function of it or a device is missing: [`probe()`] says in a sentence why
+//! there is no GPU, everything else is a [`Result`](crate::Result). Every call makes the device's primary context
+//! current for its own duration and puts back what was current, so that it may come from any thread, also one that
+//! torch uses, and is no part of what other code may be capturing; see `thread.rs`.
 //!
-//! Ownership replaces order of destruction: whatever lives on a device holds it, a buffer holds its pool and its stream,
-//! and work in flight holds what it reads and writes (see [`Flight`]).
+//! Ownership replaces order of destruction: whatever lives on a device holds it, a buffer holds its pool and its
+//! stream, and work in flight holds what it reads and writes (see [`Flight`]).
 
 mod device;
 mod driver;

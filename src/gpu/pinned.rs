@@ -9,8 +9,8 @@ use std::any::Any;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-/// The arena of a [`SlotPool`], page-locked for every device of this process. Clones are the same registration; it ends,
-/// and the arena with it, when the last clone, the last [`PinnedSlice`] and the last slot are gone.
+/// The arena of a [`SlotPool`], page-locked for every device of this process. Clones are the same registration; it
+/// ends, and the arena with it, when the last clone, the last [`PinnedSlice`] and the last slot are gone.
 #[derive(Clone)]
 pub struct Registration {
     inner: Arc<Locked>,
@@ -46,8 +46,8 @@ impl Registration {
         &self.inner.slots
     }
 
-    /// The bytes of `owner`, usually a [`Slot`], as memory to copy from; `owner` is dropped when nobody copies any more.
-    /// An error where they are not in the arena.
+    /// The bytes of `owner`, usually a [`Slot`], as memory to copy from; `owner` is dropped when nobody copies any
+    /// more. An error where they are not in the arena.
     pub fn pin<O>(&self, owner: O) -> Result<PinnedSlice>
     where
         O: AsRef<[u8]> + Send + Sync + 'static,

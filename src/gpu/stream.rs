@@ -106,8 +106,8 @@ impl StreamRef {
     ///
     /// # Safety
     ///
-    /// A number above 2 must be the handle of a stream of this process, and that stream must live whenever the answer is
-    /// used: the driver does not check.
+    /// A number above 2 must be the handle of a stream of this process, and that stream must live whenever the answer
+    /// is used: the driver does not check.
     pub unsafe fn from_number(number: i64) -> Result<Self> {
         match u64::try_from(number) {
             Ok(number) if number > 0 => Ok(Self(number)),

@@ -1,9 +1,9 @@
 //! What the driver knows of a thread: the context that is current there, and how its calls stand to a capture.
 //!
-//! While some thread of the process captures a CUDA graph in the mode that is the default, which is torch's too, a query,
-//! a wait or an allocation of any thread fails and spoils the capture: it might have belonged into the graph. Ours never
-//! do, and a thread says so by its mode, "relaxed" (`cuThreadExchangeStreamCaptureMode`). A thread of ours says it once;
-//! one that calls us has its own mode back when the call returns.
+//! While some thread of the process captures a CUDA graph in the mode that is the default, which is torch's too, a
+//! query, a wait or an allocation of any thread fails and spoils the capture: it might have belonged into the graph.
+//! Ours never do, and a thread says so by its mode, "relaxed" (`cuThreadExchangeStreamCaptureMode`). A thread of ours
+//! says it once; one that calls us has its own mode back when the call returns.
 
 use super::driver::Driver;
 use cudarc::driver::sys::{CUcontext, CUstreamCaptureMode as Mode};

@@ -208,8 +208,8 @@ impl Attempt {
         self.check(look_after(fd))
     }
 
-    /// Looks at the file at `path` after its read: where its last change lies before that, its bytes are of one moment. Else
-    /// a part of them may be older than the rest, and it is to be read once more.
+    /// Looks at the file at `path` after its read: where its last change lies before that, its bytes are of one moment.
+    /// Else a part of them may be older than the rest, and it is to be read once more.
     pub fn check_path(self, path: &CStr) -> Result<(), Failure> {
         let found = rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS);
         self.check(found.ok().map(|found| Stamp::of_statx(&found)))
@@ -268,8 +268,8 @@ impl OpenShard {
         Ok(Self { fd, mode, stamp })
     }
 
-    /// Looks at the open shard after a read: bytes of one that is overwritten meanwhile are never taken for the sample that
-    /// was indexed there.
+    /// Looks at the open shard after a read: bytes of one that is overwritten meanwhile are never taken for the sample
+    /// that was indexed there.
     pub fn check_again(&self) -> Result<(), Failure> {
         let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
         let found =

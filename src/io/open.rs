@@ -116,9 +116,9 @@ fn choose(
     Ok(Box::new(PreadReader::new(source.files.clone(), depth, options)?))
 }
 
-const SMALL_PAGES: &str = "huge pages are forbidden on this machine, so that reading past the page cache is up to 1.6 times as \
-    slow: allow them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, or read through the page cache \
-    with direct=\"off\"";
+const SMALL_PAGES: &str = "huge pages are forbidden on this machine, so that reading past the page cache is up to 1.6 \
+    times as slow: allow them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, or read through the \
+    page cache with direct=\"off\"";
 
 /// Whether io_uring is worth trying on this storage; the error says why not.
 pub(super) fn uring_suits(storage: &Storage) -> Result<(), String> {

@@ -30,8 +30,8 @@ impl Resident {
             return Ok(());
         }
         Err(Error::Unavailable(format!(
-            "the samples of {} are {needed} bytes, but half of the memory that this process may use is {half}: they cannot \
-             be kept there",
+            "the samples of {} are {needed} bytes, but half of the memory that this process may use is {half}: they \
+             cannot be kept there",
             index.root().display()
         )))
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// Up to this many draws the permutation is kept as a table (8 bytes a draw); above, it is computed.
 pub const TABLE_LIMIT: u64 = 65_536;
 
-/// The order of one epoch: a permutation of its draws, each of which gives a sample. Position ↔ draw is O(1), draw ↔ sample
-/// too where every sample is drawn once. Cheap to clone and to share.
+/// The order of one epoch: a permutation of its draws, each of which gives a sample. Position ↔ draw is O(1), draw ↔
+/// sample too where every sample is drawn once. Cheap to clone and to share.
 #[derive(Debug, Clone)]
 pub struct Order {
     selection: Arc<Selection>,
@@ -108,7 +108,8 @@ impl Order {
         self.selection.draw(number, self.dice.as_ref())
     }
 
-    /// The positions of `sample`: the inverse of [`Order::sample`]. In no order, and none of a sample that is not drawn.
+    /// The positions of `sample`: the inverse of [`Order::sample`]. In no order, and none of a sample that is not
+    /// drawn.
     pub fn positions(&self, sample: u64) -> impl Iterator<Item = u64> {
         self.selection.draws_of(sample, self.dice.as_ref()).map(|number| match &self.permutation {
             Permutation::Identity => number,

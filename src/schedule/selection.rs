@@ -1,10 +1,11 @@
 //! Which samples an epoch draws, and how often each. Pure.
 //!
-//! Samples of equal weight form a *stratum*. An epoch's draws are cut into equal slices, one number is drawn in each, and
-//! it falls into the share of one stratum: stratified sampling (Cochran, "Sampling Techniques", 1977, chapter 5), unbiased,
-//! and closer to the weights than independent draws: a stratum's draws are fewer than two off its share of them. Within a
-//! stratum every sample is drawn as often as every other, or once more. With one stratum and as many draws as samples
-//! every sample is drawn once. Nothing is kept per draw: draw → sample takes a search among the strata.
+//! Samples of equal weight form a *stratum*. An epoch's draws are cut into equal slices, one number is drawn in each,
+//! and it falls into the share of one stratum: stratified sampling (Cochran, "Sampling Techniques", 1977, chapter 5),
+//! unbiased, and closer to the weights than independent draws: a stratum's draws are fewer than two off its share of
+//! them. Within a stratum every sample is drawn as often as every other, or once more. With one stratum and as many
+//! draws as samples every sample is drawn once. Nothing is kept per draw: draw → sample takes a search among the
+//! strata.
 
 use super::permutation::Feistel;
 use crate::rng::Key;
@@ -86,8 +87,8 @@ impl Selection {
         Self::of_strata(samples, vec![(1.0, members)])
     }
 
-    /// Strata of samples, each with its weight: all draws are shared out by these, and within a stratum evenly. An epoch
-    /// draws as many as there are members.
+    /// Strata of samples, each with its weight: all draws are shared out by these, and within a stratum evenly. An
+    /// epoch draws as many as there are members.
     ///
     /// # Panics
     /// When a weight is not above 0, a stratum is empty, or a sample is not among the dataset's `samples`.

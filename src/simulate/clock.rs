@@ -1,10 +1,10 @@
 //! Seconds from bytes: the performance model, a step at a time.
 //!
-//! After Dryden et al. (SC'21), section 4: `avail(f) = Σ read(R[k]) / p0` and `t(f) = max(avail(f), t(f−1) + s/c)`, with
-//! three readings of ours. A thread fetches one sample while it preprocesses another (`read = max(fetch, s/β)`, not their
-//! sum: so the paper's own figures of the staging pool come out, which the sum misses by a fifth). γ is the number of
-//! nodes that read the slow tier in a step. A step is a barrier: it ends when the slowest node has consumed its batch;
-//! fetching runs on, ahead by what the staging buffer holds.
+//! After Dryden et al. (SC'21), section 4: `avail(f) = Σ read(R[k]) / p0` and `t(f) = max(avail(f), t(f−1) + s/c)`,
+//! with three readings of ours. A thread fetches one sample while it preprocesses another (`read = max(fetch, s/β)`,
+//! not their sum: so the paper's own figures of the staging pool come out, which the sum misses by a fifth). γ is the
+//! number of nodes that read the slow tier in a step. A step is a barrier: it ends when the slowest node has consumed
+//! its batch; fetching runs on, ahead by what the staging buffer holds.
 
 use super::ledger::{Ledger, Source};
 use super::scenario::Scenario;

@@ -1,5 +1,5 @@
-//! How often a node uses a sample: the binomial distribution that placement by frequency lives on (Dryden et al., SC'21,
-//! section 3).
+//! How often a node uses a sample: the binomial distribution that placement by frequency lives on (Dryden et al.,
+//! SC'21, section 3).
 
 use super::access::{Accesses, Sizes};
 
@@ -30,8 +30,8 @@ pub fn counted_above(accesses: &Accesses, sizes: &Sizes, above: u32) -> u64 {
     accesses.trace(0, sizes).uses.iter().filter(|&&uses| uses > above).count() as u64
 }
 
-/// Share of its accesses that a node finds in a cache of the fraction `cached` of the dataset, when it holds what the node
-/// uses most often. Whatever is held at random gives `cached`.
+/// Share of its accesses that a node finds in a cache of the fraction `cached` of the dataset, when it holds what the
+/// node uses most often. Whatever is held at random gives `cached`.
 pub fn frequency_hits(epochs: u32, nodes: u32, cached: f64) -> f64 {
     let (mut left, mut hits) = (cached.clamp(0.0, 1.0), 0.0);
     for (uses, probability) in distribution(epochs, nodes).into_iter().enumerate().rev() {

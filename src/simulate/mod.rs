@@ -1,9 +1,10 @@
 //! What a job would cost: the performance model of Dryden, Böhringer, Ben-Nun and Hoefler, "Clairvoyant Prefetching for
-//! Distributed Machine Learning I/O" (SC'21), over the plans of [`crate::tier`]. Pure but for reading a scenario's file.
+//! Distributed Machine Learning I/O" (SC'21), over the plans of [`crate::tier`]. Pure but for reading a scenario's
+//! file.
 //!
 //! A [`Scenario`] says who uses what ([`access`]); a [`Policy`] decides what each node's caches hold ([`cache`],
-//! [`shared`]) and writes down what comes from where in each step ([`ledger`]); the [`clock`] makes seconds of that. [`predict`] answers
-//! for one job on one kind of machine, from measured rates.
+//! [`shared`]) and writes down what comes from where in each step ([`ledger`]); the [`clock`] makes seconds of that.
+//! [`predict`] answers for one job on one kind of machine, from measured rates.
 
 pub mod access;
 pub mod cache;

@@ -249,8 +249,8 @@ impl Simulation {
         if self.scenario.nodes == 1 { Rule::Keep } else { Rule::NextUse { moments: (each / 8).max(1) } }
     }
 
-    /// Whether the caches of all nodes hold the dataset, and peers are no slower than the slow tier that they spare: then
-    /// nothing is read from it twice, and no other placement needs a price.
+    /// Whether the caches of all nodes hold the dataset, and peers are no slower than the slow tier that they spare:
+    /// then nothing is read from it twice, and no other placement needs a price.
     fn peers_suffice(&self) -> bool {
         let Scenario { nodes, slow, network, .. } = &self.scenario;
         let all = self.held_together() >= 1.0;

@@ -1,5 +1,5 @@
-//! What a job will cost on a machine whose rates are known: seconds of its epochs, what limits them, what the slow tier is
-//! asked for.
+//! What a job will cost on a machine whose rates are known: seconds of its epochs, what limits them, what the slow tier
+//! is asked for.
 //!
 //! Stages work side by side, so an epoch takes as long as its slowest one, and besides what one step takes in each of
 //! the others: until the first batch is through. The rates of the source are those of all nodes together; NVMe and
@@ -165,8 +165,8 @@ struct Kept {
 
 /// What caches filled on use give in each epoch, each node's holding the share `held` of the dataset.
 ///
-/// One node finds what it kept. Of several nodes one is played through, in small: equal samples, few enough that it takes
-/// no time, enough that hits are right within a hundredth.
+/// One node finds what it kept. Of several nodes one is played through, in small: equal samples, few enough that it
+/// takes no time, enough that hits are right within a hundredth.
 fn kept(job: &Job, held: f64) -> Vec<Kept> {
     let epochs = u64::from(job.epochs.max(1));
     let nodes = u64::from(job.nodes.max(1));
@@ -257,8 +257,9 @@ impl<'a> Model<'a> {
         self.cost(self.stages(kept), kept.hits, slow_bytes)
     }
 
-    /// An epoch beside which the share `staged` of the dataset grows to `held`, in large pieces, with the bandwidth that
-    /// reads in demand leave. Taken in small parts of the epoch: what is staged by then is not asked of the source.
+    /// An epoch beside which the share `staged` of the dataset grows to `held`, in large pieces, with the bandwidth
+    /// that reads in demand leave. Taken in small parts of the epoch: what is staged by then is not asked of the
+    /// source.
     fn staging(&self, staged: &mut f64, held: f64) -> EpochCost {
         const PARTS: u32 = 1000;
         let part = 1.0 / f64::from(PARTS);

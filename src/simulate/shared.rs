@@ -21,9 +21,9 @@ pub struct World<'a> {
     pub cells: Cells,
 }
 
-/// Placement by frequency, as NoPFS does it: each node keeps what it will use most often, the most frequent in the first
-/// cache; threads of each cache bring it there in the order of first use, from the slow tier, beside the training. What
-/// a node has not (yet) is read from the node that has it, else from the slow tier.
+/// Placement by frequency, as NoPFS does it: each node keeps what it will use most often, the most frequent in the
+/// first cache; threads of each cache bring it there in the order of first use, from the slow tier, beside the
+/// training. What a node has not (yet) is read from the node that has it, else from the slow tier.
 ///
 /// Prefetching is measured against a consumer that never waits.
 #[derive(Debug)]

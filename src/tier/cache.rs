@@ -101,8 +101,8 @@ struct Staging {
 }
 
 impl Cache {
-    /// Opens the cache for a dataset, with what is there already; what its threads do is logged in `trace`. `None`, and a
-    /// notice that says why, where the directory cannot be used: training goes on without.
+    /// Opens the cache for a dataset, with what is there already; what its threads do is logged in `trace`. `None`, and
+    /// a notice that says why, where the directory cannot be used: training goes on without.
     ///
     /// # Errors
     /// As [`Store::check`].
@@ -146,8 +146,8 @@ impl Cache {
         })))
     }
 
-    /// A reader over both tiers, to be made and driven by the calling thread; that of the source, which `open` makes, is
-    /// driven by a thread of its own. Where the fill is ahead, staging begins with the epoch that runs.
+    /// A reader over both tiers, to be made and driven by the calling thread; that of the source, which `open` makes,
+    /// is driven by a thread of its own. Where the fill is ahead, staging begins with the epoch that runs.
     ///
     /// # Errors
     /// Those of opening either.
@@ -325,8 +325,8 @@ impl Cache {
         &self.store
     }
 
-    /// A sample that was needed has come, of the `version` that its file had before it was read, where that is known: else it
-    /// is not kept.
+    /// A sample that was needed has come, of the `version` that its file had before it was read, where that is known:
+    /// else it is not kept.
     pub(super) fn arrived(&self, sample: u64, bytes: &[u8], from: Tier, version: Option<Version>) {
         let (count, sum) = match from {
             Tier::Source => (&self.counted.source_reads, &self.counted.source_bytes),
@@ -381,7 +381,8 @@ impl Cache {
             let (path, Extent { offset, length, .. }) = (self.index.path(extent.file), extent);
             format!(
                 "the cache's copy of sample {sample} ({}, bytes {offset}+{length}) is not what the dataset has, though \
-                 nothing shows that the file changed: it is cached anew (stats()[\"cache\"][\"mismatched\"] counts them)",
+                 nothing shows that the file changed: it is cached anew (stats()[\"cache\"][\"mismatched\"] counts \
+                 them)",
                 path.display()
             )
         });
@@ -452,7 +453,8 @@ impl Cache {
         self.demand_waits.load(Relaxed)
     }
 
-    /// Steps between what the pipeline reads and what is staged of loose files: what is there a moment later is read twice.
+    /// Steps between what the pipeline reads and what is staged of loose files: what is there a moment later is read
+    /// twice.
     pub(super) fn lead(&self, schedule: &Schedule) -> u64 {
         let mean = (self.index.total_bytes() / self.index.len().max(1)).max(1);
         let unpublished = 2 * self.store.segment_bytes() / mean;

@@ -27,8 +27,8 @@ pub enum Fill {
 /// behind it.
 pub const PIECE: u64 = 4 << 20;
 
-/// Staging must be this much faster than reading on use: it costs a second reader, and what is used before its shard has
-/// come is read by itself all the same.
+/// Staging must be this much faster than reading on use: it costs a second reader, and what is used before its shard
+/// has come is read by itself all the same.
 const ADVANTAGE: f64 = 1.5;
 
 /// What the cost model looks at.

@@ -1,5 +1,5 @@
-//! Looking at the source's files: which version of each there is. A moment on a local file system, a millisecond on another,
-//! so there it is done by threads, many at once.
+//! Looking at the source's files: which version of each there is. A moment on a local file system, a millisecond on
+//! another, so there it is done by threads, many at once.
 
 use crate::dataset::{DatasetIndex, FileId, Stamp, TICK, Version};
 use crate::error::{Error, Result};

@@ -62,8 +62,8 @@ const LARGE: usize = 4;
 /// Slots take no more than this unless samples are larger, bytes.
 const ARENA: usize = 128 << 20;
 
-/// Reads samples of `index` through a reader of their own for about `limit`: one at a time, then `depth` at a time, then,
-/// of shards, large pieces.
+/// Reads samples of `index` through a reader of their own for about `limit`: one at a time, then `depth` at a time,
+/// then, of shards, large pieces.
 ///
 /// # Errors
 /// Those of `open`, and the first read that fails.
@@ -98,8 +98,8 @@ pub fn source(index: &DatasetIndex, open: &Open<'_>, depth: usize, limit: Durati
     Ok(Measured { io, rates, opened: Some(opened), one, full, large: Some(large) })
 }
 
-/// Reads `length` bytes at random places of file 0, which has `size` bytes, for about `limit`: one at a time, `depth` at
-/// a time, and large pieces. `open` makes the reader.
+/// Reads `length` bytes at random places of file 0, which has `size` bytes, for about `limit`: one at a time, `depth`
+/// at a time, and large pieces. `open` makes the reader.
 ///
 /// # Errors
 /// Those of `open`, and the first read that fails.
@@ -124,8 +124,8 @@ pub fn file(size: u64, length: u32, open: &Open<'_>, depth: usize, limit: Durati
 
 /// The rates that explain what was measured.
 ///
-/// The bandwidth is the largest that was seen; latency is what a read takes beyond its transfer; how many are served side
-/// by side follows from how many were answered in a second (Little's law, L = λ·W).
+/// The bandwidth is the largest that was seen; latency is what a read takes beyond its transfer; how many are served
+/// side by side follows from how many were answered in a second (Little's law, L = λ·W).
 fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads>) -> TierRates {
     let all = [opened, Some(one), Some(full), large];
     let read_bandwidth = all.into_iter().flatten().map(Reads::bandwidth).fold(1.0, f64::max);

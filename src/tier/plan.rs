@@ -59,9 +59,9 @@ impl Future {
         epoch * self.samples + position
     }
 
-    /// When the node uses `sample` next after `moment`, or `None` where the known epochs do not say. Costs one inverse of
-    /// the order for each epoch looked at and each time it comes up there; with every sample once an epoch `nodes` on
-    /// average.
+    /// When the node uses `sample` next after `moment`, or `None` where the known epochs do not say. Costs one inverse
+    /// of the order for each epoch looked at and each time it comes up there; with every sample once an epoch `nodes`
+    /// on average.
     pub fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
@@ -99,8 +99,8 @@ impl Rule {
     }
 }
 
-/// Samples that are used at about the same time: the number of their stretch of moments. Under [`Rule::Keep`] all are in
-/// group 0.
+/// Samples that are used at about the same time: the number of their stretch of moments. Under [`Rule::Keep`] all are
+/// in group 0.
 pub type Group = u64;
 
 /// What becomes of a sample whose bytes are at hand.

@@ -1,5 +1,5 @@
-//! A reader over both tiers: whoever asks for an extent of the dataset gets its bytes from wherever they are; `way.rs` says
-//! from where.
+//! A reader over both tiers: whoever asks for an extent of the dataset gets its bytes from wherever they are; `way.rs`
+//! says from where.
 
 use super::cache::Cache;
 use super::look::{Looked, Looks};

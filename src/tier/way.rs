@@ -58,8 +58,8 @@ impl Cache {
         Way::Store(location)
     }
 
-    /// How a sample of `file` comes whose copy could not be used: what the file was when the copy was checked it may be no
-    /// more.
+    /// How a sample of `file` comes whose copy could not be used: what the file was when the copy was checked it may be
+    /// no more.
     pub(super) fn way_without_copy(&self, file: FileId) -> Way {
         Way::Source { version: self.index().shard_version(file), copy: None }
     }

@@ -154,10 +154,8 @@ impl<W: Write> Writer<W> {
             if self.named.insert(track) {
                 self.name("thread_name", track, &format!("{}: {}", event.stage.name(), chunk.thread))?;
                 let pid = self.process;
-                writeln!(
-                    self.file,
-                    r#"{{"name":"thread_sort_index","ph":"M","pid":{pid},"tid":{track},"args":{{"sort_index":{track}}}}},"#
-                )?;
+                write!(self.file, r#"{{"name":"thread_sort_index","ph":"M","pid":{pid},"tid":{track},"#)?;
+                writeln!(self.file, r#""args":{{"sort_index":{track}}}}},"#)?;
             }
             self.event(track, event)?;
         }

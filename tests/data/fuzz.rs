@@ -1,4 +1,5 @@
-//! Hostile bytes for the readers of tar and TFRecord and for the index loader: an error or an answer within bounds, never a panic.
+//! Hostile bytes for the readers of tar and TFRecord and for the index loader: an error or an answer within bounds,
+//! never a panic.
 //!
 //! About two seconds by default; `FORELOAD_FUZZ_SECONDS` lengthens it, `FORELOAD_FUZZ_SEED` repeats a run.
 
@@ -128,7 +129,8 @@ fn any_bytes_are_a_shard_or_an_error() {
 /// A member of the grouping's trial: stem, what kind, data.
 type Trial = (String, &'static str, Vec<u8>);
 
-/// What grouping must find in members of these stems and kinds: (offset, length, label) by offset, or a word of the error.
+/// What grouping must find in members of these stems and kinds: (offset, length, label) by offset, or a word of the
+/// error.
 fn expected(members: &[(Trial, u64)]) -> Result<Vec<(u64, u32, u32)>, String> {
     let of = |stem: &str, kind: &str| -> Vec<&(Trial, u64)> {
         members.iter().filter(|((s, k, _), _)| s == stem && *k == kind).collect()

@@ -78,7 +78,8 @@ proptest! {
     fn a_subset_is_drawn_once_whatever_its_size(
         samples in 1u32..500, keep in 1usize..500, seed: u64, sequential: bool,
     ) {
-        let members: Vec<u32> = (0..samples).filter(|sample| (sample * 7919 + 13) % 11 < 5 || *sample == 0).take(keep).collect();
+        let kept = |sample: &u32| (sample * 7919 + 13) % 11 < 5 || *sample == 0;
+        let members: Vec<u32> = (0..samples).filter(kept).take(keep).collect();
         let selection = Arc::new(Selection::listed(samples.into(), members.clone()));
         let order = if sequential { Order::listed(selection.clone()) } else { order(&selection, seed, 0) };
         let mut drawn: Vec<u64> = (0..order.len()).map(|position| order.sample(position)).collect();

@@ -23,7 +23,8 @@ package() {
 }
 
 command -v cargo >/dev/null ||
-    need "cargo (Rust)" "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . \"\$HOME/.cargo/env\""
+    need "cargo (Rust)" \
+        "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . \"\$HOME/.cargo/env\""
 command -v cc >/dev/null ||
     need "cc (a C compiler)" "$(package build-essential 'gcc glibc-devel' base-devel 'gcc glibc-devel' build-base)"
 if ! command -v "$python" >/dev/null; then

@@ -1,5 +1,5 @@
-//! The augmentation kernel through the driver's functions: planes and table by way of slots, one launch for a batch, the
-//! bytes of the CPU's pass.
+//! The augmentation kernel through the driver's functions: planes and table by way of slots, one launch for a batch,
+//! the bytes of the CPU's pass.
 
 use crate::stand_in;
 use foreload::augment::cuda::{ImageParams, Kernels, Launcher};

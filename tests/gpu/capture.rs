@@ -1,5 +1,5 @@
-//! CUDA graphs that other code of the process captures, as torch does by default: what a loader does meanwhile is no part
-//! of them and never spoils them.
+//! CUDA graphs that other code of the process captures, as torch does by default: what a loader does meanwhile is no
+//! part of them and never spoils them.
 
 use crate::common::{Dataset, child, thorough};
 use crate::pipeline::{options, pipeline};

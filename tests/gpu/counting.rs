@@ -61,7 +61,8 @@ pub fn allocations(thread: u32) -> u64 {
 
 /// Nanoseconds of processor time that a thread of this process has taken.
 pub fn cpu(thread: u32) -> u64 {
-    // The kernel's name for the clock of a thread: its number, inverted, before the bits of "scheduled time, one thread".
+    // The kernel's name for the clock of a thread: its number, inverted, before the bits of "scheduled time, one
+    // thread".
     let clock = (!(thread as i32)) << 3 | 6;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid for the call.

@@ -50,7 +50,8 @@ fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
         assert_eq!(stats.gpu.decoded_cuda_batched + stats.decoded_cpu(), 64, "epoch {number}");
         stats.gpu.decoded_cuda_batched == 64
     };
-    // Its last trials are with the 22nd and the 39th batch. Workers first have to see that so many are left for the kernels.
+    // Its last trials are with the 22nd and the 39th batch. Workers first have to see that so many are left for the
+    // kernels.
     let all: Vec<bool> = (1..39).map(by_kernels).collect();
     assert!(!all[21] && all[35..].iter().all(|by_kernels| *by_kernels), "{all:?}");
 }

@@ -7,8 +7,8 @@ use foreload::config::{CpuDecode, LANES, LoaderOptions, OnError, Rungs};
 use foreload::pipeline::EpochStats;
 use libjpeg_reference::Encoding;
 
-/// What nvJPEG's ways cost on a machine that is not there: the host's Huffman codes, and the device, of which both decoders
-/// take the same, so that it does not matter who has which share.
+/// What nvJPEG's ways cost on a machine that is not there: the host's Huffman codes, and the device, of which both
+/// decoders take the same, so that it does not matter who has which share.
 const COSTS: &str = "virtual,huffman:2500,engine:100,kernels:100";
 
 /// Images by rung: the engine, large batches, one by one, the CPU.

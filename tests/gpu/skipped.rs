@@ -88,8 +88,8 @@ fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
     assert!(pipeline.index().notices().take().is_empty(), "it is no decoder's fault");
 }
 
-/// A column of samples is one level from top to bottom, so that all of its lines may be the poison's: no sign of a decoder
-/// that skips, which is not said then, nor does it lose the image.
+/// A column of samples is one level from top to bottom, so that all of its lines may be the poison's: no sign of a
+/// decoder that skips, which is not said then, nor does it lose the image.
 #[test]
 fn a_narrow_image_that_looks_like_poison_is_nobodys_fault() {
     let cuda = stand_in::cuda();

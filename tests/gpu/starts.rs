@@ -121,7 +121,8 @@ const MADE: [&str; 6] = [
     "nvjpegDecodeBatchedPreAllocate",
 ];
 
-/// Nor for lanes that are first needed later, for an image of the last rung, or for two loaders that run at the same time.
+/// Nor for lanes that are first needed later, for an image of the last rung, or for two loaders that run at the same
+/// time.
 #[test]
 fn behind_the_first_batch_no_decoder_is_made() {
     let cuda = stand_in::cuda();

@@ -54,7 +54,8 @@ const PER_IMAGE: [&str; 4] = [
     "nvjpegDecodeBatchedSupportedEx",
 ];
 
-/// Microseconds an image may take the lanes: 2 % of the time of three threads, where a GPU decodes 12 000 images a second.
+/// Microseconds an image may take the lanes: 2 % of the time of three threads, where a GPU decodes 12 000 images a
+/// second.
 const MOST: f64 = 0.02 * 3.0 * 1e6 / 12e3;
 
 /// Batches of a window, and windows in which buffers may still grow.
@@ -77,7 +78,8 @@ fn never(cuda: &Cuda, nvjpeg: &Nvjpeg) -> Vec<u64> {
     NEVER.iter().map(calls).collect()
 }
 
-/// (driver's calls, allocations, nanoseconds) of the lanes so far, of which a call of nvJPEG takes `measuring` to measure.
+/// (driver's calls, allocations, nanoseconds) of the lanes so far, of which a call of nvJPEG takes `measuring` to
+/// measure.
 fn counted(cuda: &Cuda, nvjpeg: &Nvjpeg, measuring: f64) -> [f64; 3] {
     let lanes = counting::threads("foreload-lane-");
     let own = |&lane: &u32| counting::cpu(lane).saturating_sub(cuda.cpu(lane) + nvjpeg.cpu(lane));
@@ -159,8 +161,8 @@ fn runs_steadily() {
     assert!(image <= MOST, "an image takes {image} µs of the lanes, more than {MOST}");
 }
 
-/// Where slots are short the lanes decode on the CPU, and into memory of their own: it is made once for each, not for each
-/// image, of which some are substitutes of bad ones and one is larger than all before.
+/// Where slots are short the lanes decode on the CPU, and into memory of their own: it is made once for each, not for
+/// each image, of which some are substitutes of bad ones and one is larger than all before.
 #[test]
 fn tight_slots_page_lock_no_memory_for_single_images() {
     let cuda = stand_in::cuda();

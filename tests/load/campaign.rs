@@ -1,5 +1,5 @@
-//! Many short runs over datasets and caches that something happens to before, within and between them: every byte that is
-//! delivered is the source's. `FORELOAD_FAULT_RUNS=10000` makes it a campaign; a failure prints its seed.
+//! Many short runs over datasets and caches that something happens to before, within and between them: every byte that
+//! is delivered is the source's. `FORELOAD_FAULT_RUNS=10000` makes it a campaign; a failure prints its seed.
 
 use super::store::world::on_tmpfs;
 use crate::common::{Dataset, child};
@@ -51,8 +51,8 @@ impl Scene<'_> {
         (0..SAMPLES as u64).map(read).collect()
     }
 
-    /// Some samples become others of the same size: in place or by another file, with the time set back or not. What the
-    /// source has after each: a run may read it at that moment.
+    /// Some samples become others of the same size: in place or by another file, with the time set back or not. What
+    /// the source has after each: a run may read it at that moment.
     fn change_samples(&mut self) -> Vec<Vec<Vec<u8>>> {
         let mut versions = Vec::new();
         for _ in 0..1 + self.random.below(4) {

@@ -1,4 +1,5 @@
-//! Going on where a state was saved: at any step, of an epoch of any length, on any number of ranks, the rest is the same.
+//! Going on where a state was saved: at any step, of an epoch of any length, on any number of ranks, the rest is the
+//! same.
 
 use crate::common::Dataset;
 use foreload::batch::Batch;

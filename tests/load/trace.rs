@@ -117,21 +117,7 @@ fn a_run_is_logged_as_it_is_counted() {
 }
 
 /// A log that nobody recorded, with round numbers.
-const LOG: &str = r#"[
-{"name":"process_name","ph":"M","pid":7,"tid":0,"args":{"name":"by hand"}},
-{"name":"wait","ph":"X","pid":7,"tid":1,"ts":1000000.000,"dur":600000.000,"args":{"epoch":0,"step":0}},
-{"name":"train","ph":"X","pid":7,"tid":2,"ts":1600000.000,"dur":400000.000,"args":{"epoch":0,"step":0,"samples":8}},
-{"name":"read source","ph":"X","pid":7,"tid":3,"ts":1000000.000,"dur":400000.000,"args":{"epoch":0,"step":0,"samples":6,"bytes":6000}},
-{"name":"read source","ph":"X","pid":7,"tid":4,"ts":1200000.000,"dur":400000.000,"args":{"epoch":0,"step":0,"samples":2,"bytes":3000}},
-{"name":"decode","ph":"X","pid":7,"tid":5,"ts":1100000.000,"dur":200000.000,"args":{"epoch":0,"step":0,"samples":4,"busy":100000.000}},
-{"name":"decode","ph":"X","pid":7,"tid":6,"ts":1100000.000,"dur":200000.000,"args":{"epoch":0,"step":0,"samples":4,"busy":100000.000}},
-{"name":"something new","ph":"X","pid":7,"tid":9,"ts":0.000,"dur":200000.000,"args":{"epoch":0}},
-{"name":"stage ahead","ph":"X","pid":7,"tid":7,"ts":1500000.000,"dur":1000000.000,"args":{"step":0,"bytes":50000}},
-{"name":"write cache","ph":"X","pid":7,"tid":8,"ts":0.000,"dur":500000.000,"args":{"step":0,"bytes":1}},
-{"name":"write cache","ph":"X","pid":7,"tid":8,"ts":2100000.000,"dur":500000.000,"args":{"step":0,"bytes":2}},
-{"name":"wait","ph":"X","pid":7,"tid":1,"ts":2000000.000,"dur":1000.000,"args":{"epoch":1,"step":0}},
-{"name":"train","ph":"X","pid":7,"tid":2,"ts":2001000.000,"dur":999000.000,"args":{"epoch":1,"step":0,"samples":8}},
-"#;
+const LOG: &str = include_str!("trace-by-hand.json");
 
 fn near(found: f64, expected: f64) {
     assert!((found - expected).abs() < 1e-9, "{found}, must be {expected}");

@@ -235,7 +235,7 @@ def test_any_depth_of_the_queue(dataset: Path, make: Callable, decoded: bool, de
 
 
 def test_an_iterator_of_dali(dataset: Path) -> None:
-    """The loop of the README."""
+    """The loop of docs/migrating.md."""
     torch = pytest.importorskip("torch", reason="torch is not installed; make test finds one")
     if not hasattr(torch.device, "__enter__"):
         pytest.skip(f"DALI's iterator needs torch 2.0 or newer, this is {torch.__version__}")

@@ -170,7 +170,7 @@ def test_an_iteration_of_which_nothing_was_taken_does_not_count(dataset: Path) -
 
 @pytest.mark.parametrize("steps", [0, 1, 9, 10, 11, 20])
 def test_the_loop_that_goes_on(dataset: Path, steps: int) -> None:
-    """As README has it: killed after so many steps, with and without `set_epoch` in the loop."""
+    """As docs/resume.md has it: killed after so many steps, with and without `set_epoch` in the loop."""
     expected = [digest for epoch in all_epochs(dataset, 3) for digest in epoch]
     for says in (True, False):
         loader = foreload.ImageLoader(dataset, **SETTINGS)

@@ -94,7 +94,8 @@ pub(super) fn measure(
     Ok(decoded)
 }
 
-/// Reads the samples that `nth` names until one is missing, it is enough, or the time is over; answers with their sizes.
+/// Reads the samples that `nth` names until one is missing, it is enough, or the time is over; answers with their
+/// sizes.
 fn load(
     index: &Arc<DatasetIndex>,
     limit: Duration,

@@ -26,15 +26,16 @@ pub struct Args {
     /// List every directory and parse every shard anew, and compare them with the index
     #[arg(long)]
     verify: bool,
-    /// With --verify: decode every image too, on all processors, and list those that are damaged; exit code 1 if any cannot be decoded
+    /// With --verify: decode every image too, on all processors, and list those that are damaged; exit code 1 if any
+    /// cannot be decoded
     #[arg(long, requires = "verify", conflicts_with = "files")]
     decode: bool,
     /// A dataset that is not what its index says: rebuild (index it anew), warn (go on with the old index) or refuse
     /// [default: rebuild; with --verify: refuse]
     #[arg(long, value_parser = choice::<Changed>("changed"))]
     changed: Option<Changed>,
-    /// Threads that list directories and read shards [default: one per processor, at least 4], or decode [default: one per
-    /// processor]
+    /// Threads that list directories and read shards [default: one per processor, at least 4], or decode [default: one
+    /// per processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Print the summary as one JSON object

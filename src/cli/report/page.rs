@@ -146,8 +146,8 @@ fn round_step(least: f64) -> f64 {
 
 fn legend() -> String {
     "<footer>The height of a curve is the share of the stage's threads that were busy; for reads, whether any was in \
-     flight. <b>Load</b> is its mean. <b>Merged</b> is how long at least one was busy: intervals that overlap count once. \
-     <b>Bandwidth</b> is bytes by merged time.</footer>\n"
+     flight. <b>Load</b> is its mean. <b>Merged</b> is how long at least one was busy: intervals that overlap \
+     count once. <b>Bandwidth</b> is bytes by merged time.</footer>\n"
         .into()
 }
 

@@ -130,8 +130,8 @@ pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Copies `source` from `from` on to `data` at `to` without the zeros of stuffing, 64 bytes at a time, until a marker or
-/// the end is near; returns where both are then. Without a branch for each 0xFF, which none could predict.
+/// Copies `source` from `from` on to `data` at `to` without the zeros of stuffing, 64 bytes at a time, until a marker
+/// or the end is near; returns where both are then. Without a branch for each 0xFF, which none could predict.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2")]
 fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (usize, usize) {
@@ -237,8 +237,8 @@ impl Bits<'_> {
         (self.end * 8 + self.valid()).saturating_sub(self.position * 8)
     }
 
-    /// Whether nothing but padding is left of the restart interval: less than a byte, or some encoders' bytes of ones or
-    /// zeros.
+    /// Whether nothing but padding is left of the restart interval: less than a byte, or some encoders' bytes of ones
+    /// or zeros.
     pub(super) fn only_padding(&self) -> bool {
         let rest = &self.data[self.end - self.left() / 8..self.end];
         [0x00, 0xFF].iter().any(|padding| rest.iter().all(|byte| byte == padding))

@@ -12,11 +12,12 @@ pub(super) const DC_BITS: u32 = 9;
 /// Bits of the lookup that steps over symbols.
 pub(super) const SKIP_BITS: u32 = 12;
 
-/// Most bits that a lookup of several symbols steps over at once: three times that is less than a refill makes available.
+/// Most bits that a lookup of several symbols steps over at once: three times that is less than a refill makes
+/// available.
 pub(super) const MAX_STEP: u32 = 18;
 
-/// Added to how far an entry advances the coefficient index where its last symbol ends the block: leads out of any block,
-/// and is known again in the sum.
+/// Added to how far an entry advances the coefficient index where its last symbol ends the block: leads out of any
+/// block, and is known again in the sum.
 pub(super) const END: usize = 128;
 /// As if an entry advanced so far that even without [`END`] it cannot be right: the block goes on symbol by symbol.
 pub(super) const NONE: usize = 192;
@@ -204,7 +205,8 @@ pub(super) struct AcTable {
 }
 
 impl AcTable {
-    /// Values of more than `max_size` bits, at most [`MAX_AC_SIZE`], are left to [`Codes::find`] and to whoever asks it.
+    /// Values of more than `max_size` bits, at most [`MAX_AC_SIZE`], are left to [`Codes::find`] and to whoever asks
+    /// it.
     pub(super) fn new(spec: &Spec, max_size: u8) -> Self {
         let mut fast = [Entry::OTHER; 1 << AC_BITS];
         for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
@@ -229,8 +231,8 @@ impl AcTable {
 
 /// Steps over whole AC symbols, values included, as many as have their codes in [`SKIP_BITS`] bits.
 ///
-/// Entries: bits 0–5 bits to step over, from bit 7 on how far the coefficient index advances; see [`END`] and, where not
-/// even the first symbol is known, [`NONE`].
+/// Entries: bits 0–5 bits to step over, from bit 7 on how far the coefficient index advances; see [`END`] and, where
+/// not even the first symbol is known, [`NONE`].
 #[derive(Debug)]
 pub(super) struct SkipTable(pub(super) [u16; 1 << SKIP_BITS]);
 

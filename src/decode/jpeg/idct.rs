@@ -27,8 +27,8 @@ impl Block {
     }
 }
 
-/// Where the coefficient of vertical frequency `u` and horizontal frequency `j` is kept: rows that are multiplied together
-/// (0 and 4, 2 and 6, 1 and 3, 5 and 7) lie interleaved, ready for multiply-and-add of pairs.
+/// Where the coefficient of vertical frequency `u` and horizontal frequency `j` is kept: rows that are multiplied
+/// together (0 and 4, 2 and 6, 1 and 3, 5 and 7) lie interleaved, ready for multiply-and-add of pairs.
 const fn position(u: usize, j: usize) -> usize {
     const PAIR: [usize; 8] = [0, 2, 1, 2, 0, 3, 1, 3];
     const HALF: [usize; 8] = [0, 0, 0, 1, 1, 0, 1, 1];

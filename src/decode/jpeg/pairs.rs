@@ -5,9 +5,9 @@ use super::huffman::{AC_BITS, AcTable, END, Entry, MAX_STEP, NONE};
 
 /// One or two symbols with their values, ready to be stored: an entry that the hot loop takes apart by shifts alone.
 ///
-/// Bits 0–5: how many bits all are. 8–15: how far the first advances the coefficient index; 16–31: its value. 56–63: how
-/// far both do; 32–47: the last one's value but for its bits behind the lookup; 48–53: how many these are. A symbol alone
-/// is both first and last. See [`END`] and [`NONE`].
+/// Bits 0–5: how many bits all are. 8–15: how far the first advances the coefficient index; 16–31: its value. 56–63:
+/// how far both do; 32–47: the last one's value but for its bits behind the lookup; 48–53: how many these are. A symbol
+/// alone is both first and last. See [`END`] and [`NONE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Symbols(u64);
 

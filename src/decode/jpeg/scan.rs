@@ -97,8 +97,8 @@ fn decode_with<T: Transform>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Fa
     let mut block = Block::new();
     let mut segment = 0;
     let start = scan.entropy.reader(0).ok_or(Failure { fault: Fault::OutOfData, mcu: 0, byte: 0 })?;
-    // All that must be known to decode on from an MCU boundary: the reader and the components' last DC coefficients. Two
-    // variables, because together the array would keep the reader out of registers.
+    // All that must be known to decode on from an MCU boundary: the reader and the components' last DC coefficients.
+    // Two variables, because together the array would keep the reader out of registers.
     let (mut bits, mut dc) = (start, [0; 3]);
     let mut mcu = 0;
     while mcu < end {
@@ -283,8 +283,8 @@ fn decode_block(
     }
 }
 
-/// Reads the symbol after coefficient `k`; whether it ends the block, and its value. If it does not, the window may need
-/// a refill.
+/// Reads the symbol after coefficient `k`; whether it ends the block, and its value. If it does not, the window may
+/// need a refill.
 #[inline(always)]
 fn read_symbol(bits: &mut Bits, table: &AcTable, k: &mut usize) -> Result<(bool, i32), Fault> {
     let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];

@@ -1,8 +1,8 @@
 //! Many images in one call: the decoding engine, and the CUDA kernels that decode Huffman codes too.
 //!
 //! They are called in different ways. Calls with parameters, and so regions, are for the engine's backend alone (nvJPEG
-//! guide, 2.3.3.4; all others answer status 9 in 12.4 and 13.3, though they call every such file supported). The kernels
-//! decode whole images.
+//! guide, 2.3.3.4; all others answer status 9 in 12.4 and 13.3, though they call every such file supported). The
+//! kernels decode whole images.
 
 use nvjpeg_sys::safe::{
     Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
@@ -101,8 +101,8 @@ impl Batched {
         self.callers.iter().try_fold(true, |idle, caller| Ok(idle && caller.done.is_done()?))
     }
 
-    /// Decodes what `outcomes` does not refuse yet; whether something failed and was tried in parts. `begins` is recorded when
-    /// all is parsed and only the work itself is left.
+    /// Decodes what `outcomes` does not refuse yet; whether something failed and was tried in parts. `begins` is
+    /// recorded when all is parsed and only the work itself is left.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
@@ -115,9 +115,9 @@ impl Batched {
             caller.prepare(handle, parsed, *rung, requests, outcomes)?;
         }
         if *rung == Rung::Hardware {
-            // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100 with
-            // nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done; before all calls, for
-            // between them it would be waiting for the first one.
+            // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100
+            // with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done; before all
+            // calls, for between them it would be waiting for the first one.
             settle(idle, stream)?;
         }
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
@@ -156,9 +156,8 @@ impl Caller {
                 continue;
             }
             let mut take = || {
-                // All of it, not only its head: what lies behind the coded data has brought engines to a halt (DALI pull
-                // request 3113).
-                // SAFETY: nothing is decoded from what was parsed; the next file takes its place.
+                // All of it, not only its head: what lies behind the coded data has brought engines to a halt (DALI
+                // pull request 3113). SAFETY: nothing is decoded from what was parsed; the next file takes its place.
                 unsafe { parsed.parse(request.bytes) }?;
                 if rung != Rung::Hardware {
                     return Ok(region(request).is_none() && handle.takes_whole(parsed)?);
@@ -185,9 +184,9 @@ impl Caller {
         Ok(())
     }
 
-    /// One call for all; whether it failed. A batch does not say which of its images is to blame for a failure: where it
-    /// fails, its halves are tried, and theirs, but no halves in which the kernels would leave the Huffman codes to the host:
-    /// those are refused together.
+    /// One call for all; whether it failed. A batch does not say which of its images is to blame for a failure: where
+    /// it fails, its halves are tried, and theirs, but no halves in which the kernels would leave the Huffman codes to
+    /// the host: those are refused together.
     fn decode(
         &mut self,
         rung: Rung,

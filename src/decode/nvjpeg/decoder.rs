@@ -34,8 +34,8 @@ pub struct Decoder {
     memory: Memory,
 }
 
-/// The rungs. Each is made by [`Decoder::make`], or when it is first asked for: that takes the library long, and not every
-/// loader uses all.
+/// The rungs. Each is made by [`Decoder::make`], or when it is first asked for: that takes the library long, and not
+/// every loader uses all.
 #[derive(Default)]
 struct Ladder {
     hardware: Place<Batched>,
@@ -100,16 +100,16 @@ impl Decoder {
     /// Queues the decoding of images on `stream`; where they succeed, work that the stream gets from then on finds the
     /// planes in the requests' memory. Several streams may be used in turn.
     ///
-    /// The caller keeps files and memory until the stream has passed; memory may be freed in the stream's order. The host
-    /// sleeps here until these are done: the last call of the same rung and kind; with [`Rung::Hardware`] all that `stream`
-    /// has queued before, since the engine does not wait; after a failure the stream. Calls on other rungs are not waited
-    /// for. `begins` is recorded on `stream` where the host's own work is through, so that what comes between it and the
-    /// end is the GPU's.
+    /// The caller keeps files and memory until the stream has passed; memory may be freed in the stream's order. The
+    /// host sleeps here until these are done: the last call of the same rung and kind; with [`Rung::Hardware`] all that
+    /// `stream` has queued before, since the engine does not wait; after a failure the stream. Calls on other rungs are
+    /// not waited for. `begins` is recorded on `stream` where the host's own work is through, so that what comes
+    /// between it and the end is the GPU's.
     ///
-    /// An image is refused where the rung does not take it or finds it damaged: the next rung's turn, at last the CPU's,
-    /// whose word on damage is final. A file that does not end with an end-of-image marker is refused at once, since a GPU
-    /// decoder may fill in what is missing. All are refused where the rung cannot be made: unless this GPU or nvJPEG has none,
-    /// that is tried again with the next call.
+    /// An image is refused where the rung does not take it or finds it damaged: the next rung's turn, at last the
+    /// CPU's, whose word on damage is final. A file that does not end with an end-of-image marker is refused at once,
+    /// since a GPU decoder may fill in what is missing. All are refused where the rung cannot be made: unless this GPU
+    /// or nvJPEG has none, that is tried again with the next call.
     ///
     /// # Errors
     /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image.
@@ -153,8 +153,8 @@ impl Decoder {
     /// Makes a rung if it was not yet.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where nvJPEG cannot, [`Error::Gpu`] where the GPU fails. Unless there is none on this GPU, it is
-    /// tried again when it is asked for again.
+    /// [`Error::Unavailable`] where nvJPEG cannot, [`Error::Gpu`] where the GPU fails. Unless there is none on this
+    /// GPU, it is tried again when it is asked for again.
     pub fn make(&mut self, rung: Rung) -> Result<()> {
         let _bound = self.device.bind()?;
         let (library, device, memory) = (&self.library, &self.device, &self.memory);

@@ -26,8 +26,8 @@ pub enum Rung {
     Hardware,
     /// CUDA kernels, Huffman codes included, many images in one call: baseline files of one scan, whole.
     CudaBatched,
-    /// CUDA kernels, image by image: progressive files too. The CPU decodes the Huffman codes, but those of huge baseline
-    /// images; see [`by_host`].
+    /// CUDA kernels, image by image: progressive files too. The CPU decodes the Huffman codes, but those of huge
+    /// baseline images; see [`by_host`].
     Cuda,
 }
 
@@ -44,8 +44,8 @@ impl Rung {
         }
     }
 
-    /// The fewest images, colour or gray, that are given to it in a call. [`Rung::CudaBatched`] gets so many of a kind or none,
-    /// but where nobody else may: the Huffman codes of fewer it leaves to one core of the CPU. (Comment on
+    /// The fewest images, colour or gray, that are given to it in a call. [`Rung::CudaBatched`] gets so many of a kind
+    /// or none, but where nobody else may: the Huffman codes of fewer it leaves to one core of the CPU. (Comment on
     /// `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50".)
     pub const fn least_of_call(self) -> usize {
         match self {
@@ -65,12 +65,12 @@ impl Rung {
     }
 }
 
-/// From so many pixels on, kernels are faster with the Huffman codes of one image than a core of the CPU is (the threshold of
-/// nvImageCodec and DALI, `hybrid_huffman_threshold`).
+/// From so many pixels on, kernels are faster with the Huffman codes of one image than a core of the CPU is (the
+/// threshold of nvImageCodec and DALI, `hybrid_huffman_threshold`).
 const HUGE: u64 = 1_000_000;
 
-/// Whether [`Rung::Cuda`] leaves an image's Huffman codes to the CPU. All of a file's codes are decoded, whatever region is
-/// wanted of it, and the kernels know those of one scan.
+/// Whether [`Rung::Cuda`] leaves an image's Huffman codes to the CPU. All of a file's codes are decoded, whatever
+/// region is wanted of it, and the kernels know those of one scan.
 pub fn by_host(header: &Header) -> bool {
     let pixels = u64::from(header.width) * u64::from(header.height);
     pixels <= HUGE || header.process != Process::Baseline || !header.interleaved
@@ -159,8 +159,8 @@ pub struct Abilities {
     failed: Option<(Rung, String)>,
 }
 
-/// What each rung can do with each sampling: with images of any size, and with those whose chroma has no samples that lie
-/// half outside.
+/// What each rung can do with each sampling: with images of any size, and with those whose chroma has no samples that
+/// lie half outside.
 #[derive(Debug, Clone, Copy, Default)]
 struct Table([[(Ability, Ability); Subsampling::ALL.len()]; Rung::ALL.len()]);
 
@@ -201,7 +201,8 @@ impl Abilities {
         self.engines
     }
 
-    /// A rung that did not come through its trial, and why, where that is no word on what it can do: there was no memory, say.
+    /// A rung that did not come through its trial, and why, where that is no word on what it can do: there was no
+    /// memory, say.
     pub fn failed(&self) -> Option<&(Rung, String)> {
         self.failed.as_ref()
     }

@@ -1,4 +1,5 @@
-//! Image by image: the CPU decodes the Huffman codes, CUDA kernels do the rest; of huge baseline images kernels do it all.
+//! Image by image: the CPU decodes the Huffman codes, CUDA kernels do the rest; of huge baseline images kernels do it
+//! all.
 
 use nvjpeg_sys::safe::{
     Backend, BitStream, Decoder, DeviceBuffer, Handle, OutputFormat, Params, PinnedBuffer, State,
@@ -22,8 +23,8 @@ pub(super) struct Phased {
     by_gpu: Decoder,
 }
 
-/// What one image needs while it is under way. There are two, so that the CPU decodes the codes of one image while those
-/// of the other are copied.
+/// What one image needs while it is under way. There are two, so that the CPU decodes the codes of one image while
+/// those of the other are copied.
 struct Page {
     /// Passed when the image is done.
     done: Event,
@@ -112,8 +113,8 @@ impl Page {
         }
         let (decoder, state) = if huge { (by_gpu, &mut self.by_gpu) } else { (by_cpu, &mut self.by_cpu) };
         let mut image = target(request);
-        // SAFETY: the buffers live as long as the states; what used them before is done, as `done` says; the caller keeps
-        // file and target, which has room for the layout, which is what the parameters ask for.
+        // SAFETY: the buffers live as long as the states; what used them before is done, as `done` says; the caller
+        // keeps file and target, which has room for the layout, which is what the parameters ask for.
         unsafe {
             state.attach_pinned(&self.pinned)?;
             state.attach_device(&self.device)?;

@@ -1,5 +1,5 @@
-//! Baseline files for trials, whose samples are known without a decoder: what photographs have (odd sizes, the Huffman codes
-//! that most files use, coefficients behind runs of zeros), in small.
+//! Baseline files for trials, whose samples are known without a decoder: what photographs have (odd sizes, the Huffman
+//! codes that most files use, coefficients behind runs of zeros), in small.
 
 use std::f64::consts::{PI, SQRT_2};
 use std::sync::LazyLock;

@@ -1,8 +1,8 @@
 //! What a GPU can do, by trying: small images whose samples are known are decoded by every rung, whole and in part.
 //!
-//! What the library says it supports is asked for every image besides; but a region that lands a few samples beside where
-//! it should, or planes in another order, would go unnoticed into every batch, and what holds of one GPU and version of
-//! nvJPEG need not hold of another.
+//! What the library says it supports is asked for every image besides; but a region that lands a few samples beside
+//! where it should, or planes in another order, would go unnoticed into every batch, and what holds of one GPU and
+//! version of nvJPEG need not hold of another.
 
 use super::specimen::{self, is_right};
 use super::{Abilities, Ability, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling};

@@ -32,8 +32,8 @@ pub fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) ->
     shards.into_iter().map(|(_, file)| Unit::Shard(file)).collect()
 }
 
-/// The first position from `cursor` on that one of `samples` has; those behind it come in the next epoch. `None` where the
-/// epoch draws none of them.
+/// The first position from `cursor` on that one of `samples` has; those behind it come in the next epoch. `None` where
+/// the epoch draws none of them.
 fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> Option<u64> {
     let positions = samples.flat_map(|sample| order.positions(sample));
     let uses = positions.map(|position| if position < cursor { position + order.len() } else { position });

@@ -7,8 +7,8 @@ use crate::dataset::Version;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 
-/// Bytes of a batch, where there is room for many and no sample has more: large enough that few writes are made, small enough that many groups
-/// can be filled at once.
+/// Bytes of a batch, where there is room for many and no sample has more: large enough that few writes are made, small
+/// enough that many groups can be filled at once.
 const BATCH: usize = 256 << 10;
 
 /// Samples of one group, one behind the other. Offsets count from its own beginning.

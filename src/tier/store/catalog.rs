@@ -4,8 +4,8 @@ use super::segment::Row;
 use crate::dataset::Version;
 use std::collections::HashMap;
 
-/// The place of a sample: its segment by the store's own number, where its bytes begin, their checksum, and the version of
-/// the source's file they are of (in halves: so a place is as long as its parts).
+/// The place of a sample: its segment by the store's own number, where its bytes begin, their checksum, and the version
+/// of the source's file they are of (in halves: so a place is as long as its parts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub segment: u32,
@@ -28,8 +28,8 @@ impl Place {
 /// Stands for the segment of a sample that was taken and is not written yet.
 const PENDING: Place = Place { segment: u32::MAX, offset: 0, crc: 0, version: [0; 2] };
 
-/// What is known of a segment. Its number in the catalog is the [`crate::dataset::FileId`] that readers know it by: given
-/// once, so that no reader can take one segment for another.
+/// What is known of a segment. Its number in the catalog is the [`crate::dataset::FileId`] that readers know it by:
+/// given once, so that no reader can take one segment for another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment {
     /// Its number in the directory.
@@ -148,8 +148,8 @@ impl Catalog {
         }
     }
 
-    /// The copy of a sample that is in segment `slot` is not the source's any more. Whether it still was the sample's place,
-    /// and whether most of the segment is of no use.
+    /// The copy of a sample that is in segment `slot` is not the source's any more. Whether it still was the sample's
+    /// place, and whether most of the segment is of no use.
     pub fn outdate(&mut self, sample: u64, slot: u32) -> (bool, bool) {
         let Some(place) = self.get(sample).filter(|place| place.segment == slot) else {
             return (false, false);

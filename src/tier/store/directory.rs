@@ -7,11 +7,11 @@
 //! <directory>/<dataset>/<number>.seg  published segments, whole from the moment they have a name
 //! ```
 //!
-//! There is no ledger that a crash could leave wrong. What is used is counted: published files, and of each segment being
-//! filled a locked range of the lock file as long as the pages reserved for it. Byte 0 of the lock file, locked for
-//! moments, makes counting and reserving one step. The *generation* goes up before whatever changes the directory, so
-//! that nobody lists it for nothing and nobody misses a change. A process that is killed loses its locks and its nameless
-//! files together.
+//! There is no ledger that a crash could leave wrong. What is used is counted: published files, and of each segment
+//! being filled a locked range of the lock file as long as the pages reserved for it. Byte 0 of the lock file, locked
+//! for moments, makes counting and reserving one step. The *generation* goes up before whatever changes the directory,
+//! so that nobody lists it for nothing and nobody misses a change. A process that is killed loses its locks and its
+//! nameless files together.
 
 mod enter;
 

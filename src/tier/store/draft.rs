@@ -21,8 +21,8 @@ pub(super) fn link(file: &File, path: &Path) -> io::Result<()> {
     Ok(rustix::fs::linkat(CWD, name, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
-/// A nameless segment. Dropped, file and reservation end, in this order: what is reserved is at no instant less than what
-/// is written.
+/// A nameless segment. Dropped, file and reservation end, in this order: what is reserved is at no instant less than
+/// what is written.
 pub(super) struct Draft {
     file: File,
     reserved: Reserved,

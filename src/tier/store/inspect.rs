@@ -1,7 +1,7 @@
 //! A cache directory as people see it, without a dataset: what it holds, and how it is emptied beside running jobs.
 //!
-//! Directories of older formats are shown and emptied too: the lock file and the names in a directory have been the same
-//! in all of them.
+//! Directories of older formats are shown and emptied too: the lock file and the names in a directory have been the
+//! same in all of them.
 
 use super::about::{self, About};
 use super::directory::{PAGE, RESERVATIONS};
@@ -107,8 +107,9 @@ pub fn look(directory: &Path) -> Result<Held> {
     })
 }
 
-/// Removes what is kept of `which` dataset (a path it was used at, or the beginning of its fingerprint or key), or of all.
-/// Jobs that use it go on: they read from their dataset what the cache lacks, and keep anew what they read from then on.
+/// Removes what is kept of `which` dataset (a path it was used at, or the beginning of its fingerprint or key), or of
+/// all. Jobs that use it go on: they read from their dataset what the cache lacks, and keep anew what they read from
+/// then on.
 ///
 /// # Errors
 /// Those of [`look`]; [`Error::Config`] when `which` names none or several, or the format is a newer one;
@@ -188,7 +189,8 @@ fn choose(held: &Held, which: &str) -> Result<Vec<Dataset>> {
         [] => {
             let here = names(&held.datasets);
             Err(bad(format!(
-                "is {which:?}, the cache has {here}: give a path or the beginning of a fingerprint, {SHORTEST} characters at least"
+                "is {which:?}, the cache has {here}: give a path or the beginning of a fingerprint, {SHORTEST} \
+                 characters at least"
             )))
         }
         // One dataset may have several places, of its earlier states.

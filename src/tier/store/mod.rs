@@ -1,15 +1,16 @@
 //! The store: samples kept in segment files on a local drive, shared by all processes that name its directory.
 //!
-//! A sample that is offered is copied into a *batch*; full batches go to the store's writer thread, which appends them to
-//! the *segment* being filled and publishes it when it is large enough or the store is sealed. Published segments never
-//! change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`].
+//! A sample that is offered is copied into a *batch*; full batches go to the store's writer thread, which appends them
+//! to the *segment* being filled and publishes it when it is large enough or the store is sealed. Published segments
+//! never change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`].
 //!
 //! - **Bytes are right or not there.** A segment has its name only when all of it is written; its table has a checksum,
 //!   each sample has one. What fails a check is unlinked, and the sample comes from the source again.
 //! - **The quota holds at every instant**, segments being filled included, over all processes and datasets in the
 //!   directory; a process that is killed leaves nothing behind ([`directory`] says how).
 //! - **Filled once.** When the quota is used up nothing more is taken: with one cache for all ranks no policy has more
-//!   hits. What gives way is other datasets' segments while nobody uses them, and the oldest when the quota was lowered.
+//!   hits. What gives way is other datasets' segments while nobody uses them, and the oldest when the quota was
+//!   lowered.
 //! - A segment that another process evicts is unlinked; readers that have it open can go on, and its bytes stay on the
 //!   drive until they close it.
 
@@ -164,7 +165,8 @@ impl Store {
     /// Whether the settings can be right, whatever the directory is like.
     ///
     /// # Errors
-    /// [`Error::Config`] `cache_size` below the smallest workable quota, which it names; `cache_dir` inside the dataset.
+    /// [`Error::Config`] `cache_size` below the smallest workable quota, which it names; `cache_dir` inside the
+    /// dataset.
     pub fn check(options: &StoreOptions, index: &DatasetIndex) -> Result<()> {
         check_quota(options.quota, index)?;
         let directory = std::path::absolute(&options.directory)
@@ -173,8 +175,8 @@ impl Store {
     }
 
     /// Opens (makes) the cache directory, brings it below the quota and loads what is there for this dataset. Where the
-    /// directory cannot be written, or its lock is held by a process that does not move, what it has is read and nothing
-    /// is added, which is said as a notice.
+    /// directory cannot be written, or its lock is held by a process that does not move, what it has is read and
+    /// nothing is added, which is said as a notice.
     ///
     /// # Errors
     /// Those of [`Store::check`]; [`Error::Unavailable`] for a directory of another program or format, on a file system
@@ -203,8 +205,8 @@ impl Store {
         Ok(Arc::new(Self { shared, intake, jobs, writer: Some(writer), ended, segment_bytes }))
     }
 
-    /// Where a sample's bytes are, if they are here. Some 20 ns, or 150 where it is far from the last one asked for in a
-    /// large dataset; never waits for I/O.
+    /// Where a sample's bytes are, if they are here. Some 20 ns, or 150 where it is far from the last one asked for in
+    /// a large dataset; never waits for I/O.
     ///
     /// # Panics
     /// When the dataset has no such sample.

@@ -17,7 +17,8 @@ pub(super) const MAGIC: [u8; 8] = *b"FLCACHE\n";
 pub(super) const HEADER: usize = 32;
 /// How long others may hold the directory's lock, whose holders do only what takes moments.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long at the start, when training waits: who holds it longer is likely to be stopped, and the cache is only read then.
+/// How long at the start, when training waits: who holds it longer is likely to be stopped, and the cache is only read
+/// then.
 pub(super) const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples that Foreload keeps on a fast drive: may be \
     deleted when nobody uses it.\n";

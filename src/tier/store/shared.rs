@@ -97,8 +97,8 @@ impl Shared {
         }
     }
 
-    /// A published segment that was announced as `slot` can be read from here on. `checked`: its samples are known to be the
-    /// source's in this run.
+    /// A published segment that was announced as `slot` can be read from here on. `checked`: its samples are known to
+    /// be the source's in this run.
     pub fn publish(&self, slot: u32, rows: &[Row], checked: bool) {
         self.catalog_mut().publish(slot);
         for rows in rows.chunks(PLACED_AT_ONCE) {
@@ -222,8 +222,8 @@ impl Shared {
         }
     }
 
-    /// Places the samples of another run's or process's segment, but for those of shards that are not what they were. What
-    /// is known of shards was looked at in this run; loose files are looked at before their copies are used.
+    /// Places the samples of another run's or process's segment, but for those of shards that are not what they were.
+    /// What is known of shards was looked at in this run; loose files are looked at before their copies are used.
     fn publish_loaded(&self, slot: u32, mut rows: Vec<Row>) {
         if self.verify == Verify::Never {
             return self.publish(slot, &rows, true);

@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 
 /// How often it looks whether other processes have published or evicted something.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long nothing is written after a write failed, unless somebody seals; and how long it does not look after that failed.
+/// How long nothing is written after a write failed, unless somebody seals; and how long it does not look after that
+/// failed.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How often it looks whether there is room again.
 const ROOM: Duration = Duration::from_secs(1);
@@ -353,8 +354,8 @@ impl Writer {
         shared.index.notices().say("cache writes", || {
             let seconds = PAUSE.as_secs();
             format!(
-                "the cache could not be written ({error}): nothing is added to it for {seconds} s at a time, training goes \
-                 on from the dataset; give {} room and rights",
+                "the cache could not be written ({error}): nothing is added to it for {seconds} s at a time, training \
+                 goes on from the dataset; give {} room and rights",
                 shared.directory.own().display()
             )
         });
@@ -363,7 +364,8 @@ impl Writer {
     }
 }
 
-/// Keeps of a batch what fits into a file of `limit` bytes that has `rows` samples in `payload` bytes; returns the rest.
+/// Keeps of a batch what fits into a file of `limit` bytes that has `rows` samples in `payload` bytes; returns the
+/// rest.
 fn fit(batch: &mut Batch, mut payload: u64, mut rows: usize, limit: u64) -> Vec<Row> {
     batch.keep(|row| {
         let fits = file_bytes(payload + u64::from(row.length), rows + 1) <= limit;

@@ -145,7 +145,8 @@ fn damage_spoils_no_neighbour() {
     }
 }
 
-/// Behind an image's coded data lies what nvJPEG's parser refuses; the engine, which does not look there, must never see it.
+/// Behind an image's coded data lies what nvJPEG's parser refuses; the engine, which does not look there, must never
+/// see it.
 #[test]
 fn what_the_parser_refuses_the_engine_does_not_get() {
     let cuda = stand_in::cuda();

@@ -58,7 +58,8 @@ pub fn check(bytes: &[u8], stream: &mut Stream, tally: &mut Tally, what: &str) {
     let (reference, beyond) = expected(bytes, &planes, what);
     tally.beyond += beyond;
     let what = format!("{what}, concealed {concealed:?}");
-    // Two 0xFF before a stuffed zero: libjpeg first takes them for a marker, begins the block anew and forgets to clear it.
+    // Two 0xFF before a stuffed zero: libjpeg first takes them for a marker, begins the block anew and forgets to clear
+    // it.
     if bytes.windows(3).any(|bytes| bytes == [0xFF, 0xFF, 0]) {
         tally.filled += 1;
         return;

@@ -39,8 +39,8 @@ fn every_damaged_file_gives_what_libjpeg_gives() {
     for (number, path) in files.iter().enumerate() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let bytes = std::fs::read(path).unwrap();
-        // Damage before the first scan is not concealed, nor is any in kinds that only the fallback decoder knows; a file
-        // that is much too short for its size is not believed.
+        // Damage before the first scan is not concealed, nor is any in kinds that only the fallback decoder knows; a
+        // file that is much too short for its size is not believed.
         let header = foreload::decode::parse_header(&bytes);
         if header.as_ref().is_ok_and(|header| header.region_decodable) {
             check(&bytes, &mut stream(number as u64), &mut tally, &name);

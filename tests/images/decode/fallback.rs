@@ -1,4 +1,5 @@
-//! What other decoders do for us: four-component JPEG, baseline and progressive, and PNG. All of it cropped to the region.
+//! What other decoders do for us: four-component JPEG, baseline and progressive, and PNG. All of it cropped to the
+//! region.
 
 use foreload::decode::{Backend, ColorModel, Plane, Planes, Region};
 use foreload::simd::Level;

@@ -93,7 +93,8 @@ impl Kind {
         bytes
     }
 
-    /// The file of these pixels, by libjpeg: baseline in one scan, or progressive in these, its own where there are none.
+    /// The file of these pixels, by libjpeg: baseline in one scan, or progressive in these, its own where there are
+    /// none.
     pub fn encode_by_libjpeg(&self, pixels: &[u8], scans: &[libjpeg::Scan]) -> Vec<u8> {
         let channels = self.channels();
         // The encoder's enumeration holds them as in a frame header.

@@ -5,8 +5,8 @@ use foreload::rng::Stream;
 use super::images::Kind;
 use super::libjpeg::{self, Scan};
 
-/// Scans that code all components in any order the standard allows: bands and bits split at random, DC interleaved or not.
-/// Without some of the last where `incomplete`, or where they would be too many.
+/// Scans that code all components in any order the standard allows: bands and bits split at random, DC interleaved or
+/// not. Without some of the last where `incomplete`, or where they would be too many.
 pub fn script(stream: &mut Stream, channels: i32, incomplete: bool) -> Vec<Scan> {
     // What may be drawn next, by what is coded: one queue for DC, one for each band of a component.
     let mut queues: Vec<Vec<Scan>> = Vec::new();

@@ -30,12 +30,12 @@ unsafe extern "C-unwind" fn skip(d: &mut jpeg_decompress_struct, bytes: c_long) 
     }
 }
 
-/// Whether Pillow's decoder gives an image of this file: it has no more bytes to offer when libjpeg asks for them, needs
-/// all rows, and looks at the rest as far as it goes.
+/// Whether Pillow's decoder gives an image of this file: it has no more bytes to offer when libjpeg asks for them,
+/// needs all rows, and looks at the rest as far as it goes.
 pub fn pillow_decodes(jpeg: &[u8]) -> bool {
     let decoded = decompress(jpeg, |d| {
-        // SAFETY: the header was read from memory; from here on no bytes are made up. Each row has `output_width` pixels of
-        // `output_components` bytes.
+        // SAFETY: the header was read from memory; from here on no bytes are made up. Each row has `output_width`
+        // pixels of `output_components` bytes.
         unsafe {
             (*d.src).fill_input_buffer = Some(wait_for_more);
             (*d.src).skip_input_data = Some(skip);

@@ -195,8 +195,8 @@ pub fn encode_scans(pixels: &[u8], image: &Encoding, scans: &[Scan]) -> Vec<u8> 
     let &Encoding { width, height, channels, factors, quality, restart_interval, optimised, progressive } =
         image;
     let (mut bytes, mut size) = (std::ptr::null_mut(), 0);
-    // SAFETY: the calls follow libjpeg's order; an error unwinds and fails the test; `bytes` is allocated by libjpeg and
-    // copied before it is freed; each row has `width` pixels.
+    // SAFETY: the calls follow libjpeg's order; an error unwinds and fails the test; `bytes` is allocated by libjpeg
+    // and copied before it is freed; each row has `width` pixels.
     unsafe {
         let mut errors: jpeg_error_mgr = zeroed();
         let mut c: jpeg_compress_struct = zeroed();

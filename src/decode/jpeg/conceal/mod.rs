@@ -1,14 +1,14 @@
 //! Damaged JPEGs as libjpeg decodes them, with whatever their damage leaves: plain and slow, from the start, the whole
 //! image, after the fast decoder found the damage.
 //!
-//! What libjpeg does with a warning is done here: bits that are no code are symbol 0, coefficients beyond a block fall on
-//! its last one, a scan's bits end at the first marker and are zeros from there on, a restart interval without data
-//! leaves its blocks as they are, and reading goes on at the next restart marker that fits. What libjpeg as Pillow calls
-//! it refuses is refused: a file that ends before its last row is decoded (before its end marker, where it has several
-//! scans), and markers that cannot stand where they stand.
+//! What libjpeg does with a warning is done here: bits that are no code are symbol 0, coefficients beyond a block fall
+//! on its last one, a scan's bits end at the first marker and are zeros from there on, a restart interval without data
+//! leaves its blocks as they are, and reading goes on at the next restart marker that fits. What libjpeg as Pillow
+//! calls it refuses is refused: a file that ends before its last row is decoded (before its end marker, where it has
+//! several scans), and markers that cannot stand where they stand.
 //!
-//! One thing is not imitated. Of two bytes 0xFF before a stuffed zero, which no encoder writes, libjpeg's fast path makes a
-//! marker, decodes the block anew by its slow path and leaves in it what it had stored.
+//! One thing is not imitated. Of two bytes 0xFF before a stuffed zero, which no encoder writes, libjpeg's fast path
+//! makes a marker, decodes the block anew by its slow path and leaves in it what it had stored.
 //!
 //! As everywhere here, a progressive file that leaves bits out is not smoothed.
 

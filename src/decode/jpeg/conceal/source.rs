@@ -81,8 +81,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The length of a segment whose marker was just read, without the length's own two bytes; `None` where it is said to
-    /// be less than these.
+    /// The length of a segment whose marker was just read, without the length's own two bytes; `None` where it is said
+    /// to be less than these.
     fn length(&mut self) -> Result<Option<usize>, Stop> {
         let length = usize::from(self.byte()?) << 8 | usize::from(self.byte()?);
         Ok(length.checked_sub(2))

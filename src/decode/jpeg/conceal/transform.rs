@@ -1,8 +1,8 @@
 //! The inverse DCT of coefficients of any size.
 //!
-//! Damage makes coefficients that no image has. libjpeg's C code lets the samples they give wrap around; libjpeg-turbo's
-//! vector code, which Pillow and torchvision run, lets them saturate. Here each step has the width, the wrapping and the
-//! saturation of that code on x86-64. On coefficients that images have, all give the same.
+//! Damage makes coefficients that no image has. libjpeg's C code lets the samples they give wrap around;
+//! libjpeg-turbo's vector code, which Pillow and torchvision run, lets them saturate. Here each step has the width, the
+//! wrapping and the saturation of that code on x86-64. On coefficients that images have, all give the same.
 
 use super::super::idct::{
     C_0_298, C_0_390, C_0_541, C_0_765, C_0_899, C_1_175, C_1_501, C_1_847, C_1_961, C_2_053, C_2_562,
@@ -24,7 +24,8 @@ const ODD_OUTER: [[i32; 2]; 2] = [[C_0_298 - C_0_899, -C_0_899], [-C_0_899, C_1_
 /// Factors of inputs 5 and 3.
 const ODD_INNER: [[i32; 2]; 2] = [[C_2_053 - C_2_562, -C_2_562], [-C_2_562, C_3_072 - C_2_562]];
 
-/// Transforms `block` into 8×8 samples at `out`, rows `stride` apart; `steps` is the quantisation table in coding order.
+/// Transforms `block` into 8×8 samples at `out`, rows `stride` apart; `steps` is the quantisation table in coding
+/// order.
 pub(super) fn transform(block: &Block, steps: &[u16; 64], out: &mut [u8], stride: usize) {
     let mut values = [0i16; 64];
     for ((place, value), step) in ZIGZAG.iter().zip(block).zip(steps) {

@@ -6,7 +6,8 @@ use super::super::idct::{PLACES, Portable};
 use super::super::markers::Progression;
 use super::super::scan::{Fault, read_long};
 
-/// The highest bit of a mask stands for coefficient 0 in coding order: bits of a mask then come in the order of the file.
+/// The highest bit of a mask stands for coefficient 0 in coding order: bits of a mask then come in the order of the
+/// file.
 const FIRST: u64 = 1 << 63;
 
 /// Coefficients of a block, in the order of [`PLACES`]; that of DC is not used.

@@ -5,7 +5,8 @@
 //! held. DC coefficients, whose scans alone may interleave components, are read before, one number a wanted block.
 //!
 //! What lies outside the region is stepped over, and nothing behind its last row is read. Only where later scans refine
-//! coefficients must it be known which of them are zero outside the region, too: a mask of 64 bits a block, a row of them.
+//! coefficients must it be known which of them are zero outside the region, too: a mask of 64 bits a block, a row of
+//! them.
 //!
 //! A file that leaves bits out to its end (scans that would refine it are missing) gives what is there, as libjpeg does
 //! with `do_block_smoothing` off: neighbouring blocks are not asked for what the file does not say.

@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Directory {
-    /// Enters the directory for `index`'s dataset: made and marked as in use. Where that cannot be, because it cannot be
-    /// written or its lock is not to be had, what it has is read, and a notice says so.
+    /// Enters the directory for `index`'s dataset: made and marked as in use. Where that cannot be, because it cannot
+    /// be written or its lock is not to be had, what it has is read, and a notice says so.
     ///
     /// # Errors
     /// As [`super::Store::open`].
@@ -34,8 +34,8 @@ impl Directory {
         let Ok((lock, marker)) = Self::enter_to_read(&path, key) else { return Err(refusal) };
         index.notices().say("cache read only", || {
             format!(
-                "the cache {} can only be read ({refusal}): what it has is used, and this run adds nothing; for the next \
-                 one give it room and rights, or end the process that holds it",
+                "the cache {} can only be read ({refusal}): what it has is used, and this run adds nothing; for the \
+                 next one give it room and rights, or end the process that holds it",
                 path.display()
             )
         });

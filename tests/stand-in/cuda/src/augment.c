@@ -2,8 +2,8 @@
 
 #include "params.cuh"
 
-/// Visits the bytes from each plane's first stored sample to its last, of which some may be no samples (`all` 0), and its
-/// first and last rows, which are all samples.
+/// Visits the bytes from each plane's first stored sample to its last, of which some may be no samples (`all` 0), and
+/// its first and last rows, which are all samples.
 void standin_reads(const ImageParams* image, void (*visit)(void*, u64, u64, u32 all), void* to) {
     if (image->blank) return;
     const u32 components = image->color == COLOR_GRAY ? 1 : 3;

@@ -1,6 +1,6 @@
-//! Stream capture, as far as it concerns who captures nothing: which calls spoil a capture that goes on elsewhere in the
-//! process (the driver's documentation of `cuThreadExchangeStreamCaptureMode` and the programming guide on prohibited
-//! and unhandled operations). Nothing is ever captured: a stream in capture mode takes no work here.
+//! Stream capture, as far as it concerns who captures nothing: which calls spoil a capture that goes on elsewhere in
+//! the process (the driver's documentation of `cuThreadExchangeStreamCaptureMode` and the programming guide on
+//! prohibited and unhandled operations). Nothing is ever captured: a stream in capture mode takes no work here.
 
 use crate::status::{self, Status};
 use crate::world::World;
@@ -50,8 +50,8 @@ pub fn this_thread() -> u64 {
     (unsafe { libc::pthread_self() }) as u64
 }
 
-/// "Potentially unsafe API calls": what asks, waits, or allocates outside of any stream's order. The documentation has no
-/// list; these are more rather than fewer.
+/// "Potentially unsafe API calls": what asks, waits, or allocates outside of any stream's order. The documentation has
+/// no list; these are more rather than fewer.
 const UNSAFE: &[&str] = &[
     "cuEventQuery",
     "cuEventSynchronize",
@@ -98,7 +98,8 @@ impl World {
         Ok(())
     }
 
-    /// Use of a stream: one that captures takes no work; the legacy default stream none while a blocking stream captures.
+    /// Use of a stream: one that captures takes no work; the legacy default stream none while a blocking stream
+    /// captures.
     pub fn capture_permits_stream(&mut self, call: &'static str, stream: usize) -> Result<(), Status> {
         if matches!(call, "cuStreamBeginCapture_v2" | "cuStreamEndCapture" | "cuStreamIsCapturing") {
             return Ok(());

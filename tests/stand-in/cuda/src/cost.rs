@@ -1,5 +1,5 @@
-//! What calls would cost the host on a real machine, as an account: nobody waits, but tests can hold starts and ends to a
-//! budget, on a machine of any load. Estimates, on the high side; what is not here costs next to nothing.
+//! What calls would cost the host on a real machine, as an account: nobody waits, but tests can hold starts and ends to
+//! a budget, on a machine of any load. Estimates, on the high side; what is not here costs next to nothing.
 
 /// The counter's name, in microseconds.
 pub const COUNTER: &str = "cost";

@@ -1,5 +1,5 @@
-//! Device memory: host pages in an address range of their own, so that a stray access faults and an address, once freed,
-//! never serves again.
+//! Device memory: host pages in an address range of their own, so that a stray access faults and an address, once
+//! freed, never serves again.
 
 use crate::clock::Stamp;
 use crate::shadow::Operation;

@@ -232,7 +232,8 @@ fn decode_all(
             }
         }
         if instance.engine.is_none() {
-            // "GPU decoding for baseline JPEG bitstreams with interleaved scan when batch size is bigger than 50" (nvjpeg.h).
+            // "GPU decoding for baseline JPEG bitstreams with interleaved scan when batch size is bigger than 50"
+            // (nvjpeg.h).
             let by_host = |decoded: &&Decoded| {
                 let baseline =
                     decoded.header.marker == 0xC0 && decoded.header.scan == decoded.header.factors.len();

@@ -66,7 +66,8 @@ pub fn fault(name: &'static str) -> Option<Status> {
 /// - `askew`: the engine's regions lie 8 pixels to the right of where they should;
 /// - `ignore-region`: the engine's regions all lie at the image's upper left corner;
 /// - `floor-chroma`: the engine rounds the size of chroma planes down where the image's is odd;
-/// - `wrong-beside-2`, `wrong-beside-8`: the engine's last sample is wrong where the image's width is no multiple of so many;
+/// - `wrong-beside-2`, `wrong-beside-8`: the engine's last sample is wrong where the image's width is no multiple of
+///   so many;
 /// - `skip`: the engine leaves the first image of each call untouched and reports success;
 /// - `broken-` and a function: all of its calls fail, for no reason that it tells;
 /// - `no-memory-` and a function: all of its calls fail for want of memory.

@@ -1,9 +1,10 @@
-//! What calls cost where a test wants them to: the caller's processor burnt, the device kept busy, and an account of both.
+//! What calls cost where a test wants them to: the caller's processor burnt, the device kept busy, and an account of
+//! both.
 //!
-//! `FORELOAD_STANDIN_NVJPEG_COSTS` or `nvjpeg_standin_costs` name them with microseconds each: `huffman` for an image whose
-//! codes the host decodes, burnt on the calling thread; `engine` and `kernels` for an image on the engine or by kernels,
-//! in which that part of the device does nothing else; `create` for a handle, slept. With `virtual` among them nobody
-//! burns or sleeps, and only the account is kept.
+//! `FORELOAD_STANDIN_NVJPEG_COSTS` or `nvjpeg_standin_costs` name them with microseconds each: `huffman` for an image
+//! whose codes the host decodes, burnt on the calling thread; `engine` and `kernels` for an image on the engine or by
+//! kernels, in which that part of the device does nothing else; `create` for a handle, slept. With `virtual` among them
+//! nobody burns or sleeps, and only the account is kept.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};

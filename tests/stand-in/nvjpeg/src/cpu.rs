@@ -1,5 +1,5 @@
-//! Processor time that each thread spent in here, without what it spent in the driver: what is left of a caller's is its
-//! own.
+//! Processor time that each thread spent in here, without what it spent in the driver: what is left of a caller's is
+//! its own.
 
 use std::ffi::{c_int, c_long};
 use std::sync::OnceLock;

@@ -1,11 +1,12 @@
-//! A `libnvjpeg.so.13` for machines without a GPU. It proves orchestration, never speed, and says nothing about how a GPU
-//! rounds.
+//! A `libnvjpeg.so.13` for machines without a GPU. It proves orchestration, never speed, and says nothing about how a
+//! GPU rounds.
 //!
-//! It answers what the real ones answer (12.4 and 13.3), also where that misleads: batches with parameters are for the engine
-//! alone, and are called supported everywhere. libjpeg decodes; the planes go to device memory by the driver's public functions, whichever `libcuda.so.1` is loaded.
-//! What the documentation forbids is refused as nvJPEG refuses it; what it leaves undefined, and what real libraries do
-//! not forgive, ends the process with a sentence: memory or a state used again while its last work is under way. As on
-//! real hardware the engine does not wait for what its stream has queued.
+//! It answers what the real ones answer (12.4 and 13.3), also where that misleads: batches with parameters are for the
+//! engine alone, and are called supported everywhere. libjpeg decodes; the planes go to device memory by the driver's
+//! public functions, whichever `libcuda.so.1` is loaded. What the documentation forbids is refused as nvJPEG refuses
+//! it; what it leaves undefined, and what real libraries do not forgive, ends the process with a sentence: memory or a
+//! state used again while its last work is under way. As on real hardware the engine does not wait for what its stream
+//! has queued.
 //!
 //! | environment | meaning |
 //! |---|---|
