@@ -41,21 +41,18 @@ fn pass(criterion: &mut Criterion) {
         planes: [plane(0, 1), plane(1, 2), plane(2, 2)],
     };
     let axis = |start, length| Axis { start, length, full: 224, window: 0 };
-    let view = View {
-        x: axis(51, 400),
-        y: axis(30, 300),
-        flip: true,
-        filter: Filter::Bilinear,
-        padding: Padding::Constant,
-    };
+    let (x, y) = (axis(51, 400), axis(30, 300));
     let mut group = criterion.benchmark_group("augment");
     for fidelity in [Fidelity::Fast, Fidelity::Exact] {
-        for (dtype, format) in [
-            (DType::F32, MemoryFormat::Nchw),
-            (DType::F32, MemoryFormat::Nhwc),
-            (DType::F16, MemoryFormat::Nchw),
-            (DType::U8, MemoryFormat::Nchw),
+        for (filter, dtype, format) in [
+            (Filter::Bilinear, DType::F32, MemoryFormat::Nchw),
+            (Filter::Bilinear, DType::F32, MemoryFormat::Nhwc),
+            (Filter::Bilinear, DType::F16, MemoryFormat::Nchw),
+            (Filter::Bilinear, DType::U8, MemoryFormat::Nchw),
+            (Filter::Bicubic, DType::F32, MemoryFormat::Nchw),
+            (Filter::Nearest, DType::F32, MemoryFormat::Nchw),
         ] {
+            let view = View { x, y, flip: true, filter, padding: Padding::Constant };
             let output = Output {
                 height: 224,
                 width: 224,
@@ -70,7 +67,7 @@ fn pass(criterion: &mut Criterion) {
                 let mut augmenter = Augmenter::new(output.clone(), level);
                 let mut batch = vec![0u8; BATCH * output.bytes()];
                 let mut slot = 0;
-                let name = format!("{fidelity:?} {dtype:?} {format:?}").to_lowercase();
+                let name = format!("{fidelity:?} {filter:?} {dtype:?} {format:?}").to_lowercase();
                 group.bench_function(BenchmarkId::new(name, level.name()), |b| {
                     b.iter(|| {
                         let out = &mut batch[slot * output.bytes()..][..output.bytes()];

@@ -1,51 +1,29 @@
 //! Masks through an image's view: the nearest value, never one that is not in the mask.
 
-use super::{Axis, DrawnView, View};
-
-/// Which value is the nearest, as torchvision's interpolations of masks define it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-pub enum Nearest {
-    /// ⌊o · length / full⌋ in single precision: torchvision's `nearest`, the one it uses for masks.
-    #[default]
-    #[serde(rename = "nearest")]
-    Floor,
-    /// ⌊(o + ½) · length / full⌋: torchvision's `nearest-exact`, as Pillow has it.
-    #[serde(rename = "nearest-exact")]
-    Exact,
-}
-
-impl Nearest {
-    /// The source pixel, of `length`, that output pixel `o` of `full` shows; in single precision, as torch computes it.
-    fn source(self, o: u32, length: u32, full: u32) -> u32 {
-        if length == full {
-            return o;
-        }
-        let scale = length as f32 / full as f32;
-        let at = match self {
-            Self::Floor => o as f32 * scale,
-            Self::Exact => (o as f32 + 0.5) * scale,
-        };
-        (at as u32).min(length - 1)
-    }
-}
+use super::weights::Resize;
+use super::{Axis, DrawnView, Filter, View};
 
 /// For each output pixel of an axis the source pixel that it shows; `None` where it shows the fill.
-fn sources(axis: &Axis, view: &View, n: u32, mirror: bool, nearest: Nearest) -> Vec<Option<u32>> {
+fn sources(axis: &Axis, view: &View, n: u32, mirror: bool, nearest: Filter) -> Vec<Option<u32>> {
+    let resize = Resize::new(nearest, axis.length, axis.full);
     let source = |o: u32| {
         let o = if mirror { n - 1 - o } else { o };
-        let at = axis.pixel(o, view.padding)?;
-        Some(axis.start + nearest.source(at, axis.length, axis.full))
+        let pixel = view.padding.source(i64::from(o) + i64::from(axis.window), axis.full)?;
+        // Without a resize torch copies, and so would the filter.
+        let first = if axis.length == axis.full { pixel } else { resize.bounds(pixel).start };
+        Some(axis.start + first)
     };
     (0..n).map(source).collect()
 }
 
 /// Gives `put` each output pixel's place and value: that of the `values` (`width` a row) of a whole mask, seen as the
-/// image that was `drawn` is; where that shows padding by a colour, `fill`.
+/// image that was `drawn` is, by [`Filter::Nearest`] or [`Filter::NearestExact`]; where that shows padding by a colour,
+/// `fill`.
 pub fn render_mask(
     values: &[u16],
     width: u32,
     drawn: &DrawnView,
-    nearest: Nearest,
+    nearest: Filter,
     fill: u16,
     mut put: impl FnMut(usize, u16),
 ) {
@@ -69,9 +47,9 @@ pub fn render_mask(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::augment::{Filter, Padding};
+    use crate::augment::Padding;
 
-    fn render(axes: [Axis; 2], flip: bool, padding: Padding, nearest: Nearest, size: (u32, u32)) -> Vec<u16> {
+    fn render(axes: [Axis; 2], flip: bool, padding: Padding, nearest: Filter, size: (u32, u32)) -> Vec<u16> {
         let [x, y] = axes;
         let view = View { x, y, flip, filter: Filter::Bilinear, padding };
         let drawn = DrawnView { view, width: size.0, height: size.1 };
@@ -86,14 +64,14 @@ mod tests {
         let axis = |start, length, full, window| Axis { start, length, full, window };
         // Columns 1 and 2 of rows 0 and 1, as they are, and mirrored.
         let crop = [axis(1, 2, 2, 0), axis(0, 2, 2, 0)];
-        assert_eq!(render(crop, false, Padding::Constant, Nearest::Floor, (2, 2)), [1, 2, 5, 6]);
-        assert_eq!(render(crop, true, Padding::Constant, Nearest::Floor, (2, 2)), [2, 1, 6, 5]);
+        assert_eq!(render(crop, false, Padding::Constant, Filter::Nearest, (2, 2)), [1, 2, 5, 6]);
+        assert_eq!(render(crop, true, Padding::Constant, Filter::Nearest, (2, 2)), [2, 1, 6, 5]);
         // Three columns of four: pixels 0, 1.33, 2.67, or with halves 0.67, 2, 3.33.
         let resized = [axis(0, 4, 3, 0), axis(2, 1, 1, 0)];
-        assert_eq!(render(resized, false, Padding::Constant, Nearest::Floor, (3, 1)), [8, 9, 10]);
-        assert_eq!(render(resized, false, Padding::Constant, Nearest::Exact, (3, 1)), [8, 10, 11]);
+        assert_eq!(render(resized, false, Padding::Constant, Filter::Nearest, (3, 1)), [8, 9, 10]);
+        assert_eq!(render(resized, false, Padding::Constant, Filter::NearestExact, (3, 1)), [8, 10, 11]);
         // Padding at the left.
         let padded = [axis(0, 4, 4, -2), axis(0, 1, 1, 0)];
-        assert_eq!(render(padded, false, Padding::Constant, Nearest::Floor, (4, 1)), [99, 99, 0, 1]);
+        assert_eq!(render(padded, false, Padding::Constant, Filter::Nearest, (4, 1)), [99, 99, 0, 1]);
     }
 }

@@ -11,7 +11,7 @@ mod upsample;
 mod view;
 mod weights;
 
-pub use mask::{Nearest, render_mask};
+pub use mask::render_mask;
 pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
 pub use recipe::{
     DrawnView, DrawnViews, FillLevels, LARGEST_SIDE, Margins, Recipe, RecipeKeys, RecipeView, Renderer,

@@ -80,7 +80,7 @@ impl Augmenter {
     pub fn render(&mut self, planes: &Planes, view: &View, out: &mut [u8]) {
         assert_eq!(out.len(), self.output.bytes(), "the output buffer has the size of one image");
         let (width, height) = (self.output.width as usize, self.output.height as usize);
-        let (shown_x, shown_y) = (view.x.shown(self.output.width), view.y.shown(self.output.height));
+        let (shown_x, shown_y) = (view.columns(&self.output).shown(), view.rows(&self.output).shown());
         let columns = if view.flip {
             width - shown_x.end as usize..width - shown_x.start as usize
         } else {
@@ -88,6 +88,7 @@ impl Augmenter {
         };
         let rows = shown_y.start as usize..shown_y.end as usize;
         if !columns.is_empty() && !rows.is_empty() {
+            self.finish.clamped = view.filter.overshoots();
             let exact = self.output.fidelity == Fidelity::Exact;
             match planes.color {
                 ColorModel::YCbCr if exact => self.render_converted(planes, view, rows.clone(), out),
@@ -205,8 +206,8 @@ impl Augmenter {
 impl Filters {
     fn build(&mut self, level: Level, output: &Output, view: &View, sampling: (Upsampling, Upsampling)) {
         let (across, down) = sampling;
-        self.columns.build(kernels::shape(level), &view.x, output.width, view.flip, across, COLUMN_BITS);
-        self.rows.taps.build(&view.y, output.height, false, down, ROW_BITS);
+        self.columns.build(kernels::shape(level), &view.columns(output), across, COLUMN_BITS);
+        self.rows.taps.build(&view.rows(output), down, ROW_BITS);
         self.rows.lay_out();
         self.sampling = Some(sampling);
     }

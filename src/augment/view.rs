@@ -1,7 +1,9 @@
 //! What of an image becomes the output, and which source pixels that depends on.
 
+use std::ops::Range;
+
 use super::Output;
-use super::weights::Triangle;
+use super::weights::Resize;
 use crate::decode::Region;
 
 /// One axis of a view: source pixels `start..start+length`, resized to `full` pixels, of which the output is
@@ -17,47 +19,6 @@ pub struct Axis {
     pub full: u32,
     /// First of them that the output shows.
     pub window: i32,
-}
-
-impl Axis {
-    /// The output pixels, of `n`, that show image and not padding.
-    pub(super) fn shown(&self, n: u32) -> std::ops::Range<u32> {
-        let clip = |edge: i64| edge.clamp(0, i64::from(n)) as u32;
-        let first = -i64::from(self.window);
-        clip(first)..clip(first + i64::from(self.full)).max(clip(first))
-    }
-
-    /// The pixel of the resized axis that output pixel `o` shows; `None` where that is the fill of
-    /// [`Padding::Constant`].
-    pub(super) fn pixel(&self, o: u32, padding: Padding) -> Option<u32> {
-        let (at, full) = (i64::from(o) + i64::from(self.window), i64::from(self.full));
-        let inside = match padding {
-            Padding::Constant => return (0..full).contains(&at).then_some(at as u32),
-            Padding::Edge => at.clamp(0, full - 1),
-            Padding::Reflect if full == 1 => 0,
-            Padding::Reflect => {
-                let at = at.rem_euclid(2 * full - 2);
-                at.min(2 * full - 2 - at)
-            }
-            Padding::Symmetric => {
-                let at = at.rem_euclid(2 * full);
-                at.min(2 * full - 1 - at)
-            }
-        };
-        Some(inside as u32)
-    }
-
-    /// First source pixel and number of them that the `n` output pixels depend on; at least one.
-    fn support(&self, n: u32) -> (u32, u32) {
-        let shown = self.shown(n);
-        if shown.is_empty() {
-            return (self.start, 1);
-        }
-        let filter = Triangle::new(self.length, self.full);
-        let at = |o: u32| filter.bounds((i64::from(o) + i64::from(self.window)) as u32);
-        let (first, last) = (at(shown.start).start, at(shown.end - 1).end);
-        (self.start + first, last - first)
-    }
 }
 
 /// How the pixels of an image are resampled.
@@ -88,6 +49,34 @@ pub enum Padding {
     Symmetric,
 }
 
+impl Filter {
+    /// Whether results can leave the range of the samples, because some weights are negative.
+    pub(super) fn overshoots(self) -> bool {
+        self == Self::Bicubic
+    }
+}
+
+impl Padding {
+    /// The pixel of `0..full` that is shown at `pixel`, or nothing where the fill is. `full` is at most 2^30.
+    #[inline]
+    pub(super) fn source(self, pixel: i64, full: u32) -> Option<u32> {
+        if (0..i64::from(full)).contains(&pixel) { Some(pixel as u32) } else { self.outside(pixel, full) }
+    }
+
+    fn outside(self, pixel: i64, full: u32) -> Option<u32> {
+        let last = full - 1;
+        // How often the image repeats, there and back again; its ends are shown once or twice.
+        let (period, twice) = match self {
+            Self::Constant => return None,
+            Self::Reflect if last > 0 => (2 * last, 0),
+            Self::Symmetric => (2 * full, 1),
+            Self::Edge | Self::Reflect => return Some(if pixel < 0 { 0 } else { last }),
+        };
+        let steps = (if pixel < 0 { -pixel - i64::from(twice) } else { pixel }) as u32 % period;
+        Some(if steps < full { steps } else { period - twice - steps })
+    }
+}
+
 /// What of an image becomes the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
@@ -95,7 +84,7 @@ pub struct View {
     pub x: Axis,
     /// Rows.
     pub y: Axis,
-    /// Mirror left and right.
+    /// Mirror left and right, after padding.
     pub flip: bool,
     /// How pixels are resampled, along both axes.
     pub filter: Filter,
@@ -107,9 +96,75 @@ impl View {
     /// The source pixels the output depends on: what the decoder is asked for. A random crop's is its box; a centre
     /// crop's reaches as far outside the window as the resize's filter does.
     pub fn region(&self, output: &Output) -> Region {
-        let (x, width) = self.x.support(output.width);
-        let (y, height) = self.y.support(output.height);
+        let (x, width) = self.columns(output).support();
+        let (y, height) = self.rows(output).support();
         Region { x, y, width, height }
+    }
+
+    /// How the output's columns are made.
+    pub(super) fn columns(&self, output: &Output) -> Line {
+        self.line(self.x, output.width, self.flip)
+    }
+
+    /// How the output's rows are made.
+    pub(super) fn rows(&self, output: &Output) -> Line {
+        self.line(self.y, output.height, false)
+    }
+
+    fn line(&self, axis: Axis, pixels: u32, mirror: bool) -> Line {
+        Line { axis, pixels, mirror, filter: self.filter, padding: self.padding }
+    }
+}
+
+/// One axis of a view: how each of the output's pixels along it is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    pub axis: Axis,
+    /// The output's pixels.
+    pub pixels: u32,
+    /// The last of them comes first.
+    pub mirror: bool,
+    pub filter: Filter,
+    pub padding: Padding,
+}
+
+impl Line {
+    /// The resize along this axis.
+    pub(super) fn resize(&self) -> Resize {
+        Resize::new(self.filter, self.axis.length, self.axis.full)
+    }
+
+    /// The output pixels that are made of the image, before they are mirrored. The others are filled.
+    pub(super) fn shown(&self) -> Range<u32> {
+        if self.padding != Padding::Constant {
+            return 0..self.pixels;
+        }
+        let clip = |edge: i64| edge.clamp(0, i64::from(self.pixels)) as u32;
+        let first = -i64::from(self.axis.window);
+        clip(first)..clip(first + i64::from(self.axis.full)).max(clip(first))
+    }
+
+    /// The pixel of the resized axis that output pixel `o` shows before it is mirrored, if it shows one.
+    #[inline]
+    pub(super) fn pixel(&self, o: u32) -> Option<u32> {
+        self.padding.source(i64::from(o) + i64::from(self.axis.window), self.axis.full)
+    }
+
+    /// First source pixel and number of them that the output depends on; at least one.
+    fn support(&self) -> (u32, u32) {
+        let shown = self.shown();
+        let pixels = || shown.clone().filter_map(|o| self.pixel(o));
+        let ends = match self.padding {
+            // They come in order.
+            Padding::Constant | Padding::Edge => {
+                (self.pixel(shown.start), self.pixel(shown.end.saturating_sub(1)))
+            }
+            Padding::Reflect | Padding::Symmetric => (pixels().min(), pixels().max()),
+        };
+        let (Some(first), Some(last)) = ends else { return (self.axis.start, 1) };
+        let resize = self.resize();
+        let (first, end) = (resize.bounds(first).start, resize.bounds(last).end);
+        (self.axis.start + first, end - first)
     }
 }
 
@@ -117,24 +172,67 @@ impl View {
 mod tests {
     use super::*;
 
+    fn line(axis: Axis, pixels: u32, padding: Padding) -> Line {
+        Line { axis, pixels, mirror: false, filter: Filter::Bilinear, padding }
+    }
+
     #[test]
     fn a_crop_needs_its_box_and_a_centre_crop_its_filters_reach() {
+        let support = |axis, filter| Line { filter, ..line(axis, 224, Padding::Constant) }.support();
         let crop = Axis { start: 7, length: 400, full: 224, window: 0 };
-        assert_eq!(crop.support(224), (7, 400));
-        assert_eq!(Axis { length: 10, ..crop }.support(224), (7, 10));
-        // Halved: output pixel j covers source pixels 2j-1 to 2j+2.
+        assert_eq!(support(crop, Filter::Bilinear), (7, 400));
+        assert_eq!(support(Axis { length: 10, ..crop }, Filter::Bilinear), (7, 10));
+        // Halved: output pixel j covers source pixels 2j-1 to 2j+2, or 2j-3 to 2j+4 by the wider filter.
         let half = Axis { start: 0, length: 512, full: 256, window: 16 };
-        assert_eq!(half.support(224), (31, 450));
+        assert_eq!(support(half, Filter::Bilinear), (31, 450));
+        assert_eq!(support(half, Filter::Bicubic), (29, 454));
+        assert_eq!(support(half, Filter::Nearest), (32, 447));
+        assert_eq!(support(half, Filter::NearestExact), (33, 447));
         // Nothing but padding.
-        assert_eq!(Axis { window: 300, ..half }.support(224), (0, 1));
+        assert_eq!(support(Axis { window: 300, ..half }, Filter::Bilinear), (0, 1));
     }
 
     #[test]
     fn padding_is_not_shown() {
         let axis = Axis { start: 0, length: 9, full: 10, window: -3 };
-        assert_eq!(axis.shown(16), 3..13);
-        assert_eq!(Axis { window: 4, ..axis }.shown(4), 0..4);
-        assert_eq!(Axis { window: 12, ..axis }.shown(4), 0..0);
-        assert_eq!(Axis { window: -20, ..axis }.shown(16), 16..16);
+        let shown = |window, n| line(Axis { window, ..axis }, n, Padding::Constant).shown();
+        assert_eq!(shown(-3, 16), 3..13);
+        assert_eq!(shown(4, 4), 0..4);
+        assert_eq!(shown(12, 4), 0..0);
+        assert_eq!(shown(-20, 16), 16..16);
+        assert_eq!(line(axis, 16, Padding::Edge).shown(), 0..16);
+    }
+
+    /// `numpy.pad(numpy.arange(n), …)`, and what it says of a single pixel.
+    #[test]
+    fn paddings_continue_the_image_as_numpy_does() {
+        let shown = |full, window, n, padding| {
+            let line = line(Axis { start: 0, length: full, full, window }, n, padding);
+            (0..n).map(|o| line.pixel(o).map_or(-1, |pixel| pixel as i32)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(3, -2, 7, Padding::Constant), [-1, -1, 0, 1, 2, -1, -1]);
+        assert_eq!(shown(3, -2, 7, Padding::Edge), [0, 0, 0, 1, 2, 2, 2]);
+        assert_eq!(shown(3, -2, 7, Padding::Reflect), [2, 1, 0, 1, 2, 1, 0]);
+        assert_eq!(shown(3, -2, 7, Padding::Symmetric), [1, 0, 0, 1, 2, 2, 1]);
+        // Further than the image is wide.
+        assert_eq!(shown(3, -5, 13, Padding::Reflect), [1, 0, 1, 2, 1, 0, 1, 2, 1, 0, 1, 2, 1]);
+        assert_eq!(shown(2, -5, 12, Padding::Symmetric), [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1]);
+        assert_eq!(shown(1, -2, 5, Padding::Reflect), [0; 5]);
+        assert_eq!(shown(1, -2, 5, Padding::Symmetric), [0; 5]);
+    }
+
+    /// The region holds what mirrored padding shows, however little of the image itself.
+    #[test]
+    fn padding_needs_what_it_mirrors() {
+        let axis = Axis { start: 100, length: 50, full: 50, window: 45 };
+        let support = |window, n, padding| {
+            Line { filter: Filter::Nearest, ..line(Axis { window, ..axis }, n, padding) }.support()
+        };
+        assert_eq!(support(45, 20, Padding::Constant), (145, 5));
+        assert_eq!(support(45, 20, Padding::Edge), (145, 5));
+        assert_eq!(support(45, 20, Padding::Reflect), (134, 16));
+        assert_eq!(support(45, 20, Padding::Symmetric), (135, 15));
+        assert_eq!(support(60, 5, Padding::Edge), (149, 1));
+        assert_eq!(support(60, 5, Padding::Symmetric), (135, 5));
     }
 }

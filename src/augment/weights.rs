@@ -1,28 +1,35 @@
-//! The antialiased triangle filter of PIL's `resize(BILINEAR)`, per axis, as 16-bit weights; for subsampled
-//! components with libjpeg's upsampling folded in.
+//! The filters of a resize, per axis, as 16-bit weights; for subsampled components with libjpeg's upsampling folded in.
 
 use std::ops::Range;
 
-use super::Axis;
+use super::Filter;
+use super::view::Line;
 
-/// Weights are at least this precise: bits after the binary point. 1.0 fits 16 signed bits.
+/// Weights are at least this precise: bits after the binary point. All weights are below 2, which then fits 16 signed
+/// bits.
 pub(super) const MIN_BITS: u32 = 14;
 
-/// The filter of a resize from `length` to `full` pixels, as PIL's `precompute_coeffs` defines it: a triangle as
-/// wide as the larger of a source and an output pixel, centred on the output pixel, normalised to sum 1.
+/// The filter of a resize from `length` to `full` pixels. The antialiased ones are as PIL's `precompute_coeffs` defines
+/// them: as wide as the larger of a source and an output pixel asks, centred on the output pixel, normalised to sum 1.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Triangle {
+pub(super) struct Resize {
+    filter: Filter,
     length: u32,
     scale: f64,
     support: f64,
     inverse: f64,
 }
 
-impl Triangle {
-    pub(super) fn new(length: u32, full: u32) -> Self {
-        let scale = f64::from(length) / f64::from(full);
-        let support = scale.max(1.0);
-        Self { length, scale, support, inverse: 1.0 / support }
+impl Resize {
+    pub(super) fn new(filter: Filter, length: u32, full: u32) -> Self {
+        let scale = scale(filter, length, full);
+        let wide = scale.max(1.0);
+        let support = match filter {
+            Filter::Nearest | Filter::NearestExact => 0.0,
+            Filter::Bilinear => wide,
+            Filter::Bicubic => 2.0 * wide,
+        };
+        Self { filter, length, scale, support, inverse: 1.0 / wide }
     }
 
     fn centre(&self, j: u32) -> f64 {
@@ -30,22 +37,36 @@ impl Triangle {
     }
 
     /// Source pixels under the filter of output pixel `j`; never empty.
+    #[inline(always)]
     pub(super) fn bounds(&self, j: u32) -> Range<u32> {
-        let centre = self.centre(j);
-        // `as` truncates and clips at 0, as PIL does.
-        let first = ((centre - self.support + 0.5) as u32).min(self.length - 1);
-        let last = ((centre + self.support + 0.5) as u32).min(self.length);
-        first..last.max(first + 1)
+        let first = match self.filter {
+            Filter::Nearest => self.nearest(j as f32),
+            Filter::NearestExact => self.nearest(j as f32 + 0.5),
+            Filter::Bilinear | Filter::Bicubic => {
+                let centre = self.centre(j);
+                // `as` truncates and clips at 0, as PIL does.
+                let first = ((centre - self.support + 0.5) as u32).min(self.length - 1);
+                let last = ((centre + self.support + 0.5) as u32).min(self.length);
+                return first..last.max(first + 1);
+            }
+        };
+        first..first + 1
+    }
+
+    /// The source pixel that holds the point `at` of the resized axis.
+    fn nearest(&self, at: f32) -> u32 {
+        ((at * self.scale as f32) as u32).min(self.length - 1)
     }
 
     /// Writes the weights of `bounds(j)`, not yet normalised, to the beginning of `to`; returns bounds and sum.
-    #[inline]
-    fn weights(&self, j: u32, to: &mut [f64]) -> (Range<u32>, f64) {
+    /// `weight` is the filter's at a distance from its centre.
+    #[inline(always)]
+    fn weights(&self, j: u32, weight: impl Fn(f64) -> f64, to: &mut [f64]) -> (Range<u32>, f64) {
         let (bounds, inverse) = (self.bounds(j), self.inverse);
         let offset = f64::from(bounds.start) - self.centre(j) + 0.5;
         let mut sum = 0.0;
         for (i, to) in to[..bounds.len()].iter_mut().enumerate() {
-            *to = (1.0 - ((offset + i as f64) * inverse).abs()).max(0.0);
+            *to = weight(((offset + i as f64) * inverse).abs());
             sum += *to;
         }
         (bounds, sum)
@@ -54,6 +75,33 @@ impl Triangle {
     /// More than the widest `bounds`.
     fn widest(&self) -> usize {
         self.support.ceil() as usize * 2 + 2
+    }
+}
+
+/// Source pixels that an output pixel spans. Where a single one is chosen torch computes in 32 bits.
+pub(super) fn scale(filter: Filter, length: u32, full: u32) -> f64 {
+    match filter {
+        Filter::Nearest | Filter::NearestExact => f64::from(length as f32 / full as f32),
+        Filter::Bilinear | Filter::Bicubic => f64::from(length) / f64::from(full),
+    }
+}
+
+#[inline(always)]
+fn triangle(distance: f64) -> f64 {
+    (1.0 - distance).max(0.0)
+}
+
+/// Keys' cubic convolution with a = -0.5.
+#[inline(always)]
+fn cubic(distance: f64) -> f64 {
+    let near = ((1.5 * distance - 2.5) * distance) * distance + 1.0;
+    let far = (((distance - 5.0) * distance + 8.0) * distance - 4.0) * -0.5;
+    if distance < 1.0 {
+        near
+    } else if distance < 2.0 {
+        far
+    } else {
+        0.0
     }
 }
 
@@ -73,8 +121,9 @@ pub(super) enum Upsampling {
 
 /// For every output pixel of an axis the samples it is made of and their weights, in fixed point.
 ///
-/// The weights of a pixel sum to exactly 2^bits, so flat areas stay what they are and no result leaves the range of
-/// the samples. They are rounded along the running sum: an error never exceeds one unit, and neighbours cancel.
+/// The weights of a pixel sum to exactly 2^bits, so flat areas stay what they are; where none is negative no result
+/// leaves the range of the samples. They are rounded along the running sum: an error never exceeds one unit, and
+/// neighbours cancel.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
     /// First sample of each output pixel.
@@ -108,12 +157,25 @@ struct Span {
 const MARGIN: usize = 4;
 
 impl Taps {
-    /// Computes the taps of `n` output pixels of `axis`, in reverse order when `mirror`, over the samples that
-    /// `upsampling` turns into pixels. Samples are numbered from the image's first. At most `max_bits` precise.
-    pub(super) fn build(&mut self, axis: &Axis, n: u32, mirror: bool, upsampling: Upsampling, max_bits: u32) {
-        let filter = Triangle::new(axis.length, axis.full);
+    /// Computes the taps of the pixels of `line` over the samples that `upsampling` turns into pixels. Samples are
+    /// numbered from the image's first. At most `max_bits` precise.
+    pub(super) fn build(&mut self, line: &Line, upsampling: Upsampling, max_bits: u32) {
+        match line.filter {
+            Filter::Nearest | Filter::NearestExact => self.build_with(|_| 1.0, line, upsampling, max_bits),
+            Filter::Bilinear => self.build_with(triangle, line, upsampling, max_bits),
+            Filter::Bicubic => self.build_with(cubic, line, upsampling, max_bits),
+        }
+    }
+
+    fn build_with(
+        &mut self,
+        weight: impl Fn(f64) -> f64,
+        line: &Line,
+        upsampling: Upsampling,
+        max_bits: u32,
+    ) {
+        let (filter, n) = (line.resize(), line.pixels);
         let room = filter.widest() + 2;
-        let shown = axis.shown(n);
         self.exact.clear();
         self.exact.resize(room * n as usize, 0.0);
         self.pixels.clear();
@@ -121,22 +183,20 @@ impl Taps {
         self.spans.clear();
         let mut largest = 0f64;
         for (o, exact) in (0..n).zip(self.exact.chunks_exact_mut(room)) {
-            let o = if mirror { n - 1 - o } else { o };
-            if !shown.contains(&o) {
+            let Some(j) = line.pixel(if line.mirror { n - 1 - o } else { o }) else {
                 self.spans.push(Span { first: 0, count: 0, normalise: 0.0 });
                 continue;
-            }
-            let j = (i64::from(o) + i64::from(axis.window)) as u32;
+            };
             let ((first, count), sum) = match upsampling {
                 Upsampling::None => {
-                    let (bounds, sum) = filter.weights(j, exact);
-                    ((axis.start + bounds.start, bounds.len()), sum)
+                    let (bounds, sum) = filter.weights(j, &weight, exact);
+                    ((line.axis.start + bounds.start, bounds.len()), sum)
                 }
                 _ => {
-                    let (bounds, sum) = filter.weights(j, &mut self.pixels[MARGIN..]);
+                    let (bounds, sum) = filter.weights(j, &weight, &mut self.pixels[MARGIN..]);
                     let end = MARGIN + bounds.len();
                     self.pixels[end..end + MARGIN].fill(0.0);
-                    let start = axis.start + bounds.start;
+                    let start = line.axis.start + bounds.start;
                     (upsampling.gather(start, bounds.len(), &self.pixels[..end + MARGIN], exact), sum)
                 }
             };
@@ -149,10 +209,15 @@ impl Taps {
             .rev()
             .find(|&bits| largest * f64::from(1u32 << bits) < 32_766.0)
             .unwrap_or(MIN_BITS);
-        self.round(room);
+        if line.filter.overshoots() {
+            self.round::<true>(room);
+        } else {
+            self.round::<false>(room);
+        }
     }
 
-    fn round(&mut self, room: usize) {
+    /// To fixed point; `SIGNED` where weights may be negative.
+    fn round<const SIGNED: bool>(&mut self, room: usize) {
         let one = f64::from(1u32 << self.bits);
         let widest = self.spans.iter().map(|s| s.count).max().unwrap_or(0) as usize;
         self.stride = widest.max(1).next_multiple_of(16);
@@ -170,8 +235,8 @@ impl Taps {
             let (mut skipped, mut used) = (0, 0);
             for (i, w) in exact[..span.count as usize].iter().enumerate() {
                 running += w * unit;
-                let now = (running + 0.5) as i32;
-                if now == 0 {
+                let now = if SIGNED { floor(running + 0.5) } else { (running + 0.5) as i32 };
+                if now == 0 && (!SIGNED || used == 0) {
                     skipped = i + 1;
                     continue;
                 }
@@ -209,6 +274,13 @@ impl Taps {
     pub(super) fn padded(&self, o: usize) -> &[i16] {
         &self.weights[o * self.stride..][..(self.count[o] as usize).next_multiple_of(16)]
     }
+}
+
+/// The largest whole number that is not above `value`: not every processor has an instruction for it.
+#[inline(always)]
+fn floor(value: f64) -> i32 {
+    let truncated = value as i32;
+    truncated - i32::from(f64::from(truncated) > value)
 }
 
 impl Upsampling {
@@ -255,37 +327,42 @@ impl Upsampling {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::augment::{Axis, Padding};
 
-    fn taps(axis: Axis, n: u32, mirror: bool, upsampling: Upsampling) -> Taps {
+    const FILTERS: [Filter; 4] = [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic];
+
+    fn line(axis: Axis, pixels: u32, filter: Filter) -> Line {
+        Line { axis, pixels, mirror: false, filter, padding: Padding::Constant }
+    }
+
+    fn taps(line: Line, upsampling: Upsampling) -> Taps {
         let mut taps = Taps::default();
-        taps.build(&axis, n, mirror, upsampling, 20);
+        taps.build(&line, upsampling, 20);
         taps
     }
 
     #[test]
     fn weights_sum_to_one_and_stay_inside() {
-        for (length, full) in
-            [(1, 1), (1, 7), (7, 1), (400, 224), (100, 224), (65_535, 224), (3, 1000), (224, 224)]
+        let sizes = [(1, 1), (1, 7), (7, 1), (400, 224), (100, 224), (65_535, 224), (3, 1000), (224, 224)];
+        let upsamplings = [Upsampling::None, Upsampling::Linear { samples: 40_000 }, Upsampling::Repeat(4)];
+        for ((length, full), filter) in
+            sizes.into_iter().flat_map(|size| FILTERS.map(|filter| (size, filter)))
         {
-            for upsampling in
-                [Upsampling::None, Upsampling::Linear { samples: 40_000 }, Upsampling::Repeat(4)]
-            {
-                let axis = Axis { start: 13, length, full, window: 0 };
-                let t = taps(axis, full, false, upsampling);
+            for upsampling in upsamplings {
+                let t = taps(line(Axis { start: 13, length, full, window: 0 }, full, filter), upsampling);
                 let most = match upsampling {
                     Upsampling::None => 13..13 + length,
                     Upsampling::Linear { .. } => 6..(13 + length) / 2 + 1,
                     Upsampling::Repeat(_) => 3..(13 + length).div_ceil(4),
                 };
-                assert!(
-                    most.start <= t.reach.start && t.reach.end <= most.end,
-                    "{length} {full} {:?}",
-                    t.reach
-                );
+                let context = format!("{length} → {full}, {filter:?}, {upsampling:?}: {:?}", t.reach);
+                assert!(most.start <= t.reach.start && t.reach.end <= most.end, "{context}");
                 for o in 0..full as usize {
-                    let sum: i32 = t.of(o).iter().map(|&w| i32::from(w)).sum();
-                    assert_eq!(sum, 1 << t.bits);
-                    assert!(t.of(o).iter().all(|&w| w >= 0));
+                    let weights = || t.of(o).iter().map(|&w| i32::from(w));
+                    assert_eq!(weights().sum::<i32>(), 1 << t.bits, "{context}");
+                    assert!(filter.overshoots() || weights().all(|w| w >= 0), "{context}");
+                    // What the sums of 32 bits, and those of the centred chroma, have room for.
+                    assert!(weights().map(i32::abs).sum::<i32>() * 5 < 7 << t.bits, "{context}");
                 }
             }
         }
@@ -293,14 +370,16 @@ mod tests {
 
     #[test]
     fn a_resize_to_the_same_size_copies() {
-        let t = taps(Axis { start: 5, length: 9, full: 9, window: 0 }, 9, false, Upsampling::None);
-        assert_eq!((t.longest, t.start.clone()), (1, (5..14).collect()));
+        for filter in FILTERS {
+            let t = taps(line(Axis { start: 5, length: 9, full: 9, window: 0 }, 9, filter), Upsampling::None);
+            assert_eq!((t.longest, t.start.clone()), (1, (5..14).collect()));
+        }
     }
 
     #[test]
     fn mirrored_taps_are_the_taps_in_reverse() {
-        let axis = Axis { start: 3, length: 50, full: 32, window: 0 };
-        let (a, b) = (taps(axis, 32, false, Upsampling::None), taps(axis, 32, true, Upsampling::None));
+        let line = line(Axis { start: 3, length: 50, full: 32, window: 0 }, 32, Filter::Bilinear);
+        let (a, b) = (taps(line, Upsampling::None), taps(Line { mirror: true, ..line }, Upsampling::None));
         for o in 0..32 {
             assert_eq!((a.start[o], a.of(o)), (b.start[31 - o], b.of(31 - o)));
         }
@@ -309,14 +388,35 @@ mod tests {
     #[test]
     fn linear_upsampling_is_folded_in_as_libjpeg_does_it() {
         // Each pixel for itself: ¾ and ¼, the edges repeated.
-        let axis = Axis { start: 0, length: 6, full: 6, window: 0 };
-        let t = taps(axis, 6, false, Upsampling::Linear { samples: 3 });
-        let quarter = 1 << (t.bits - 2);
-        let rows: Vec<(u32, Vec<i16>)> =
-            (0..6).map(|o| (t.start[o], t.of(o).iter().map(|w| w / quarter).collect())).collect();
-        assert_eq!(
-            rows,
-            [(0, vec![4]), (0, vec![3, 1]), (0, vec![1, 3]), (1, vec![3, 1]), (1, vec![1, 3]), (2, vec![4])]
+        for filter in FILTERS {
+            let axis = Axis { start: 0, length: 6, full: 6, window: 0 };
+            let t = taps(line(axis, 6, filter), Upsampling::Linear { samples: 3 });
+            let quarter = 1 << (t.bits - 2);
+            let rows: Vec<(u32, Vec<i16>)> =
+                (0..6).map(|o| (t.start[o], t.of(o).iter().map(|w| w / quarter).collect())).collect();
+            let (near, next) = (vec![3, 1], vec![1, 3]);
+            let pixels =
+                [(0, vec![4]), (0, near.clone()), (0, next.clone()), (1, near), (1, next), (2, vec![4])];
+            assert_eq!(rows, pixels, "{filter:?}");
+        }
+    }
+
+    /// Pillow's `precompute_coeffs` for a cubic enlargement by two: pixels 0 and 5 of 6 lack what lies outside.
+    #[test]
+    fn cubic_weights_are_keys() {
+        let t = taps(
+            line(Axis { start: 0, length: 6, full: 12, window: 0 }, 12, Filter::Bicubic),
+            Upsampling::None,
         );
+        let weights =
+            |o: usize| t.of(o).iter().map(|&w| f64::from(w) / f64::from(1 << t.bits)).collect::<Vec<_>>();
+        let near = |o: usize, want: &[f64]| {
+            let got = weights(o);
+            assert_eq!(got.len(), want.len(), "{o}: {got:?}");
+            assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-4), "{o}: {got:?}");
+        };
+        near(5, &[-0.0703125, 0.8671875, 0.2265625, -0.0234375]);
+        near(6, &[-0.0234375, 0.2265625, 0.8671875, -0.0703125]);
+        near(0, &[0.8671875 / 0.796875, -0.0703125 / 0.796875]);
     }
 }

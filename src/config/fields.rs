@@ -1,7 +1,7 @@
 //! The fields of the batches: what was asked for, and what that means for one dataset.
 
 use super::Choice;
-use crate::augment::{Nearest, Recipe};
+use crate::augment::{Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE};
 use crate::error::{Error, Result};
@@ -25,12 +25,17 @@ pub struct FieldOptions {
     /// Masks: type of the values, `uint8`, `int32` or `int64`.
     #[serde(default)]
     pub dtype: MaskType,
-    /// Masks: which value is the nearest.
-    #[serde(default)]
-    pub interpolation: Nearest,
+    /// Masks: which value is the nearest, by [`Filter::Nearest`] or [`Filter::NearestExact`].
+    #[serde(default = "nearest")]
+    pub interpolation: Filter,
     /// Arrays: always values and offsets, also where all of a batch have one shape.
     #[serde(default)]
     pub ragged: bool,
+}
+
+/// How torchvision interpolates masks unless it is told otherwise.
+fn nearest() -> Filter {
+    Filter::Nearest
 }
 
 impl FieldOptions {
@@ -41,7 +46,7 @@ impl FieldOptions {
             kind: None,
             optional: false,
             dtype: MaskType::default(),
-            interpolation: Nearest::default(),
+            interpolation: nearest(),
             ragged: false,
         }
     }
@@ -122,7 +127,7 @@ pub enum FieldContent {
         /// Type of the values.
         element: Element,
         /// Which value is the nearest.
-        nearest: Nearest,
+        nearest: Filter,
     },
     /// Whole numbers, int64.
     Integers(usize),
@@ -204,6 +209,14 @@ impl Fields {
                         let message = format!(
                             "has the mask {:?} without an image whose crop it follows: add \"image\", or read its bytes with \
                              kind=\"bytes\"",
+                            field.name
+                        );
+                        return Err(Error::config("fields", message));
+                    }
+                    if !matches!(field.interpolation, Filter::Nearest | Filter::NearestExact) {
+                        let message = format!(
+                            "has the mask {:?} with another interpolation than nearest or nearest-exact, which would make \
+                             values that are no classes",
                             field.name
                         );
                         return Err(Error::config("fields", message));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -95,18 +96,18 @@ def test_parameters_have_one_form(dataset: Path) -> None:
     [
         (lambda: T.RandomResizedCrop("x"), "RandomResizedCrop: size: is 'x', must be a number of pixels, or a height"),
         (lambda: T.RandomResizedCrop((1, 2, 3)), r"RandomResizedCrop: size: is \(1, 2, 3\), must be"),
-        (lambda: T.RandomResizedCrop(9, scale=0.5), "scale: is 0.5, must be two numbers"),
-        (lambda: T.RandomResizedCrop(9, ratio=(1, float("nan"))), "ratio: is .*nan.*, must be two numbers"),
-        (lambda: T.RandomResizedCrop(9, interpolation=2), "interpolation: is 2, must be one of nearest"),
+        (lambda: T.RandomResizedCrop(9, scale=0.5), "RandomResizedCrop: scale: is 0.5, must be two numbers"),
+        (lambda: T.RandomResizedCrop(9, ratio=(1, float("nan"))), "RandomResizedCrop: ratio: is .*nan.*, must be two numbers"),
+        (lambda: T.RandomResizedCrop(9, interpolation=2), "RandomResizedCrop: interpolation: is 2, must be one of nearest"),
         (lambda: T.Resize(True), "Resize: size: is True, must be"),
         (lambda: T.Resize(9, max_size=-1), "Resize: max_size: is -1, must be a whole number from 0 on"),
         (lambda: T.CenterCrop(None), "CenterCrop: size: is None, must be"),
         (lambda: T.RandomCrop(9, padding=1.5), "RandomCrop: padding: is 1.5, must be a whole number of pixels"),
-        (lambda: T.RandomCrop(9, pad_if_needed=1), "pad_if_needed: is 1, must be True or False"),
+        (lambda: T.RandomCrop(9, pad_if_needed=1), "RandomCrop: pad_if_needed: is 1, must be True or False"),
         (lambda: T.Pad((1, 2, 3)), r"Pad: padding: is \(1, 2, 3\), must be"),
         (lambda: T.Pad(1, fill=0.5), "Pad: fill: is 0.5, must be a grey level"),
         (lambda: T.Pad(1, fill=(1, 2, 300)), "Pad: fill: is .*, must be a grey level"),
-        (lambda: T.Pad(1, padding_mode="wrap"), "padding_mode: is 'wrap', must be one of constant"),
+        (lambda: T.Pad(1, padding_mode="wrap"), "Pad: padding_mode: is 'wrap', must be one of constant"),
         (lambda: T.RandomHorizontalFlip("often"), "RandomHorizontalFlip: p: is 'often', must be a number"),
         (lambda: T.ToDtype("float64"), "ToDtype: dtype: is 'float64', must be one of float32"),
         (lambda: T.ToDtype("float32", scale="yes"), "ToDtype: scale: is 'yes', must be True or False"),
@@ -161,5 +162,5 @@ def test_every_transform_is_explained() -> None:
         made = getattr(T, name)
         documented = made.__doc__ or ""
         assert len(documented) > 30
-        for parameter in made.__dataclass_fields__:
-            assert f"\n        {parameter}: " in documented, (name, parameter)
+        for parameter in dataclasses.fields(made):
+            assert f"\n        {parameter.name}: " in documented, (name, parameter.name)

@@ -2,8 +2,9 @@
 
 use super::super::kernels::scaling;
 use super::super::upsample;
+use super::super::view::Line;
 use super::super::weights::Upsampling;
-use super::super::{Axis, DType, MemoryFormat, Output, View};
+use super::super::{DType, MemoryFormat, Output, View};
 use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
 use crate::decode::{ColorModel, Region};
 
@@ -133,8 +134,8 @@ impl PlaneParams {
 }
 
 impl AxisParams {
-    fn new(axis: &Axis, n: u32) -> Self {
-        let shown = axis.shown(n);
+    fn new(line: &Line) -> Self {
+        let (axis, shown) = (&line.axis, line.shown());
         let scale = f64::from(axis.length) / f64::from(axis.full);
         Self {
             scale,
@@ -161,7 +162,7 @@ impl ImageParams {
     /// When the planes do not hold [`View::region`], and what chroma upsampling looks at around it.
     pub fn new(layout: &PlanesLayout, base: u64, view: &View, output: &Output) -> Self {
         let mut params = Self {
-            axes: [AxisParams::new(&view.x, output.width), AxisParams::new(&view.y, output.height)],
+            axes: [AxisParams::new(&view.columns(output)), AxisParams::new(&view.rows(output))],
             color: match layout.color {
                 ColorModel::Gray => 0,
                 ColorModel::YCbCr => 1,

@@ -99,7 +99,11 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn shift_right(self, v: Self::I, by: u32) -> Self::I {
-        op!(_mm256_srl_epi32(v, _mm_cvtsi32_si128(by as i32)))
+        op!(_mm256_sra_epi32(v, _mm_cvtsi32_si128(by as i32)))
+    }
+    #[inline(always)]
+    fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I {
+        op!(_mm256_min_epi32(_mm256_max_epi32(v, least), most))
     }
     #[inline(always)]
     fn shift_left(self, v: Self::I, by: u32) -> Self::I {
@@ -181,7 +185,7 @@ impl Simd for Avx2 {
         let bits = op!(_mm256_castps_si256(v));
         // Half a unit, or a little less where that would round to odd; no value here is a NaN.
         let even = op!(_mm256_and_si256(_mm256_srli_epi32::<16>(bits), self.splat(1)));
-        let rounded = self.shift_right(self.add(bits, self.add(even, self.splat(0x7fff))), 16);
+        let rounded = op!(_mm256_srli_epi32::<16>(self.add(bits, self.add(even, self.splat(0x7fff)))));
         store_words(out, rounded);
     }
     #[inline(always)]
@@ -192,8 +196,14 @@ impl Simd for Avx2 {
         op!(_mm_storel_epi64(to(out, 8).cast(), _mm_packus_epi16(packed, packed)));
     }
     #[inline(always)]
-    fn resize_long(self, rows: [&[u8]; 2], columns: &super::Columns, shift: u32, out: &mut [i32]) {
-        op!(resize_long(rows, columns, shift, out));
+    fn resize_long<const CLAMPED: bool>(
+        self,
+        rows: [&[u8]; 2],
+        columns: &super::Columns,
+        shift: u32,
+        out: &mut [i32],
+    ) {
+        op!(resize_long::<CLAMPED>(rows, columns, shift, out));
     }
 }
 
@@ -206,7 +216,7 @@ fn store_words(out: &mut [u8], v: __m256i) {
 
 /// Sixteen taps at a time along the row, four columns together for the sums across lanes.
 #[target_feature(enable = "avx2")]
-pub(super) fn resize_long(
+pub(super) fn resize_long<const CLAMPED: bool>(
     [first, second]: [&[u8]; 2],
     columns: &super::Columns,
     shift: u32,
@@ -214,6 +224,7 @@ pub(super) fn resize_long(
 ) {
     let taps = &columns.taps;
     let (half, by) = (_mm_set1_epi32(1 << (shift - 1)), _mm_cvtsi32_si128(shift as i32));
+    let (least, most) = (_mm_setzero_si128(), _mm_set1_epi32(columns.most(shift)));
     for (i, out) in out.chunks_exact_mut(4).enumerate() {
         let sum = |row: &[u8], o: usize| {
             let (mut sum, row) = (_mm256_setzero_si256(), &row[taps.start[o] as usize..]);
@@ -229,7 +240,8 @@ pub(super) fn resize_long(
             let b = _mm256_hadd_epi32(sum(row, 4 * i + 2), sum(row, 4 * i + 3));
             let lanes = _mm256_hadd_epi32(a, b);
             let sums = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
-            _mm_srl_epi32(_mm_add_epi32(sums, half), by)
+            let sums = _mm_sra_epi32(_mm_add_epi32(sums, half), by);
+            if CLAMPED { _mm_min_epi32(_mm_max_epi32(sums, least), most) } else { sums }
         };
         let both = _mm_or_si128(four(first), _mm_slli_epi32::<16>(four(second)));
         op!(_mm_storeu_si128(to(out, 4).cast(), both));

@@ -98,7 +98,11 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn shift_right(self, v: Self::I, by: u32) -> Self::I {
-        op!(_mm512_srl_epi32(v, _mm_cvtsi32_si128(by as i32)))
+        op!(_mm512_sra_epi32(v, _mm_cvtsi32_si128(by as i32)))
+    }
+    #[inline(always)]
+    fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I {
+        op!(_mm512_min_epi32(_mm512_max_epi32(v, least), most))
     }
     #[inline(always)]
     fn shift_left(self, v: Self::I, by: u32) -> Self::I {
@@ -189,8 +193,14 @@ impl Simd for Avx512 {
         op!(_mm_storeu_si128(to(out, 16).cast(), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(v))));
     }
     #[inline(always)]
-    fn resize_long(self, rows: [&[u8]; 2], columns: &super::Columns, shift: u32, out: &mut [i32]) {
-        op!(avx2::resize_long(rows, columns, shift, out));
+    fn resize_long<const CLAMPED: bool>(
+        self,
+        rows: [&[u8]; 2],
+        columns: &super::Columns,
+        shift: u32,
+        out: &mut [i32],
+    ) {
+        op!(avx2::resize_long::<CLAMPED>(rows, columns, shift, out));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::VECTOR;
 use super::simd::Simd;
-use crate::augment::Axis;
+use crate::augment::view::Line;
 use crate::augment::weights::{Taps, Upsampling};
 
 /// Byte index that picks nothing.
@@ -12,6 +12,8 @@ const NOTHING: u8 = 0x80;
 #[derive(Debug, Default)]
 pub(in crate::augment) struct Columns {
     pub(in crate::augment) taps: Taps,
+    /// Whether results can leave the range of the samples, so that they must be clamped.
+    pub(super) clamped: bool,
     /// Pairs of taps a column has; 0 when a filter is too long for the windows.
     pairs: usize,
     /// First sample of each window.
@@ -40,19 +42,18 @@ impl Columns {
         self.taps.start.len()
     }
 
-    /// Computes the taps of `n` columns; see [`Taps::build`].
+    /// Computes the taps of the columns of `line`; see [`Taps::build`].
     pub(in crate::augment) fn build(
         &mut self,
         shape: Shape,
-        axis: &Axis,
-        n: u32,
-        mirror: bool,
+        line: &Line,
         upsampling: Upsampling,
         max_bits: u32,
     ) {
-        self.taps.build(axis, n, mirror, upsampling, max_bits);
+        self.taps.build(line, upsampling, max_bits);
+        self.clamped = line.filter.overshoots();
         // Columns are stored in whole vectors; the last ones are copies without weight.
-        let padded = (n as usize).next_multiple_of(VECTOR);
+        let padded = (line.pixels as usize).next_multiple_of(VECTOR);
         // From here on samples are counted from the first that is read.
         for start in &mut self.taps.start {
             *start -= self.taps.reach.start;
@@ -62,6 +63,12 @@ impl Columns {
         self.taps.count.resize(padded, 0);
         self.taps.weights.resize(padded * self.taps.stride, 0);
         self.lay_out(shape, padded);
+    }
+
+    /// The largest result: a sample of 255 after the shift.
+    #[inline(always)]
+    pub(super) fn most(&self, shift: u32) -> i32 {
+        255 << (self.taps.bits - shift)
     }
 
     fn lay_out(&mut self, shape: Shape, padded: usize) {
@@ -115,19 +122,26 @@ pub(in crate::augment) fn couple(low: i16, high: i16) -> i32 {
 /// See [`super::resize_columns`].
 #[inline(always)]
 pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &Columns, shift: u32, out: &mut [i32]) {
-    match columns.pairs {
-        0 => s.resize_long(rows, columns, shift, out),
-        1 => windowed::<S, 1>(s, rows, columns, shift, out),
-        2 => windowed::<S, 2>(s, rows, columns, shift, out),
-        3 => windowed::<S, 3>(s, rows, columns, shift, out),
-        4 => windowed::<S, 4>(s, rows, columns, shift, out),
-        _ => windowed::<S, 0>(s, rows, columns, shift, out),
+    match (columns.clamped, columns.pairs) {
+        (false, 0) => s.resize_long::<false>(rows, columns, shift, out),
+        (false, 1) => windowed::<S, 1, false>(s, rows, columns, shift, out),
+        (false, 2) => windowed::<S, 2, false>(s, rows, columns, shift, out),
+        (false, 3) => windowed::<S, 3, false>(s, rows, columns, shift, out),
+        (false, 4) => windowed::<S, 4, false>(s, rows, columns, shift, out),
+        (false, _) => windowed::<S, 0, false>(s, rows, columns, shift, out),
+        (true, 0) => s.resize_long::<true>(rows, columns, shift, out),
+        (true, 2) => windowed::<S, 2, true>(s, rows, columns, shift, out),
+        (true, 3) => windowed::<S, 3, true>(s, rows, columns, shift, out),
+        (true, 4) => windowed::<S, 4, true>(s, rows, columns, shift, out),
+        (true, 5) => windowed::<S, 5, true>(s, rows, columns, shift, out),
+        (true, _) => windowed::<S, 0, true>(s, rows, columns, shift, out),
     }
 }
 
-/// Each vector of columns picks its samples from windows of the row. `PAIRS` is `columns.pairs`, or 0 for any.
+/// Each vector of columns picks its samples from windows of the row. `PAIRS` is `columns.pairs`, or 0 for any;
+/// `CLAMPED` is `columns.clamped`.
 #[inline(always)]
-fn windowed<S: Simd, const PAIRS: usize>(
+fn windowed<S: Simd, const PAIRS: usize, const CLAMPED: bool>(
     s: S,
     [first, second]: [&[u8]; 2],
     columns: &Columns,
@@ -136,6 +150,7 @@ fn windowed<S: Simd, const PAIRS: usize>(
 ) {
     let pairs = if PAIRS == 0 { columns.pairs } else { PAIRS };
     let half = s.splat(1 << (shift - 1));
+    let (least, most) = (s.splat(0), s.splat(columns.most(shift)));
     let vectors = out
         .chunks_exact_mut(S::LANES)
         .zip(columns.bases.chunks_exact(S::WINDOWS))
@@ -150,7 +165,8 @@ fn windowed<S: Simd, const PAIRS: usize>(
             sum_a = s.add(sum_a, s.dot(s.pick(a, index), w));
             sum_b = s.add(sum_b, s.dot(s.pick(b, index), w));
         }
-        let high = s.shift_left(s.shift_right(sum_b, shift), 16);
-        s.store(out, s.or(s.shift_right(sum_a, shift), high));
+        let [a, b] = [sum_a, sum_b].map(|sum| s.shift_right(sum, shift));
+        let [a, b] = if CLAMPED { [a, b].map(|v| s.limit(v, least, most)) } else { [a, b] };
+        s.store(out, s.or(a, s.shift_left(b, 16)));
     }
 }

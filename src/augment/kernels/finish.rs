@@ -93,6 +93,8 @@ pub(in crate::augment) enum Colour {
 #[derive(Debug, Clone)]
 pub(in crate::augment) struct Finish {
     pub colour: Colour,
+    /// Whether a resize can have left the range of grey levels, so that they must be clamped.
+    pub clamped: bool,
     width: usize,
     height: usize,
     dtype: DType,
@@ -100,6 +102,8 @@ pub(in crate::augment) struct Finish {
     /// Output value = grey level * gain + offset, per channel.
     gain: [f32; 3],
     offset: [f32; 3],
+    /// Output values where there is no image.
+    fill: [f32; 3],
 }
 
 /// Gain and offset of each channel: output value = grey level · gain + offset. `u8` keeps grey levels.
@@ -114,17 +118,25 @@ pub(in crate::augment) fn scaling(output: &Output) -> ([f32; 3], [f32; 3]) {
     (gain, offset)
 }
 
+/// What each channel is where the output is filled.
+pub(in crate::augment) fn filling(output: &Output) -> [f32; 3] {
+    let (gain, offset) = scaling(output);
+    std::array::from_fn(|c| f32::from(output.fill[c]) * gain[c] + offset[c])
+}
+
 impl Finish {
     pub(in crate::augment) fn new(output: &Output) -> Self {
         let (gain, offset) = scaling(output);
         Self {
             colour: Colour::YCbCr,
+            clamped: false,
             width: output.width as usize,
             height: output.height as usize,
             dtype: output.dtype,
             format: output.format,
             gain,
             offset,
+            fill: filling(output),
         }
     }
 
@@ -167,15 +179,25 @@ pub(super) fn row<S: Simd>(
         Colour::Gray(fraction) => {
             let plane = Planar::new(&sources[0], fraction);
             weigh(s, &sources[0], row, plane.half, &mut sums[0]);
-            chunks(s, finish, row, Repeated { sums: &sums[0], plane }, out);
+            levels(s, finish, row, Repeated { sums: &sums[0], plane }, out);
         }
         Colour::Rgb(fraction) => {
             let planes = [0, 1, 2].map(|c| Planar::new(&sources[c], fraction));
             for c in 0..3 {
                 weigh(s, &sources[c], row, planes[c].half, &mut sums[c]);
             }
-            chunks(s, finish, row, Separate { sums, planes }, out);
+            levels(s, finish, row, Separate { sums, planes }, out);
         }
+    }
+}
+
+/// Stores levels that need no conversion, which would have clamped them.
+#[inline(always)]
+fn levels<S: Simd>(s: S, finish: &Finish, row: usize, levels: impl Levels, out: &mut [u8]) {
+    if finish.clamped {
+        chunks(s, finish, row, Clamped(levels), out);
+    } else {
+        chunks(s, finish, row, levels, out);
     }
 }
 
@@ -234,6 +256,17 @@ impl Levels for Separate<'_> {
             self.planes[1].value(s, &self.sums[1][x..]),
             self.planes[2].value(s, &self.sums[2][x..]),
         ]
+    }
+}
+
+/// Levels within 0..=255.
+struct Clamped<L>(L);
+
+impl<L: Levels> Levels for Clamped<L> {
+    #[inline(always)]
+    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
+        let [r, g, b] = self.0.at(s, x);
+        [s.clamp(r, 0.0, 255.0), s.clamp(g, 0.0, 255.0), s.clamp(b, 0.0, 255.0)]
     }
 }
 
@@ -347,7 +380,7 @@ fn put<S: Simd>(s: S, dtype: DType, to: &mut [u8], v: S::F) {
     }
 }
 
-/// Makes the pixels of `columns` in `rows` black: what torchvision's padding is.
+/// Fills the pixels of `columns` in `rows`.
 pub(in crate::augment) fn fill(
     finish: &Finish,
     rows: std::ops::Range<usize>,
@@ -355,13 +388,13 @@ pub(in crate::augment) fn fill(
     out: &mut [u8],
 ) {
     for c in 0..3 {
-        let black = finish.offset[c];
+        let value = finish.fill[c];
         let mut bytes = [0; 4];
         match finish.dtype {
-            DType::F32 => bytes = black.to_ne_bytes(),
-            DType::F16 => bytes[..2].copy_from_slice(&half::f16::from_f32(black).to_ne_bytes()),
-            DType::Bf16 => bytes[..2].copy_from_slice(&half::bf16::from_f32(black).to_ne_bytes()),
-            DType::U8 => {}
+            DType::F32 => bytes = value.to_ne_bytes(),
+            DType::F16 => bytes[..2].copy_from_slice(&half::f16::from_f32(value).to_ne_bytes()),
+            DType::Bf16 => bytes[..2].copy_from_slice(&half::bf16::from_f32(value).to_ne_bytes()),
+            DType::U8 => bytes[0] = value as u8,
         }
         let bytes = &bytes[..finish.dtype.size()];
         for row in rows.clone() {

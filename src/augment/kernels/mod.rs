@@ -89,6 +89,7 @@ pub(super) fn shape(level: Level) -> Shape {
 }
 
 /// Resizes two rows to the output's columns: `out[x]` holds both results, the first row's in the low half.
+#[inline(always)]
 pub(super) fn resize_columns(level: Level, rows: [&[u8]; 2], columns: &Columns, shift: u32, out: &mut [i32]) {
     dispatch!(level, resize_columns(rows, columns, shift, out));
 }

@@ -90,7 +90,11 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn shift_right(self, v: Self::I, by: u32) -> Self::I {
-        v.map(|v| (v as u32 >> by) as i32)
+        v.map(|v| v >> by)
+    }
+    #[inline(always)]
+    fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I {
+        from_fn(|i| v[i].max(least[i]).min(most[i]))
     }
     #[inline(always)]
     fn shift_left(self, v: Self::I, by: u32) -> Self::I {
@@ -176,16 +180,23 @@ impl Simd for Portable {
         }
     }
 
-    fn resize_long(self, [first, second]: [&[u8]; 2], columns: &super::Columns, shift: u32, out: &mut [i32]) {
+    fn resize_long<const CLAMPED: bool>(
+        self,
+        [first, second]: [&[u8]; 2],
+        columns: &super::Columns,
+        shift: u32,
+        out: &mut [i32],
+    ) {
         let taps = &columns.taps;
-        let half = 1 << (shift - 1);
+        let (half, most) = (1 << (shift - 1), columns.most(shift));
         for (o, out) in out.iter_mut().enumerate() {
             let (start, weights) = (taps.start[o] as usize, taps.of(o));
             let sum = |row: &[u8]| {
                 let samples = row[start..].iter().zip(weights);
-                samples.fold(half, |sum, (&v, &w)| sum + i32::from(v) * i32::from(w))
+                let sum = samples.fold(half, |sum, (&v, &w)| sum + i32::from(v) * i32::from(w)) >> shift;
+                (if CLAMPED { sum.clamp(0, most) } else { sum }) as i16
             };
-            *out = super::columns::couple((sum(first) >> shift) as i16, (sum(second) >> shift) as i16);
+            *out = super::columns::couple(sum(first), sum(second));
         }
     }
 }

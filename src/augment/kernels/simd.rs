@@ -37,8 +37,10 @@ pub(super) trait Simd: Copy {
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
     /// Sums of products of pairs of 16-bit lanes.
     fn dot(self, a: Self::I, b: Self::I) -> Self::I;
-    /// 32-bit lanes, zeros shifted in.
+    /// 32-bit lanes, the sign shifted in.
     fn shift_right(self, v: Self::I, by: u32) -> Self::I;
+    /// 32-bit lanes, as near as they can be between two bounds.
+    fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I;
     /// 32-bit lanes.
     fn shift_left(self, v: Self::I, by: u32) -> Self::I;
 
@@ -69,5 +71,12 @@ pub(super) trait Simd: Copy {
     fn store_u8(self, to: &mut [u8], v: Self::F);
 
     /// Resizes two rows by filters too long for windows; see [`super::resize_columns`].
-    fn resize_long(self, rows: [&[u8]; 2], columns: &super::Columns, shift: u32, out: &mut [i32]);
+    /// `CLAMPED` is `columns.clamped`.
+    fn resize_long<const CLAMPED: bool>(
+        self,
+        rows: [&[u8]; 2],
+        columns: &super::Columns,
+        shift: u32,
+        out: &mut [i32],
+    );
 }

@@ -44,8 +44,10 @@ fn along(axis: &Axis, low: f64, high: f64) -> [f64; 2] {
 
 /// What of it lies where the output, `n` pixels long, shows image and not padding.
 fn clip(axis: &Axis, n: u32, span: [f64; 2]) -> [f64; 2] {
-    let shown = axis.shown(n);
-    span.map(|at| at.clamp(f64::from(shown.start), f64::from(shown.end)))
+    let edge = |at: i64| at.clamp(0, i64::from(n)) as f64;
+    let first = -i64::from(axis.window);
+    let (first, end) = (edge(first), edge(first + i64::from(axis.full)));
+    span.map(|at| at.clamp(first, end))
 }
 
 impl BoxFormat {

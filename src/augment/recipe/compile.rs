@@ -1,7 +1,7 @@
 //! A list of transforms in the order in which the pass runs them: geometry, then the element type, then normalisation. What
 //! stands in another order and does not give the same is refused.
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, GeometryBuilder};
 use super::transform::Transform;
 use crate::augment::{DType, Fidelity, MemoryFormat, Output};
 
@@ -14,7 +14,7 @@ pub(super) fn list(
     format: MemoryFormat,
     fidelity: Fidelity,
 ) -> Result<(Geometry, Output), (usize, String)> {
-    let (mut geometry, mut finish) = (Geometry::default(), Finishing::default());
+    let (mut geometry, mut finish) = (GeometryBuilder::default(), Finishing::default());
     for (number, transform) in transforms.iter().enumerate() {
         let refused = |why| (number, why);
         finish.admit(transform).map_err(refused)?;
@@ -22,16 +22,15 @@ pub(super) fn list(
             finish.add(transform).map_err(refused)?;
         }
     }
+    let geometry = geometry.finish();
     let (height, width) = geometry.size().unwrap_or((0, 0));
     let Finishing { dtype, white, normalised } = finish;
     let (mean, std) = normalised.unwrap_or(([0.0; 3], [1.0; 3]));
     // From the scale of the list's values to that of 0..1, which the pass knows.
     let of = |values: [f32; 3]| values.map(|value| f64::from(value) / white);
     let (mean, std) = (of(mean), of(std));
-    Ok((
-        geometry.clone(),
-        Output { height, width, dtype, format, mean, std, fill: geometry.fill(), fidelity },
-    ))
+    let output = Output { height, width, dtype, format, mean, std, fill: geometry.fill(), fidelity };
+    Ok((geometry, output))
 }
 
 /// What becomes of the pixels' values.

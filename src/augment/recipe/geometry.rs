@@ -6,20 +6,16 @@ use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
 use crate::augment::{Filter, Padding, View};
 use crate::rng::Stream;
 
-/// What is done to an image's grid of pixels, step by step; checked so that it folds into one view of any image.
+/// What is done to an image's grid of pixels, step by step: known to fold into one view of any image that is large enough.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Geometry {
     steps: Vec<GeometryStep>,
     filter: Filter,
     padding: Padding,
     fill: [u8; 3],
-    /// Height and width of the output, where every image has the same.
-    size: Option<(u32, u32)>,
-    state: Grid,
-    is_mirrored: bool,
-    /// Of the transforms that led to `state` and chose `padding`.
-    by: &'static str,
+    /// The transform that chose `padding` and `fill`; empty where none does.
     padded_by: &'static str,
+    size: Option<(u32, u32)>,
 }
 
 /// A transform with its place among those of its kind, by which its random numbers are keyed.
@@ -27,6 +23,16 @@ pub(super) struct Geometry {
 pub(super) struct GeometryStep {
     pub(super) transform: Transform,
     pub(super) nth: u32,
+}
+
+/// Adds one transform after another.
+#[derive(Debug, Default)]
+pub(super) struct GeometryBuilder {
+    made: Geometry,
+    grid: Grid,
+    /// The transform that made the grid so.
+    by: &'static str,
+    is_mirrored: bool,
 }
 
 /// What the grid of pixels is by now: decides what may follow.
@@ -43,7 +49,7 @@ enum Grid {
     Cut,
 }
 
-impl Geometry {
+impl GeometryBuilder {
     /// Adds a transform; what is none of geometry is given back.
     ///
     /// # Errors
@@ -52,29 +58,28 @@ impl Geometry {
         match *transform {
             Transform::RandomResizedCrop { size, interpolation, .. } => {
                 self.resample(transform.name(), interpolation)?;
-                self.size = Some(size.square());
+                self.made.size = Some(size.square());
             }
             Transform::Resize { size, max_size, interpolation } => {
                 self.resample(transform.name(), interpolation)?;
-                self.size = match (size, self.size) {
-                    (Some(Sides::Both([height, width])), _) => Some((height, width)),
-                    (_, Some((height, width))) => {
+                self.made.size = match size {
+                    Some(Sides::Both([height, width])) => Some((height, width)),
+                    _ => self.made.size.map(|(height, width)| {
                         let (width, height) = after_resize((width, height), size, max_size);
-                        Some((height, width))
-                    }
-                    _ => None,
+                        (height, width)
+                    }),
                 };
             }
             Transform::CenterCrop { size } => {
                 self.cut(transform.name());
-                self.size = Some(size.square());
+                self.made.size = Some(size.square());
             }
             Transform::RandomCrop { size, padding, pad_if_needed, fill, padding_mode } => {
                 if padding.is_some() || pad_if_needed {
                     self.pad(transform.name(), padding_mode, fill.channels())?;
                 }
                 let (height, width) = size.square();
-                if let (Some((h, w)), false) = (self.size, pad_if_needed) {
+                if let (Some((h, w)), false) = (self.made.size, pad_if_needed) {
                     let [left, top, right, bottom] = padding.map_or([0; 4], Margins::sides);
                     let (h, w) = (h + top + bottom, w + left + right);
                     if h < height || w < width {
@@ -84,29 +89,31 @@ impl Geometry {
                     }
                 }
                 self.cut(transform.name());
-                self.size = Some((height, width));
+                self.made.size = Some((height, width));
             }
             Transform::Pad { padding, fill, padding_mode } => {
                 self.pad(transform.name(), padding_mode, fill.channels())?;
                 let [left, top, right, bottom] = padding.sides();
-                self.size = self.size.map(|(height, width)| (height + top + bottom, width + left + right));
+                self.made.size =
+                    self.made.size.map(|(height, width)| (height + top + bottom, width + left + right));
             }
             Transform::RandomHorizontalFlip { .. } => self.is_mirrored = true,
             Transform::ToDtype { .. } | Transform::Normalize { .. } => return Ok(Some(transform)),
         }
-        if let Some((height, width)) = self.size.filter(|size| size.0.max(size.1) > LARGEST_SIDE) {
+        if let Some((height, width)) = self.made.size.filter(|size| size.0.max(size.1) > LARGEST_SIDE) {
             return Err(format!(
                 "makes images of {width}×{height} pixels, must be at most {LARGEST_SIDE} a side"
             ));
         }
-        let nth = self.steps.iter().filter(|step| step.transform.name() == transform.name()).count() as u32;
-        self.steps.push(GeometryStep { transform: transform.clone(), nth });
+        let nth =
+            self.made.steps.iter().filter(|step| step.transform.name() == transform.name()).count() as u32;
+        self.made.steps.push(GeometryStep { transform: transform.clone(), nth });
         Ok(None)
     }
 
     fn resample(&mut self, name: &'static str, filter: Filter) -> Result<(), Unfoldable> {
         let by = self.by;
-        match self.state {
+        match self.grid {
             Grid::Source => {}
             Grid::Padded => return Err(format!("cannot come after {by}, which pads: put {by} behind it")),
             Grid::Resized | Grid::Cut => {
@@ -121,32 +128,41 @@ impl Geometry {
                         RandomHorizontalFlip behind it"
                 .into());
         }
-        (self.state, self.by, self.filter) = (Grid::Resized, name, filter);
+        (self.grid, self.by, self.made.filter) = (Grid::Resized, name, filter);
         Ok(())
     }
 
     fn pad(&mut self, name: &'static str, padding: Padding, fill: [u8; 3]) -> Result<(), Unfoldable> {
-        let (by, padded_by) = (self.by, self.padded_by);
-        if self.state == Grid::Cut {
+        let (by, padded_by) = (self.by, self.made.padded_by);
+        if self.grid == Grid::Cut {
             return Err(format!("cannot pad what {by} has cut: put {name} before {by}"));
         }
         let is_first = padded_by.is_empty();
-        if !is_first && (padding != Padding::Constant || (self.padding, self.fill) != (padding, fill)) {
+        if !is_first
+            && (padding != Padding::Constant || (self.made.padding, self.made.fill) != (padding, fill))
+        {
             return Err(format!(
                 "cannot pad once more what {padded_by} has padded, but with the same constant fill: leave one out"
             ));
         }
-        (self.state, self.by) = (Grid::Padded, name);
-        (self.padding, self.fill, self.padded_by) = (padding, fill, name);
+        (self.grid, self.by) = (Grid::Padded, name);
+        (self.made.padding, self.made.fill, self.made.padded_by) = (padding, fill, name);
         Ok(())
     }
 
     fn cut(&mut self, name: &'static str) {
-        if self.state != Grid::Source {
-            (self.state, self.by) = (Grid::Cut, name);
+        if self.grid != Grid::Source {
+            (self.grid, self.by) = (Grid::Cut, name);
         }
     }
 
+    /// All that was added.
+    pub(super) fn finish(self) -> Geometry {
+        self.made
+    }
+}
+
+impl Geometry {
     /// The transforms, each with its place among those of its kind.
     pub(super) fn steps(&self) -> &[GeometryStep] {
         &self.steps

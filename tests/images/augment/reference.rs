@@ -1,8 +1,9 @@
 //! The pass as its definition reads, in double precision and without regard to speed.
 
+use std::collections::HashMap;
 use std::fmt;
 
-use foreload::augment::{Axis, Output, View};
+use foreload::augment::{Axis, Filter, Output, Padding, View};
 use foreload::decode::{ColorModel, Plane, Planes, Region};
 use foreload::rng::Stream;
 
@@ -88,8 +89,8 @@ impl Image {
         Planes { image_width: self.width, image_height: self.height, color: self.color, planes }
     }
 
-    /// Component `c` at pixel (x, y), upsampled as libjpeg does: `round` to whole levels with its biases, or not.
-    fn pixel(&self, c: usize, x: u32, y: u32, round: bool) -> f64 {
+    /// Component `c` at pixel (x, y), upsampled as libjpeg does, with its biases.
+    fn pixel(&self, c: usize, x: u32, y: u32) -> f64 {
         let (sx, sy, w, h, samples) = &self.components[c];
         let sample = |x: i64, y: i64| {
             let (x, y) = (x.clamp(0, i64::from(*w) - 1), y.clamp(0, i64::from(*h) - 1));
@@ -107,12 +108,23 @@ impl Image {
             }
             _ => (sample(nx, ny), 1.0, 0.0),
         };
-        if round { ((sum + bias) / divisor).floor() } else { sum / divisor }
+        ((sum + bias) / divisor).floor()
+    }
+
+    /// The columns or rows of samples that a column or row of pixels of component `c` is upsampled from: ¾ of the
+    /// nearer and ¼ of the next, where libjpeg interpolates.
+    fn sources(&self, c: usize, along_x: bool, pixel: u32) -> Taps {
+        let (sx, sy, w, h, _) = self.components[c];
+        let (step, samples) = if along_x { (sx, w) } else { (sy, h) };
+        let linear = step == 2 && matches!((sx, sy), (1, 2) | (2, 1 | 2)) && (sx == 1 || w > 2);
+        let (near, odd) = (pixel / step, pixel % 2 == 1);
+        let next = if odd { (near + 1).min(samples - 1) } else { near.saturating_sub(1) };
+        if linear { vec![(near, 0.75), (next, 0.25)] } else { vec![(near, 1.0)] }
     }
 
     /// R, G, B of a pixel as libjpeg's tables give them.
     fn rgb(&self, x: u32, y: u32) -> [f64; 3] {
-        let v = |c| self.pixel(c, x, y, true);
+        let v = |c| self.pixel(c, x, y);
         match self.color {
             ColorModel::Gray => [v(0); 3],
             ColorModel::Rgb => [v(0), v(1), v(2)],
@@ -131,56 +143,88 @@ impl Image {
     }
 }
 
-/// Source pixels and weights of each output pixel of an axis, `None` for padding: PIL's `precompute_coeffs`.
-fn filter(axis: &Axis, n: u32) -> Vec<Option<Vec<(u32, f64)>>> {
+/// The pixel of `0..full` that padding shows at pixel `j`: there and back again, a step at a time.
+fn padded(padding: Padding, mut j: i64, full: i64) -> Option<i64> {
+    while j < 0 || j >= full {
+        j = match padding {
+            Padding::Constant => return None,
+            Padding::Edge => j.clamp(0, full - 1),
+            Padding::Reflect if full == 1 => 0,
+            Padding::Reflect if j < 0 => -j,
+            Padding::Reflect => 2 * (full - 1) - j,
+            Padding::Symmetric if j < 0 => -1 - j,
+            Padding::Symmetric => 2 * full - 1 - j,
+        };
+    }
+    Some(j)
+}
+
+/// Source pixels of an output pixel and their weights.
+type Taps = Vec<(u32, f64)>;
+
+/// What each of `n` output pixels of an axis is made of, `None` for the fill: torch's nearest pixels and PIL's
+/// `precompute_coeffs`.
+fn taps(axis: &Axis, n: u32, view: &View) -> Vec<Option<Taps>> {
     let scale = f64::from(axis.length) / f64::from(axis.full);
-    let reach = scale.max(1.0);
-    let one = |o: u32| {
-        let j = i64::from(o) + i64::from(axis.window);
-        if j < 0 || j >= i64::from(axis.full) {
-            return None;
-        }
+    let nearest = |at: f32| {
+        let x = (at * (axis.length as f32 / axis.full as f32)).floor() as u32;
+        vec![(axis.start + x.min(axis.length - 1), 1.0)]
+    };
+    let filtered = |j: i64, support: f64, weight: fn(f64) -> f64| {
+        let reach = support * scale.max(1.0);
         let centre = (j as f64 + 0.5) * scale;
         let first = (centre - reach + 0.5).trunc().max(0.0) as u32;
         let end = ((centre + reach + 0.5).trunc() as u32).min(axis.length);
-        let raw = |x: u32| (1.0 - ((f64::from(x) + 0.5 - centre) / reach).abs()).max(0.0);
+        let raw = |x: u32| weight(((f64::from(x) + 0.5 - centre) / scale.max(1.0)).abs());
         let sum: f64 = (first..end).map(raw).sum();
-        Some((first..end).map(|x| (axis.start + x, raw(x) / sum)).collect())
+        (first..end).map(|x| (axis.start + x, raw(x) / sum)).collect()
+    };
+    let one = |o: u32| {
+        let j = padded(view.padding, i64::from(o) + i64::from(axis.window), i64::from(axis.full))?;
+        Some(match view.filter {
+            Filter::Nearest => nearest(j as f32),
+            Filter::NearestExact => nearest(j as f32 + 0.5),
+            Filter::Bilinear => filtered(j, 1.0, |x| (1.0 - x).max(0.0)),
+            Filter::Bicubic => filtered(j, 2.0, |x| match x {
+                x if x < 1.0 => 1.5 * x.powi(3) - 2.5 * x.powi(2) + 1.0,
+                x if x < 2.0 => -0.5 * x.powi(3) + 2.5 * x.powi(2) - 4.0 * x + 2.0,
+                _ => 0.0,
+            }),
+        })
     };
     (0..n).map(one).collect()
 }
 
-/// Resizes along x, then along y, `round`ing after both; channel-first levels. `value` gives a source pixel.
+/// Resizes along x, then along y; channel-first levels. `sources` gives the source rows that a row of pixels is made
+/// of, `value` a pixel of such a row; `between` and `after` say what becomes of results of the first and second pass.
 fn resize(
     view: &View,
     output: &Output,
     channels: usize,
+    sources: impl Fn(usize, u32) -> Taps,
     value: impl Fn(usize, u32, u32) -> f64,
-    round: impl Fn(f64) -> f64,
+    (between, after): (impl Fn(f64) -> f64, impl Fn(f64) -> f64),
 ) -> Vec<Option<f64>> {
-    let (columns, rows) = (filter(&view.x, output.width), filter(&view.y, output.height));
-    let region = view.region(output);
+    let (columns, rows) = (taps(&view.x, output.width, view), taps(&view.y, output.height, view));
     let mut out = Vec::new();
     for c in 0..channels {
-        let source: Vec<Vec<f64>> = (region.y..region.y + region.height)
-            .map(|y| (region.x..region.x + region.width).map(|x| value(c, x, y)).collect())
-            .collect();
-        let narrow: Vec<Vec<f64>> = source
-            .iter()
-            .map(|row| {
-                let column = |taps: &Option<Vec<(u32, f64)>>| {
-                    round(taps.iter().flatten().map(|&(x, w)| row[(x - region.x) as usize] * w).sum())
-                };
-                columns.iter().map(column).collect()
-            })
-            .collect();
+        let mut narrowed = HashMap::<u32, Vec<f64>>::new();
+        let mut narrow = |row: u32| {
+            let column = |taps: &Option<Taps>| {
+                between(taps.iter().flatten().map(|&(x, w)| value(c, x, row) * w).sum())
+            };
+            narrowed.entry(row).or_insert_with(|| columns.iter().map(column).collect()).clone()
+        };
         for taps in &rows {
-            for o in 0..output.width as usize {
-                let o = if view.flip { output.width as usize - 1 - o } else { o };
-                let shown = taps.as_ref().filter(|_| columns[o].is_some());
-                out.push(shown.map(|taps| {
-                    round(taps.iter().map(|&(y, w)| narrow[(y - region.y) as usize][o] * w).sum())
-                }));
+            let mut sums = vec![0.0; columns.len()];
+            for (y, weight) in taps.iter().flatten() {
+                for (row, share) in sources(c, *y) {
+                    sums.iter_mut().zip(narrow(row)).for_each(|(sum, v)| *sum += weight * share * v);
+                }
+            }
+            for o in 0..columns.len() {
+                let o = if view.flip { columns.len() - 1 - o } else { o };
+                out.push((taps.is_some() && columns[o].is_some()).then(|| after(sums[o])));
             }
         }
     }
@@ -191,30 +235,36 @@ fn resize(
 pub fn exact(image: &Image, view: &View, output: &Output) -> Vec<f64> {
     let value = |c: usize, x, y| image.rgb(x, y)[c];
     // PIL's weights have 22 bits: halves are all but ties.
-    let round = |v: f64| (v + 0.5 + 1e-9).floor();
-    resize(view, output, 3, value, round).into_iter().map(|v| v.unwrap_or(0.0)).collect()
+    let round = |v: f64| (v + 0.5 + 1e-9).floor().clamp(0.0, 255.0);
+    let rows = |_, y| vec![(y, 1.0)];
+    let levels = resize(view, output, 3, rows, value, (round, round)).into_iter().enumerate();
+    let plane = (output.width * output.height) as usize;
+    levels.map(|(i, level)| level.unwrap_or(f64::from(output.fill[i / plane]))).collect()
 }
 
 /// Grey levels of the planes' resize, converted at output size.
 pub fn fast(image: &Image, view: &View, output: &Output) -> Vec<f64> {
-    let value = |c, x, y| image.pixel(c, x, y, false);
-    let planes = resize(view, output, image.components.len(), value, |v| v);
+    let rows = |c, y| image.sources(c, false, y);
+    let value = |c: usize, x, row| {
+        let (_, _, width, _, samples) = &image.components[c];
+        let sources = image.sources(c, true, x).into_iter();
+        sources.map(|(x, share)| share * f64::from(samples[(row * width + x) as usize])).sum()
+    };
+    let clamp = |v: f64| v.clamp(0.0, 255.0);
+    let planes = resize(view, output, image.components.len(), rows, value, (clamp, |v| v));
     let n = (output.width * output.height) as usize;
     let pixel = |i: usize| {
-        let v = |c: usize| planes[c * n + i];
+        let Some(first) = planes[i] else { return output.fill.map(f64::from) };
+        let v = |c: usize| planes[c * n + i].unwrap();
         let rgb = match image.color {
-            ColorModel::Gray => [v(0); 3],
-            ColorModel::Rgb => [v(0), v(1), v(2)],
+            ColorModel::Gray => [first; 3],
+            ColorModel::Rgb => [first, v(1), v(2)],
             ColorModel::YCbCr => {
-                let ycc = v(0).map(|y| (y, v(1).unwrap() - 128.0, v(2).unwrap() - 128.0));
-                [
-                    ycc.map(|(y, _, cr)| y + 1.402 * cr),
-                    ycc.map(|(y, cb, cr)| y - 0.344_136_286 * cb - 0.714_136_286 * cr),
-                    ycc.map(|(y, cb, _)| y + 1.772 * cb),
-                ]
+                let (y, cb, cr) = (first, v(1) - 128.0, v(2) - 128.0);
+                [y + 1.402 * cr, y - 0.344_136_286 * cb - 0.714_136_286 * cr, y + 1.772 * cb]
             }
         };
-        rgb.map(|v| v.unwrap_or(0.0).clamp(0.0, 255.0))
+        rgb.map(clamp)
     };
     let pixels: Vec<_> = (0..n).map(pixel).collect();
     (0..3).flat_map(|c| pixels.iter().map(move |p| p[c])).collect()
