@@ -16,7 +16,7 @@ pub use device::{
     Chosen, CpuDecode, Device, DevicePools, LANES, Rungs, choose as choose_device,
     choose_of as choose_device_of, look_for_libraries_in, unavailable as unavailable_device,
 };
-pub use fields::{Field, FieldContent, FieldOptions, Fields, LABEL, MaskType};
+pub use fields::{Field, FieldContent, FieldOptions, Fields, LABEL, Labels, MaskType};
 pub use pfs::parse_pfs;
 pub use recipe::check_said_once;
 pub use selection::Weights;
@@ -28,7 +28,7 @@ pub use units::{parse_bytes, parse_duration};
 
 use crate::augment::{Output, Recipe};
 use crate::batch::{BatchLayout, Pools};
-use crate::dataset::{Contents, DatasetIndex, IndexOptions};
+use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn};
 use crate::decode::Damaged;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
@@ -80,6 +80,8 @@ pub struct LoaderConfig {
     pub fields: Fields,
     /// Where they lie in it.
     pub layout: BatchLayout,
+    /// The columns of `labels`.
+    pub given: Arc<Vec<SampleColumn>>,
     /// Decoding threads.
     pub threads: usize,
     /// How to read.
@@ -124,10 +126,26 @@ impl LoaderOptions {
         device::validate(&self.device)?;
         self.cache(1)?;
         self.recipe()?;
+        self.members()?;
+        if self.labels.is_some() && !self.decoded {
+            let message = "cannot be given with decoded=False, which gives files: leave one of them out";
+            return Err(Error::config("labels", message));
+        }
         Ok(())
     }
 
-    /// How to find or build the index of a dataset for this loader.
+    /// The members that are read of each sample; `None`: its image alone.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for fields that cannot be; as reading the names of the columns of `labels`.
+    fn members(&self) -> Result<Option<Vec<String>>> {
+        let Some(fields) = &self.fields else { return Ok(None) };
+        let given = self.labels.as_ref().map_or(Ok(Vec::new()), Labels::names)?;
+        Fields::members(fields, &given).map_err(|is| Error::config("fields", is))
+    }
+
+    /// How to find or build the index of a dataset for this loader. What is wrong with its fields is for
+    /// [`LoaderOptions::validate`] to say.
     pub fn index_options(&self, contents: Contents) -> IndexOptions {
         IndexOptions {
             directory: self.index_dir.clone(),
@@ -135,8 +153,7 @@ impl LoaderOptions {
             changed: self.changed,
             progress: self.progress,
             contents,
-            // A list that cannot be is refused by `validate`.
-            members: self.fields.as_deref().and_then(|fields| Fields::members(fields).ok().flatten()),
+            members: self.members().unwrap_or_default(),
             ..IndexOptions::default()
         }
     }
@@ -155,7 +172,8 @@ impl LoaderOptions {
         let processors = || if self.decoded { share::processors(ranks) } else { 1 };
         let threads = self.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
-        let (fields, layout) = self.fields(index, &recipe)?;
+        let given = self.labels.as_ref().map_or(Ok(Vec::new()), |labels| labels.columns(index))?;
+        let (fields, layout) = self.fields(index, &recipe, &given)?;
         let batch_bytes = layout.bytes(self.batch_size as usize);
         let has_images = !layout.images.is_empty();
         if !has_images && self.decoded && self.device.starts_with("cuda") {
@@ -203,6 +221,7 @@ impl LoaderOptions {
             recipe,
             fields,
             layout,
+            given: Arc::new(given),
             threads,
             io: self.io,
             direct: self.direct,
@@ -217,13 +236,18 @@ impl LoaderOptions {
     }
 
     /// The fields of the batches, and where they lie in it.
-    fn fields(&self, index: &DatasetIndex, recipe: &Recipe) -> Result<(Fields, BatchLayout)> {
+    fn fields(
+        &self,
+        index: &DatasetIndex,
+        recipe: &Recipe,
+        given: &[SampleColumn],
+    ) -> Result<(Fields, BatchLayout)> {
         match &self.fields {
             Some(_) if !self.decoded => {
                 let message = "cannot be named with decoded=False, which gives files: leave one of them out";
                 Err(Error::config("fields", message))
             }
-            None if !self.decoded => Ok((Fields::usual(recipe).0, BatchLayout::default())),
+            None if !self.decoded => Ok((Fields::usual(recipe, &[])?.0, BatchLayout::default())),
             None => {
                 if let Some(sample) = index.ambiguous() {
                     let message = format!(
@@ -231,9 +255,9 @@ impl LoaderOptions {
                     );
                     return Err(Error::config("fields", message));
                 }
-                Ok(Fields::usual(recipe))
+                Fields::usual(recipe, given)
             }
-            Some(asked) => Fields::check(asked, index, recipe),
+            Some(asked) => Fields::check(asked, index, recipe, given),
         }
     }
 

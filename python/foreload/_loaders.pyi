@@ -19,12 +19,12 @@ class Directory:
 
     Args:
         path: A directory on local NVMe, made where it is missing.
-        size: Bytes the directory may take, or a text such as `"800GB"`.
+        size: ByteCount the directory may take, or a text such as `"800GB"`.
         fill: How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large
             sequential reads beside training, in the order of their next use (where all ranks share one cache). `auto`:
             by rates measured at the start.
-        stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
-            the cache together, or a text such as `"500MB"`. None: what reads in demand leave.
+        stage_bandwidth: ByteCount per second that filling ahead may take of the dataset's storage, of all ranks that
+            share the cache together, or a text such as `"500MB"`. None: what reads in demand leave.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -127,6 +127,11 @@ class ImageLoader(Loader):
         fields: What of each sample the batches hold: a list of names, or of objects of `foreload.fields` that say more.
             A name is `image`, `label`, or the key of a member in a shard, what follows the first dot of its name:
             `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
+        labels: Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or
+            without extension) or `sample_id` says which sample a row is of, and whose others are fields by their names;
+            or a number, or a list of as many numbers, for each sample in the index's order: the field `label`. Whole
+            numbers are int64, others float32, [n] or [n, length]; anything else text. A sample without a row is an
+            error. `classes` and `weights` go by the dataset's own classes. None: the dataset's labels.
         transforms: What is done to images: a list of `foreload.transforms`, or `Views` of one. It takes the place of
             `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the usual
             lists. None: what these mean.
@@ -228,6 +233,7 @@ class ImageLoader(Loader):
         ratios: Sequence[float] | Array | None = None,
         epoch_size: int | None = None,
         fields: Sequence[str | Field] | None = None,
+        labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Sequence[Transform] | Views | Sequence[Views] | None = None,
         image_size: int | Sequence[int] = 224,
         scale: Sequence[float] | Array | None = (0.08, 1.0),

@@ -3,9 +3,12 @@
 use super::Choice;
 use crate::augment::{Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
-use crate::dataset::{DatasetIndex, FieldKind, IMAGE};
+use crate::dataset::{
+    ColumnValues, DatasetIndex, FieldKind, IMAGE, SampleColumn, column_names, read_columns,
+};
 use crate::error::{Error, Result};
 use serde::Deserialize;
+use std::path::PathBuf;
 
 /// The name of a sample's class number among the fields.
 pub const LABEL: &str = "label";
@@ -49,6 +52,48 @@ impl FieldOptions {
             interpolation: nearest(),
             ragged: false,
         }
+    }
+}
+
+/// Labels of the user's own.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Labels {
+    /// The columns of a table in a file.
+    File(PathBuf),
+    /// One column, [`LABEL`]: the values of each sample, by its number in the index.
+    Values(ColumnValues),
+}
+
+impl Labels {
+    /// The names of the columns.
+    ///
+    /// # Errors
+    /// As reading the file.
+    pub fn names(&self) -> Result<Vec<String>> {
+        match self {
+            Self::File(path) => column_names(path),
+            Self::Values(_) => Ok(vec![LABEL.to_owned()]),
+        }
+    }
+
+    /// The columns, for the samples of `index`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for rows that do not fit the samples; as reading the file.
+    pub fn columns(&self, index: &DatasetIndex) -> Result<Vec<SampleColumn>> {
+        let values = match self {
+            Self::File(path) => return read_columns(path, index),
+            Self::Values(values) => values,
+        };
+        let count = values.samples();
+        if count != index.len() {
+            let message = format!(
+                "has {count} values, the dataset {} samples: give one for each, in the index's order",
+                index.len()
+            );
+            return Err(Error::config("labels", message));
+        }
+        Ok(vec![SampleColumn { name: LABEL.to_owned(), values: values.clone() }])
     }
 }
 
@@ -109,6 +154,20 @@ pub enum FieldContent {
     },
     /// Class numbers.
     Label,
+    /// Numbers of a column of `labels`.
+    GivenNumbers {
+        /// Number of the column among those.
+        of: usize,
+        /// The batch's column.
+        column: usize,
+    },
+    /// Texts of a column of `labels`.
+    GivenTexts {
+        /// Number of the column among those.
+        of: usize,
+        /// Number among the values whose lengths differ.
+        value: usize,
+    },
     /// Images of their own sizes: number of the first view's among the values whose lengths differ.
     SizedImages {
         /// Number of the first view's.
@@ -138,11 +197,12 @@ pub enum FieldContent {
 }
 
 impl Fields {
-    /// The members that are read of each sample for these fields; `None`: the image alone.
+    /// The members that are read of each sample for these fields, of which `labels` gives the columns `given`; `None`: the
+    /// image alone.
     ///
     /// # Errors
     /// What is wrong with a list that is empty or names a field twice: "is empty".
-    pub fn members(asked: &[FieldOptions]) -> Result<Option<Vec<String>>, String> {
+    pub fn members(asked: &[FieldOptions], given: &[String]) -> Result<Option<Vec<String>>, String> {
         if asked.is_empty() {
             return Err("is empty".into());
         }
@@ -151,18 +211,38 @@ impl Fields {
                 return Err(format!("has {:?} twice", field.name));
             }
         }
-        let members = asked.iter().map(|field| field.name.clone()).filter(|name| name != LABEL);
+        let members = asked.iter().map(|field| field.name.clone());
+        let members = members.filter(|name| name != LABEL && !given.contains(name));
         Ok(Some(members.collect()).filter(|members: &Vec<String>| !members.is_empty()))
     }
 
     /// The fields that are there without any being asked for, of images that `recipe` makes.
-    pub fn usual(recipe: &Recipe) -> (Self, BatchLayout) {
+    ///
+    /// # Errors
+    /// [`Error::Config`] for columns `given` of which none is the label.
+    pub fn usual(recipe: &Recipe, given: &[SampleColumn]) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let field =
             |name: &str, member, content| Field { name: name.into(), member, content, optional: None };
         let images = images(recipe, &mut layout);
-        let list = vec![field(IMAGE, Some(0), images), field(LABEL, None, FieldContent::Label)];
-        (Self { list }, layout)
+        let label = match given {
+            [] => FieldContent::Label,
+            [only] => only.content(0, &mut layout),
+            several => {
+                let Some(of) = several.iter().position(|column| column.name == LABEL) else {
+                    let names: Vec<String> =
+                        several.iter().map(|column| format!("{:?}", column.name)).collect();
+                    let message = format!(
+                        "has the columns {}, none of them called {LABEL:?}: name those you want by fields=[\"image\", ...]",
+                        names.join(", ")
+                    );
+                    return Err(Error::config("labels", message));
+                };
+                several[of].content(of, &mut layout)
+            }
+        };
+        let list = vec![field(IMAGE, Some(0), images), field(LABEL, None, label)];
+        Ok((Self { list }, layout))
     }
 
     /// What `asked` means for `index`, whose members are [`Fields::members`], of images that `recipe` makes.
@@ -173,6 +253,7 @@ impl Fields {
         asked: &[FieldOptions],
         index: &DatasetIndex,
         recipe: &Recipe,
+        given: &[SampleColumn],
     ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let mut list = Vec::with_capacity(asked.len());
@@ -184,6 +265,11 @@ impl Fields {
         };
         let has_image = asked.iter().any(|field| kind(field) == FieldKind::Image);
         for field in asked {
+            if let Some(of) = given.iter().position(|column| column.name == field.name) {
+                let content = given[of].content(of, &mut layout);
+                list.push(Field { name: field.name.clone(), member: None, content, optional: None });
+                continue;
+            }
             if field.name == LABEL {
                 index.check_labeled("fields")?;
                 let name = field.name.clone();
@@ -269,6 +355,11 @@ impl Fields {
         self.list.iter().any(|field| matches!(field.content, FieldContent::Masks { .. }))
     }
 
+    /// Whether batches have labels of `labels`, whatever the dataset has.
+    pub fn gives_label(&self) -> bool {
+        self.named(LABEL).is_some_and(|field| field.content != FieldContent::Label)
+    }
+
     /// The field of this name.
     pub fn named(&self, name: &str) -> Option<&Field> {
         self.list.iter().find(|field| field.name == name)
@@ -296,6 +387,22 @@ fn images(recipe: &Recipe, layout: &mut BatchLayout) -> FieldContent {
     FieldContent::Images { first: 0, views }
 }
 
+impl SampleColumn {
+    /// What it is in a batch, as column number `of` of `labels`.
+    fn content(&self, of: usize, layout: &mut BatchLayout) -> FieldContent {
+        let (each, element) = match &self.values {
+            ColumnValues::Integers(each, _) => (each, Element::I64),
+            ColumnValues::Floats(each, _) => (each, Element::F32),
+            ColumnValues::Texts(_) => {
+                layout.values.push(Raggedness::Never);
+                return FieldContent::GivenTexts { of, value: layout.values.len() - 1 };
+            }
+        };
+        layout.columns.push(Column { element, shape: each.iter().copied().collect() });
+        FieldContent::GivenNumbers { of, column: layout.columns.len() - 1 }
+    }
+}
+
 impl Field {
     /// What it holds; of a label, a whole number.
     pub fn kind(&self) -> FieldKind {
@@ -304,6 +411,8 @@ impl Field {
             FieldContent::Masks { .. } => FieldKind::Mask,
             FieldContent::Label | FieldContent::Integers(_) => FieldKind::Integer,
             FieldContent::Floats(_) => FieldKind::Float,
+            FieldContent::GivenNumbers { .. } => FieldKind::Array,
+            FieldContent::GivenTexts { .. } => FieldKind::Text,
             FieldContent::Values(_, kind) => kind,
         }
     }

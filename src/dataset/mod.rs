@@ -17,6 +17,7 @@ pub mod build;
 mod cancel;
 mod changes;
 mod classes;
+mod columns;
 mod directory;
 mod folder;
 mod format;
@@ -36,6 +37,7 @@ mod stamp;
 mod summary;
 mod survey;
 
+pub use columns::{ColumnValues, SampleColumn, names as column_names, read as read_columns};
 pub use index::{DatasetIndex, TO_LABEL};
 pub use kind::FieldKind;
 pub use record::{IMAGE, MemberBytes};

@@ -4,7 +4,7 @@ use super::{Run, Shared};
 use crate::augment::{DrawnView, DrawnViews, render_mask};
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent};
-use crate::dataset::{FieldKind, MemberBytes};
+use crate::dataset::{ColumnValues, FieldKind, MemberBytes};
 use crate::decode::{Mask, NpyArray, Number, image_size};
 use crate::error::{DecodeError, Error, Result};
 use crate::io::{Filled, ReadStats, read_blocking};
@@ -145,6 +145,18 @@ impl Shared {
         for field in &self.config.fields.list {
             let found = match field.content {
                 FieldContent::Label => continue,
+                FieldContent::GivenNumbers { of, column } => {
+                    ticket.column(column).copy_from_slice(&self.config.given[of].values.bytes(sample));
+                    continue;
+                }
+                FieldContent::GivenTexts { of, value } => {
+                    let text = match &self.config.given[of].values {
+                        ColumnValues::Texts(texts) => Some(Value::Text(texts[sample as usize].clone())),
+                        _ => None,
+                    };
+                    ticket.put(value, text);
+                    continue;
+                }
                 FieldContent::Images { .. } | FieldContent::SizedImages { .. } => image.is_some(),
                 _ => {
                     let bytes = self.field_bytes(run, field, sample, record)?;
@@ -178,7 +190,11 @@ impl Shared {
         ticket: &mut Ticket,
     ) -> Result<(), DecodeError> {
         match field.content {
-            FieldContent::Images { .. } | FieldContent::SizedImages { .. } | FieldContent::Label => {}
+            FieldContent::Images { .. }
+            | FieldContent::SizedImages { .. }
+            | FieldContent::Label
+            | FieldContent::GivenNumbers { .. }
+            | FieldContent::GivenTexts { .. } => {}
             FieldContent::Integers(column) => {
                 let number = bytes.map_or(Ok(0), |bytes| number::<i64>(bytes, "a whole number"))?;
                 ticket.column(column).copy_from_slice(&number.to_ne_bytes());

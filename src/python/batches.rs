@@ -6,7 +6,7 @@ use super::notices::deliver;
 use super::tensor::Tensor;
 use crate::batch;
 use crate::batch::FieldValues;
-use crate::config::{Device, Field, FieldContent};
+use crate::config::{Device, Field, FieldContent, LABEL};
 use crate::dataset::FieldKind;
 use crate::gpu::StreamRef;
 use crate::pipeline::{Epoch, Poll};
@@ -173,7 +173,7 @@ pub(super) struct Batch {
 
 impl Batch {
     fn labeled(&self) -> bool {
-        self.pipeline.index().is_labeled()
+        self.pipeline.index().is_labeled() || self.pipeline.config().fields.gives_label()
     }
 
     /// Whether images are tuples of views, be it one.
@@ -269,7 +269,13 @@ impl Batch {
         if !self.labeled() {
             return Err(no_labels());
         }
-        Ok(self.batch.labels().into())
+        match self.pipeline.config().fields.named(LABEL).map(|field| field.content) {
+            Some(FieldContent::GivenNumbers { column, .. }) => Ok(self.batch.further(column).into()),
+            Some(FieldContent::GivenTexts { .. }) => {
+                Err(PyAttributeError::new_err("the labels are texts: batch[\"label\"] has them"))
+            }
+            _ => Ok(self.batch.labels().into()),
+        }
     }
 
     /// The names of the fields, in the order in which they were asked for.
@@ -310,7 +316,10 @@ impl Batch {
                 self.views(py, views, |view| self.batch.further(first + view))
             }
             FieldContent::Label => Ok(self.labels()?.into_pyobject(py)?.into_any()),
-            FieldContent::Integers(column) | FieldContent::Floats(column) => {
+            FieldContent::GivenTexts { value, .. } => self.values(py, value, FieldKind::Text),
+            FieldContent::Integers(column)
+            | FieldContent::Floats(column)
+            | FieldContent::GivenNumbers { column, .. } => {
                 Ok(Tensor::from(self.batch.further(column)).into_pyobject(py)?.into_any())
             }
             FieldContent::Values(number, kind) => self.values(py, number, kind),

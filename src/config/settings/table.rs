@@ -6,12 +6,12 @@
 
 use super::SettingsObject::{Directory as OfCache, Resources as OfResources};
 use super::forms::{
-    AnyPath, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, Maybe, OneOf,
-    Probability, Ratios, SideLengths, TransformList, Truth, Weighing, WholeNumber,
+    AnyPath, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource, Maybe,
+    OneOf, Probability, Ratios, SideLengths, TransformList, Truth, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{CROP_RATIO, CROP_SCALE, DType, Fidelity, LARGEST_SIDE, MemoryFormat, Transforms};
-use crate::config::{CpuDecode, FieldOptions, OnError, Weights};
+use crate::config::{CpuDecode, FieldOptions, Labels, OnError, Weights};
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;
 use crate::io::{Direct, IoChoice};
@@ -124,6 +124,13 @@ settings! {
     /// `image`, `label`, or the key of a member in a shard, what follows the first dot of its name: `["jpg", "seg.png",
     /// "txt"]`. `batch["txt"]` gives it. None: image and label.
     fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
+
+    /// Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or without
+    /// extension) or `sample_id` says which sample a row is of, and whose others are fields by their names; or a number, or
+    /// a list of as many numbers, for each sample in the index's order: the field `label`. Whole numbers are int64, others
+    /// float32, [n] or [n, length]; anything else text. A sample without a row is an error. `classes` and `weights` go by
+    /// the dataset's own classes. None: the dataset's labels.
+    labels: Option<Labels> = None, Maybe(LabelSource), Fields.images_only();
 
     /// What is done to images: a list of `foreload.transforms`, or `Views` of one. It takes the place of `image_size`,
     /// `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the usual lists. None: what these

@@ -142,6 +142,9 @@ impl Loader {
 
     /// Stops unless samples have labels, which `with_labels` needs: for what hands out images and labels together.
     fn _check_labeled(&self, py: Python<'_>) -> PyResult<()> {
+        if self.pipeline.config().fields.gives_label() {
+            return Ok(());
+        }
         let needs = self.pipeline.index().check_labeled("with_labels");
         let alone = |error| match error {
             crate::Error::Config { setting, message } => crate::Error::config(

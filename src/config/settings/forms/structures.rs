@@ -2,7 +2,8 @@
 
 use super::{Form, is};
 use crate::augment::Transforms;
-use crate::config::{FieldOptions, Fields, Given};
+use crate::config::{FieldOptions, Fields, Given, Labels};
+use crate::dataset::ColumnValues;
 use crate::error::Error;
 use serde_json::Value;
 
@@ -60,7 +61,7 @@ impl Form<Vec<FieldOptions>> for FieldList {
     }
 
     fn check(&self, fields: &Vec<FieldOptions>) -> Result<(), String> {
-        Fields::members(fields).map(|_| ())
+        Fields::members(fields, &[]).map(|_| ())
     }
 
     fn may_be(&self) -> String {
@@ -115,5 +116,72 @@ impl Form<Transforms> for TransformList {
 
     fn text_by(&self) -> Option<(&'static str, &'static str)> {
         Some(("foreload.transforms", "to_json"))
+    }
+}
+
+/// Labels of the user's own: a file's path, or numbers for each sample.
+pub(in crate::config::settings) struct LabelSource;
+
+impl LabelSource {
+    /// The numbers of rows that are lists, all of one length.
+    fn rows(given: &Given) -> Option<ColumnValues> {
+        let rows: Vec<Given> = given.items()?.collect();
+        let each = rows.first()?.items()?.len();
+        let mut numbers = Vec::with_capacity(rows.len() * each);
+        let mut whole = true;
+        for row in &rows {
+            whole &= matches!(row, Given::Wholes(_));
+            let before = numbers.len();
+            for number in row.items()? {
+                numbers.push(number.finite()?);
+            }
+            if numbers.len() != before + each {
+                return None;
+            }
+        }
+        let each = Some(u32::try_from(each).ok()?);
+        Some(match whole {
+            true => ColumnValues::Integers(each, numbers.iter().map(|&number| number as i64).collect()),
+            false => ColumnValues::Floats(each, numbers.iter().map(|&number| number as f32).collect()),
+        })
+    }
+}
+
+impl Form<Labels> for LabelSource {
+    fn read(&self, given: &Given) -> Result<Labels, String> {
+        if let Some(path) = given.path() {
+            return if Given::is_usable_path(path) { Ok(Labels::File(path.into())) } else { is(given) };
+        }
+        match given {
+            Given::Wholes(numbers) => Ok(Labels::Values(ColumnValues::Integers(None, numbers.clone()))),
+            Given::Numbers(numbers) => {
+                let numbers = numbers.iter().map(|&number| number as f32).collect();
+                Ok(Labels::Values(ColumnValues::Floats(None, numbers)))
+            }
+            _ => Self::rows(given).map_or_else(|| is(given), |values| Ok(Labels::Values(values))),
+        }
+    }
+
+    fn show(&self, labels: &Labels) -> Given {
+        match labels {
+            Labels::File(path) => Given::Path(path.clone()),
+            Labels::Values(_) => Given::Other("an array".into()),
+        }
+    }
+
+    fn check(&self, _: &Labels) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn may_be(&self) -> String {
+        "the path of a table, or a number or a list of numbers for each sample".into()
+    }
+
+    fn annotation(&self) -> String {
+        "str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "FILE".into()
     }
 }

@@ -1,0 +1,113 @@
+"""`labels=`: columns of the user's own, from arrays and from tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+from conftest import paths
+
+
+def array(tensor: Any) -> np.ndarray:
+    return np.from_dlpack(tensor)
+
+
+def rows(dataset: Path) -> list[dict[str, Any]]:
+    """A row for each file, in another order than the index's, every value of which tells whose it is."""
+    names = [str(path.relative_to(dataset)) for path in paths(dataset)]
+    made = [
+        {"file_name": name, "age": number, "score": number / 8, "name": f"Nº {number}, {name}", "box": [number, 1, 2.5]}
+        for number, name in enumerate(names)
+    ]
+    return made[::-1]
+
+
+def check(dataset: Path, labels: Path, names: list[str]) -> None:
+    loader = foreload.ImageLoader(
+        dataset, batch_size=20, image_size=8, labels=labels, fields=[*names, "image", "label"], last_batch="partial"
+    )
+    made = {row["file_name"]: row for row in rows(dataset)}
+    files = [str(path.relative_to(dataset)) for path in paths(dataset)]
+    for batch in loader:
+        of = [made[files[number]] for number in array(batch.sample_ids).tolist()]
+        for name in names:
+            wanted = [row[name] for row in of]
+            if name == "name":
+                assert batch[name] == wanted
+            else:
+                assert array(batch[name]).dtype == ("int64" if name == "age" else "float32")
+                assert array(batch[name]).tolist() == wanted
+        # The dataset's own classes stay.
+        assert array(batch["label"]).tolist() == array(batch.labels).tolist()
+
+
+def test_columns_of_json_lines(dataset: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows(dataset)))
+    check(dataset, table, ["age", "score", "name", "box"])
+
+
+@pytest.mark.parametrize("kind", ["label", "target"])
+def test_a_table_gives_the_label_of_an_unlabelled_dataset(dataset: Path, tmp_path: Path, kind: str) -> None:
+    """The only column is the label, whatever it is called; of several the one called so."""
+    table = tmp_path / "t.jsonl"
+    others = {"other": 1} if kind == "label" else {}
+    lines = ({"sample_id": number, kind: number * 1.5, **others} for number in range(60))
+    table.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for batch in foreload.ImageLoader(dataset, batch_size=20, image_size=8, labels=table):
+        ids = array(batch.sample_ids)
+        assert array(batch.labels).dtype == np.float32
+        np.testing.assert_array_equal(array(batch.labels), ids * 1.5)
+        np.testing.assert_array_equal(array(batch["label"]), ids * 1.5)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.arange(60) * 3,
+        np.arange(60, dtype=np.float32) / 4,
+        np.arange(180).reshape(60, 3),
+        (np.arange(180).reshape(60, 3) / 4).tolist(),
+    ],
+    ids=["whole numbers", "numbers", "vectors", "lists"],
+)
+def test_arrays_are_labels(dataset: Path, labels: Any) -> None:
+    wanted = np.asarray(labels)
+    for batch in foreload.ImageLoader(dataset, batch_size=20, image_size=8, labels=labels, seed=4):
+        found = array(batch.labels)
+        assert found.dtype == ("int64" if wanted.dtype.kind == "i" else "float32")
+        np.testing.assert_array_equal(found, wanted[array(batch.sample_ids)])
+
+
+def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
+    made = rows(dataset)
+    table = tmp_path / "t.jsonl"
+
+    def refused(lines: list[dict[str, Any]], message: str, **settings: Any) -> None:
+        table.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(foreload.ConfigError, match=f"^config: labels: .*{message}"):
+            foreload.ImageLoader(dataset, labels=table, fields=["image", "age"], **settings)
+
+    refused(made[1:], "has no row for 1 of 60 samples, for one number 59")
+    refused([*made, made[3]], "line 61: names .* as line 4 does")
+    refused([{"who": 1}], "has no column that says which sample")
+    refused([{**row, "age": None if number == 7 else 3} for number, row in enumerate(made)], "line 8: \"age\" is empty")
+    refused([{**row, "age": {"years": 3}} for row in made], 'line 1: "age" is .*, must be a number')
+    refused([{"sample_id": number + 1, "age": 1} for number in range(60)], "line 60: sample_id is \"60\", must be from 0 to 59")
+    table.write_text("{")
+    with pytest.raises(foreload.ConfigError, match="line 1: is no JSON object"):
+        foreload.ImageLoader(dataset, labels=table)
+    with pytest.raises(foreload.ConfigError, match="must be a file that ends in .*jsonl"):
+        foreload.ImageLoader(dataset, labels=tmp_path / "t.xlsx")
+    with pytest.raises(foreload.ConfigError, match="has 59 values, the dataset 60 samples"):
+        foreload.ImageLoader(dataset, labels=np.arange(59))
+    with pytest.raises(foreload.ConfigError, match="labels: is 3, must be the path of a table"):
+        foreload.ImageLoader(dataset, labels=3)
+    several = [{"file_name": row["file_name"], "age": 1, "score": 2} for row in made]
+    table.write_text("".join(json.dumps(line) + "\n" for line in several))
+    with pytest.raises(foreload.ConfigError, match='has the columns "age", "score", none of them called "label"'):
+        foreload.ImageLoader(dataset, labels=table)
