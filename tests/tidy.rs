@@ -12,6 +12,7 @@ use std::process::Command;
 const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("crc-fast", &["dataset", "tier"]),
+    ("csv", &["dataset"]),
     ("cudarc", &["gpu"]),
     ("half", &["augment"]),
     ("io-uring", &["io"]),

@@ -4,6 +4,7 @@
 //! Every sample needs a row; rows of other samples are passed over.
 
 mod json_lines;
+mod separated;
 
 use super::DatasetIndex;
 use crate::error::{Error, Result};
@@ -101,7 +102,11 @@ type Table = (Vec<String>, Vec<Row>);
 type ReadTable = fn(&Path, &[u8]) -> Result<Table>;
 
 /// How tables are written, by the extensions of their files.
-const FORMATS: &[(&[&str], ReadTable)] = &[(&["jsonl", "ndjson"], json_lines::table)];
+const FORMATS: &[(&[&str], ReadTable)] = &[
+    (&["csv"], separated::commas),
+    (&["tsv"], separated::tabulators),
+    (&["jsonl", "ndjson"], json_lines::table),
+];
 
 /// The table in the file at `path`.
 fn table(path: &Path) -> Result<Table> {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,20 @@ def test_columns_of_json_lines(dataset: Path, tmp_path: Path) -> None:
     table = tmp_path / "t.jsonl"
     table.write_text("".join(json.dumps(row) + "\n" for row in rows(dataset)))
     check(dataset, table, ["age", "score", "name", "box"])
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_columns_of_a_table(dataset: Path, tmp_path: Path, separator: str) -> None:
+    """As Python's own csv writes it, quotes and all; spreadsheets put a byte order mark before it."""
+    table = tmp_path / ("t.csv" if separator == "," else "t.tsv")
+    with table.open("w", encoding="utf-8-sig" if separator == "," else "utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ["age", "name", "file_name", "score"], delimiter=separator, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows(dataset))
+    check(dataset, table, ["age", "score", "name"])
+    table.write_text(table.read_text().replace("age", "age" + separator, 1))
+    with pytest.raises(foreload.ConfigError, match="labels: .*line 2: is no row of the table"):
+        foreload.ImageLoader(dataset, labels=table, fields=["image", "age"])
 
 
 @pytest.mark.parametrize("kind", ["label", "target"])
