@@ -1,11 +1,13 @@
-"""The loaders and what they are told: a part of `_core.pyi`, for type checkers alone; at run time `foreload._core` has it."""
+"""The loaders and what they are told: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has it."""
 
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, final
 
+from typing_extensions import Self
+
 from foreload._core import Loader
-from foreload._types import Array, View
+from foreload._types import Array, Numbers, View
 from foreload.fields import Field
 
 # What `make stub` writes of Directory begins here.
@@ -19,29 +21,36 @@ class Directory:
 
     Args:
         path: A directory on local NVMe, made where it is missing.
-        size: Bytes the directory may take, or a text such as `"800GB"`.
+        size: ByteCount the directory may take, or a text such as `"800GB"`.
         fill: How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large
             sequential reads beside training, in the order of their next use (where all ranks share one cache). `auto`:
             by rates measured at the start.
-        stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
-            the cache together, or a text such as `"500MB"`. None: what reads in demand leave.
+        stage_bandwidth: ByteCount per second that filling ahead may take of the dataset's storage, of all ranks that
+            share the cache together, or a text such as `"500MB"`. None: what reads in demand leave.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str | os.PathLike[str],
         size: int | str,
         fill: Literal["auto", "use", "ahead"] = "auto",
         stage_bandwidth: int | str | None = None,
-    ) -> None: ...
+    ) -> Self: ...
+    @property
+    def path(self) -> str | os.PathLike[str]: ...
+    @property
+    def size(self) -> int | str: ...
+    @property
+    def fill(self) -> Literal["auto", "use", "ahead"]: ...
+    @property
+    def stage_bandwidth(self) -> int | str | None: ...
     # What it writes ends here.
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
-    def __getattr__(self, name: str, /) -> Any: ...
 
 # What `make stub` writes of Resources begins here.
 @final
@@ -71,8 +80,8 @@ class Resources:
         ConfigError: A setting cannot work, or there is none of that name.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         threads: int | None = None,
         memory: int | str | None = None,
@@ -81,12 +90,25 @@ class Resources:
         queue_depth: int | None = None,
         device_memory: int | str | None = None,
         local_world_size: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
+    @property
+    def threads(self) -> int | None: ...
+    @property
+    def memory(self) -> int | str | None: ...
+    @property
+    def io(self) -> Literal["auto", "io_uring", "pread"]: ...
+    @property
+    def direct(self) -> Literal["auto", "on", "off"]: ...
+    @property
+    def queue_depth(self) -> int | None: ...
+    @property
+    def device_memory(self) -> int | str | None: ...
+    @property
+    def local_world_size(self) -> int | None: ...
     # What it writes ends here.
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
-    def __getattr__(self, name: str, /) -> Any: ...
 
 # What `make stub` writes of ImageLoader begins here.
 @final
@@ -211,8 +233,8 @@ class ImageLoader(Loader):
         UnavailableError: The device is not there or cannot serve.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         batch_size: int = 64,
@@ -263,7 +285,7 @@ class ImageLoader(Loader):
         progress: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     # What it writes ends here.
     @property
     def device(self) -> str:
@@ -352,8 +374,8 @@ class FileLoader(Loader):
         DatasetError: There is no dataset at `path`, or its index cannot be read.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         batch_size: int = 64,
@@ -383,5 +405,5 @@ class FileLoader(Loader):
         progress: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     # What it writes ends here.
