@@ -1,11 +1,13 @@
-"""The loaders and what they are told: a part of `_core.pyi`, for type checkers alone; at run time `foreload._core` has it."""
+"""The loaders and what they are told: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has it."""
 
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, final
 
+from typing_extensions import Self
+
 from foreload._core import Loader
-from foreload._types import Array, View
+from foreload._types import Array, Numbers, View
 from foreload.fields import Field
 
 # What `make stub` writes of Directory begins here.
@@ -30,18 +32,25 @@ class Directory:
         ConfigError: A setting cannot work, or there is none of that name.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str | os.PathLike[str],
         size: int | str,
         fill: Literal["auto", "use", "ahead"] = "auto",
         stage_bandwidth: int | str | None = None,
-    ) -> None: ...
+    ) -> Self: ...
+    @property
+    def path(self) -> str | os.PathLike[str]: ...
+    @property
+    def size(self) -> int | str: ...
+    @property
+    def fill(self) -> Literal["auto", "use", "ahead"]: ...
+    @property
+    def stage_bandwidth(self) -> int | str | None: ...
     # What it writes ends here.
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
-    def __getattr__(self, name: str, /) -> Any: ...
 
 # What `make stub` writes of Resources begins here.
 @final
@@ -71,8 +80,8 @@ class Resources:
         ConfigError: A setting cannot work, or there is none of that name.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         threads: int | None = None,
         memory: int | str | None = None,
@@ -81,12 +90,25 @@ class Resources:
         queue_depth: int | None = None,
         device_memory: int | str | None = None,
         local_world_size: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
+    @property
+    def threads(self) -> int | None: ...
+    @property
+    def memory(self) -> int | str | None: ...
+    @property
+    def io(self) -> Literal["auto", "io_uring", "pread"]: ...
+    @property
+    def direct(self) -> Literal["auto", "on", "off"]: ...
+    @property
+    def queue_depth(self) -> int | None: ...
+    @property
+    def device_memory(self) -> int | str | None: ...
+    @property
+    def local_world_size(self) -> int | None: ...
     # What it writes ends here.
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
-    def __getattr__(self, name: str, /) -> Any: ...
 
 # What `make stub` writes of ImageLoader begins here.
 @final
@@ -216,8 +238,8 @@ class ImageLoader(Loader):
         UnavailableError: The device is not there or cannot serve.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         batch_size: int = 64,
@@ -269,7 +291,7 @@ class ImageLoader(Loader):
         progress: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     # What it writes ends here.
     @property
     def device(self) -> str:
@@ -358,8 +380,8 @@ class FileLoader(Loader):
         DatasetError: There is no dataset at `path`, or its index cannot be read.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         batch_size: int = 64,
@@ -389,5 +411,5 @@ class FileLoader(Loader):
         progress: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     # What it writes ends here.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol, TypedDict
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, TypedDict
 
 
 class Array(Protocol):
@@ -11,6 +12,9 @@ class Array(Protocol):
 
     def tolist(self) -> Any:
         """Its numbers as lists of Python's own."""
+
+
+Numbers: TypeAlias = Sequence[float] | Array
 
 
 class LoaderState(TypedDict):

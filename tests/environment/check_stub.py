@@ -1,7 +1,7 @@
 """Hold the stub of `foreload._core` to the module, by `mypy.stubtest`.
 
-Usage: `target/debug/python/bin/python tests/environment/check_stub.py`. The stub is in several files, of which only one is
-a module at run time; the classes of the others are looked for in that one.
+Usage: `target/debug/python/bin/python tests/environment/check_stub.py`. The stub is in several files, of which only one
+is a module at run time; the classes of the others are looked for in that one.
 """
 
 from __future__ import annotations

@@ -91,7 +91,9 @@ def test_settings_that_cannot_work_are_refused(dataset: Path, settings: dict, me
 
 
 def test_a_cache_inside_of_the_dataset_is_refused(own_dataset: Path) -> None:
-    loader = foreload.ImageLoader(own_dataset, cache=foreload.Directory(own_dataset / "cache", "1GB"), **SETTINGS)
+    loader = foreload.ImageLoader(
+        own_dataset, cache=foreload.Directory(own_dataset / "cache", "1GB"), **SETTINGS
+    )
     with pytest.raises(foreload.ConfigError, match=r"^config: cache.path: "):
         iter(loader)
     assert not (own_dataset / "cache").exists()

@@ -41,7 +41,9 @@ def test_a_cache_gives_the_same(folder: Path, tmp_path: Path) -> None:
 
     def hits() -> int:
         """Of an epoch of a loader of its own, whose end publishes what it kept, if the drive takes it soon."""
-        cached = foreload.FileLoader(folder, batch_size=5, cache=foreload.Directory(tmp_path / "cache", "64MB"))
+        cached = foreload.FileLoader(
+            folder, batch_size=5, cache=foreload.Directory(tmp_path / "cache", "64MB")
+        )
         batches = iter(cached)
         assert [np.from_dlpack(file).tobytes() for batch in batches for file in batch.files] == expected
         return batches.stats()["cache"]["nvme_hits"]

@@ -130,7 +130,10 @@ def test_they_resume_at_every_step(dataset: Path, extra: dict) -> None:
         ({"weights": [1e308] * 60}, "weights: sample 0 has 1e308, must be 0, or"),
         ({"weights": [float("nan")] * 60}, "weights: has NaN at place 0, must be "),
         ({"weights": {"class_0": 5.0, 0: 1.0}}, "weights: names class 0 twice"),
-        ({"weights": {"class_0": "much"}}, 'weights: has "class_0": "much", must be "balanced", a dict of classes'),
+        (
+            {"weights": {"class_0": "much"}},
+            'weights: has "class_0": "much", must be "balanced", a dict of classes',
+        ),
         ({"weights": [1, True]}, "weights: has True at place 1, must be .*one finite number for each sample"),
         ({"indices": [-1]}, "indices: has -1 at place 0, must be numbers of samples"),
         ({"indices": [False, True]}, "indices: has False at place 0, must be numbers"),

@@ -23,7 +23,7 @@ from foreload._docs import arguments
 
 LOADERS = [foreload.ImageLoader, foreload.FileLoader]
 OBJECTS = [foreload.Directory, foreload.Resources]
-SMALL = {"batch_size": 4, "progress": False}
+SMALL = {"batch_size": 4, "last_batch": "partial", "progress": False}
 STUB = Path(foreload.__file__).with_name("_loaders.pyi")
 
 
@@ -36,11 +36,11 @@ def in_stub(of: type) -> dict[str, Any]:
     """The same as the stub has it."""
     classes = {node.name: node for node in ast.parse(STUB.read_text()).body if isinstance(node, ast.ClassDef)}
     methods = {node.name: node for node in classes[of.__name__].body if isinstance(node, ast.FunctionDef)}
-    said = methods["__init__"].args
+    said = methods["__new__"].args
     places = [inspect.Parameter.empty] * (len(said.args) - len(said.defaults)) + said.defaults
     pairs = [*zip(said.args, places, strict=True), *zip(said.kwonlyargs, said.kw_defaults, strict=True)]
     literal = {a.arg: ast.literal_eval(d) if isinstance(d, ast.AST) else d for a, d in pairs}
-    return {name: default for name, default in literal.items() if name != "self"}
+    return {name: default for name, default in literal.items() if name != "cls"}
 
 
 @pytest.mark.parametrize("of", [*LOADERS, *OBJECTS])
@@ -125,6 +125,9 @@ def attempt(of: type, dataset: Path, name: str, value: Any) -> None:
     except foreload.ConfigError as error:
         assert name in str(error), f"{name}={value!r}"
         assert len(str(error)) < 5000, name
+    except foreload.IoError:
+        # A path it is; nothing is there.
+        assert name in PATHS
 
 
 @pytest.mark.parametrize("of", LOADERS)
@@ -155,13 +158,35 @@ def test_no_member_is_worse_than_a_config_error(of: type) -> None:
 @pytest.mark.parametrize("of", LOADERS)
 def test_a_path_is_a_path(of: type, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for wrong in [value for value in WRONG if not isinstance(value, str) or value in ("", "\0")]:
+    nothing = [
+        None,
+        True,
+        3,
+        0.5,
+        "",
+        "\0",
+        b"x",
+        (),
+        [],
+        [None],
+        [dataset, ""],
+        {},
+        {"a": 1},
+        {1},
+        Odd(),
+        Rude(),
+    ]
+    for wrong in nothing:
         with pytest.raises(foreload.ConfigError, match=r"^config: path: is "):
             of(wrong)
     for refused in [lambda: of(), lambda: of(dataset, path=dataset), lambda: of(dataset, 256)]:
         with pytest.raises(foreload.ConfigError, match="path"):
             refused()
-    assert of(str(dataset), **SMALL).samples == of([dataset], **SMALL).samples == of(path=dataset, **SMALL).samples
+    assert (
+        of(str(dataset), **SMALL).samples
+        == of([dataset], **SMALL).samples
+        == of(path=dataset, **SMALL).samples
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,7 +219,9 @@ def test_what_is_wrong_is_said_with_what_would_be_right(
 
 
 def test_lists_arrays_and_scalars_are_taken(dataset: Path) -> None:
-    plain = foreload.ImageLoader(dataset, batch_size=4, image_size=(16, 24), mean=(0.5, 0.25, 0.125), flip=1.0)
+    plain = foreload.ImageLoader(
+        dataset, batch_size=4, image_size=(16, 24), mean=(0.5, 0.25, 0.125), flip=1.0
+    )
     images = np.from_dlpack(next(iter(plain)).images)
     for same in [
         {"batch_size": np.uint8(4), "image_size": [16, 24], "mean": [0.5, 0.25, 0.125], "flip": 1},
@@ -204,7 +231,11 @@ def test_lists_arrays_and_scalars_are_taken(dataset: Path) -> None:
         loader = foreload.ImageLoader(dataset, **{"flip": np.float32(1), **same})
         assert np.array_equal(np.from_dlpack(next(iter(loader)).images), images)
     torch = pytest.importorskip("torch")
-    tensors = {"batch_size": torch.tensor(4), "mean": torch.tensor([0.5, 0.25, 0.125]), "flip": torch.tensor(1.0)}
+    tensors = {
+        "batch_size": torch.tensor(4),
+        "mean": torch.tensor([0.5, 0.25, 0.125]),
+        "flip": torch.tensor(1.0),
+    }
     loader = foreload.ImageLoader(dataset, image_size=torch.tensor([16, 24]), **tensors)
     assert np.array_equal(np.from_dlpack(next(iter(loader)).images), images)
 
@@ -212,7 +243,7 @@ def test_lists_arrays_and_scalars_are_taken(dataset: Path) -> None:
 def test_what_may_be_none_is_the_default(dataset: Path) -> None:
     for of in LOADERS:
         none = {name: None for name, default in parameters(of).items() if default is None and name != "path"}
-        assert of(dataset, **SMALL, **none).samples == 60
+        assert of(dataset, **{**SMALL, **none}).samples == 60
     names = ("mean", "std", "scale", "ratio", "max_errors", "max_pixels")
     foreload.ImageLoader(dataset, **SMALL, **dict.fromkeys(names))
 
@@ -265,7 +296,9 @@ def test_the_caches_former_keywords_are_answered(dataset: Path, flat: dict, equi
 
 def test_nothing_is_said_twice(dataset: Path) -> None:
     for resources in (foreload.Resources(threads=2), {"threads": 2}):
-        with pytest.raises(foreload.ConfigError, match=r"^config: threads: .*threads=1.*Resources\(threads=2\)"):
+        with pytest.raises(
+            foreload.ConfigError, match=r"^config: threads: .*threads=1.*Resources\(threads=2\)"
+        ):
             foreload.ImageLoader(dataset, threads=1, resources=resources)
         loader = foreload.ImageLoader(dataset, threads=None, resources=resources)
         assert "threads=2" in repr(loader)
@@ -275,7 +308,12 @@ def test_nothing_is_said_twice(dataset: Path) -> None:
 
 def test_objects_are_values() -> None:
     directory = foreload.Directory("cache", "1GB", stage_bandwidth=10)
-    assert (directory.path, directory.size, directory.fill, directory.stage_bandwidth) == ("cache", "1GB", "auto", 10)
+    assert (directory.path, directory.size, directory.fill, directory.stage_bandwidth) == (
+        "cache",
+        "1GB",
+        "auto",
+        10,
+    )
     assert repr(directory) == 'foreload.Directory(path="cache", size="1GB", stage_bandwidth=10)'
     resources = foreload.Resources(threads=3, io="pread")
     assert (resources.threads, resources.io, resources.memory) == (3, "pread", None)
@@ -299,10 +337,21 @@ def test_objects_are_values() -> None:
 
 def test_what_takes_settings_on_answers_for_them(dataset: Path) -> None:
     dali = pytest.importorskip("foreload.dali")
-    for wrong in [{"prefetch_queue_depth": "2"}, {"prefetch_queue_depth": 0}, {"keep": 3}, {"batch_size": "4"}]:
+    for wrong in [
+        {"prefetch_queue_depth": "2"},
+        {"prefetch_queue_depth": 0},
+        {"keep": 3},
+        {"batch_size": "4"},
+    ]:
         with pytest.raises(foreload.ConfigError, match=f"config: {next(iter(wrong))}: "):
             dali.ImageSource(dataset, **wrong)
     torch = pytest.importorskip("foreload.torch", exc_type=ImportError)
-    for wrong in [{"num_workers": 4}, {"memory_format": 3}, {"dtype": "x"}, {"device": -1}, {"batch_size": -1}]:
+    for wrong in [
+        {"num_workers": 4},
+        {"memory_format": 3},
+        {"dtype": "x"},
+        {"device": -1},
+        {"batch_size": -1},
+    ]:
         with pytest.raises(foreload.ConfigError, match=f"config: {next(iter(wrong))}: "):
             torch.ImageDataset(dataset, **wrong)

@@ -37,7 +37,9 @@ def epochs(loader: foreload.ImageLoader, count: int) -> list[int]:
 
 
 def test_a_healthy_run_says_nothing(dataset: Path, tmp_path: Path) -> None:
-    settings = dict(batch_size=8, image_size=32, io="pread", cache=foreload.Directory(tmp_path / "cache", "50MB"))
+    settings = dict(
+        batch_size=8, image_size=32, io="pread", cache=foreload.Directory(tmp_path / "cache", "50MB")
+    )
     assert heard(lambda: epochs(foreload.ImageLoader(dataset, **settings), 2)) == []
 
 
@@ -191,7 +193,9 @@ def test_a_cache_that_others_have_filled_is_said(own_dataset: Path, tmp_path: Pa
     shutil.copytree(own_dataset, other)
     paths(other)[7].unlink()
     room = sum(path.stat().st_size for path in paths(own_dataset)) + 64_000
-    settings = dict(batch_size=10, image_size=32, cache=foreload.Directory(tmp_path / "cache", room), io="pread")
+    settings = dict(
+        batch_size=10, image_size=32, cache=foreload.Directory(tmp_path / "cache", room), io="pread"
+    )
     in_use = foreload.ImageLoader(own_dataset, **settings)
     assert heard(lambda: epochs(in_use, 2)) == [], "all of it fits"
     (full,) = heard(lambda: epochs(foreload.ImageLoader(other, **settings), 2))

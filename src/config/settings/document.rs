@@ -213,7 +213,7 @@ pub fn signature(class: SettingsClass, typed: bool) -> Vec<String> {
     written
 }
 
-/// What the stub says of a class: its head, its docstring and `__init__`.
+/// What the stub says of a class: its head, its docstring, `__new__`, and the attributes of an object.
 pub fn stub(class: SettingsClass) -> String {
     let base = if matches!(class, SettingsClass::Loader(_)) { "(Loader)" } else { "" };
     let mut text = format!("@final\nclass {}{base}:\n    \"\"\"", class.name());
@@ -221,11 +221,17 @@ pub fn stub(class: SettingsClass) -> String {
         let indent = if number == 0 || line.is_empty() { "" } else { "    " };
         text += &format!("{indent}{line}\n");
     }
-    text += "    \"\"\"\n\n    def __init__(\n        self,\n";
+    text += "    \"\"\"\n\n    def __new__(\n        cls,\n";
     for parameter in signature(class, true) {
         text += &format!("        {parameter},\n");
     }
-    text + "    ) -> None: ...\n"
+    text += "    ) -> Self: ...\n";
+    if let SettingsClass::Object(_) = class {
+        for Parameter { name, annotation, .. } in parameters(class) {
+            text += &format!("    @property\n    def {name}(self) -> {annotation}: ...\n");
+        }
+    }
+    text
 }
 
 /// `docs/settings.md`: every setting, by topic.

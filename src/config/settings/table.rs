@@ -236,7 +236,7 @@ settings! {
     /// A directory on local NVMe, made where it is missing.
     cache_dir: Option<PathBuf> = None, Maybe(AnyPath), Cache.member(OfCache, "path").flag("cache");
 
-    /// ByteCount the directory may take, or a text such as `"800GB"`.
+    /// Bytes the directory may take, or a text such as `"800GB"`.
     cache_size: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "size");
 
     /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads
@@ -244,7 +244,7 @@ settings! {
     /// the start.
     cache_fill: FillChoice = FillChoice::Auto, OneOf::names(), Cache.member(OfCache, "fill").flag_alias("fill");
 
-    /// ByteCount per second that filling ahead may take of the dataset's storage, of all ranks that share the cache together,
+    /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache together,
     /// or a text such as `"500MB"`. None: what reads in demand leave.
     stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "stage_bandwidth");
 

@@ -1,8 +1,9 @@
 //! What `help()` and `inspect.signature` say of the classes whose arguments are settings.
 
-use crate::config::{SettingsClass, docstring, signature};
+use super::objects::attribute;
+use crate::config::{LoaderKind, SettingsClass, SettingsObject, docstring, signature};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyCFunction, PyDict};
 use std::ffi::CString;
 
 /// A signature, made when it is first asked for: `inspect` takes longer to import than all of Foreload.
@@ -23,12 +24,30 @@ impl SignatureOfSettings {
     }
 }
 
+/// Makes properties of the members of an object.
+fn give_attributes(class: &Bound<'_, PyAny>, object: SettingsObject) -> PyResult<()> {
+    let py = class.py();
+    let property = py.import("builtins")?.getattr("property")?;
+    for setting in object.members() {
+        let Some(member) = setting.member else { continue };
+        let get = PyCFunction::new_closure(py, None, None, move |arguments, _| {
+            attribute(&arguments.get_item(0)?, setting).map(Bound::unbind)
+        })?;
+        let doc = setting.doc(LoaderKind::Images);
+        class.setattr(member.name, property.call1((get, py.None(), py.None(), doc))?)?;
+    }
+    Ok(())
+}
+
 /// Gives the classes of a module their docstrings and signatures.
 pub(in crate::python) fn describe(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for class in SettingsClass::ALL {
         let named = module.getattr(class.name())?;
         named.setattr("__doc__", docstring(class))?;
         named.setattr("__signature__", SignatureOfSettings(class))?;
+        if let SettingsClass::Object(object) = class {
+            give_attributes(&named, object)?;
+        }
     }
     Ok(())
 }

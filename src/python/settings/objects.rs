@@ -2,9 +2,8 @@
 
 use super::given::{given, object};
 use super::{Said, check_count, keywords, wrong};
-use crate::config::{Given, LoaderOptions, SettingsObject};
+use crate::config::{Given, LoaderOptions, Setting, SettingsObject};
 use crate::python::error::raise;
-use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -74,11 +73,8 @@ impl GivenMembers {
         self.said().into_iter().filter_map(|(setting, value)| Some((setting.member?.name, value)))
     }
 
-    fn attribute<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let Some(setting) = self.object.member(name) else {
-            let message = format!("'{}' object has no attribute '{name}'", self.object.class());
-            return Err(PyAttributeError::new_err(message));
-        };
+    /// The value of a member, or its default.
+    fn attribute<'py>(&self, py: Python<'py>, setting: &Setting) -> PyResult<Bound<'py, PyAny>> {
         let found = self.given.iter().find(|(known, _)| *known == setting.name);
         let value =
             found.map_or_else(|| setting.shown(&LoaderOptions::default()), |(_, value)| value.clone());
@@ -115,10 +111,6 @@ macro_rules! classes {
                 GivenMembers::new(SettingsObject::$class, arguments, settings).map(Self)
             }
 
-            fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-                self.0.attribute(py, name)
-            }
-
             fn __repr__(&self) -> String {
                 self.0.repr()
             }
@@ -145,6 +137,18 @@ macro_rules! classes {
 }
 
 classes!(Directory, Resources);
+
+/// The value of a member of one of these objects, or its default.
+pub(super) fn attribute<'py>(
+    instance: &Bound<'py, PyAny>,
+    setting: &'static Setting,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = instance.py();
+    match instance.cast::<Directory>() {
+        Ok(directory) => directory.get().0.attribute(py, setting),
+        Err(_) => instance.cast::<Resources>()?.get().0.attribute(py, setting),
+    }
+}
 
 /// The members that the value of a loader's keyword has: an object's, those of a dict, or none.
 pub(super) fn members(object: SettingsObject, value: &Bound<'_, PyAny>) -> PyResult<Vec<Said>> {

@@ -6,7 +6,7 @@ use crate::config::settings::Given;
 use crate::dataset::ClassRef;
 
 /// What a type checker knows a list of numbers by: a list, a tuple, or an array or tensor of any library.
-const NUMBERS: &str = "Sequence[float] | Array";
+const NUMBERS: &str = "Numbers";
 
 /// The items of a list of the command line: `0.5,0.5,0.5`.
 fn list_given_by(word: &str) -> Given {
@@ -192,7 +192,7 @@ impl Form<Vec<u64>> for Indices {
     }
 }
 
-/// Ratios of datasets.
+/// Shares of datasets.
 pub(in crate::config::settings) struct Ratios;
 
 impl Form<Vec<f64>> for Ratios {
@@ -233,7 +233,7 @@ fn class(given: &Given) -> Option<ClassRef> {
     }
 }
 
-/// ClassList, by name or number.
+/// Classes, by name or number.
 pub(in crate::config::settings) struct ClassList;
 
 impl Form<Vec<ClassRef>> for ClassList {
