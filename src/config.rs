@@ -283,7 +283,7 @@ impl LoaderOptions {
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
         let image_bytes = if self.decoded { recipe.views()[0].fixed_output().bytes() } else { 0 };
         let batch_bytes = crate::batch::buffer_bytes(self.batch_size as usize, image_bytes);
-        let chosen = if self.decoded { device::choose(&self.device)? } else { device::choose("cpu")? };
+        let chosen = self.choose_device(&recipe, index)?;
         if chosen.overlooked {
             index.notices().say("device", || {
                 let why = &chosen.why;

@@ -1,6 +1,7 @@
 //! What is done to images: the list that was asked for, or the one that the flat settings mean.
 
 use super::LoaderOptions;
+use super::device::{self, Chosen, Device};
 use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, Sides, Transform, Transforms};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
@@ -86,6 +87,29 @@ impl LoaderOptions {
             })?;
         }
         compile(&Transforms::single(list))
+    }
+
+    /// Where batches end, which must be able to do what the recipe asks.
+    ///
+    /// # Errors
+    /// As [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
+    pub(super) fn choose_device(&self, recipe: &Recipe, index: &DatasetIndex) -> Result<Chosen> {
+        if !self.decoded {
+            return device::choose("cpu");
+        }
+        let chosen = device::choose(&self.device)?;
+        let Some(colour) = recipe.colour().filter(|_| chosen.device != Device::Cpu) else {
+            return Ok(chosen);
+        };
+        if self.device != "auto" {
+            let message =
+                format!("has {colour}, which a GPU does not do yet: device=\"cpu\" does, or leave it out");
+            return Err(Error::config("transforms", message));
+        }
+        index.notices().say("device", || {
+            format!("the CPU makes the batches: a GPU does not do {colour} yet; device=\"cpu\" says that this is meant")
+        });
+        device::choose("cpu")
     }
 
     /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but images
