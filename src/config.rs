@@ -175,15 +175,7 @@ impl LoaderOptions {
         let given = self.labels.as_ref().map_or(Ok(Vec::new()), |labels| labels.columns(index))?;
         let (fields, layout) = self.fields(index, &recipe, &given)?;
         let batch_bytes = layout.bytes(self.batch_size as usize);
-        let has_images = !layout.images.is_empty();
-        if !has_images && self.decoded && self.device.starts_with("cuda") {
-            let message = format!(
-                "is {}, must be cpu for batches without images, or with images of their own sizes: these are in host memory",
-                self.device
-            );
-            return Err(Error::config("device", message));
-        }
-        let chosen = device::choose(if has_images { &self.device } else { "cpu" })?;
+        let chosen = self.choose_device(&recipe, !layout.images.is_empty(), index)?;
         if chosen.overlooked {
             index.notices().say("device", || {
                 let why = &chosen.why;

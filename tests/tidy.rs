@@ -32,8 +32,17 @@ const HOMES: &[(&str, &[&str])] = &[
     ("libc", &["cli", "dataset", "gpu", "io", "slot", "tier"]),
     ("libloading", &["gpu"]),
     ("rustix", &["cli", "dataset", "io", "slot", "tier"]),
-    ("serde", &["augment", "cli", "dataset", "gpu", "io", "notices", "simulate", "state", "tier", "trace"]),
-    ("serde_json", &["augment", "cli", "dataset", "simulate", "state", "tier", "trace"]),
+    (
+        "serde",
+        &[
+            "augment", "cli", "config", "dataset", "gpu", "io", "notices", "pipeline", "simulate", "state",
+            "tier", "trace",
+        ],
+    ),
+    (
+        "serde_json",
+        &["augment", "cli", "config", "dataset", "pipeline", "simulate", "state", "tier", "trace"],
+    ),
     ("sha2", &["cli", "dataset", "rng", "schedule", "tier"]),
     ("thiserror", &["error"]),
 ];

@@ -72,6 +72,22 @@ impl Augmenter {
         }
     }
 
+    /// Writes an image of this size whose grey levels are there already, R, G and B, each a plane of `levels`: normalised, cast
+    /// and stored as by [`Augmenter::render`].
+    ///
+    /// # Panics
+    /// When `out` or `levels` have another size.
+    pub(super) fn store(&mut self, levels: &[u8], out: &mut [u8]) {
+        let (width, pixels) =
+            (self.output.width as usize, self.output.width as usize * self.output.height as usize);
+        assert_eq!(out.len(), self.output.bytes(), "the output buffer has the size of one image");
+        assert_eq!(levels.len(), 3 * pixels, "three planes of one level for each pixel");
+        for row in 0..self.output.height as usize {
+            let rows = [0, 1, 2].map(|c| &levels[c * pixels + row * width..][..width]);
+            kernels::store_row(self.level, rows, &self.finish, row, &mut self.sums, out);
+        }
+    }
+
     /// Writes the view of `planes` to `out` (exactly [`Output::bytes`] bytes, of any alignment). Every byte is
     /// written.
     ///

@@ -1,6 +1,7 @@
 //! What is done to images: the list that was asked for, or the one that the flat settings mean.
 
 use super::LoaderOptions;
+use super::device::{self, Chosen, Device};
 use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, Sides, Transform, Transforms};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
@@ -78,6 +79,41 @@ impl LoaderOptions {
             })?;
         }
         compile(&Transforms::single(list))
+    }
+
+    /// Where batches end, which must be able to do what the recipe asks.
+    ///
+    /// # Errors
+    /// As [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
+    pub(super) fn choose_device(
+        &self,
+        recipe: &Recipe,
+        has_tensors: bool,
+        index: &DatasetIndex,
+    ) -> Result<Chosen> {
+        if !self.decoded {
+            return device::choose("cpu");
+        }
+        let missing = match recipe.colour() {
+            _ if !has_tensors => Some("batches without images, or with images of their own sizes".to_owned()),
+            Some(colour) => Some(colour.to_string()),
+            None if recipe.views().len() > 1 => Some("several views of an image".to_owned()),
+            None => None,
+        };
+        let Some(missing) = missing else { return device::choose(&self.device) };
+        if self.device.starts_with("cuda") {
+            let message =
+                format!("is {}, but a GPU does not make {missing} yet: device=\"cpu\" does", self.device);
+            return Err(Error::config("device", message));
+        }
+        if device::choose(&self.device)?.device != Device::Cpu {
+            index.notices().say("device", || {
+                format!(
+                    "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is meant"
+                )
+            });
+        }
+        device::choose("cpu")
     }
 
     /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but images

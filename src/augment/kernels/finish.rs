@@ -191,6 +191,26 @@ pub(super) fn row<S: Simd>(
     }
 }
 
+/// See [`super::store_row`].
+#[inline(always)]
+pub(super) fn stored<S: Simd>(
+    s: S,
+    rows: [&[u8]; 3],
+    finish: &Finish,
+    row: usize,
+    sums: &mut [Vec<i32>; 3],
+    out: &mut [u8],
+) {
+    for (sums, levels) in sums.iter_mut().zip(rows) {
+        sums.resize(levels.len().next_multiple_of(super::VECTOR), 0);
+        for (sum, &level) in sums.iter_mut().zip(levels) {
+            *sum = i32::from(level);
+        }
+    }
+    let whole = Planar { half: 0, shift: 0, unit: 1.0 };
+    chunks(s, finish, row, Separate { sums, planes: [whole; 3] }, out);
+}
+
 /// Stores levels that need no conversion, which would have clamped them.
 #[inline(always)]
 fn levels<S: Simd>(s: S, finish: &Finish, row: usize, levels: impl Levels, out: &mut [u8]) {

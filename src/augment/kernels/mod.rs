@@ -55,6 +55,11 @@ macro_rules! kernels {
         }
 
         $(#[$features])?
+        pub(in crate::augment) fn store_row(levels: [&[u8]; 3], finish: &Finish, row: usize, sums: &mut [Vec<i32>; 3], out: &mut [u8]) {
+            finish::stored($simd, levels, finish, row, sums, out);
+        }
+
+        $(#[$features])?
         pub(in crate::augment) fn sum_rows(near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
             pixels::sum_rows($simd, near, next, count, out);
         }
@@ -104,6 +109,18 @@ pub(super) fn finish_row(
     out: &mut [u8],
 ) {
     dispatch!(level, finish_row(sources, finish, row, sums, out));
+}
+
+/// Normalises, casts and stores one output row of grey levels, R, G and B; `sums` is scratch.
+pub(super) fn store_row(
+    level: Level,
+    levels: [&[u8]; 3],
+    finish: &Finish,
+    row: usize,
+    sums: &mut [Vec<i32>; 3],
+    out: &mut [u8],
+) {
+    dispatch!(level, store_row(levels, finish, row, sums, out));
 }
 
 /// `count` sums 3·near + next, or just the samples where there is no next row.

@@ -50,11 +50,11 @@ enum Grid {
 }
 
 impl GeometryBuilder {
-    /// Adds a transform; what is none of geometry is given back.
+    /// Adds a transform; what is none of geometry does nothing.
     ///
     /// # Errors
     /// Why it cannot follow those before it, and what to do: a sentence behind its name.
-    pub(super) fn add<'a>(&mut self, transform: &'a Transform) -> Result<Option<&'a Transform>, Unfoldable> {
+    pub(super) fn add(&mut self, transform: &Transform) -> Result<(), Unfoldable> {
         match *transform {
             Transform::RandomResizedCrop { size, interpolation, .. } => {
                 self.resample(transform.name(), interpolation)?;
@@ -98,7 +98,7 @@ impl GeometryBuilder {
                     self.made.size.map(|(height, width)| (height + top + bottom, width + left + right));
             }
             Transform::RandomHorizontalFlip { .. } => self.is_mirrored = true,
-            Transform::ToDtype { .. } | Transform::Normalize { .. } => return Ok(Some(transform)),
+            _ => return Ok(()),
         }
         if let Some((height, width)) = self.made.size.filter(|size| size.0.max(size.1) > LARGEST_SIDE) {
             return Err(format!(
@@ -108,7 +108,7 @@ impl GeometryBuilder {
         let nth =
             self.made.steps.iter().filter(|step| step.transform.name() == transform.name()).count() as u32;
         self.made.steps.push(GeometryStep { transform: transform.clone(), nth });
-        Ok(None)
+        Ok(())
     }
 
     fn resample(&mut self, name: &'static str, filter: Filter) -> Result<(), Unfoldable> {
@@ -246,7 +246,8 @@ impl Geometry {
                 }
                 Ok(())
             }
-            Transform::ToDtype { .. } | Transform::Normalize { .. } => Ok(()),
+            // No other is a step of geometry.
+            _ => Ok(()),
         }
     }
 

@@ -1,10 +1,11 @@
 //! What is done to an image: a list of transforms by torchvision v2's names, checked and compiled once into what the fused
-//! pass runs: geometry, which folds into one [`View`], then the element type and its scale.
+//! pass runs: geometry, which folds into one [`View`], then colours, then the element type and its scale.
 //!
 //! Every transform draws from a random stream of its own, keyed by the view, its kind, and which of its kind it is in the
 //! list: adding a transform or a view changes no other's numbers.
 
 mod boxes;
+mod colour;
 mod compile;
 mod fold;
 mod geometry;
@@ -22,6 +23,7 @@ use super::{Fidelity, MemoryFormat, Output, View};
 use crate::decode::Region;
 use crate::error::{Error, Result};
 use crate::rng::{Key, Use};
+use colour::ColourStep;
 use geometry::Geometry;
 
 /// A list of transforms, compiled: what every view of an image becomes.
@@ -37,6 +39,7 @@ pub struct RecipeView {
     /// The list it is of, and which of that list's views it is.
     id: [u32; 2],
     geometry: Geometry,
+    colour: Vec<ColourStep>,
     /// Of 0 × 0 pixels where the size is each image's own.
     output: Output,
 }
@@ -72,10 +75,9 @@ impl Recipe {
         asked.check()?;
         let mut views = Vec::new();
         for (group, list) in asked.views.iter().enumerate() {
-            let (geometry, output) = compile::list(&list.transforms, format, fidelity)
+            let made = compile::list(&list.transforms, format, fidelity)
                 .map_err(|(number, message)| asked.refusal(group, number, &message))?;
-            let view =
-                |n| RecipeView { id: [group as u32, n], geometry: geometry.clone(), output: output.clone() };
+            let view = |n| RecipeView { id: [group as u32, n], ..made.clone() };
             views.extend((0..list.n).map(view));
         }
         Ok(Self { views, is_plural: asked.is_plural })
@@ -95,6 +97,11 @@ impl Recipe {
     pub fn is_random(&self) -> bool {
         let steps = self.views.iter().flat_map(|view| view.geometry.steps());
         steps.into_iter().any(|step| step.transform.is_random())
+    }
+
+    /// The first transform that changes colours, if there is one.
+    pub(crate) fn colour(&self) -> Option<&'static str> {
+        self.views.iter().flat_map(|view| &view.colour).map(|step| step.name()).next()
     }
 
     /// The keys of all random numbers of an epoch.

@@ -1,28 +1,47 @@
 //! Planes to the images of a recipe's views.
 
-use super::{DrawnView, Recipe};
-use crate::augment::Augmenter;
+use super::colour::ColourStep;
+use super::{DrawnView, Recipe, RecipeView};
+use crate::augment::{Augmenter, DType, MemoryFormat, Output};
 use crate::decode::Planes;
 use crate::simd::Level;
 
 /// Renders the views of a recipe, one image after another; owns tables and scratch memory. One per thread.
 #[derive(Debug)]
 pub struct Renderer {
-    /// Of each list: its views write alike.
-    lists: Vec<Augmenter>,
+    /// Of each list: its views are rendered alike.
+    lists: Vec<ListRenderer>,
     /// The list of each view.
     list_of: Vec<usize>,
+}
+
+/// Renders the views of one list.
+#[derive(Debug)]
+struct ListRenderer {
+    /// Writes the output.
+    augmenter: Augmenter,
+    /// Of lists that change colours.
+    studio: Option<ColourStudio>,
+}
+
+/// Where an image's colours are changed: between the resize and the output, as whole grey levels.
+#[derive(Debug)]
+struct ColourStudio {
+    /// Writes the levels, a plane of each colour.
+    augmenter: Augmenter,
+    steps: Vec<ColourStep>,
+    levels: Vec<u8>,
 }
 
 impl Renderer {
     /// A renderer of `recipe`, with the instructions of `level` or the best below it that this processor has.
     pub fn new(recipe: &Recipe, level: Level) -> Self {
-        let mut lists: Vec<Augmenter> = Vec::new();
+        let mut lists: Vec<ListRenderer> = Vec::new();
         let mut list_of = Vec::new();
         for view in recipe.views() {
             let list = view.id[0] as usize;
             if list == lists.len() {
-                lists.push(Augmenter::new(view.output.clone(), level));
+                lists.push(ListRenderer::new(view, level));
             }
             list_of.push(list);
         }
@@ -32,15 +51,43 @@ impl Renderer {
     /// Writes the image of view number `view`, which was `drawn`, to `out`: exactly [`Output::bytes`] bytes of
     /// [`RecipeView::output`], all of which are written.
     ///
-    /// [`Output::bytes`]: crate::augment::Output::bytes
-    /// [`RecipeView::output`]: super::RecipeView::output
-    ///
     /// # Panics
     /// As [`Augmenter::render`], when `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), or there is
     /// no such view.
     pub fn render(&mut self, view: usize, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
-        let augmenter = &mut self.lists[self.list_of[view]];
-        augmenter.set_size(drawn.height, drawn.width);
-        augmenter.render(planes, &drawn.view, out);
+        self.lists[self.list_of[view]].render(planes, drawn, out);
+    }
+}
+
+impl ListRenderer {
+    fn new(view: &RecipeView, level: Level) -> Self {
+        let output = view.output.clone();
+        let levels = || Output { dtype: DType::U8, format: MemoryFormat::Nchw, ..output.clone() };
+        let studio = || ColourStudio {
+            augmenter: Augmenter::new(levels(), level),
+            steps: view.colour.clone(),
+            levels: Vec::new(),
+        };
+        let studio = (!view.colour.is_empty()).then(studio);
+        Self { augmenter: Augmenter::new(output, level), studio }
+    }
+
+    fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
+        let DrawnView { view, width, height } = *drawn;
+        self.augmenter.set_size(height, width);
+        let Some(studio) = &mut self.studio else {
+            return self.augmenter.render(planes, &view, out);
+        };
+        let pixels = width as usize * height as usize;
+        // Not to be cleared: every level is written.
+        studio.levels.resize(3 * pixels, 0);
+        studio.augmenter.set_size(height, width);
+        studio.augmenter.render(planes, &view, &mut studio.levels);
+        for step in &studio.steps {
+            let (red, others) = studio.levels.split_at_mut(pixels);
+            let (green, blue) = others.split_at_mut(pixels);
+            step.apply([red, green, blue]);
+        }
+        self.augmenter.store(&studio.levels, out);
     }
 }
