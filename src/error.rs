@@ -99,8 +99,8 @@ pub enum Error {
 /// Why an image could not be decoded. The sample it belongs to is named by [`Error::Sample`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not an image format Foreload knows; holds the first bytes in words ("starts with \"<!DOCTYPE\"").
-    #[error("not a JPEG or PNG image: {0}")]
+    /// No codec is for such a file; holds which there are, and the first bytes in words.
+    #[error("not {0}")]
     NotAnImage(String),
     /// A legal file of a kind no decoder here knows (arithmetic coding, 12 bits, lossless).
     #[error("unsupported image: {0}")]

@@ -145,9 +145,9 @@ class Batches(Iterator[Batch]):
     def stats(self) -> dict[str, Any]:
         """Seconds of each stage, summed over its threads, and counters, of this epoch so far.
 
-        Among them `decoded_region`, `decoded_zune` and `decoded_png` (images, by the CPU's decoder), `concealed`
-        (those of the first that are damaged and were decoded all the same) and `errors` (samples skipped or replaced
-        by zeros).
+        Among them `decoded_region` (images that Foreload's own decoder for JPEG decoded), one such number for each
+        other decoder of the CPU, as `decoded_png`, `concealed` (damaged JPEGs that were decoded all the same) and
+        `errors` (samples skipped or replaced by zeros).
 
         On a GPU also `gpu`, a dict: `decoders` (what each of the GPU's decoders can do, and why not more: texts by
         name), `decoded_hardware`, `decoded_cuda_batched`, `decoded_cuda` and `decoded_cpu` (images by rung),

@@ -17,6 +17,9 @@ from foreload._types import ConcealedSample, LoaderState, SampleFailure
 
 __version__: str
 
+IMAGE_EXTENSIONS: tuple[str, ...]
+"""Extensions of the files that are images, in lower case, without the dot."""
+
 class Error(Exception):
     """Any failure of Foreload."""
 

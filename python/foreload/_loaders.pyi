@@ -97,7 +97,7 @@ class ImageLoader(Loader):
     Args:
         path: `path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of
             WebDataset-style `.tar` shards, or one such shard. Members of a shard that share a stem are a sample,
-            wherever they lie in it: `.jpg`, `.jpeg` or `.png`, and its class number in `.cls` or in `.json` (key
+            wherever they lie in it: an image, known by its extension, and its class number in `.cls` or in `.json` (key
             `label` or `cls`). Either all samples have a class number or none has: then batches have no `labels`.
             Several datasets, in a list, are one: their samples follow one another, and classes of one name are one
             class.
@@ -141,7 +141,7 @@ class ImageLoader(Loader):
             torchvision compute. EXIF orientation is ignored, as torchvision does.
         decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of yours. Order,
             `labels`, `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals
-            with is what cannot be read, and what is no JPEG or PNG by its first bytes.
+            with is what cannot be read, and what is no image by its first bytes.
         device: Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else
             the first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU,
             batches are the same as on the CPU but for the decoders' rounding.

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from foreload import ConfigError, transforms
-from foreload._core import compiled_size
+from foreload._core import IMAGE_EXTENSIONS, compiled_size
 
-_READ = (".jpg", ".jpeg", ".png")
+_READ = tuple(f".{extension}" for extension in IMAGE_EXTENSIONS)
 _FLOATS = ("float32", "float16", "bfloat16")
 _COMPARED_PATHS = 1000
 
@@ -159,19 +159,19 @@ def _check_dataset(dataset: Any) -> None:
         )
     if dataset.extensions is None:
         raise ConfigError(
-            "config: is_valid_file: is a function of yours, must be left out: Foreload takes all .jpg, .jpeg and .png "
+            f"config: is_valid_file: is a function of yours, must be left out: Foreload takes all {', '.join(_READ)} "
             "files; take the files you want with a torch.utils.data.Subset"
         )
     loader = dataset.loader
     if getattr(loader, "__module__", "") != "torchvision.datasets.folder":
         raise ConfigError(
-            f"config: loader: is {loader!r}, must be torchvision's own: Foreload reads and decodes itself, JPEG and "
-            "PNG, to RGB"
+            f"config: loader: is {loader!r}, must be torchvision's own: Foreload reads and decodes itself, to RGB"
         )
     other = next((path for path, _ in dataset.samples if not str(path).lower().endswith(_READ)), None)
     if other is not None:
         raise ConfigError(
-            f"config: dataset: {other} is neither JPEG nor PNG, the formats that Foreload reads: convert such files"
+            f"config: dataset: {other} is none of the files that Foreload reads ({', '.join(_READ)}): convert such "
+            "files"
         )
 
 

@@ -52,7 +52,7 @@ class ImageSource:
     Args:
         path: The dataset: a directory of class directories, or of tar shards; or a list of several.
         decoded: True: images, [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), on the GPU where the
-            loader decodes there. False: the n JPEG or PNG files, uint8 [bytes] each, in the memory they were read
+            loader decodes there. False: the n image files, uint8 [bytes] each, in the memory they were read
             into, for `fn.decoders`; the settings of images mean nothing.
         with_labels: Labels, the second output. False, as for a dataset without labels: there is none.
         with_mask: A last output: 0 for padding (`last_batch="pad"`) and failed samples (`on_error="zero"`), else 1.

@@ -1,6 +1,7 @@
 //! What an image file says of itself before any of it is decoded: who can decode it depends on that.
 
-use super::{ColorModel, JPEG_SIGNATURE, Region, beginning, jpeg, planes::Sampling};
+use super::codecs::not_an_image;
+use super::{ColorModel, Region, jpeg, planes::Sampling};
 use crate::error::DecodeError;
 
 /// How a JPEG file codes its samples.
@@ -97,8 +98,8 @@ impl Header {
 /// contradict themselves, end too early, or promise more pixels than so many bytes can hold. A kind that no decoder
 /// knows is no error here, nor are more pixels than `max_pixels`.
 pub fn parse_header(bytes: &[u8]) -> Result<Header, DecodeError> {
-    if !bytes.starts_with(JPEG_SIGNATURE) {
-        return Err(DecodeError::NotAnImage(beginning(bytes)));
+    if !jpeg::is(bytes) {
+        return Err(not_an_image(bytes));
     }
     jpeg::header(bytes)
 }

@@ -1,9 +1,9 @@
-//! Masks: PNG files whose values are class numbers. Palette indices and 16-bit values stay what they are, which a decoder
-//! of pictures would turn into colours and shades.
+//! Masks: PNG files whose values are class numbers. Palette indices and 16-bit values stay what they are, which a
+//! decoder of pictures would turn into colours and shades.
 
-use super::beginning;
+use super::codecs::beginning;
+use super::codecs::png::is as is_png;
 use super::fallback::guarded;
-use super::png::SIGNATURE;
 use crate::error::DecodeError;
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 use std::io::Cursor;
@@ -26,7 +26,7 @@ impl Mask {
     /// [`DecodeError::NotAnImage`] for what is no PNG, [`DecodeError::Unsupported`] for several channels,
     /// [`DecodeError::TooLarge`] for more than `max_pixels`, [`DecodeError::Corrupt`] for a damaged file.
     pub fn decode(bytes: &[u8], max_pixels: u64) -> Result<Self, DecodeError> {
-        if !bytes.starts_with(SIGNATURE) {
+        if !is_png(bytes) {
             let message = format!("a mask must be a PNG: this {}", beginning(bytes));
             return Err(DecodeError::Unsupported(message));
         }

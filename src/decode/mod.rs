@@ -1,5 +1,6 @@
 //! Compressed bytes to pixels: our region decoder for JPEG, well-kept decoders for what it does not know.
 
+mod codecs;
 mod fallback;
 mod header;
 mod jpeg;
@@ -7,11 +8,13 @@ mod mask;
 mod npy;
 pub mod nvjpeg;
 mod planes;
-mod png;
 
+pub use codecs::{Backend, DecodedBy, Format};
 pub use header::{Coding, Header, Process, parse_header};
 pub use mask::Mask;
 pub use npy::{NpyArray, Number};
+
+use codecs::Choose;
 
 use crate::error::DecodeError;
 use crate::simd::Level;
@@ -98,42 +101,6 @@ pub struct Planes {
     pub planes: [Plane; 3],
 }
 
-/// What kind of file an image is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// JPEG.
-    Jpeg,
-    /// PNG.
-    Png,
-}
-
-impl Format {
-    /// By the file's signature; nothing behind it is looked at.
-    ///
-    /// # Errors
-    /// [`DecodeError::NotAnImage`] for any other file.
-    pub fn of(bytes: &[u8]) -> Result<Self, DecodeError> {
-        if bytes.starts_with(JPEG_SIGNATURE) {
-            Ok(Self::Jpeg)
-        } else if bytes.starts_with(png::SIGNATURE) {
-            Ok(Self::Png)
-        } else {
-            Err(DecodeError::NotAnImage(beginning(bytes)))
-        }
-    }
-}
-
-/// Which decoder made the pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Backend {
-    /// Our region decoder.
-    Region,
-    /// zune-jpeg, whole image.
-    Zune,
-    /// png, whole image.
-    Png,
-}
-
 /// What happens to a JPEG with damage inside its entropy-coded data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Damaged {
@@ -156,6 +123,13 @@ pub struct Decoded {
     /// What is damaged and was concealed, if there was any damage where the region, or what had to be read before it,
     /// lies.
     pub concealed: Option<String>,
+}
+
+impl Decoded {
+    /// A region that `backend` decoded, of an image without damage.
+    fn by(backend: Backend) -> impl Fn(Region) -> Self {
+        move |region| Self { region, backend, concealed: None }
+    }
 }
 
 /// Decodes one image after another; owns the tables and scratch memory. One per thread.
@@ -209,10 +183,12 @@ impl Decoder {
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
         let limit = self.max_pixels;
-        let choose = |width: u32, height: u32| {
+        let mut choose = Some(choose);
+        let mut choose = |width: u32, height: u32| {
             if u64::from(width) * u64::from(height) > limit {
                 return Err(DecodeError::TooLarge { width, height, limit });
             }
+            let choose = choose.take().expect("a codec asks for the region once");
             let region = choose(width, height);
             let inside = |start: u32, length: u32, full: u32| {
                 length > 0 && start.checked_add(length).is_some_and(|end| end <= full)
@@ -223,11 +199,11 @@ impl Decoder {
             );
             Ok(region)
         };
-        let (region, backend, concealed) = match Format::of(bytes)? {
-            Format::Jpeg => self.jpeg.decode(bytes, self.level, self.damaged, choose, out)?,
-            Format::Png => (png::decode(bytes, limit, choose, out)?, Backend::Png, None),
-        };
-        Ok(Decoded { region, backend, concealed })
+        (Format::of(bytes)?.decode)(self, bytes, &mut choose, out)
+    }
+
+    fn jpeg(&mut self, bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Result<Decoded, DecodeError> {
+        self.jpeg.decode(bytes, self.level, self.damaged, choose, out)
     }
 }
 
@@ -236,41 +212,5 @@ impl Decoder {
 /// # Errors
 /// [`DecodeError`] where there is none that can be read.
 pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
-    match Format::of(bytes)? {
-        Format::Jpeg => parse_header(bytes).map(|header| (header.width, header.height)),
-        Format::Png => png::size(bytes),
-    }
-}
-
-/// What every JPEG file begins with.
-const JPEG_SIGNATURE: &[u8] = &[0xFF, 0xD8, 0xFF];
-
-/// The first bytes in words.
-fn beginning(bytes: &[u8]) -> String {
-    if bytes.is_empty() {
-        return "is empty".into();
-    }
-    let first = &bytes[..bytes.len().min(16)];
-    if first.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
-        format!("starts with {:?}", String::from_utf8_lossy(first))
-    } else {
-        format!("starts with bytes {first:02x?}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_image_is_named_by_its_beginning() {
-        let mut decoder = Decoder::new(100);
-        let mut decode = |bytes: &[u8]| {
-            let error = decoder.decode(bytes, |_, _| unreachable!("no header"), &mut Planes::default());
-            error.unwrap_err().to_string()
-        };
-        assert_eq!(decode(b"<!DOCTYPE html>"), r#"not a JPEG or PNG image: starts with "<!DOCTYPE html>""#);
-        assert_eq!(decode(b""), "not a JPEG or PNG image: is empty");
-        assert_eq!(decode(&[0, 1]), "not a JPEG or PNG image: starts with bytes [00, 01]");
-    }
+    (Format::of(bytes)?.size)(bytes)
 }

@@ -1,7 +1,7 @@
 //! NumPy's `.npy`: one array of numbers, as "numpy.lib.format" of NumPy's manual describes it, versions 1 to 3.
 //!
-//! An own reader, because the crates that read it bring a general parser of Python's literals and a C compiler along; the
-//! header is one dictionary of three known keys.
+//! An own reader, because the crates that read it bring a general parser of Python's literals and a C compiler along;
+//! the header is one dictionary of three known keys.
 
 use crate::error::DecodeError;
 

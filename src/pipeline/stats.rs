@@ -1,7 +1,7 @@
 //! What every stage did and how long it waited, counted while an epoch runs.
 
-use crate::decode::Backend;
 use crate::decode::nvjpeg::Rung;
+use crate::decode::{Backend, DecodedBy};
 use crate::io::{ReadStats, Tier};
 use crate::tier::TierStats;
 use crate::trace::{Histogram, SharedHistogram};
@@ -21,9 +21,8 @@ pub(super) struct Clock {
     pub bytes: AtomicU64,
     pub reads: AtomicU64,
     pub opens: AtomicU64,
-    pub region: AtomicU64,
-    pub zune: AtomicU64,
-    pub png: AtomicU64,
+    /// Images by decoder for the CPU.
+    decoded: [AtomicU64; Backend::ALL.len()],
     pub concealed: AtomicU64,
     pub gpu: GpuClock,
     /// From asking to having, by tier.
@@ -72,9 +71,7 @@ impl Default for Clock {
             bytes: zero(),
             reads: zero(),
             opens: zero(),
-            region: zero(),
-            zune: zero(),
-            png: zero(),
+            decoded: Default::default(),
             concealed: zero(),
             gpu: GpuClock::default(),
             from_source: SharedHistogram::default(),
@@ -86,12 +83,7 @@ impl Default for Clock {
 
 impl Clock {
     pub(super) fn count(&self, backend: Backend) {
-        let counter = match backend {
-            Backend::Region => &self.region,
-            Backend::Zune => &self.zune,
-            Backend::Png => &self.png,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        self.decoded[backend as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Of reads from `tier`.
@@ -154,9 +146,7 @@ impl Clock {
                 reads: number(&self.reads),
                 opens: number(&self.opens),
             },
-            decoded_region: number(&self.region),
-            decoded_zune: number(&self.zune),
-            decoded_png: number(&self.png),
+            decoded: DecodedBy::counted(|backend| number(&self.decoded[backend as usize])),
             concealed: number(&self.concealed),
             gpu: GpuStats {
                 decoded_hardware: number(&self.gpu.decoded[Rung::Hardware as usize]),
@@ -184,12 +174,8 @@ pub struct EpochStats {
     pub stages: StageTimes,
     /// What was read from the source.
     pub reads: ReadStats,
-    /// Images decoded by the region decoder.
-    pub decoded_region: u64,
-    /// Images decoded by zune-jpeg.
-    pub decoded_zune: u64,
-    /// Images decoded by png.
-    pub decoded_png: u64,
+    /// Images decoded by the CPU, by decoder.
+    pub decoded: DecodedBy,
     /// Of those that the region decoder decoded, damaged images that gave what libjpeg makes of them.
     pub concealed: u64,
     /// What the GPU did; all zero without one.
@@ -207,7 +193,7 @@ pub struct EpochStats {
 impl EpochStats {
     /// Images decoded by the CPU, whoever did it there.
     pub fn decoded_cpu(&self) -> u64 {
-        self.decoded_region + self.decoded_zune + self.decoded_png
+        self.decoded.total()
     }
 }
 
@@ -217,9 +203,7 @@ impl std::ops::AddAssign for EpochStats {
         self.reads.bytes += more.reads.bytes;
         self.reads.reads += more.reads.reads;
         self.reads.opens += more.reads.opens;
-        self.decoded_region += more.decoded_region;
-        self.decoded_zune += more.decoded_zune;
-        self.decoded_png += more.decoded_png;
+        self.decoded += more.decoded;
         self.concealed += more.concealed;
         self.gpu += more.gpu;
         self.from_source += &more.from_source;

@@ -109,13 +109,13 @@ impl Batches {
             ("source_bytes", stats.reads.bytes),
             ("source_reads", stats.reads.reads),
             ("source_opens", stats.reads.opens),
-            ("decoded_region", stats.decoded_region),
-            ("decoded_zune", stats.decoded_zune),
-            ("decoded_png", stats.decoded_png),
             ("concealed", stats.concealed),
             ("errors", failed),
         ] {
             dict.set_item(name, count)?;
+        }
+        for (backend, count) in stats.decoded.iter() {
+            dict.set_item(format!("decoded_{}", backend.name()), count)?;
         }
         if let Device::Cuda { .. } = self.pipeline.config().device {
             let gpu = PyDict::new(py);

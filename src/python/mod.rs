@@ -29,7 +29,9 @@ mod _core {
     #[pymodule_export]
     use super::{compiled_size, main, release_gpus};
 
+    use crate::dataset::kind::IMAGE_EXTENSIONS;
     use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
     use std::path::PathBuf;
 
     #[pymodule_init]
@@ -40,6 +42,7 @@ mod _core {
         super::settings::describe(module)?;
         // While the libraries still work.
         module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
+        module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -1,4 +1,5 @@
-//! The table of settings, and what is written of it: the stub's and the manual's text are those that `make stub` writes.
+//! The table of settings, and what is written of it: the stub's and the manual's text are those that `make stub`
+//! writes.
 
 use foreload::config::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,

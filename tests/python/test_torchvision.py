@@ -327,7 +327,7 @@ def test_no_sample_may_have_come(own_dataset: Path) -> None:
 
 def test_files_that_foreload_does_not_read_are_named(own_dataset: Path) -> None:
     Image.new("RGB", (80, 80)).save(own_dataset / "class_1" / "picture.bmp")
-    with pytest.raises(ConfigError, match=r"picture\.bmp is neither JPEG nor PNG"):
+    with pytest.raises(ConfigError, match=r"picture\.bmp is none of the files that Foreload reads"):
         ImageDataset.from_torchvision(ImageFolder(str(own_dataset), EVALUATION), batch_size=4)
 
 

@@ -4,11 +4,12 @@ use super::epochs::Pass;
 use super::stall::Stall;
 use crate::cli::usage::Usage;
 use crate::config::{Choice, Device, LoaderConfig};
+use crate::decode::DecodedBy;
 use crate::notices::Notice;
 use crate::pipeline::{EpochStats, Pipeline, StageTimes};
 use crate::tier::TierStats;
 use crate::trace::Histogram;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::time::Instant;
 
 /// What `--json` prints. Later versions add fields; the meaning of these stays.
@@ -35,7 +36,7 @@ pub(super) struct Report {
     pub(super) stall_per_step: Percentiles,
     /// From asking for a sample to having it, in all epochs.
     pub(super) latency: Latency,
-    pub(super) decoded_by: DecodedBy,
+    pub(super) decoded_by: Decoders,
     /// What the GPU did; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<Gpu>,
@@ -72,12 +73,7 @@ impl Report {
             first_batch_seconds: pass.first_batch.map_or(0.0, |first| (first - start).as_secs_f64()),
             stages: stages(&total.stages, seconds, waited, config.threads),
             gpu: gpu(config, total),
-            decoded_by: DecodedBy {
-                region: total.decoded_region,
-                zune: total.decoded_zune,
-                png: total.decoded_png,
-                concealed: total.concealed,
-            },
+            decoded_by: Decoders { images: total.decoded, concealed: total.concealed },
             stall_per_step: Percentiles::of(&total.stalls),
             latency: Latency::of(total),
             epochs: pass.epochs,
@@ -173,13 +169,16 @@ pub(super) struct Stage {
     pub(super) blocked: f64,
 }
 
-#[derive(Debug, Default, Serialize)]
-pub(super) struct DecodedBy {
-    pub(super) region: u64,
-    pub(super) zune: u64,
-    pub(super) png: u64,
+#[derive(Debug, Serialize)]
+pub(super) struct Decoders {
+    #[serde(flatten, serialize_with = "by_name")]
+    pub(super) images: DecodedBy,
     /// Of those that the region decoder decoded, damaged images.
     pub(super) concealed: u64,
+}
+
+fn by_name<S: Serializer>(images: &DecodedBy, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(images.iter().map(|(backend, count)| (backend.name(), count)))
 }
 
 /// What the GPU did in all epochs; seconds are summed over batches that are under way side by side.

@@ -1,8 +1,9 @@
 //! The same in words: a line an epoch, then what limits.
 
-use super::report::{DecodedBy, EpochReport, Percentiles, Report, Stages};
+use super::report::{EpochReport, Percentiles, Report, Stages};
 use super::stall::Stall;
 use crate::cli::output;
+use crate::decode::Backend;
 use crate::trace::Written;
 use std::path::Path;
 
@@ -67,15 +68,17 @@ pub(super) fn summary(report: &Report) -> String {
             ),
         ]);
     }
-    let DecodedBy { region, zune, png, concealed } = report.decoded_by;
-    let damaged = if concealed > 0 { format!(", {concealed} of them damaged") } else { String::new() };
+    let concealed = report.decoded_by.concealed;
+    let decoders = report.decoded_by.images.iter().map(|(backend, images)| {
+        let damaged = backend == Backend::Region && concealed > 0;
+        let damaged = if damaged { format!(", {concealed} of them damaged") } else { String::new() };
+        format!("{} {images}{damaged}", backend.title())
+    });
+    let decoders = decoders.collect::<Vec<_>>().join(", ");
     lines.extend([
         String::new(),
         format!("read by      {}", report.io),
-        format!(
-            "decoded by   region decoder {region}{damaged}, zune-jpeg {zune}, png {png} ({}, {})",
-            report.decode, report.simd
-        ),
+        format!("decoded by   {decoders} ({}, {})", report.decode, report.simd),
         format!(
             "first batch  after {:.2} s (index {:.2} s)",
             report.first_batch_seconds, report.index_seconds

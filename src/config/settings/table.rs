@@ -158,7 +158,7 @@ settings! {
 
     /// False: batches hold the files' bytes (`files` instead of `images`) for a decoder of yours. Order, `labels`,
     /// `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals with is what
-    /// cannot be read, and what is no JPEG or PNG by its first bytes.
+    /// cannot be read, and what is no image by its first bytes.
     decoded: bool = true, Truth, Images.images_only().no_flag();
 
     /// Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else the first),

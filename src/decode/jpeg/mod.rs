@@ -16,10 +16,11 @@ use self::huffman::Cache;
 use self::idct::Quantisation;
 use self::markers::{Coding, FrameComponent, Header, ScanComponent, check_end};
 use self::scan::{Component, Failure, Fault, Scan};
+use super::codecs::Choose;
 use super::fallback::{self, Ink};
 use super::header::{self, Process};
 use super::planes::Sampling;
-use super::{Backend, ColorModel, Damaged, Planes, Region};
+use super::{Backend, ColorModel, Damaged, Decoded, Planes, Region};
 use crate::error::DecodeError;
 use crate::simd::Level;
 
@@ -28,6 +29,11 @@ use crate::simd::Level;
 pub(super) fn usual_codes() -> [([u8; 16], Vec<u8>); 2] {
     let (dc, ac) = huffman::standard::tables(false);
     [dc, ac].map(huffman::Spec::into_parts)
+}
+
+/// Whether a file is a JPEG, by its signature.
+pub(super) fn is(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0xFF, 0xD8, 0xFF])
 }
 
 /// What the headers of `bytes`, which begin with a JPEG signature, say.
@@ -90,9 +96,9 @@ impl Jpeg {
         bytes: &[u8],
         level: Level,
         damaged: Damaged,
-        choose: impl FnOnce(u32, u32) -> Result<Region, DecodeError>,
+        choose: Choose<'_>,
         out: &mut Planes,
-    ) -> Result<(Region, Backend, Option<String>), DecodeError> {
+    ) -> Result<Decoded, DecodeError> {
         let mut header = Header::parse(bytes)?;
         refuse_unknown(&header)?;
         let (width, height) = (header.frame.width, header.frame.height);
@@ -111,7 +117,7 @@ impl Jpeg {
                 }
                 done => done.map(|()| None)?,
             };
-            return Ok((region, Backend::Region, concealed));
+            return Ok(Decoded { region, backend: Backend::Region, concealed });
         }
         check_end(bytes, header.data)?;
         let ink = match header.coding {
@@ -122,7 +128,7 @@ impl Jpeg {
             Coding::Ycck => Ink::Ycck,
         };
         fallback::decode(bytes, (width, height), ink, region, out)?;
-        Ok((region, Backend::Zune, None))
+        Ok(Decoded::by(Backend::Zune)(region))
     }
 
     /// Decodes scan after scan until all components are there; nearly always that is one.

@@ -5,7 +5,7 @@ use super::assembly::Pixels;
 use super::shares::KernelCall;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
-use crate::decode::{ColorModel, Header, Planes, parse_header};
+use crate::decode::{ColorModel, Format, Header, Planes, parse_header};
 use crate::error::{DecodeError, Error, Result};
 use crate::io::Filled;
 use crate::pipeline::cpu::CpuDecoder;
@@ -106,8 +106,12 @@ fn is_ended(bytes: &[u8]) -> bool {
 
 /// What is wrong with a sample's file that the GPU does not serve, where the CPU may not help.
 pub fn nobody(stage: &Stage, bytes: &[u8], sample: u64) -> Error {
+    if let Err(error) = Format::of(bytes) {
+        return error.into();
+    }
+    // An image of another format than JPEG has no such header, and nothing is wrong with it.
     if let Err(error) = parse_header(bytes)
-        && !bytes.starts_with(b"\x89PNG")
+        && !matches!(error, DecodeError::NotAnImage(_))
     {
         return error.into();
     }

@@ -4,12 +4,15 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 
-use super::fallback::guarded;
-use super::{ColorModel, Planes, Region};
+use super::Choose;
+use crate::decode::fallback::guarded;
+use crate::decode::{ColorModel, Planes, Region};
 use crate::error::DecodeError;
 
-/// What PNG files begin with.
-pub(super) const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+/// Whether a file is a PNG, by its signature.
+pub(in crate::decode) fn is(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x89PNG\r\n\x1a\n")
+}
 
 /// Columns and rows, by the header.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
@@ -25,7 +28,7 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
 pub(super) fn decode(
     bytes: &[u8],
     max_pixels: u64,
-    choose: impl FnOnce(u32, u32) -> Result<Region, DecodeError>,
+    choose: Choose<'_>,
     out: &mut Planes,
 ) -> Result<Region, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));

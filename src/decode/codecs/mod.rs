@@ -1,0 +1,188 @@
+//! The table of codecs: which image files are decoded, and by whom. A new codec is a line of it, and a file here.
+
+pub(super) mod png;
+
+use std::ops::{AddAssign, Index, IndexMut};
+
+use super::{Decoded, Decoder, Planes, Region, jpeg};
+use crate::error::DecodeError;
+
+/// Asks for the region of an image whose width and height are known; refuses images that are too large. To be called
+/// once, before memory is taken for the image's pixels.
+pub(super) type Choose<'a> = &'a mut dyn FnMut(u32, u32) -> Result<Region, DecodeError>;
+
+/// A kind of image file.
+#[derive(Debug)]
+pub struct Format {
+    /// What the format is called in messages.
+    pub name: &'static str,
+    /// Whether a file is of this kind, by its signature.
+    is: fn(&[u8]) -> bool,
+    /// Columns and rows of the image, by the headers of a file of this kind.
+    pub(super) size: fn(&[u8]) -> Result<(u32, u32), DecodeError>,
+    /// Decodes what is chosen of a file of this kind into planes.
+    pub(super) decode: fn(&mut Decoder, &[u8], Choose<'_>, &mut Planes) -> Result<Decoded, DecodeError>,
+}
+
+/// Every kind of file that is decoded.
+static FORMATS: &[Format] = &[
+    Format {
+        name: "JPEG",
+        is: jpeg::is,
+        size: |bytes| jpeg::header(bytes).map(|header| (header.width, header.height)),
+        decode: |decoder, bytes, choose, out| decoder.jpeg(bytes, choose, out),
+    },
+    Format {
+        name: "PNG",
+        is: png::is,
+        size: png::size,
+        decode: |decoder, bytes, choose, out| {
+            png::decode(bytes, decoder.max_pixels, choose, out).map(Decoded::by(Backend::Png))
+        },
+    },
+];
+
+impl Format {
+    /// The kind of a file, by its signature; nothing behind that is looked at.
+    ///
+    /// # Errors
+    /// [`DecodeError::NotAnImage`] where no codec is for such a file.
+    pub fn of(bytes: &[u8]) -> Result<&'static Self, DecodeError> {
+        FORMATS.iter().find(|format| (format.is)(bytes)).ok_or_else(|| not_an_image(bytes))
+    }
+}
+
+/// A decoder for the CPU, of which a format may have several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// Our region decoder for JPEG.
+    Region,
+    /// zune-jpeg, whole image.
+    Zune,
+    /// png, whole image.
+    Png,
+}
+
+impl Backend {
+    /// All of them, each at its number.
+    pub const ALL: [Self; 3] = [Self::Region, Self::Zune, Self::Png];
+
+    /// What statistics call it: `decoded_region` and so on.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Region => "region",
+            Self::Zune => "zune",
+            Self::Png => "png",
+        }
+    }
+
+    /// What people call it.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Region => "region decoder",
+            Self::Zune => "zune-jpeg",
+            Self::Png => "png",
+        }
+    }
+}
+
+/// How many images each decoder for the CPU made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DecodedBy([u64; Backend::ALL.len()]);
+
+impl DecodedBy {
+    /// What `count` says of each decoder.
+    pub fn counted(count: impl Fn(Backend) -> u64) -> Self {
+        Self(Backend::ALL.map(count))
+    }
+
+    /// Each decoder with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Backend, u64)> {
+        Backend::ALL.into_iter().zip(self.0)
+    }
+
+    /// All images.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+impl Index<Backend> for DecodedBy {
+    type Output = u64;
+
+    fn index(&self, backend: Backend) -> &u64 {
+        &self.0[backend as usize]
+    }
+}
+
+impl IndexMut<Backend> for DecodedBy {
+    fn index_mut(&mut self, backend: Backend) -> &mut u64 {
+        &mut self.0[backend as usize]
+    }
+}
+
+impl AddAssign for DecodedBy {
+    fn add_assign(&mut self, more: Self) {
+        for (backend, count) in more.iter() {
+            self[backend] += count;
+        }
+    }
+}
+
+/// The error of a file that no codec is for: which there are, and how the file begins.
+pub(super) fn not_an_image(bytes: &[u8]) -> DecodeError {
+    let (last, others) = FORMATS.split_last().expect("some image can be decoded");
+    let others: Vec<&str> = others.iter().map(|format| format.name).collect();
+    DecodeError::NotAnImage(format!("a {} or {} image: {}", others.join(", "), last.name, beginning(bytes)))
+}
+
+/// The first bytes in words.
+pub(super) fn beginning(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "is empty".into();
+    }
+    let first = &bytes[..bytes.len().min(16)];
+    if first.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
+        format!("starts with {:?}", String::from_utf8_lossy(first))
+    } else {
+        format!("starts with bytes {first:02x?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_decoder_stands_at_its_number_with_names_of_its_own() {
+        for (number, backend) in Backend::ALL.into_iter().enumerate() {
+            assert_eq!(backend as usize, number, "{backend:?}");
+            let others = || Backend::ALL.into_iter().filter(|other| *other != backend);
+            assert!(others().all(|other| other.name() != backend.name() && other.title() != backend.title()));
+        }
+    }
+
+    #[test]
+    fn counts_add_up() {
+        let mut counts = DecodedBy::counted(|backend| 10 + backend as u64);
+        counts[Backend::Png] += 5;
+        counts += DecodedBy::counted(|_| 1);
+        assert_eq!((counts[Backend::Region], counts[Backend::Zune], counts[Backend::Png]), (11, 12, 18));
+        assert_eq!(counts.total(), counts.iter().map(|(_, count)| count).sum::<u64>());
+    }
+
+    #[test]
+    fn a_file_is_of_one_format() {
+        for bytes in [&b"\xFF\xD8\xFF\xE0"[..], b"\x89PNG\r\n\x1a\n...."] {
+            assert_eq!(FORMATS.iter().filter(|format| (format.is)(bytes)).count(), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_no_image_is_named_by_its_beginning() {
+        let message = |bytes: &[u8]| Format::of(bytes).unwrap_err().to_string();
+        assert_eq!(message(b"<!DOCTYPE html>"), r#"not a JPEG or PNG image: starts with "<!DOCTYPE html>""#);
+        assert_eq!(message(b""), "not a JPEG or PNG image: is empty");
+        assert_eq!(message(&[0, 1]), "not a JPEG or PNG image: starts with bytes [00, 01]");
+    }
+}
