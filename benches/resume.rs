@@ -3,7 +3,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use foreload::config::LoaderOptions;
-use foreload::dataset::build::{Builder, Group, Packed, Rows, Whole};
+use foreload::dataset::build::{Builder, Group, Packed, Rows, ShardRows, Whole};
 use foreload::dataset::{Contents, DatasetIndex, Fingerprint, Layout, Stamp};
 use foreload::pipeline::Pipeline;
 use foreload::schedule::{Order, Selection};
@@ -20,7 +20,8 @@ fn index(directory: &Path) -> DatasetIndex {
     let mut builder = Builder::new(&target, Layout::Tar, Contents::Images).expect("a builder");
     for shard in 0..SHARDS {
         let packed = |i| Packed { offset: 110_000 * i, length: 100_000, label: (i % 1000) as u32 };
-        let rows = Rows::Shard((0..SAMPLES / SHARDS).map(packed).collect());
+        let samples = (0..SAMPLES / SHARDS).map(packed).collect();
+        let rows = Rows::Shard(ShardRows { samples, ..ShardRows::default() });
         builder
             .add(&Group { path: format!("{shard}").into_bytes(), stamp: Stamp::default(), rows })
             .expect("a group");
