@@ -14,6 +14,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("crc-fast", &["dataset", "tier"]),
     ("cudarc", &["gpu"]),
     ("half", &["augment"]),
+    ("image-webp", &["decode"]),
     ("io-uring", &["io"]),
     ("jpeg-encoder", &["cli"]),
     ("libm", &["augment"]),
