@@ -15,6 +15,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("csv", &["dataset"]),
     ("cudarc", &["gpu"]),
     ("half", &["augment"]),
+    ("image-webp", &["decode"]),
     ("io-uring", &["io"]),
     ("jpeg-encoder", &["cli"]),
     ("libm", &["augment"]),

@@ -5,6 +5,7 @@
 //! on with what it read. A mapping of the file would answer the same with a signal or with other bytes. The digests tell
 //! damage, not malice: answers stay within bounds even where a digest was made to fit.
 
+use super::kind::RULES;
 use super::parallel::for_each;
 use super::{Contents, Layout, Stamp};
 use crate::error::{Error, Result};
@@ -19,9 +20,6 @@ use std::sync::{Mutex, PoisonError};
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// Version of the file format; another one is built anew.
 pub(super) const VERSION: u32 = 3;
-/// Version of the rules by which a dataset is listed: what is a sample, what is its image, its label, its order. A listing
-/// by other rules is never trusted, whatever its format: raise it with every change of them.
-pub(super) const RULES: u32 = 1;
 /// Bytes of the header, its digest included.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;

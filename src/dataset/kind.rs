@@ -22,8 +22,13 @@ pub enum FieldKind {
     Bytes,
 }
 
+/// Version of the rules by which a dataset is listed: what is a sample, what is its image, its label, its order. A
+/// listing by other rules is never trusted, whatever its format: raise it with every change of them, and so of the list
+/// below.
+pub(super) const RULES: u32 = 2;
+
 /// Extensions of the images that can be decoded. Where a sample has several, the first of this list is its image.
-pub const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png"];
+pub const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp"];
 
 /// Ends of the keys of masks, which are images by their extension.
 const MASKS: &[&str] = &["seg.png", "mask.png"];
@@ -59,7 +64,7 @@ pub(super) fn is_image_file(name: &[u8]) -> bool {
     extension.is_some_and(|extension| image_rank(&extension).is_some())
 }
 
-/// The extensions in words: ".jpg, .jpeg or .png".
+/// The extensions in words: ".jpg, .jpeg, .png or .webp".
 pub(crate) fn image_extensions() -> String {
     let (last, others) = IMAGE_EXTENSIONS.split_last().expect("some image can be decoded");
     let others: Vec<String> = others.iter().map(|extension| format!(".{extension}")).collect();
@@ -92,7 +97,7 @@ mod tests {
 
     #[test]
     fn images_are_known_by_their_names() {
-        assert_eq!(image_extensions(), ".jpg, .jpeg or .png");
+        assert_eq!(image_extensions(), ".jpg, .jpeg, .png or .webp");
         assert_eq!((image_rank(b"jpg"), image_rank(b"seg.png")), (Some(0), None));
         assert!(is_image_file(b"a.b.JPEG") && is_image_file(b".jpg"));
         assert!(!is_image_file(b"jpg") && !is_image_file(b"a.jpg.txt"));

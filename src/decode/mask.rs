@@ -2,8 +2,8 @@
 //! decoder of pictures would turn into colours and shades.
 
 use super::codecs::beginning;
+use super::codecs::png::is as is_png;
 use super::fallback::guarded;
-use super::png::is as is_png;
 use crate::error::DecodeError;
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 use std::io::Cursor;

@@ -8,7 +8,6 @@ mod mask;
 mod npy;
 pub mod nvjpeg;
 mod planes;
-mod png;
 
 pub use codecs::{Backend, DecodedBy, Format};
 pub use header::{Coding, Header, Process, parse_header};

@@ -139,6 +139,14 @@ pub fn png(level: u8) -> Vec<u8> {
     bytes
 }
 
+/// A gray WebP of the same size.
+pub fn webp(level: u8) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let encoder = image_webp::WebPEncoder::new(&mut bytes);
+    encoder.encode(&vec![level; 50 * 40], 50, 40, image_webp::ColorType::L8).unwrap();
+    bytes
+}
+
 /// SHA-256 of everything a consumer of the whole epoch sees.
 pub fn epoch_bytes(pipeline: &Pipeline, number: u64) -> [u8; 32] {
     let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();

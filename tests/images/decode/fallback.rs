@@ -11,7 +11,7 @@ use super::region::any_region;
 use super::{decode, libjpeg};
 
 /// Largest difference between the planes' region and an image of interleaved pixels.
-fn difference(planes: &Planes, region: Region, image: &[u8]) -> u8 {
+pub fn difference(planes: &Planes, region: Region, image: &[u8]) -> u8 {
     let channels = if planes.color == ColorModel::Gray { 1 } else { 3 };
     let at = |plane: &Plane, x: u32, y: u32| {
         plane.data[(y - plane.y0) as usize * plane.stride + (x - plane.x0) as usize]

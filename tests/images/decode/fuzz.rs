@@ -9,9 +9,9 @@ use foreload::rng::{Key, Stream, Use};
 use foreload::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-use super::scripts;
+use super::{scripts, webp};
 
-/// A small valid JPEG or PNG of any kind.
+/// A small valid image of any kind.
 fn image(stream: &mut Stream) -> Vec<u8> {
     use SamplingFactor::*;
     if stream.below(5) == 0 {
@@ -27,6 +27,14 @@ fn image(stream: &mut Stream) -> Vec<u8> {
         encoder.set_color(png::ColorType::Rgba);
         encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
         return bytes;
+    }
+    match stream.below(16) {
+        0 => {
+            let color = image_webp::ColorType::Rgba8;
+            return webp::lossless(&pixels, width.into(), height.into(), color);
+        }
+        1 => return webp::LOSSY.to_vec(),
+        _ => {}
     }
     let mut encoder = Encoder::new(&mut bytes, 10 + stream.below(90) as u8);
     let samplings = [F_1_1, F_2_1, F_1_2, F_2_2, F_4_1, F_4_2, F_1_4, F_2_4];

@@ -9,6 +9,7 @@ mod progressive;
 mod refusals;
 mod region;
 mod scripts;
+mod webp;
 
 use foreload::decode::{Backend, Decoder, Planes, Region};
 use foreload::error::DecodeError;

@@ -1,8 +1,11 @@
-//! The table of codecs: which image files are decoded, and by whom. A new codec is a line of it.
+//! The table of codecs: which image files are decoded, and by whom. A new codec is a line of it, and a file here.
+
+pub(super) mod png;
+mod webp;
 
 use std::ops::{AddAssign, Index, IndexMut};
 
-use super::{Decoded, Decoder, Planes, Region, jpeg, png};
+use super::{Decoded, Decoder, Planes, Region, jpeg};
 use crate::error::DecodeError;
 
 /// Asks for the region of an image whose width and height are known; refuses images that are too large. To be called
@@ -38,6 +41,12 @@ static FORMATS: &[Format] = &[
             png::decode(bytes, decoder.max_pixels, choose, out).map(Decoded::by(Backend::Png))
         },
     },
+    Format {
+        name: "WebP",
+        is: webp::is,
+        size: webp::size,
+        decode: |_, bytes, choose, out| webp::decode(bytes, choose, out).map(Decoded::by(Backend::WebP)),
+    },
 ];
 
 impl Format {
@@ -59,11 +68,13 @@ pub enum Backend {
     Zune,
     /// png, whole image.
     Png,
+    /// image-webp, whole image.
+    WebP,
 }
 
 impl Backend {
     /// All of them, each at its number.
-    pub const ALL: [Self; 3] = [Self::Region, Self::Zune, Self::Png];
+    pub const ALL: [Self; 4] = [Self::Region, Self::Zune, Self::Png, Self::WebP];
 
     /// What statistics call it: `decoded_region` and so on.
     pub const fn name(self) -> &'static str {
@@ -71,6 +82,7 @@ impl Backend {
             Self::Region => "region",
             Self::Zune => "zune",
             Self::Png => "png",
+            Self::WebP => "webp",
         }
     }
 
@@ -80,6 +92,7 @@ impl Backend {
             Self::Region => "region decoder",
             Self::Zune => "zune-jpeg",
             Self::Png => "png",
+            Self::WebP => "image-webp",
         }
     }
 }
@@ -171,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_file_is_of_one_format() {
-        for bytes in [&b"\xFF\xD8\xFF\xE0"[..], b"\x89PNG\r\n\x1a\n...."] {
+        for bytes in [&b"\xFF\xD8\xFF\xE0"[..], b"\x89PNG\r\n\x1a\n....", b"RIFF....WEBPVP8 "] {
             assert_eq!(FORMATS.iter().filter(|format| (format.is)(bytes)).count(), 1);
         }
     }
@@ -179,8 +192,11 @@ mod tests {
     #[test]
     fn what_is_no_image_is_named_by_its_beginning() {
         let message = |bytes: &[u8]| Format::of(bytes).unwrap_err().to_string();
-        assert_eq!(message(b"<!DOCTYPE html>"), r#"not a JPEG or PNG image: starts with "<!DOCTYPE html>""#);
-        assert_eq!(message(b""), "not a JPEG or PNG image: is empty");
-        assert_eq!(message(&[0, 1]), "not a JPEG or PNG image: starts with bytes [00, 01]");
+        assert_eq!(
+            message(b"<!DOCTYPE html>"),
+            r#"not a JPEG, PNG or WebP image: starts with "<!DOCTYPE html>""#
+        );
+        assert_eq!(message(b""), "not a JPEG, PNG or WebP image: is empty");
+        assert_eq!(message(&[0, 1]), "not a JPEG, PNG or WebP image: starts with bytes [00, 01]");
     }
 }

@@ -4,13 +4,13 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 
-use super::codecs::Choose;
-use super::fallback::guarded;
-use super::{ColorModel, Planes, Region};
+use super::Choose;
+use crate::decode::fallback::guarded;
+use crate::decode::{ColorModel, Planes, Region};
 use crate::error::DecodeError;
 
 /// Whether a file is a PNG, by its signature.
-pub(super) fn is(bytes: &[u8]) -> bool {
+pub(in crate::decode) fn is(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x89PNG\r\n\x1a\n")
 }
 

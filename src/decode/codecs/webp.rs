@@ -1,0 +1,223 @@
+//! WebP files, lossy and lossless, whole image: to RGB, alpha dropped as Pillow's `convert("RGB")` drops it; of
+//! animations the first frame on a black canvas, which Pillow opens too.
+//!
+//! The container is read here: of all its chunks only the coded image is wanted, and a file that was cut short must not
+//! pass for a whole one. Layout: <https://developers.google.com/speed/webp/docs/riff_container>.
+
+use std::io::Cursor;
+use std::ops::Range;
+
+use image_webp::{DecodingError, WebPDecoder};
+
+use super::Choose;
+use crate::decode::fallback::guarded;
+use crate::decode::{ColorModel, Planes, Region};
+use crate::error::DecodeError;
+
+/// Bytes of a chunk's header: its name and the length of its content.
+const HEADER: usize = 8;
+
+/// Bytes of an animation's frame before its chunks: place, size, duration, flags.
+const FRAME: usize = 16;
+
+/// Set in a VP8X chunk's first byte where the file is an animation.
+const ANIMATION: u8 = 1 << 1;
+
+/// Whether a file is a WebP, by its signature.
+pub(super) fn is(bytes: &[u8]) -> bool {
+    bytes.len() >= 12 && bytes.starts_with(b"RIFF") && &bytes[8..12] == b"WEBP"
+}
+
+/// Columns and rows, by the headers.
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+    Ok(Picture::find(bytes)?.canvas)
+}
+
+/// Decodes what `choose` picks of the image into `out`.
+pub(super) fn decode(bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Result<Region, DecodeError> {
+    let picture = Picture::find(bytes)?;
+    let region = choose(picture.canvas.0, picture.canvas.1)?;
+    let (pixels, has_alpha) = guarded(|| picture.pixels())?;
+    let size = picture.canvas;
+    if has_alpha {
+        let canvas = picture.on_canvas::<4>(pixels);
+        out.take(&canvas, size, region, ColorModel::Rgb, |&[r, g, b, _]| [r, g, b]);
+    } else {
+        let canvas = picture.on_canvas::<3>(pixels);
+        out.take(&canvas, size, region, ColorModel::Rgb, |&rgb: &[u8; 3]| rgb);
+    }
+    Ok(region)
+}
+
+/// The coded image of a file, and where it goes.
+struct Picture<'a> {
+    /// The chunk that codes it, with its header: `VP8 ` or `VP8L`.
+    chunk: &'a [u8],
+    /// Columns and rows of the whole image.
+    canvas: (u32, u32),
+    /// Columns and rows of the coded image: of an animation's first frame perhaps fewer.
+    size: (u32, u32),
+    /// Column and row of the canvas where the coded image begins.
+    at: (u32, u32),
+}
+
+impl<'a> Picture<'a> {
+    fn find(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let promised = number::<4>(bytes, 4) as usize;
+        // A content of odd length is followed by a byte that belongs to none.
+        let Some(content) = bytes.get(HEADER..).and_then(|content| content.get(..promised)) else {
+            let message = format!("truncated: {} bytes of {}", bytes.len(), promised.saturating_add(HEADER));
+            return Err(corrupt(&message));
+        };
+        let mut chunks = Chunks { bytes: content, at: 4 };
+        let first = chunks.next().ok_or_else(|| corrupt("it holds no image"))??;
+        match first.name {
+            b"VP8X" => Self::extended(content, first.content, chunks),
+            _ => Self::alone(coded(std::iter::once(Ok(first)), content)?),
+        }
+    }
+
+    /// A still image whose canvas is itself.
+    fn alone(chunk: &'a [u8]) -> Result<Self, DecodeError> {
+        let size = coded_size(chunk)?;
+        Ok(Self { chunk, canvas: size, size, at: (0, 0) })
+    }
+
+    /// Of a file that begins with a VP8X chunk, behind which `chunks` go on.
+    fn extended(content: &'a [u8], head: Range<usize>, mut chunks: Chunks<'a>) -> Result<Self, DecodeError> {
+        let head = &content[head];
+        if head.len() < 10 {
+            return Err(corrupt("its VP8X chunk is too short"));
+        }
+        let canvas = (1 + number::<3>(head, 4), 1 + number::<3>(head, 7));
+        let picture = if head[0] & ANIMATION == 0 {
+            Self::alone(coded(chunks, content)?)?
+        } else {
+            let frame = chunks.find(|chunk| chunk.as_ref().map_or(true, |chunk| chunk.name == b"ANMF"));
+            let frame = &content[frame.ok_or_else(|| corrupt("an animation without frames"))??.content];
+            if frame.len() < FRAME {
+                return Err(corrupt("its first frame is too short"));
+            }
+            let inner = Chunks { bytes: frame, at: FRAME };
+            let at = (2 * number::<3>(frame, 0), 2 * number::<3>(frame, 3));
+            let size = (1 + number::<3>(frame, 6), 1 + number::<3>(frame, 9));
+            let picture = Self { canvas, at, ..Self::alone(coded(inner, frame)?)? };
+            if picture.size != size {
+                return Err(corrupt("its first frame is not of the size that is said"));
+            }
+            picture
+        };
+        let ends = |at: u32, size: u32, whole: u32| u64::from(at) + u64::from(size) <= u64::from(whole);
+        let inside =
+            ends(picture.at.0, picture.size.0, canvas.0) && ends(picture.at.1, picture.size.1, canvas.1);
+        if !inside || picture.canvas != canvas {
+            return Err(corrupt("its image is not of the size that its header says"));
+        }
+        Ok(picture)
+    }
+
+    /// The coded image, 4 bytes a pixel where it has alpha, else 3; and whether it has.
+    fn pixels(&self) -> Result<(Vec<u8>, bool), DecodeError> {
+        let failed = |error: DecodingError| match error {
+            DecodingError::UnsupportedFeature(what) => DecodeError::Unsupported(format!("WebP: {what}")),
+            error => corrupt(&error.to_string()),
+        };
+        // A file of this chunk alone, as the decoder wants it.
+        let mut file = Vec::with_capacity(12 + self.chunk.len());
+        file.extend(b"RIFF");
+        file.extend((4 + self.chunk.len() as u32).to_le_bytes());
+        file.extend(b"WEBP");
+        file.extend(self.chunk);
+        let mut decoder = WebPDecoder::new(Cursor::new(file)).map_err(failed)?;
+        if decoder.dimensions() != self.size {
+            return Err(corrupt("its headers contradict each other"));
+        }
+        let bytes = decoder.output_buffer_size().ok_or_else(|| corrupt("it does not fit in memory"))?;
+        let mut pixels = vec![0; bytes];
+        decoder.read_image(&mut pixels).map_err(failed)?;
+        Ok((pixels, decoder.has_alpha()))
+    }
+
+    /// The coded image at its place on a black canvas.
+    fn on_canvas<const BYTES: usize>(&self, pixels: Vec<u8>) -> Vec<u8> {
+        if self.size == self.canvas {
+            return pixels;
+        }
+        let mut canvas = vec![0; self.canvas.0 as usize * self.canvas.1 as usize * BYTES];
+        let row = self.size.0 as usize * BYTES;
+        for (y, line) in pixels.chunks_exact(row).enumerate() {
+            let first = (self.at.1 as usize + y) * self.canvas.0 as usize + self.at.0 as usize;
+            canvas[first * BYTES..][..row].copy_from_slice(line);
+        }
+        canvas
+    }
+}
+
+/// A chunk, and where in its parent it lies.
+struct Chunk<'a> {
+    name: &'a [u8],
+    whole: Range<usize>,
+    content: Range<usize>,
+}
+
+/// The chunks of `bytes` from `at` on.
+struct Chunks<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Iterator for Chunks<'a> {
+    type Item = Result<Chunk<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
+        let length = number::<4>(rest, 4) as usize;
+        if rest.len() < HEADER || rest.len() - HEADER < length {
+            self.at = self.bytes.len();
+            return Some(Err(corrupt("a chunk is longer than what holds it")));
+        }
+        let begin = self.at;
+        let content = begin + HEADER..begin + HEADER + length;
+        self.at = content.end + length % 2;
+        Some(Ok(Chunk { name: &rest[..4], whole: begin..content.end, content }))
+    }
+}
+
+/// The first chunk that codes an image, with its header.
+fn coded<'a>(
+    chunks: impl Iterator<Item = Result<Chunk<'a>, DecodeError>>,
+    bytes: &'a [u8],
+) -> Result<&'a [u8], DecodeError> {
+    for chunk in chunks {
+        let chunk = chunk?;
+        if matches!(chunk.name, b"VP8 " | b"VP8L") {
+            return Ok(&bytes[chunk.whole]);
+        }
+    }
+    Err(corrupt("it holds no image"))
+}
+
+/// Columns and rows of the image that a chunk codes.
+fn coded_size(chunk: &[u8]) -> Result<(u32, u32), DecodeError> {
+    let content = &chunk[HEADER..];
+    let size = if chunk.starts_with(b"VP8L") {
+        let sizes = number::<4>(content, 1);
+        (1 + (sizes & 0x3FFF), 1 + (sizes >> 14 & 0x3FFF))
+    } else {
+        (number::<2>(content, 6) & 0x3FFF, number::<2>(content, 8) & 0x3FFF)
+    };
+    let least = if chunk.starts_with(b"VP8L") { 5 } else { 10 };
+    if content.len() < least || size.0 == 0 || size.1 == 0 {
+        return Err(corrupt("its image has no size"));
+    }
+    Ok(size)
+}
+
+/// The little-endian number of BYTES bytes at `at`; bytes beyond the end count as 0.
+fn number<const BYTES: usize>(bytes: &[u8], at: usize) -> u32 {
+    (0..BYTES).rev().fold(0, |number, i| number << 8 | u32::from(bytes.get(at + i).copied().unwrap_or(0)))
+}
+
+fn corrupt(message: &str) -> DecodeError {
+    DecodeError::Corrupt(format!("WebP: {message}"))
+}
