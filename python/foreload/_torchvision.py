@@ -257,6 +257,10 @@ class _Reader:
         """The same."""
         return [transforms.Pad(step.padding, step.fill, step.padding_mode)]
 
+    def grayscale(self, step: Any) -> list[transforms.Transform]:
+        """The same."""
+        return [transforms.Grayscale(step.num_output_channels)]
+
     def to_grey_levels(self, step: Any) -> list[transforms.Transform]:
         """Values 0..255, as they are."""
         self._check_image("leave it out, these are tensors already")
@@ -330,6 +334,7 @@ _READERS = {
     "CenterCrop": _Reader.center_crop,
     "RandomCrop": _Reader.random_crop,
     "Pad": _Reader.pad,
+    "Grayscale": _Reader.grayscale,
     "PILToTensor": _Reader.to_grey_levels,
     "ToImage": _Reader.to_grey_levels,
     "ToTensor": _Reader.to_tensor,

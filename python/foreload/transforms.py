@@ -30,6 +30,7 @@ from foreload._core import ConfigError
 
 __all__ = [
     "CenterCrop",
+    "Grayscale",
     "Normalize",
     "Pad",
     "RandomCrop",
@@ -313,6 +314,21 @@ class RandomHorizontalFlip(Transform):
     p: float = 0.5
 
     _checks = {"p": _number}
+
+
+@dataclass(frozen=True)
+class Grayscale(Transform):
+    """Takes the colours away: .2989 R + .587 G + .114 B, truncated, as torchvision does to uint8 tensors.
+
+    It stands behind the geometry and before `ToDtype`.
+
+    Args:
+        num_output_channels: 3, other than torchvision's default of 1: images have R, G and B, which are then the same.
+    """
+
+    num_output_channels: int = 3
+
+    _checks = {"num_output_channels": _whole}
 
 
 @dataclass(frozen=True)

@@ -121,11 +121,12 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
         [v2.CenterCrop(60), v2.Resize(50), v2.Pad((3, 5), fill=(9, 99, 199)), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)],
         [v1.Resize(70), v1.CenterCrop(64), v1.RandomHorizontalFlip(1.0), v1.ToTensor(), v1.Normalize(MEAN, STD)],
         [v2.ToImage(), v2.Pad((1, 2, 3, 4), padding_mode="reflect"), v2.CenterCrop(60), FLOAT, v2.Normalize(MEAN, STD)],
+        [v1.Resize(70), v1.CenterCrop(64), v2.ToImage(), v2.Grayscale(3), FLOAT, v2.Normalize(MEAN, STD)],
         [v1.Resize(70, InterpolationMode.BICUBIC), v1.CenterCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)],
     ],
     ids=[
         *("v1", "v2, not square", "v2 of tensors, larger", "both sides", "max_size, padded", "crop, resize, pad"),
-        *("flipped", "reflected", "bicubic"),
+        *("flipped", "reflected", "grey", "bicubic"),
     ],
 )
 def test_evaluation_gives_torchvisions_pixels(dataset: Path, steps: list[Any]) -> None:
@@ -249,6 +250,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "conversion of PIL": ([CROP, FLOAT], r"must come after ToImage\(\)"),
     "normalised grey levels": ([CROP, v1.PILToTensor(), NORMALIZE], "Normalize.*must come after ToTensor"),
     "crop of normalised": ([TENSOR, NORMALIZE, CROP], "RandomResizedCrop.*must come before Normalize"),
+    "one grey channel": ([CROP, v1.Grayscale(), TENSOR], "step 2 of 3, Grayscale.*num_output_channels: is 1, must be 3"),
     "one channel": ([CROP, TENSOR, v1.Normalize([0.5], [0.5])], "Normalize.*three means"),
 }
 

@@ -72,6 +72,31 @@ def test_random_crops_with_padding_are_those_of_numpy(own_dataset: Path, mode: s
     assert len(seen) > 40
 
 
+@pytest.mark.parametrize("size", [(33, 40), (7, 5)])
+@pytest.mark.parametrize(("dtype", "layout"), [("uint8", "nchw"), ("float32", "nhwc"), ("float16", "nchw")])
+def test_grey_is_made_of_the_levels_of_the_output(
+    dataset: Path, size: tuple[int, int], dtype: str, layout: str
+) -> None:
+    def images(*colours: T.Transform, to: str = dtype) -> list[np.ndarray]:
+        normalised = () if to == "uint8" else (T.Normalize(MEAN, STD),)
+        steps = [T.RandomResizedCrop(size), *colours, T.RandomHorizontalFlip(), T.ToDtype(to), *normalised]
+        how = dict(batch_size=20, seed=3, memory_format=layout, device="cpu")
+        loader = foreload.ImageLoader(dataset, transforms=steps, **how)
+        return [np.from_dlpack(batch.images) for batch in loader]
+
+    axis = 1 if layout == "nchw" else -1
+    shape = (3, 1, 1) if layout == "nchw" else (3,)
+    for levels, greys in zip(images(to="uint8"), images(T.Grayscale()), strict=True):
+        shares = np.array([0.2989, 0.587, 0.114]).reshape(shape)
+        grey = np.floor((levels * shares).sum(axis, keepdims=True) + 1e-5)
+        expected = np.broadcast_to(grey, levels.shape)
+        if dtype != "uint8":
+            mean, std = np.float32(MEAN).reshape(shape), np.float32(STD).reshape(shape)
+            expected = (expected.astype(np.float32) / 255 - mean) / std
+        assert greys.dtype == dtype
+        assert np.abs(greys.astype(np.float32) - expected).max() <= (2e-3 if dtype == "float16" else 1e-5)
+
+
 def test_parameters_have_one_form(dataset: Path) -> None:
     class Bicubic:
         value = "bicubic"

@@ -339,6 +339,15 @@ const REFUSED: &[(&str, &str)] = &[
         r#"[{"ToDtype": {"dtype": "float32"}}, {"Normalize": {"mean": [0,0,0], "std": [1,0,1]}}]"#,
         "step 2 of 2, Normalize: std: is [1.0, 0.0, 1.0], must be numbers above 0",
     ),
+    (r#"[{"Grayscale": {"num_output_channels": 1}}]"#, "Grayscale: num_output_channels: is 1, must be 3"),
+    (
+        r#"[{"Grayscale": {}}, {"CenterCrop": {"size": 9}}]"#,
+        "step 2 of 2, CenterCrop: must come before Grayscale",
+    ),
+    (
+        r#"[{"ToDtype": {"dtype": "float32"}}, {"Grayscale": {}}]"#,
+        "step 2 of 2, Grayscale: works on grey levels: put it before ToDtype",
+    ),
     (r#"{"Views": {"n": 0, "transforms": []}}"#, "Views: n: is 0, must be at least 1"),
     (r#"{"Views": {"n": 65, "transforms": []}}"#, "Views: n: is 65 in all, must be at most 64"),
     (r#"{"Views": {"n": 2}}"#, "Views: must have n, a whole number, and transforms, a list"),

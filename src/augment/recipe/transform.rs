@@ -83,6 +83,12 @@ pub enum Transform {
         #[serde(default = "half")]
         p: f64,
     },
+    /// Takes the colours away.
+    Grayscale {
+        /// Of the result, which has as many as any image here.
+        #[serde(default = "three")]
+        num_output_channels: u32,
+    },
     /// Converts the element type.
     ToDtype {
         /// Into this.
@@ -206,6 +212,10 @@ fn half() -> f64 {
     0.5
 }
 
+fn three() -> u32 {
+    3
+}
+
 fn yes() -> bool {
     true
 }
@@ -234,6 +244,7 @@ impl Transform {
             Self::RandomCrop { .. } => "RandomCrop",
             Self::Pad { .. } => "Pad",
             Self::RandomHorizontalFlip { .. } => "RandomHorizontalFlip",
+            Self::Grayscale { .. } => "Grayscale",
             Self::ToDtype { .. } => "ToDtype",
             Self::Normalize { .. } => "Normalize",
         }
@@ -267,7 +278,11 @@ impl Transform {
                 let wrong = || BadParameter::new("p", format!("is {p}, must be a probability"));
                 if is_probability { Ok(()) } else { Err(wrong()) }
             }
-            Self::ToDtype { .. } => Ok(()),
+            Self::Grayscale { num_output_channels: 3 } | Self::ToDtype { .. } => Ok(()),
+            Self::Grayscale { num_output_channels: n } => {
+                let message = format!("is {n}, must be 3: images have R, G and B, here all the same");
+                Err(BadParameter::new("num_output_channels", message))
+            }
             Self::Normalize { mean, std } => {
                 if !mean.iter().all(|mean| mean.is_finite()) {
                     return Err(BadParameter::new("mean", format!("is {mean:?}, must be finite numbers")));
