@@ -30,7 +30,7 @@ const PORTION: usize = 1024;
 const NO_FILE: u32 = u32::MAX;
 
 /// Images torchvision would take and no decoder here knows.
-const OTHER_IMAGES: [&str; 6] = [".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
+const OTHER_IMAGES: [&str; 5] = [".ppm", ".bmp", ".pgm", ".tif", ".tiff"];
 
 /// Indexes the directories `classes` (sorted names) below `root`; without any, all that is below it, as class 0.
 pub(super) fn index(

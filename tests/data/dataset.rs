@@ -77,7 +77,7 @@ fn odd_folder() -> Scene {
     ] {
         scene.write(path, path.as_bytes());
     }
-    for path in ["a/notes.txt", "a/x.webp", "a/y.BMP", "a/jpg", "readme.md"] {
+    for path in ["a/notes.txt", "a/x.tiff", "a/y.BMP", "a/jpg", "readme.md"] {
         scene.write(path, b"?");
     }
     fs::create_dir_all(scene.root.join("empty/below")).unwrap();
@@ -103,7 +103,7 @@ fn folders_are_ordered_as_torchvision_orders_them() {
     assert_eq!(summary.notes.empty_classes, ["empty"]);
     let skipped = |reason: &str| summary.notes.skipped.iter().find(|(r, _)| r.starts_with(reason)).unwrap().1;
     assert_eq!(
-        (skipped("files that are no images").count, skipped(".webp").count, skipped(".bmp").count),
+        (skipped("files that are no images").count, skipped(".tiff").count, skipped(".bmp").count),
         (2, 1, 1)
     );
     assert_eq!(skipped("files in the root").example, "readme.md");
