@@ -21,12 +21,12 @@ class Directory:
 
     Args:
         path: A directory on local NVMe, made where it is missing.
-        size: ByteCount the directory may take, or a text such as `"800GB"`.
+        size: Bytes the directory may take, or a text such as `"800GB"`.
         fill: How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large
             sequential reads beside training, in the order of their next use (where all ranks share one cache). `auto`:
             by rates measured at the start.
-        stage_bandwidth: ByteCount per second that filling ahead may take of the dataset's storage, of all ranks that
-            share the cache together, or a text such as `"500MB"`. None: what reads in demand leave.
+        stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
+            the cache together, or a text such as `"500MB"`. None: what reads in demand leave.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -251,19 +251,19 @@ class ImageLoader(Loader):
         indices: Sequence[int] | Array | None = None,
         classes: Sequence[str | int] | None = None,
         files: str | os.PathLike[str] | None = None,
-        weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Sequence[float] | Array | None = None,
-        ratios: Sequence[float] | Array | None = None,
+        weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Numbers | None = None,
+        ratios: Numbers | None = None,
         epoch_size: int | None = None,
         fields: Sequence[str | Field] | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Sequence[Transform] | Views | Sequence[Views] | None = None,
         image_size: int | Sequence[int] = 224,
-        scale: Sequence[float] | Array | None = (0.08, 1.0),
-        ratio: Sequence[float] | Array | None = (0.75, 1.3333333333333333),
+        scale: Numbers | None = (0.08, 1.0),
+        ratio: Numbers | None = (0.75, 1.3333333333333333),
         flip: float = 0.5,
         resize: int | None = None,
-        mean: Sequence[float] | Array | None = (0.485, 0.456, 0.406),
-        std: Sequence[float] | Array | None = (0.229, 0.224, 0.225),
+        mean: Numbers | None = (0.485, 0.456, 0.406),
+        std: Numbers | None = (0.229, 0.224, 0.225),
         dtype: Literal["float32", "float16", "bfloat16", "uint8"] = "float32",
         memory_format: Literal["nchw", "nhwc"] = "nchw",
         decode: Literal["fast", "exact"] = "fast",
@@ -391,8 +391,8 @@ class FileLoader(Loader):
         keep: int = 1,
         indices: Sequence[int] | Array | None = None,
         files: str | os.PathLike[str] | None = None,
-        weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Sequence[float] | Array | None = None,
-        ratios: Sequence[float] | Array | None = None,
+        weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Numbers | None = None,
+        ratios: Numbers | None = None,
         epoch_size: int | None = None,
         on_error: Literal["raise", "skip", "zero"] = "raise",
         max_errors: int | None = 100,
