@@ -9,6 +9,7 @@ from typing_extensions import Self
 from foreload._core import Loader
 from foreload._types import Array, Numbers, View
 from foreload.fields import Field
+from foreload.transforms import Transform, Views
 
 # What `make stub` writes of Directory begins here.
 @final
