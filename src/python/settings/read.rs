@@ -15,8 +15,8 @@ use std::path::PathBuf;
 /// The datasets and the options that the arguments of `loader` mean.
 ///
 /// # Errors
-/// `ConfigError` that names the setting: for a value that it cannot have, for a keyword that is none, and for what is said
-/// twice.
+/// `ConfigError` that names the setting: for a value that it cannot have, for a keyword that is none, and for what is
+/// said twice.
 pub(in crate::python) fn read(
     loader: LoaderKind,
     positional: &Bound<'_, PyTuple>,
