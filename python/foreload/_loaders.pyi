@@ -16,9 +16,8 @@ from foreload.transforms import Transform, Views
 class Directory:
     """A cache in a directory on local NVMe, for `cache=` of a loader.
 
-    Samples are kept there, so that they are read from the dataset's storage once and not in every epoch. Other loaders,
-    ranks, jobs and datasets may share it; what is there is used again by the next run. The dataset itself is never
-    touched.
+    What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share it. The dataset
+    itself is never touched.
 
     Args:
         path: A directory on local NVMe, made where it is missing.

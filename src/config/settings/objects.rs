@@ -71,8 +71,8 @@ impl SettingsObject {
     pub fn story(self) -> &'static str {
         match self {
             Self::Directory => {
-                "What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share it. \
-                 The dataset itself is never touched."
+                "What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share \
+                 it. The dataset itself is never touched."
             }
             Self::Resources => {
                 "The same settings are keywords of the loaders; each may be said in one place only. What is not given \
