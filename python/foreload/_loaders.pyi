@@ -9,15 +9,15 @@ from typing_extensions import Self
 from foreload._core import Loader
 from foreload._types import Array, Numbers, View
 from foreload.fields import Field
+from foreload.transforms import Transform, Views
 
 # What `make stub` writes of Directory begins here.
 @final
 class Directory:
     """A cache in a directory on local NVMe, for `cache=` of a loader.
 
-    Samples are kept there, so that they are read from the dataset's storage once and not in every epoch. Other loaders,
-    ranks, jobs and datasets may share it; what is there is used again by the next run. The dataset itself is never
-    touched.
+    What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share it. The dataset
+    itself is never touched.
 
     Args:
         path: A directory on local NVMe, made where it is missing.

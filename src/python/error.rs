@@ -14,7 +14,8 @@ macro_rules! exceptions {
 
 exceptions! {
     Error: PyException = "Any failure of Foreload.";
-    ConfigError: Error = "A setting has a value that cannot work, or there is none of that name; the message says which and what to do.";
+    ConfigError: Error =
+        "A setting has a value that cannot work, or there is none of that name; the message says which and what to do.";
     DatasetError: Error = "The dataset or its index cannot be used.";
     DatasetChangedError: DatasetError = "The dataset is not what it was when it was indexed.";
     IoError: Error = "An operation on a file failed.";

@@ -103,9 +103,9 @@ fn path_of(loader: LoaderKind) -> Parameter {
             "`path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of \
              WebDataset-style `.tar` shards, or one such shard. Members of a shard that share a stem are a sample, \
              wherever they lie in it: an image, known by its extension, and its class number in `.cls` or in `.json` \
-             (key `label` or `cls`). Either all samples have a class number or none has: then batches have no `labels`. \
-             Several datasets, in a list, are one: their samples follow one another, and classes of one name are one \
-             class."
+             (key `label` or `cls`). Either all samples have a class number or none has: then batches have no \
+             `labels`. Several datasets, in a list, are one: their samples follow one another, and classes of one name are \
+             one class."
         }
         LoaderKind::Files => {
             "A directory, whose files are the samples, in whatever directories below it; or a directory of \
@@ -255,10 +255,11 @@ pub fn manual() -> String {
     lines.join("\n") + "\n"
 }
 
-const INTRODUCTION: &str = "Each setting of `foreload.ImageLoader` and `foreload.FileLoader`, and so of `ImageDataset` and \
-    `ImageSource`: its default in Python, its flag where the command line has one, what it may be, and what it means. A \
-    value that cannot work is a `ConfigError` that names the setting. Where a list is taken, so are tuples, arrays and \
-    tensors; where a number is taken, so is a NumPy scalar. This page is written by `make stub`.";
+const INTRODUCTION: &str = "Each setting of `foreload.ImageLoader` and `foreload.FileLoader`, and so of \
+    `ImageDataset` and `ImageSource`: its default in Python, its flag where the command line has one, what it may be, \
+    and what it means. A value that cannot work is a `ConfigError` that names the setting. Where a list is taken, \
+    so are tuples, arrays and tensors; where a number is taken, so is a NumPy scalar. This page is written by \
+    `make stub`.";
 
 fn section(setting: &Setting) -> Vec<String> {
     let loader = LoaderKind::Images;

@@ -12,8 +12,8 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["drop_last"], "use last_batch=\"drop\" for drop_last=True, last_batch=\"partial\" for False"),
     (
         &["transform", "augmentation", "augmentations", "preprocess"],
-        "image_size, train, scale, ratio, flip, resize, mean, std and dtype say what becomes of an image; \
-         foreload.torch.ImageDataset.from_torchvision(dataset, batch_size=N) takes them from torchvision's transforms",
+        "use transforms=[...], a list of foreload.transforms, which have torchvision's names and parameters; \
+         foreload.torch.ImageDataset.from_torchvision(dataset, batch_size=N) takes over an ImageFolder with its own",
     ),
     (
         &["target_transform"],

@@ -1,8 +1,8 @@
 //! What a loader can be told: one table of settings, from which come Rust's options, Python's keywords, the command
 //! line's flags, and all that explains them.
 //!
-//! [`table`] holds the settings, [`forms`] what their values may be. [`document`] writes what Python's `help()`, the stub
-//! and `docs/settings.md` say. Who reads arguments turns each into a [`Given`] and hands it to [`Setting::set`].
+//! [`table`] holds the settings, [`forms`] what their values may be. [`document`] writes what Python's `help()`, the
+//! stub and `docs/settings.md` say. Who reads arguments turns each into a [`Given`] and hands it to [`Setting::set`].
 
 mod document;
 mod elsewhere;

@@ -71,9 +71,8 @@ impl SettingsObject {
     pub fn story(self) -> &'static str {
         match self {
             Self::Directory => {
-                "Samples are kept there, so that they are read from the dataset's storage once and not in every epoch. \
-                 Other loaders, ranks, jobs and datasets may share it; what is there is used again by the next run. The \
-                 dataset itself is never touched."
+                "What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share \
+                 it. The dataset itself is never touched."
             }
             Self::Resources => {
                 "The same settings are keywords of the loaders; each may be said in one place only. What is not given \
@@ -86,8 +85,8 @@ impl SettingsObject {
     pub fn doc(self) -> &'static str {
         match self {
             Self::Directory => {
-                "Where samples are kept near: a `foreload.Directory` on local NVMe, a dict of its arguments, or a list of \
-                 one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere."
+                "Where samples are kept near: a `foreload.Directory` on local NVMe, a dict of its arguments, or a list \
+                 of one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere."
             }
             Self::Resources => {
                 "`threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict; \

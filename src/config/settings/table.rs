@@ -84,9 +84,9 @@ settings! {
     /// Shuffled order. None: as `train`.
     shuffle: Option<bool> = None, Maybe(Truth), Batches.in_files("True", "Shuffled order.");
 
-    /// What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the batch
-    /// from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop in training, else
-    /// partial.
+    /// What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the
+    /// batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop in training,
+    /// else partial.
     last_batch: Option<LastBatch> = None, Maybe(OneOf::names()), Batches.in_files(
         "\"drop\"",
         "What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the \
@@ -104,8 +104,8 @@ settings! {
     classes: Option<Vec<ClassRef>> = None, Maybe(ClassList), Selection.images_only().no_flag();
 
     /// A text file that lists what to draw from, one path a line, relative to the dataset: files (with or without
-    /// extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are given, all must
-    /// hold. None: everything.
+    /// extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are given, all
+    /// must hold. None: everything.
     files: Option<PathBuf> = None, Maybe(AnyPath), Selection;
 
     /// How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a dict of
@@ -120,21 +120,21 @@ settings! {
     /// Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
     epoch_size: Option<u64> = None, Maybe(WholeNumber::from(1).to(MOST_DRAWS)), Selection;
 
-    /// What of each sample the batches hold: a list of names, or of objects of `foreload.fields` that say more. A name is
-    /// `image`, `label`, or the key of a member in a shard, what follows the first dot of its name: `["jpg", "seg.png",
-    /// "txt"]`. `batch["txt"]` gives it. None: image and label.
+    /// What of each sample the batches hold: a list of names, or of objects of `foreload.fields` that say more. A name
+    /// is `image`, `label`, or the key of a member in a shard, what follows the first dot of its name: `["jpg",
+    /// "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
     fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
 
     /// Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or without
-    /// extension) or `sample_id` says which sample a row is of, and whose others are fields by their names; or a number, or
-    /// a list of as many numbers, for each sample in the index's order: the field `label`. Whole numbers are int64, others
-    /// float32, [n] or [n, length]; anything else text. A sample without a row is an error. `classes` and `weights` go by
-    /// the dataset's own classes. None: the dataset's labels.
+    /// extension) or `sample_id` says which sample a row is of, and whose others are fields by their names; or a
+    /// number, or a list of as many numbers, for each sample in the index's order: the field `label`. Whole numbers are
+    /// int64, others float32, [n] or [n, length]; anything else text. A sample without a row is an error. `classes` and
+    /// `weights` go by the dataset's own classes. None: the dataset's labels.
     labels: Option<Labels> = None, Maybe(LabelSource), Fields.images_only();
 
     /// What is done to images: a list of `foreload.transforms`, or `Views` of one. It takes the place of `image_size`,
-    /// `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the usual lists. None: what these
-    /// mean.
+    /// `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the usual lists. None: what
+    /// these mean.
     transforms: Option<Transforms> = None, Maybe(TransformList), Images.images_only();
 
     /// Side of the square output in pixels, or (height, width).
@@ -152,8 +152,8 @@ settings! {
     /// Evaluation: length in pixels of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
     resize: Option<u32> = None, Maybe(WholeNumber::from(1).to(LARGEST_SIDE as u64)), Images.images_only();
 
-    /// Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, as other loaders take them
-    /// of values in 0..255, are questioned by a warning.
+    /// Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, as other loaders take
+    /// them of values in 0..255, are questioned by a warning.
     mean: [f32; 3] = [0.485, 0.456, 0.406], Channels::Finite, Images.images_only().or_none();
 
     /// Standard deviation of each channel, of values scaled to 0..1, likewise.
@@ -174,9 +174,9 @@ settings! {
     /// cannot be read, and what is no image by its first bytes.
     decoded: bool = true, Truth, Images.images_only().no_flag();
 
-    /// Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else the first),
-    /// `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU, batches are the same
-    /// as on the CPU but for the decoders' rounding.
+    /// Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else the
+    /// first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU, batches are
+    /// the same as on the CPU but for the decoders' rounding.
     device: String = "auto".into(), DeviceName, Images.images_only();
 
     /// What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know (PNG, CMYK, ...)
@@ -188,15 +188,15 @@ settings! {
     // Whoever comes from torchvision has trained on such files: its decoders conceal them, at most with a warning.
     /// What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart markers).
     /// `conceal`: they give, sample by sample, what PIL and torchvision make of them; training goes on as there, and
-    /// `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses fails here, too, above all files cut
-    /// short; also damaged headers, and damaged files in CMYK or of odd sampling. `refuse`: all damage that is found is a
-    /// failure (see `on_error`); behind the crop none is looked for. On a GPU the CPU decodes what nvJPEG, told to be
-    /// strict, refuses; what damage nvJPEG passes over it does not tell.
+    /// `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses fails here, too, above all files
+    /// cut short; also damaged headers, and damaged files in CMYK or of odd sampling. `refuse`: all damage that is
+    /// found is a failure (see `on_error`); behind the crop none is looked for. On a GPU the CPU decodes what nvJPEG,
+    /// told to be strict, refuses; what damage nvJPEG passes over it does not tell.
     damaged: Damaged = Damaged::Conceal, OneOf::names(), Failures.images_only();
 
     /// What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch. `skip`: another
-    /// sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay full and equal on every
-    /// rank. `zero`: a zero image, or a file without bytes, and its mask is False.
+    /// sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay full and equal on
+    /// every rank. `zero`: a zero image, or a file without bytes, and its mask is False.
     on_error: OnError = OnError::Raise, OneOf::names(), Failures;
 
     /// Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too (from a state of
@@ -209,11 +209,12 @@ settings! {
 
     /// Decoding threads. None: the processors this process may use, or its share where the other ranks of the node (see
     /// `local_world_size`) may use the same ones; one with `decoded=False`.
-    threads: Option<u32> = None, Maybe(WholeNumber::from(1).to(MOST_THREADS)), Resources.images_only().member(OfResources, "threads");
+    threads: Option<u32> = None, Maybe(WholeNumber::from(1).to(MOST_THREADS)), Resources
+        .images_only().member(OfResources, "threads");
 
-    /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while batches
-    /// are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU some page-locked
-    /// tables come on top, and where slots run short 4 MB for each of three lanes, more for larger images.
+    /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while
+    /// batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU some
+    /// page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger images.
     memory: Option<u64> = None, Maybe(ByteCount), Resources.member(OfResources, "memory");
 
     /// How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
@@ -222,16 +223,18 @@ settings! {
     /// Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
     direct: Direct = Direct::Auto, OneOf::names(), Resources.member(OfResources, "direct");
 
-    /// Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about 30 KB of memory;
-    /// network file systems give more the more of them there are.
-    queue_depth: Option<u32> = None, Maybe(WholeNumber::from(1).to(DEEPEST_QUEUE)), Resources.member(OfResources, "queue_depth");
+    /// Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about 30 KB of
+    /// memory; network file systems give more the more of them there are.
+    queue_depth: Option<u32> = None, Maybe(WholeNumber::from(1).to(DEEPEST_QUEUE)), Resources
+        .member(OfResources, "queue_depth");
 
     /// Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a quarter of it.
     device_memory: Option<u64> = None, Maybe(ByteCount), Resources.images_only().member(OfResources, "device_memory");
 
-    /// How many ranks this node has, numbered one after another: they share the cache, processors and memory. None: what
-    /// the launcher (see `rank`) says, else all share the cache, and this process has processors and memory alone.
-    local_world_size: Option<u32> = None, Maybe(WholeNumber::from(1)), Resources.member(OfResources, "local_world_size");
+    /// How many ranks this node has, numbered one after another: they share the cache, processors and memory. None:
+    /// what the launcher (see `rank`) says, else all share the cache, and this process has processors and memory alone.
+    local_world_size: Option<u32> = None, Maybe(WholeNumber::from(1)), Resources
+        .member(OfResources, "local_world_size");
 
     /// A directory on local NVMe, made where it is missing.
     cache_dir: Option<PathBuf> = None, Maybe(AnyPath), Cache.member(OfCache, "path").flag("cache");
@@ -239,19 +242,19 @@ settings! {
     /// Bytes the directory may take, or a text such as `"800GB"`.
     cache_size: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "size");
 
-    /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential reads
-    /// beside training, in the order of their next use (where all ranks share one cache). `auto`: by rates measured at
-    /// the start.
+    /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential
+    /// reads beside training, in the order of their next use (where all ranks share one cache). `auto`: by rates
+    /// measured at the start.
     cache_fill: FillChoice = FillChoice::Auto, OneOf::names(), Cache.member(OfCache, "fill").flag_alias("fill");
 
-    /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache together,
-    /// or a text such as `"500MB"`. None: what reads in demand leave.
+    /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache
+    /// together, or a text such as `"500MB"`. None: what reads in demand leave.
     stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "stage_bandwidth");
 
     /// How a cached copy of an earlier run or another process is known to be the dataset's before this run uses it.
-    /// `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is read once a
-    /// run and compared. What has changed is copied anew, what changes after the check is seen by the next run. Only a
-    /// write within the same tick of the file system's clock leaves the stamp as it was.
+    /// `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is read once
+    /// a run and compared. What has changed is copied anew, what changes after the check is seen by the next run. Only
+    /// a write within the same tick of the file system's clock leaves the stamp as it was.
     verify: Verify = Verify::Stamp, OneOf::names(), Cache;
 
     /// The dataset never changes, so cached copies are used without a look at its files.
@@ -264,16 +267,16 @@ settings! {
     /// Index the dataset anew.
     rebuild_index: bool = false, Truth, Index.flag_alias("rebuild");
 
-    /// What happens when the dataset is not what its index says, which is looked at in every start: `rebuild` indexes it
-    /// anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be right when it is
-    /// read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of these.
+    /// What happens when the dataset is not what its index says, which is looked at in every start: `rebuild` indexes
+    /// it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be right when it
+    /// is read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of these.
     changed: Changed = Changed::Rebuild, OneOf::names(), Index;
 
     /// Show a progress bar while indexing, when stderr is a terminal.
     progress: bool = true, Truth, Index.no_flag();
 
-    /// This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's mpirun or
-    /// Slurm's srun, by their variables; else 0. Asked anew at each iteration.
+    /// This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's mpirun
+    /// or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
     rank: Option<u32> = None, Maybe(WholeNumber::any()), Ranks.no_flag();
 
     /// Number of ranks, likewise.

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 /// What an object stands for. Never fails: what is nothing else is what `repr` shows.
 ///
-/// Arrays, tensors and their scalars, of any library, are what their `tolist` gives. Other objects than lists and tuples
-/// are gone through only `with_iterables`: a data set or an endless generator is no number.
+/// Arrays, tensors and their scalars, of any library, are what their `tolist` gives. Other objects than lists and
+/// tuples are gone through only `with_iterables`: a data set or an endless generator is no number.
 pub(super) fn given(value: &Bound<'_, PyAny>, with_iterables: bool) -> Given {
     within(value, with_iterables, 0)
 }

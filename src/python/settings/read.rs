@@ -6,7 +6,8 @@ use super::{Said, check_count, keywords, wrong};
 use crate::config::{
     Given, LoaderKind, LoaderOptions, Setting, SettingsObject, check_said_once, unknown_setting,
 };
-use crate::python::error::raise;
+use crate::python::error::{ConfigError, raise};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::path::PathBuf;
@@ -14,8 +15,8 @@ use std::path::PathBuf;
 /// The datasets and the options that the arguments of `loader` mean.
 ///
 /// # Errors
-/// `ConfigError` that names the setting: for a value that it cannot have, for a keyword that is none, and for what is said
-/// twice.
+/// `ConfigError` that names the setting: for a value that it cannot have, for a keyword that is none, and for what is
+/// said twice.
 pub(in crate::python) fn read(
     loader: LoaderKind,
     positional: &Bound<'_, PyTuple>,
@@ -33,26 +34,19 @@ pub(in crate::python) fn read(
             }
             continue;
         }
-        let objects = SettingsObject::ALL.into_iter().filter(|object| object.belongs_to(loader));
-        if let Some(object) = { objects }.find(|object| object.keyword() == name) {
-            let place = |setting: &Setting| setting.member.map_or("", |member| member.name);
-            let members = members(object, &value)?.into_iter();
-            said.extend(members.map(|said| {
-                let call = format!("{}={}({}={})", object.keyword(), object.class(), place(said.0), said.1);
-                (said, call)
-            }));
+        let takes = |object: &SettingsObject| object.belongs_to(loader) && object.keyword() == name;
+        if let Some(object) = SettingsObject::ALL.into_iter().find(takes) {
+            for (setting, value) in members(object, &value)? {
+                let member = setting.member.map_or(setting.name, |member| member.name);
+                let call = format!("{name}={}({member}={value})", object.class());
+                said.push(((setting, value), call));
+            }
             continue;
         }
         let Some(setting) = loader.settings().find(|setting| setting.name == name) else {
             return Err(wrong(&name, unknown_setting(loader, &name)));
         };
-        let value = match setting.description().text_by {
-            Some((module, function)) if !value.is_none() => {
-                let text = value.py().import(module)?.call_method1(function, (&value,))?;
-                given(&text, false)
-            }
-            _ => given(&value, setting.description().takes_iterables),
-        };
+        let value = value_of(setting, &value)?;
         if setting.is_keyword() {
             let call = format!("{name}={value}");
             said.push(((setting, value), call));
@@ -64,6 +58,25 @@ pub(in crate::python) fn read(
         return Err(wrong(setting.name, in_its_object(&misplaced)));
     }
     options(positional.py(), loader, &said).and_then(|options| Ok((paths(path)?, options)))
+}
+
+/// What a keyword's value stands for.
+fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
+    let form = setting.description();
+    let Some((module, function)) = form.text_by.filter(|_| !value.is_none()) else {
+        return Ok(given(value, form.takes_iterables));
+    };
+    let py = value.py();
+    let text = py.import(module)?.call_method1(function, (value,)).map_err(|error| {
+        // What an odd object raises when it is looked at is no error of a loader's; Ctrl-C is none of the object's.
+        if error.is_instance_of::<ConfigError>(py) || !error.is_instance_of::<PyException>(py) {
+            return error;
+        }
+        let refused = wrong(setting.name, format!("is {}, must be {}", given(value, false), form.may_be));
+        refused.set_cause(py, Some(error));
+        refused
+    })?;
+    Ok(given(&text, false))
 }
 
 /// The options that were said, each once.

@@ -10,7 +10,8 @@ pub(super) use words::{AnyPath, ByteCount, DeviceName, OneOf, Truth};
 
 use super::Given;
 
-/// A form of values of type `T`: a range of numbers, a few names, a path. Each rule about a value stands in its form alone.
+/// A form of values of type `T`: a range of numbers, a few names, a path. Each rule about a value stands in its form
+/// alone.
 pub(crate) trait Form<T> {
     /// The value that was given.
     ///
