@@ -400,7 +400,9 @@ class Views:
 def _list(given: Any) -> list[Transform]:
     """The transforms of a list of nothing else."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(f"config: transforms: is {given!r}, must be a list of foreload.transforms, or Views")
+        raise ConfigError(
+            f"config: transforms: is {given!r}, must be a list of foreload.transforms, or Views"
+        )
     steps = list(given)
     for number, step in enumerate(steps, start=1):
         if isinstance(step, Transform):
@@ -422,7 +424,9 @@ def to_json(transforms: Sequence[Transform] | Views | Sequence[Views]) -> str:
     """
     if isinstance(transforms, Views):
         return json.dumps(transforms._as_json())
-    listed = list(transforms) if isinstance(transforms, Iterable) and not isinstance(transforms, str) else None
+    listed = (
+        list(transforms) if isinstance(transforms, Iterable) and not isinstance(transforms, str) else None
+    )
     if listed and all(isinstance(views, Views) for views in listed):
         return json.dumps([views._as_json() for views in listed])
     if listed and any(isinstance(views, Views) for views in listed):

@@ -26,7 +26,9 @@ def mask(values: np.ndarray, mode: str = "P") -> bytes:
     image = Image.fromarray(values.astype(np.uint16 if mode == "I;16" else np.uint8))
     if mode == "P":
         image = image.convert("L")
-        image.putpalette([value % 256 for number in range(256) for value in (37 * number, 91 * number, number)])
+        image.putpalette(
+            [value % 256 for number in range(256) for value in (37 * number, 91 * number, number)]
+        )
     return saved(image, "png")
 
 

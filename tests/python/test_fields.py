@@ -64,7 +64,9 @@ def check(loader: foreload.ImageLoader, batch: foreload.Batch, epoch: int, size:
 
 
 def test_all_fields_are_of_their_sample(root: Path) -> None:
-    loader = foreload.ImageLoader(root, batch_size=7, seed=3, fields=FIELDS, image_size=(40, 32), last_batch="partial")
+    loader = foreload.ImageLoader(
+        root, batch_size=7, seed=3, fields=FIELDS, image_size=(40, 32), last_batch="partial"
+    )
     assert list(loader.fields.items()) == [
         ("jpg", "image"),
         ("seg.png", "mask"),
@@ -147,25 +149,33 @@ def without(number: int, key: str) -> shards.Members:
 def test_what_is_absent_fails_its_sample_or_is_said(tmp_path: Path, key: str) -> None:
     shards.make(tmp_path, 12, 1, lambda number: without(number, key))
     loader = foreload.ImageLoader(tmp_path, batch_size=4, fields=["jpg", key], image_size=24)
-    with pytest.raises(foreload.SampleError, match=f"field \"{key}\".*optional=True"):
+    with pytest.raises(foreload.SampleError, match=f'field "{key}".*optional=True'):
         list(loader)
     kinds = {"txt": fields.Text, "json": fields.Json, "npy": fields.Array, "seg.png": fields.Mask}
-    loader = foreload.ImageLoader(tmp_path, batch_size=12, fields=["jpg", kinds[key](key, optional=True)], image_size=24)
+    loader = foreload.ImageLoader(
+        tmp_path, batch_size=12, fields=["jpg", kinds[key](key, optional=True)], image_size=24
+    )
     for batch in loader:
         ids = array(batch.sample_ids).tolist()
         if key == "seg.png":
             assert array(batch.present(key)).tolist() == [bool(number % 2) for number in ids]
-            assert all(number % 2 or not found.any() for number, found in zip(ids, array(batch[key]), strict=True))
+            assert all(
+                number % 2 or not found.any() for number, found in zip(ids, array(batch[key]), strict=True)
+            )
         else:
             assert [found is not None for found in batch[key]] == [bool(number % 2) for number in ids]
     # Another sample takes the place of one without, with all that belongs to it.
-    loader = foreload.ImageLoader(tmp_path, batch_size=12, fields=["jpg", key, "cls"], image_size=24, on_error="skip")
+    loader = foreload.ImageLoader(
+        tmp_path, batch_size=12, fields=["jpg", key, "cls"], image_size=24, on_error="skip"
+    )
     with pytest.warns(foreload.Warning):
         for batch in loader:
             ids = array(batch.sample_ids).tolist()
             assert all(number % 2 for number in ids)
             assert array(batch["cls"]).tolist() == [number % 5 for number in ids]
-    loader = foreload.ImageLoader(tmp_path, batch_size=12, fields=["jpg", key, "cls"], image_size=24, on_error="zero")
+    loader = foreload.ImageLoader(
+        tmp_path, batch_size=12, fields=["jpg", key, "cls"], image_size=24, on_error="zero"
+    )
     with pytest.warns(foreload.Warning):
         for batch in loader:
             ids = array(batch.sample_ids).tolist()
@@ -186,7 +196,9 @@ def test_masks_keep_their_values(tmp_path: Path) -> None:
         for batch in foreload.ImageLoader(tmp_path / "deep", batch_size=4, fields=asked, image_size=8):
             found = array(batch["mask.png"])
             assert found.dtype == dtype
-            assert [set(of.ravel().tolist()) for of in found] == [{300 * n} for n in array(batch.sample_ids).tolist()]
+            assert [set(of.ravel().tolist()) for of in found] == [
+                {300 * n} for n in array(batch.sample_ids).tolist()
+            ]
     other = lambda number: {"jpg": shards.jpeg(rng, 40, 31), "mask.png": shards.mask(values[number] % 7)}  # noqa: E731
     shards.make(tmp_path / "other", 4, 1, other)
     with pytest.raises(foreload.SampleError, match="is 40×30 pixels, its image 40×31"):
@@ -198,7 +210,9 @@ def test_masks_keep_their_values(tmp_path: Path) -> None:
 def test_bytes_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> None:
     wrong = {"txt": (b"\xff\xfe", "not UTF-8"), "json": (b"{", "not JSON"), "npy": (b"PK", "not a .npy file")}
     for key, (data, message) in wrong.items():
-        shards.make(tmp_path / key, 4, 1, lambda number, key=key, data=data: {**shards.sample(number), key: data})
+        shards.make(
+            tmp_path / key, 4, 1, lambda number, key=key, data=data: {**shards.sample(number), key: data}
+        )
         if key == "json":
             # The index looks into it for a label, unless there is a .cls member.
             continue
@@ -241,7 +255,10 @@ def test_what_cannot_be_is_refused(root: Path, dataset: Path) -> None:
         (["jpg", "jpg"], 'has "jpg" twice'),
         ([3], "has 3, must be"),
         ([fields.Mask], "must be names of fields"),
-        ([fields.Mask("seg.png", dtype="float32"), "jpg"], "unknown variant `float32`, expected one of `uint8`"),
+        (
+            [fields.Mask("seg.png", dtype="float32"), "jpg"],
+            "unknown variant `float32`, expected one of `uint8`",
+        ),
         ([fields.Text("txt", optional=3)], "expected a boolean"),
     ]:
         with pytest.raises(foreload.ConfigError, match=f"^config: fields: .*{message}"):

@@ -21,7 +21,13 @@ def rows(dataset: Path) -> list[dict[str, Any]]:
     """A row for each file, in another order than the index's, every value of which tells whose it is."""
     names = [str(path.relative_to(dataset)) for path in paths(dataset)]
     made = [
-        {"file_name": name, "age": number, "score": number / 8, "name": f"Nº {number}, {name}", "box": [number, 1, 2.5]}
+        {
+            "file_name": name,
+            "age": number,
+            "score": number / 8,
+            "name": f"Nº {number}, {name}",
+            "box": [number, 1, 2.5],
+        }
         for number, name in enumerate(names)
     ]
     return made[::-1]
@@ -29,7 +35,12 @@ def rows(dataset: Path) -> list[dict[str, Any]]:
 
 def check(dataset: Path, labels: Path, names: list[str]) -> None:
     loader = foreload.ImageLoader(
-        dataset, batch_size=20, image_size=8, labels=labels, fields=[*names, "image", "label"], last_batch="partial"
+        dataset,
+        batch_size=20,
+        image_size=8,
+        labels=labels,
+        fields=[*names, "image", "label"],
+        last_batch="partial",
     )
     made = {row["file_name"]: row for row in rows(dataset)}
     files = [str(path.relative_to(dataset)) for path in paths(dataset)]
@@ -57,7 +68,9 @@ def test_columns_of_a_table(dataset: Path, tmp_path: Path, separator: str) -> No
     """As Python's own csv writes it, quotes and all; spreadsheets put a byte order mark before it."""
     table = tmp_path / ("t.csv" if separator == "," else "t.tsv")
     with table.open("w", encoding="utf-8-sig" if separator == "," else "utf-8", newline="") as file:
-        writer = csv.DictWriter(file, ["age", "name", "file_name", "score"], delimiter=separator, extrasaction="ignore")
+        writer = csv.DictWriter(
+            file, ["age", "name", "file_name", "score"], delimiter=separator, extrasaction="ignore"
+        )
         writer.writeheader()
         writer.writerows(rows(dataset))
     check(dataset, table, ["age", "score", "name"])
@@ -110,9 +123,15 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
     refused(made[1:], "has no row for 1 of 60 samples, for one number 59")
     refused([*made, made[3]], "line 61: names .* as line 4 does")
     refused([{"who": 1}], "has no column that says which sample")
-    refused([{**row, "age": None if number == 7 else 3} for number, row in enumerate(made)], "line 8: \"age\" is empty")
+    refused(
+        [{**row, "age": None if number == 7 else 3} for number, row in enumerate(made)],
+        'line 8: "age" is empty',
+    )
     refused([{**row, "age": {"years": 3}} for row in made], 'line 1: "age" is .*, must be a number')
-    refused([{"sample_id": number + 1, "age": 1} for number in range(60)], "line 60: sample_id is \"60\", must be from 0 to 59")
+    refused(
+        [{"sample_id": number + 1, "age": 1} for number in range(60)],
+        'line 60: sample_id is "60", must be from 0 to 59',
+    )
     table.write_text("{")
     with pytest.raises(foreload.ConfigError, match="line 1: is no JSON object"):
         foreload.ImageLoader(dataset, labels=table)
@@ -124,5 +143,7 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
         foreload.ImageLoader(dataset, labels=3)
     several = [{"file_name": row["file_name"], "age": 1, "score": 2} for row in made]
     table.write_text("".join(json.dumps(line) + "\n" for line in several))
-    with pytest.raises(foreload.ConfigError, match='has the columns "age", "score", none of them called "label"'):
+    with pytest.raises(
+        foreload.ConfigError, match='has the columns "age", "score", none of them called "label"'
+    ):
         foreload.ImageLoader(dataset, labels=table)

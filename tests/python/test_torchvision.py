@@ -118,14 +118,40 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
         [v2.ToImage(), v2.Resize(140), v2.CenterCrop(64), FLOAT, v2.Normalize(MEAN, STD)],
         [v1.Resize((70, 50)), v1.ToTensor(), v1.Normalize(MEAN, STD)],
         [v2.Resize(70, max_size=80), v2.CenterCrop((64, 90)), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)],
-        [v2.CenterCrop(60), v2.Resize(50), v2.Pad((3, 5), fill=(9, 99, 199)), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)],
-        [v1.Resize(70), v1.CenterCrop(64), v1.RandomHorizontalFlip(1.0), v1.ToTensor(), v1.Normalize(MEAN, STD)],
-        [v2.ToImage(), v2.Pad((1, 2, 3, 4), padding_mode="reflect"), v2.CenterCrop(60), FLOAT, v2.Normalize(MEAN, STD)],
+        [
+            v2.CenterCrop(60),
+            v2.Resize(50),
+            v2.Pad((3, 5), fill=(9, 99, 199)),
+            v2.ToImage(),
+            FLOAT,
+            v2.Normalize(MEAN, STD),
+        ],
+        [
+            v1.Resize(70),
+            v1.CenterCrop(64),
+            v1.RandomHorizontalFlip(1.0),
+            v1.ToTensor(),
+            v1.Normalize(MEAN, STD),
+        ],
+        [
+            v2.ToImage(),
+            v2.Pad((1, 2, 3, 4), padding_mode="reflect"),
+            v2.CenterCrop(60),
+            FLOAT,
+            v2.Normalize(MEAN, STD),
+        ],
         [v1.Resize(70), v1.CenterCrop(64), v2.ToImage(), v2.Grayscale(3), FLOAT, v2.Normalize(MEAN, STD)],
         [v1.Resize(70, InterpolationMode.BICUBIC), v1.CenterCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)],
     ],
     ids=[
-        *("v1", "v2, not square", "v2 of tensors, larger", "both sides", "max_size, padded", "crop, resize, pad"),
+        *(
+            "v1",
+            "v2, not square",
+            "v2 of tensors, larger",
+            "both sides",
+            "max_size, padded",
+            "crop, resize, pad",
+        ),
         *("flipped", "reflected", "grey", "bicubic"),
     ],
 )
@@ -222,9 +248,15 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
         [v1.RandomResizedCrop(32, interpolation=InterpolationMode.LANCZOS), TENSOR],
         "step 1 of 2, RandomResizedCrop.*interpolation: is .*, must be one of nearest, nearest-exact, bilinear, bicubic",
     ),
-    "fill by type": ([v2.RandomCrop(32, fill={Image.Image: 3}), TENSOR], "step 1 of 2, RandomCrop.*fill: is .*, must be"),
+    "fill by type": (
+        [v2.RandomCrop(32, fill={Image.Image: 3}), TENSOR],
+        "step 1 of 2, RandomCrop.*fill: is .*, must be",
+    ),
     "grey floats": ([CROP, TENSOR, v1.Pad(2, fill=1)], "step 3 of 3, Pad.*fill: is .*put it before ToDtype"),
-    "padded, then resized": ([v1.Pad(4), v1.RandomResizedCrop(32), TENSOR], "RandomResizedCrop.*cannot come after Pad"),
+    "padded, then resized": (
+        [v1.Pad(4), v1.RandomResizedCrop(32), TENSOR],
+        "RandomResizedCrop.*cannot come after Pad",
+    ),
     "not antialiased": (
         [v2.ToImage(), v2.RandomResizedCrop(32, antialias=False), FLOAT],
         "antialias=False, .*must",
@@ -240,7 +272,10 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "no crop": ([RESIZE, TENSOR], "lacks what makes all images the same size"),
     "nothing": ([], "lacks what makes all images the same size"),
     "two pipelines": ([RESIZE, CROP, TENSOR], "step 2 of 3, RandomResizedCrop.*cannot come after Resize"),
-    "twice": ([CROP, FLIP, CROP, TENSOR], "step 3 of 4, RandomResizedCrop.*cannot come after RandomResizedCrop"),
+    "twice": (
+        [CROP, FLIP, CROP, TENSOR],
+        "step 3 of 4, RandomResizedCrop.*cannot come after RandomResizedCrop",
+    ),
     "normalised twice": ([CROP, TENSOR, NORMALIZE, NORMALIZE], "step 4 of 4, Normalize.*a second time"),
     "no tensors": ([CROP, FLIP], r"ends in PIL images.*add ToTensor\(\)"),
     "two tensors": ([CROP, v1.PILToTensor(), TENSOR], "step 3 of 3, ToTensor.*takes PIL images"),
@@ -250,7 +285,10 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "conversion of PIL": ([CROP, FLOAT], r"must come after ToImage\(\)"),
     "normalised grey levels": ([CROP, v1.PILToTensor(), NORMALIZE], "Normalize.*must come after ToTensor"),
     "crop of normalised": ([TENSOR, NORMALIZE, CROP], "RandomResizedCrop.*must come before Normalize"),
-    "one grey channel": ([CROP, v1.Grayscale(), TENSOR], "step 2 of 3, Grayscale.*num_output_channels: is 1, must be 3"),
+    "one grey channel": (
+        [CROP, v1.Grayscale(), TENSOR],
+        "step 2 of 3, Grayscale.*num_output_channels: is 1, must be 3",
+    ),
     "one channel": ([CROP, TENSOR, v1.Normalize([0.5], [0.5])], "Normalize.*three means"),
 }
 
@@ -340,7 +378,9 @@ def test_what_the_transforms_say_cannot_be_said_again(dataset: Path) -> None:
         with pytest.raises(ConfigError, match=f"config: {next(iter(again))}: is .*, and .* by the dataset"):
             ImageDataset.from_torchvision(theirs, batch_size=4, **again)
     for again in ({"image_size": 32}, {"dtype": torch.uint8}, {"flip": 0.5}):
-        with pytest.raises(ConfigError, match=f"config: {next(iter(again))}: is given beside transforms, where"):
+        with pytest.raises(
+            ConfigError, match=f"config: {next(iter(again))}: is given beside transforms, where"
+        ):
             ImageDataset.from_torchvision(theirs, batch_size=4, **again)
 
 

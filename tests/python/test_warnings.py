@@ -44,7 +44,7 @@ def test_a_healthy_run_says_nothing(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_said_once_at_the_users_line(own_dataset: Path) -> None:
-    (own_dataset / "class_0" / "more.webp").write_bytes(b"RIFF")
+    (own_dataset / "class_0" / "more.tiff").write_bytes(b"II*")
     (own_dataset / "class_9").mkdir()
 
     def work() -> None:
@@ -52,8 +52,8 @@ def test_what_is_left_out_is_said_once_at_the_users_line(own_dataset: Path) -> N
         epochs(loader, 2)
 
     left_out, empty = heard(work)
-    assert "1 .webp images" in str(left_out.message)
-    assert "class_0/more.webp" in str(left_out.message)
+    assert "1 .tiff images" in str(left_out.message)
+    assert "class_0/more.tiff" in str(left_out.message)
     assert f"`foreload index {own_dataset}`" in str(left_out.message)
     assert "1 classes have no image, e.g. class_9" in str(empty.message)
     line = Path(__file__).read_text().splitlines()[left_out.lineno - 1]
@@ -63,7 +63,7 @@ def test_what_is_left_out_is_said_once_at_the_users_line(own_dataset: Path) -> N
 
 def test_a_wrapper_of_ours_is_not_the_users_line(own_dataset: Path) -> None:
     torch = pytest.importorskip("foreload.torch", exc_type=ImportError)
-    (own_dataset / "class_0" / "more.webp").write_bytes(b"RIFF")
+    (own_dataset / "class_0" / "more.tiff").write_bytes(b"II*")
     (warning,) = heard(lambda: torch.ImageDataset(own_dataset, image_size=32))
     assert warning.filename == __file__
 

@@ -77,7 +77,11 @@ def torchvisions(number: int, view: dict[str, Any]) -> np.ndarray:
 RECIPES = {
     "random resized crop": [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()],
     "resize and centre crop": [T.Resize(60), T.CenterCrop(SIZE)],
-    "resize and random crop": [T.Resize(64, interpolation="bicubic"), T.RandomCrop(SIZE), T.RandomHorizontalFlip()],
+    "resize and random crop": [
+        T.Resize(64, interpolation="bicubic"),
+        T.RandomCrop(SIZE),
+        T.RandomHorizontalFlip(),
+    ],
     "padding and random crop": [T.Resize(52), T.RandomCrop(SIZE, padding=6)],
 }
 
