@@ -300,6 +300,9 @@ class ImageLoader(Loader):
     def device_reason(self) -> str:
         """Why there: the GPU's name, or why none serves."""
     @property
+    def dtype(self) -> Literal["float32", "float16", "bfloat16", "uint8"]:
+        """Element type of the images."""
+    @property
     def fields(self) -> dict[str, str]:
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
     def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0) -> View:

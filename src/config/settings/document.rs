@@ -104,8 +104,8 @@ fn path_of(loader: LoaderKind) -> Parameter {
              WebDataset-style `.tar` shards, or one such shard. Members of a shard that share a stem are a sample, \
              wherever they lie in it: an image, known by its extension, and its class number in `.cls` or in `.json` \
              (key `label` or `cls`). Either all samples have a class number or none has: then batches have no \
-             `labels`. Several datasets, in a list, are one: their samples follow one another, and classes of one name are \
-             one class."
+             `labels`. Several datasets, in a list, are one: their samples follow one another, and classes of one name \
+             are one class."
         }
         LoaderKind::Files => {
             "A directory, whose files are the samples, in whatever directories below it; or a directory of \
