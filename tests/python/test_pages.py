@@ -22,6 +22,7 @@ from typing import NamedTuple
 import frameworks
 import numpy as np
 import pytest
+import shards
 from frameworks import environments
 from PIL import Image
 
@@ -95,6 +96,7 @@ def lay_out(folder: Path) -> None:
         Image.fromarray(rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8)).resize((80, 60)).save(path)
     for copy in ("data/try", "data/food-101/images", "data/real", "data/rendered", "pfs/imagenet/train"):
         shutil.copytree(folder / "data/train", folder / copy, copy_function=os.link)
+    shards.make(folder / "data/segmented", 32, 2, shards.sample)
     listed = folder / "data/food-101/meta/train.txt"
     listed.parent.mkdir()
     listed.write_text("".join(f"cat/{number}\n" for number in range(0, 600, 3)))
