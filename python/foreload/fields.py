@@ -5,9 +5,9 @@
         batch["jpg"], batch["seg.png"], batch["txt"]
 
 A field is named by what follows the first dot of its member's name in the shard, in lower case: `0001.seg.png` is
-`seg.png`. `image` is a sample's image whatever its extension, `label` its class number. A name alone means the kind that
-its end says: `jpg`, `jpeg`, `png` an image; `seg.png`, `mask.png` a mask; `txt` text; `json` JSON; `npy` an array; `cls` a
-whole number; anything else bytes. The classes here say another kind, or more of it.
+`seg.png`. `image` is a sample's image whatever its extension, `label` its class number. A name alone means the kind
+that its end says: the extension of an image, as `jpg` or `png`, an image; `seg.png`, `mask.png` a mask; `txt` text;
+`json` JSON; `npy` an array; `cls` a whole number; anything else bytes. The classes here say another kind, or more of it.
 """
 
 from __future__ import annotations

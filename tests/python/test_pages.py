@@ -94,13 +94,9 @@ def lay_out(folder: Path) -> None:
         path = folder / f"data/train/{('cat', 'dog', 'rare')[number % 3]}/{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8)).resize((80, 60)).save(path)
-    images = sorted((folder / "data/train").glob("*/*.jpg"))
     for copy in ("data/try", "data/food-101/images", "data/real", "data/rendered", "pfs/imagenet/train"):
         shutil.copytree(folder / "data/train", folder / copy, copy_function=os.link)
-    shards.make(folder / "data/pairs")
-    (folder / "data/scores.txt").write_text("".join(f"{number}\n" for number in range(600)))
-    rows = (f"{path.relative_to(folder / 'data/train')},{len(path.name)},{path.stem}\n" for path in images)
-    (folder / "data/attributes.csv").write_text("file_name,age,name\n" + "".join(rows))
+    shards.make(folder / "data/segmented", 32, 2, shards.sample)
     listed = folder / "data/food-101/meta/train.txt"
     listed.parent.mkdir()
     listed.write_text("".join(f"cat/{number}\n" for number in range(0, 600, 3)))
