@@ -68,13 +68,21 @@ class Transform:
             try:
                 usual = self._checks[parameter.name](given)
             except ValueError as error:
-                message = f"is {given!r}, must be {error}"
+                message = f"is {_shown(given)}, must be {error}"
                 raise ConfigError(f"config: transforms: {name}: {parameter.name}: {message}") from None
             object.__setattr__(self, parameter.name, usual)
 
     def _as_json(self) -> dict[str, Any]:
         parameters = {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
         return {type(self).__name__: parameters}
+
+
+def _shown(given: Any) -> str:
+    """As `repr`, which is the object's own affair and may fail."""
+    try:
+        return repr(given)
+    except Exception:
+        return f"a {type(given).__name__}"
 
 
 def _whole(given: Any) -> int:
@@ -389,7 +397,7 @@ class Views:
         try:
             object.__setattr__(self, "n", _whole(self.n))
         except ValueError as error:
-            raise ConfigError(f"config: transforms: Views: n: is {self.n!r}, must be {error}") from None
+            raise ConfigError(f"config: transforms: Views: n: is {_shown(self.n)}, must be {error}") from None
         object.__setattr__(self, "transforms", tuple(_list(self.transforms)))
 
     def _as_json(self) -> dict[str, Any]:
@@ -401,7 +409,7 @@ def _list(given: Any) -> list[Transform]:
     """The transforms of a list of nothing else."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ConfigError(
-            f"config: transforms: is {given!r}, must be a list of foreload.transforms, or Views"
+            f"config: transforms: is {_shown(given)}, must be a list of foreload.transforms, or Views"
         )
     steps = list(given)
     for number, step in enumerate(steps, start=1):
@@ -412,7 +420,7 @@ def _list(given: Any) -> list[Transform]:
             what = "is torchvision's; foreload.transforms has those of the same names that Foreload knows"
         elif isinstance(step, type) and issubclass(step, Transform):
             what = f"is a class: make one, {step.__name__}(...)"
-        raise ConfigError(f"config: transforms: step {number} of {len(steps)}, {step!r}: {what}")
+        raise ConfigError(f"config: transforms: step {number} of {len(steps)}, {_shown(step)}: {what}")
     return steps
 
 
