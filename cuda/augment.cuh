@@ -29,7 +29,7 @@ INLINE void weigh_axis(const Block* block, u32 axis, u32 c, u32 t) {
         const u32 ahead = first_of(block, axis) + i, o = viewed(block, axis, ahead < n ? ahead : ahead - n);
         if (!is_shown(params, o)) continue;
         f64 largest;
-        const f64 factor = normalise(begin(params, method, o), method, &largest);
+        const f64 factor = normalise(begin(params, method, o), &largest);
         if (i < number_of(block, axis)) factors(block, axis, c)[i] = factor;
         fewest = smaller(fewest, fitting_bits(largest, most));
     }
@@ -54,7 +54,7 @@ INLINE void build_filter(const Block* block, u32 axis, u32 c, u32 t) {
             u32 pair = 0;
             ROLL for (u32 sample = span.first; sample < end; sample++) {
                 const u32 odd = (sample - span.first) % 2;
-                if (sample < span.end) pair |= (u32)round_next(&rounding, step(&walk, filter->method)) << 16 * odd;
+                if (sample < span.end) pair |= ((u32)round_next(&rounding, step(&walk)) & 0xffff) << 16 * odd;
                 if (!odd) continue;
                 *to = pair;
                 to += filter->pair_stride;
@@ -86,9 +86,17 @@ INLINE Stretch plan(const Block* block, u32 c, u32 row, u32 more, Stretch now) {
         next.limit = now.limit;
     } else {
         const Span rows = step_rows(block, row);
+        const Span* under = spans(block, tables->filters[ALONG_Y].spans);
         if (rows.first < rows.end) {
-            next.from = spans(block, tables->filters[ALONG_Y].spans)[rows.first].first;
-            next.limit = spans(block, tables->filters[ALONG_Y].spans)[rows.end - 1].end;
+            next.from = under[rows.first].first;
+            next.limit = under[rows.end - 1].end;
+        }
+        // Where the image is mirrored its rows do not come in order.
+        if (block->image->axes[ALONG_Y].padding >= PADDING_REFLECT) {
+            ROLL for (u32 r = rows.first; r < rows.end; r++) {
+                next.from = smaller(next.from, under[r].first);
+                next.limit = larger(next.limit, under[r].end);
+            }
         }
     }
     next.to = smaller(next.from + tables->capacity, next.limit);
@@ -120,7 +128,7 @@ INLINE void weigh_stretch(const Block* block, u32 row, const Stretch* stretches,
     const u32 end = smaller(place->walk.span.end, stretch->to);
     ROLL while (place->walk.sample < end) {
         const u32 at = place->walk.sample - stretch->from;
-        to[at] = (u16)round_next(&place->rounding, step(&place->walk, filter->method));
+        to[at] = (u16)round_next(&place->rounding, step(&place->walk));
     }
 }
 
@@ -138,10 +146,9 @@ INLINE void accumulate(const Block* block, u32 row, const Stretch* stretches, u3
         const u32 from = larger(span.first, stretch->from), to = smaller(span.end, stretch->to);
         if (from >= to) continue;
         const Filter* filter = &tables->filters[ALONG_Y];
-        const u16* weights = all->rows_stored ? halves(block, filter->weights) + (row + r) * filter->pixel_stride * 2 +
-                                                    (from - span.first)
-                                              : halves(block, tables->stretch_weights) + r * tables->capacity +
-                                                    (from - stretch->from);
+        const u32 stored = all->rows_stored, before = from - (stored ? span.first : stretch->from);
+        const i16* weights = (const i16*)halves(block, stored ? filter->weights : tables->stretch_weights) +
+                             (stored ? (row + r) * filter->pixel_stride * 2 : r * tables->capacity) + before;
         u32 slot = stretch->slot + (from - stretch->from);
         if (slot >= tables->capacity) slot -= tables->capacity;
         const u16* ring = halves(block, tables->ring) + QUAD * (t % quads);

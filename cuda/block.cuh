@@ -7,13 +7,13 @@
 
 /// What a tile's pixels along one axis are made of. Places in shared memory are in bytes.
 typedef struct {
-    /// Upsampling, folded into the weights.
+    /// The upsampling is folded into the weights.
     Method method;
     /// A Span for each pixel of the tile.
     u32 spans;
-    /// 16-bit weights, two to a word: the pairs of a pixel are `pair_stride` words apart, those of neighbouring pixels
-    /// `pixel_stride`. Where they do not fit (`stored` is 0) there is a double for each pixel instead, which normalises
-    /// its weights, and the weights are computed when they are needed.
+    /// Signed 16-bit weights, two to a word: the pairs of a pixel are `pair_stride` words apart, those of neighbouring
+    /// pixels `pixel_stride`. Where they do not fit (`stored` is 0) there is a double for each pixel instead, which
+    /// normalises its weights, and the weights are computed when they are needed.
     u32 weights, stored, pair_stride, pixel_stride;
 } Filter;
 
@@ -107,8 +107,9 @@ INLINE u32 viewed(const Block* block, u32 axis, u32 o) { return axis == ALONG_X 
 /// How component `c` is upsampled along an axis; not at all where that was done before the resize.
 INLINE Method method_of(const Block* block, u32 axis, u32 c) {
     const PlaneParams* plane = &block->image->planes[c];
-    const Method pixels = {UPSAMPLE_NONE, 1, 0};
-    const Method method = {plane->upsampling[axis], plane->step[axis], plane->full[axis]};
+    const u32 filter = block->image->axes[axis].filter;
+    const Method pixels = {filter, UPSAMPLE_NONE, 1, 0};
+    const Method method = {filter, plane->upsampling[axis], plane->step[axis], plane->full[axis]};
     return block->converted ? pixels : method;
 }
 
@@ -160,7 +161,8 @@ INLINE void lay_out(const Block* block) {
             *tables = all->tables[tables->like];
         }
         // The rows under a step, about.
-        const f64 scale = block->image->axes[ALONG_Y].scale, pixels = (steps - 1) * scale + 2.0 * (scale > 1.0 ? scale : 1.0);
+        const AxisParams* y = &block->image->axes[ALONG_Y];
+        const f64 pixels = (steps - 1) * y->scale + 2.0 * support_of(y);
         const u32 rows = (u32)(pixels < 1e6 ? pixels : 1e6) / tables->filters[ALONG_Y].method.step + 3;
         tables->capacity = rows;
         sum += rows;

@@ -37,7 +37,7 @@ INLINE void levels_of(const Block* block, const i32 sums[3], f32 levels[3]) {
     UNROLL for (u32 c = 0; c < 3; c++) bits[c] = all->bits[ALONG_Y][c < block->components ? all->tables[c].like : 0];
     if (block->fraction == 0) {
         UNROLL for (u32 c = 0; c < 3; c++) {
-            levels[c] = (f32)(i32)((u32)(c < block->components ? sums[c] : sums[0]) >> bits[c]);
+            levels[c] = (f32)clamped((c < block->components ? sums[c] : sums[0]) >> bits[c], 255);
         }
     } else if (block->image->color == COLOR_YCBCR) {
         const f32 blue = unit_of(bits[1] + block->fraction), red = unit_of(bits[2] + block->fraction);
@@ -47,7 +47,8 @@ INLINE void levels_of(const Block* block, const i32 sums[3], f32 levels[3]) {
         levels[2] = clamp_level(y + cb * (CB_B * blue));
     } else {
         UNROLL for (u32 c = 0; c < 3; c++) {
-            levels[c] = (f32)(c < block->components ? sums[c] : sums[0]) * unit_of(bits[c] + block->fraction);
+            const i32 sum = c < block->components ? sums[c] : sums[0];
+            levels[c] = clamp_level((f32)sum * unit_of(bits[c] + block->fraction));
         }
     }
 }
@@ -83,7 +84,7 @@ INLINE void store_as(u32 dtype, u8* to, const f32 values[QUAD], u32 count) {
     }
 }
 
-/// Stores up to four pixels of row `y` from column `x` on; black where the view shows no image.
+/// Stores up to four pixels of row `y` from column `x` on, filled where the view shows no image.
 INLINE void finish(const Block* block, u8* image, u32 x, u32 y, i32 sums[3][QUAD]) {
     const OutputParams* output = block->output;
     const u32 count = smaller(QUAD, block->x + block->width - x);
@@ -96,7 +97,7 @@ INLINE void finish(const Block* block, u8* image, u32 x, u32 y, i32 sums[3][QUAD
         const u32 shown = row_shown && i < count && is_shown(&block->image->axes[ALONG_X], unmirrored(block, x + i));
         UNROLL for (u32 c = 0; c < 3; c++) {
             const f32 value = levels[c] * output->gain[c] + output->offset[c];
-            values[c][i] = shown ? value : output->offset[c];
+            values[c][i] = shown ? value : output->fill[c];
         }
     }
     // Three groups of four elements: four pixels of a channel each, or four pixels with their channels in turn.

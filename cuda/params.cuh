@@ -26,6 +26,12 @@ enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_U8 };
 /// Order of dimensions.
 enum { FORMAT_NCHW, FORMAT_NHWC };
 
+/// How pixels are resampled; see `augment::Filter`.
+enum { FILTER_NEAREST, FILTER_NEAREST_EXACT, FILTER_BILINEAR, FILTER_BICUBIC };
+
+/// What lies outside of the image; see `augment::Padding`.
+enum { PADDING_CONSTANT, PADDING_EDGE, PADDING_REFLECT, PADDING_SYMMETRIC };
+
 /// Columns go along x, rows along y.
 enum { ALONG_X, ALONG_Y };
 
@@ -47,17 +53,18 @@ typedef struct {
 
 /// One axis of a view; see `augment::Axis`.
 typedef struct {
-    /// Source pixels an output pixel spans: length / full.
+    /// Source pixels an output pixel spans: length / full, for the nearest pixels in 32 bits.
     f64 scale;
     /// 1 / max(scale, 1).
     f64 inverse;
     /// First source pixel, and how many.
     u32 start, length;
-    /// First pixel of the resized axis that the output shows.
+    /// Pixels of the resized axis, and the first of them that the output shows.
+    u32 full;
     i32 window;
-    /// Output pixels shown_first..shown_end show image, the others are padding.
+    /// Output pixels shown_first..shown_end are made of the image, the others are filled.
     u32 shown_first, shown_end;
-    u32 unused;
+    u32 filter, padding;
 } AxisParams;
 
 /// One image.
@@ -82,6 +89,8 @@ typedef struct {
     u32 dtype, format;
     /// Output value = grey level * gain + offset, per channel.
     f32 gain[3], offset[3];
+    /// Output value per channel where the output is filled.
+    f32 fill[3];
     /// A block makes a tile of so many columns (a multiple of 4, at most MOST_THREADS) and rows (at most MOST_ROWS).
     u32 tile_columns, tile_rows;
     /// Tiles side by side.
@@ -92,6 +101,7 @@ typedef struct {
     u32 step_rows;
     /// Bytes of dynamic shared memory.
     u32 shared_bytes;
+    u32 unused;
 } OutputParams;
 
 /// Most rows of a tile.
@@ -104,8 +114,8 @@ typedef struct {
 #endif
 
 SAME(plane, sizeof(PlaneParams) == 56);
-SAME(axis, sizeof(AxisParams) == 40);
-SAME(image, sizeof(ImageParams) == 264);
-SAME(output, sizeof(OutputParams) == 72);
+SAME(axis, sizeof(AxisParams) == 48);
+SAME(image, sizeof(ImageParams) == 280);
+SAME(output, sizeof(OutputParams) == 88);
 
 #endif

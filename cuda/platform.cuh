@@ -54,6 +54,9 @@ INLINE i32 dot_high(u32 weights, u32 samples, i32 sum) {
 
 INLINE void lower(u32* value, u32 to) { atomicMin(value, to); }
 
+/// The largest whole number that is not above `value`.
+INLINE i32 floor_of(f64 value) { return __double2int_rd(value); }
+
 INLINE u32 bits_of(f32 value) { return __float_as_uint(value); }
 INLINE f32 float_of(u32 bits) { return __uint_as_float(bits); }
 
@@ -138,6 +141,11 @@ INLINE void lower(u32* value, u32 to) {
     if (to < *value) *value = to;
 }
 
+INLINE i32 floor_of(f64 value) {
+    const i32 truncated = (i32)value;
+    return truncated - ((f64)truncated > value);
+}
+
 INLINE u32 bits_of(f32 value) {
     u32 bits;
     memcpy(&bits, &value, sizeof bits);
@@ -177,6 +185,7 @@ INLINE void store_bits(u8* to, u32 bits, u32 size) { memcpy(to, &bits, size); }
 
 #endif
 
+INLINE i32 clamped(i32 value, i32 most) { return value < 0 ? 0 : value > most ? most : value; }
 INLINE u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
 INLINE u32 larger(u32 a, u32 b) { return a > b ? a : b; }
 

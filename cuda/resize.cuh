@@ -19,23 +19,24 @@ INLINE u16* ring_row(const Block* block, const Tables* tables, const Stretch* st
 INLINE const u8* aligned(const u8* at) { return (const u8*)((u64)at & ~3ull); }
 INLINE u32 skew_of(const u8* at) { return (u32)(u64)at & 3; }
 
+/// A value of a resized row: negative weights may have left the range of the samples.
+INLINE u16 resized(const Block* block, i32 value) { return (u16)clamped(value, 255 << block->fraction); }
+
 /// Weights of a column that are not stored.
 typedef struct {
     Walk walk;
     Rounding rounding;
-    Method method;
 } Computed;
 
 INLINE Computed compute(const Block* block, const Filter* filter, u32 bits, u32 column) {
     Computed weights;
-    weights.method = filter->method;
     weights.walk = begin(&block->image->axes[ALONG_X], filter->method, unmirrored(block, block->x + column));
     weights.rounding = begin_rounding(doubles(block, filter->weights)[column], bits);
     return weights;
 }
 
 INLINE i32 compute_next(Computed* weights) {
-    return round_next(&weights->rounding, step(&weights->walk, weights->method));
+    return round_next(&weights->rounding, step(&weights->walk));
 }
 
 /// Thread `t` resizes its column of the stretch's new rows of component `c`, straight from the plane.
@@ -79,11 +80,15 @@ INLINE void resize_plane(const Block* block, u32 c, const Stretch* stretch, u32 
             Computed computed = compute(block, filter, bits, column);
             ROLL for (i32 i = 0; i < count; i++) {
                 const i32 weight = compute_next(&computed);
-                UNROLL for (u32 r = 0; r < TOGETHER; r++) sums[r] += weight * (i32)load_byte(data + from[r] + i);
+                UNROLL for (u32 r = 0; r < TOGETHER; r++) {
+                    // `from[r]`: four registers more, in the place that has the fewest.
+                    const u32 at = from[0] + smaller(r, rows - 1) * plane->stride + i;
+                    sums[r] += weight * (i32)load_byte(data + at);
+                }
             }
         }
         UNROLL for (u32 r = 0; r < TOGETHER; r++) {
-            if (r < rows) ring_row(block, tables, stretch, y + r)[column] = (u16)((u32)sums[r] >> shift);
+            if (r < rows) ring_row(block, tables, stretch, y + r)[column] = resized(block, sums[r] >> shift);
         }
     }
 }
@@ -137,8 +142,6 @@ INLINE i32 upsample_next(const PlaneParams* plane, Upsampler* from, u32 x, u32 y
     return two_rows ? (sum + 1 + (i32)(y % 2)) >> 2 : sum;
 }
 
-INLINE i32 clamped(i32 level) { return level < 0 ? 0 : level > 255 ? 255 : level; }
-
 /// Thread `t` makes its column of the stretch's new rows of R, G and B: upsampled, converted with libjpeg's 16-bit
 /// fractions and clamped at source resolution, then resized.
 INLINE void resize_converted(const Block* block, const Stretch* stretch, u32 t) {
@@ -161,19 +164,19 @@ INLINE void resize_converted(const Block* block, const Stretch* stretch, u32 t) 
             if (!filter->stored) computed = compute(block, filter, shift, column);
             ROLL for (u32 x = span.first; x < span.end; x++) {
                 const u32 i = x - span.first;
-                const i32 weight = filter->stored ? (i32)(weights[i / 2 * columns] >> 16 * (i % 2) & 0xffff)
-                                                          : compute_next(&computed);
+                const i32 weight = filter->stored ? (i16)(weights[i / 2 * columns] >> 16 * (i % 2))
+                                                  : compute_next(&computed);
                 const i32 level = upsample_next(&planes[0], &luma, x, y, span.first);
                 const i32 cb = upsample_next(&planes[1], &blue, x, y, span.first) - 128;
                 const i32 cr = upsample_next(&planes[2], &red, x, y, span.first) - 128;
-                r += weight * clamped(level + ((91881 * cr + 32768) >> 16));
-                g += weight * clamped(level + ((-22554 * cb - 46802 * cr + 32768) >> 16));
-                b += weight * clamped(level + ((116130 * cb + 32768) >> 16));
+                r += weight * clamped(level + ((91881 * cr + 32768) >> 16), 255);
+                g += weight * clamped(level + ((-22554 * cb - 46802 * cr + 32768) >> 16), 255);
+                b += weight * clamped(level + ((116130 * cb + 32768) >> 16), 255);
             }
         }
-        ring_row(block, tables, stretch, y)[column] = (u16)(r >> shift);
-        ring_row(block, tables + 1, stretch + 1, y)[column] = (u16)(g >> shift);
-        ring_row(block, tables + 2, stretch + 2, y)[column] = (u16)(b >> shift);
+        ring_row(block, tables, stretch, y)[column] = resized(block, r >> shift);
+        ring_row(block, tables + 1, stretch + 1, y)[column] = resized(block, g >> shift);
+        ring_row(block, tables + 2, stretch + 2, y)[column] = resized(block, b >> shift);
     }
 }
 

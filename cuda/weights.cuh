@@ -1,4 +1,4 @@
-//! The antialiased triangle filter of `src/augment/weights.rs`, pixel by pixel: the same operations in the same order.
+//! The filters of `src/augment/weights.rs`, pixel by pixel: the same operations in the same order.
 
 #ifndef FORELOAD_WEIGHTS
 #define FORELOAD_WEIGHTS
@@ -11,8 +11,10 @@
 #define COLUMN_BITS 20
 #define ROW_BITS 15
 
-/// Upsampling along one axis of a component.
+/// How pixels are resampled along one axis of a component, and upsampled before.
 typedef struct {
+    u32 filter;
+    /// Upsampling.
     u32 kind;
     /// Pixels a sample spans.
     u32 step;
@@ -37,10 +39,22 @@ typedef struct {
     /// The next sample, and all of them.
     u32 sample;
     Span span;
-    /// Linear upsampling: the walk begins with the image's first pixel (1), ends with its last (2). Otherwise the pixels
-    /// that the next sample spans.
-    u32 edges, spanned;
+    /// Pixels that the next sample spans, and each after it.
+    u32 spanned, step;
+    /// Of those below.
+    u32 flags;
 } Walk;
+
+enum {
+    /// The filter is cubic.
+    WALK_CUBIC = 1,
+    /// Samples are upsampled linearly.
+    WALK_LINEAR = 2,
+    /// They are, and the next is the image's first.
+    WALK_FIRST = 4,
+    /// They are, and the walk ends with the image's last.
+    WALK_LAST = 8,
+};
 
 /// Rounds weights along their running sum.
 typedef struct {
@@ -48,13 +62,51 @@ typedef struct {
     i32 before;
 } Rounding;
 
+/// How far the filter of an output pixel reaches, in source pixels.
+INLINE f64 support_of(const AxisParams* axis) {
+    const f64 wide = axis->scale > 1.0 ? axis->scale : 1.0;
+    return axis->filter == FILTER_BICUBIC ? 2.0 * wide : wide;
+}
+
 INLINE i32 is_shown(const AxisParams* axis, u32 o) { return axis->shown_first <= o && o < axis->shown_end; }
+
+/// The pixel of the resized axis that output pixel `o` shows, which must be shown.
+INLINE u32 padded(const AxisParams* axis, u32 o) {
+    const i64 pixel = (i64)o + axis->window;
+    const u32 full = axis->full, last = full - 1, twice = axis->padding == PADDING_SYMMETRIC;
+    if (pixel >= 0 && pixel < full) return (u32)pixel;
+    if (axis->padding == PADDING_EDGE || (last == 0 && !twice)) return pixel < 0 ? 0 : last;
+    const u32 period = 2 * (last + twice), steps = (u32)(pixel < 0 ? -pixel - twice : pixel) % period;
+    return steps < full ? steps : period - twice - steps;
+}
+
+/// Source pixels under the filter of pixel `j` of the resized axis, counted from the axis' start; never none.
+INLINE Span bounds(const AxisParams* axis, u32 filter, u32 j) {
+    Span span;
+    if (filter <= FILTER_NEAREST_EXACT) {
+        const f32 at = (f32)j + (filter == FILTER_NEAREST_EXACT ? 0.5f : 0.0f);
+        span.first = smaller((u32)(at * (f32)axis->scale), axis->length - 1);
+        span.end = span.first + 1;
+    } else {
+        const f64 support = support_of(axis), centre = ((f64)j + 0.5) * axis->scale;
+        const f64 low = centre - support + 0.5, high = centre + support + 0.5;
+        span.first = smaller(low > 0.0 ? (u32)low : 0, axis->length - 1);
+        span.end = larger(high < 4294967295.0 ? smaller((u32)high, axis->length) : axis->length, span.first + 1);
+    }
+    return span;
+}
 
 INLINE f64 weigh_next(Walk* walk) {
     const i32 pixel = walk->next++;
-    const f64 distance = (walk->offset + (f64)pixel) * walk->inverse;
-    const f64 weight = 1.0 - (distance < 0.0 ? -distance : distance);
-    const f64 inside = pixel >= 0 && pixel < walk->pixels && weight > 0.0 ? weight : 0.0;
+    const f64 distance = (walk->offset + (f64)pixel) * walk->inverse, x = distance < 0.0 ? -distance : distance;
+    f64 weight;
+    if (walk->flags & WALK_CUBIC) {
+        if (x < 1.0) weight = ((1.5 * x - 2.5) * x) * x + 1.0;
+        else weight = x < 2.0 ? (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5 : 0.0;
+    } else {
+        weight = x < 1.0 ? 1.0 - x : 0.0;
+    }
+    const f64 inside = pixel >= 0 && pixel < walk->pixels ? weight : 0.0;
     walk->sum += inside;
     return inside;
 }
@@ -62,22 +114,23 @@ INLINE f64 weigh_next(Walk* walk) {
 /// Begins the walk of output pixel `o`, which must be shown.
 INLINE Walk begin(const AxisParams* axis, Method method, u32 o) {
     Walk walk;
-    const f64 support = axis->scale > 1.0 ? axis->scale : 1.0;
-    const f64 centre = ((f64)(u32)((i64)o + axis->window) + 0.5) * axis->scale;
-    const f64 low = centre - support + 0.5, high = centre + support + 0.5;
-    const u32 first = smaller(low > 0.0 ? (u32)low : 0, axis->length - 1);
-    const u32 end = larger(high < 4294967295.0 ? smaller((u32)high, axis->length) : axis->length, first + 1);
-    const u32 start = axis->start + first, last = axis->start + end - 1;
-    walk.offset = (f64)first - centre + 0.5;
+    const u32 j = padded(axis, o);
+    const Span pixels = bounds(axis, method.filter, j);
+    const u32 start = axis->start + pixels.first, last = axis->start + pixels.end - 1;
+    // The nearest pixel has all the weight.
+    const f64 offset = (f64)pixels.first - ((f64)j + 0.5) * axis->scale + 0.5;
+    walk.offset = method.filter <= FILTER_NEAREST_EXACT ? 0.0 : offset;
     walk.inverse = axis->inverse;
-    walk.pixels = (i32)(end - first);
+    walk.pixels = (i32)(pixels.end - pixels.first);
     walk.next = 0;
     walk.sum = walk.before = walk.latest = 0.0;
-    walk.edges = walk.spanned = 0;
+    walk.flags = method.filter == FILTER_BICUBIC ? WALK_CUBIC : 0;
+    walk.step = method.step;
+    walk.spanned = 0;
     if (method.kind == UPSAMPLE_LINEAR) {
         walk.span.first = (start > 0 ? start - 1 : 0) / 2;
         walk.span.end = smaller((last + 1) / 2, method.samples - 1) + 1;
-        walk.edges = (start == 0) | (last + 1 == 2 * method.samples) << 1;
+        walk.flags |= WALK_LINEAR | (start == 0 ? WALK_FIRST : 0) | (last + 1 == 2 * method.samples ? WALK_LAST : 0);
         // Sample i gives 3/4 to pixels 2i and 2i + 1 and 1/4 to their neighbours: it looks from pixel 2i - 1 on. Of the
         // first two pixels of the first sample only the second can lie in the filter, when it is the image's first.
         walk.next = 1 - (i32)(start - 2 * walk.span.first);
@@ -95,29 +148,30 @@ INLINE Walk begin(const AxisParams* axis, Method method, u32 o) {
 }
 
 /// The weight of the next sample.
-INLINE f64 step(Walk* walk, Method method) {
+INLINE f64 step(Walk* walk) {
     const u32 sample = walk->sample++;
     f64 weight = 0.0;
-    if (method.kind == UPSAMPLE_LINEAR) {
+    if (walk->flags & WALK_LINEAR) {
         const f64 second = walk->latest, third = weigh_next(walk), fourth = weigh_next(walk);
         weight = 0.75 * (second + third) + 0.25 * (walk->before + fourth);
         // The image's first and last pixels have one neighbour and count it twice.
-        if (walk->edges & 1 && sample == walk->span.first) weight += 0.25 * second;
-        if (walk->edges & 2 && sample + 1 == walk->span.end) weight += 0.25 * third;
+        if (walk->flags & WALK_FIRST) weight += 0.25 * second;
+        if (walk->flags & WALK_LAST && sample + 1 == walk->span.end) weight += 0.25 * third;
+        walk->flags &= ~WALK_FIRST;
         walk->before = third;
         walk->latest = fourth;
     } else {
         ROLL for (u32 i = 0; i < walk->spanned && walk->next < walk->pixels; i++) weight += weigh_next(walk);
-        walk->spanned = method.step;
+        walk->spanned = walk->step;
     }
     return weight;
 }
 
 /// Walks to the end: what makes the sum of all weights 1, and the largest weight then.
-INLINE f64 normalise(Walk walk, Method method, f64* largest) {
+INLINE f64 normalise(Walk walk, f64* largest) {
     f64 peak = 0.0;
     ROLL while (walk.sample < walk.span.end) {
-        const f64 weight = step(&walk, method);
+        const f64 weight = step(&walk);
         if (weight > peak) peak = weight;
     }
     const f64 factor = 1.0 / walk.sum;
@@ -143,14 +197,14 @@ INLINE Rounding begin_rounding(f64 factor, u32 bits) {
 /// The weight in fixed point; all of a pixel sum to exactly 2^bits.
 INLINE i32 round_next(Rounding* rounding, f64 weight) {
     rounding->running += weight * rounding->unit;
-    const i32 now = (i32)(rounding->running + 0.5), rounded = now - rounding->before;
+    const i32 now = floor_of(rounding->running + 0.5), rounded = now - rounding->before;
     rounding->before = now;
     return rounded;
 }
 
 /// No pixel of the axis has more samples; a million at most, which is too many to store anyway.
 INLINE u32 most_samples(const AxisParams* axis, Method method) {
-    const f64 support = axis->scale > 1.0 ? axis->scale : 1.0;
+    const f64 support = support_of(axis);
     const u32 pixels = (u32)(support < 5e5 ? 2.0 * support : 1e6) + 2;
     if (method.kind == UPSAMPLE_LINEAR) return pixels / 2 + 2;
     if (method.kind == UPSAMPLE_REPEAT) return (pixels - 1) / method.step + 2;

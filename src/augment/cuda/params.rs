@@ -1,10 +1,10 @@
 //! What the kernels are told: `cuda/params.cuh` in Rust, field by field.
 
-use super::super::kernels::scaling;
+use super::super::kernels::{filling, scaling};
 use super::super::upsample;
 use super::super::view::Line;
-use super::super::weights::Upsampling;
-use super::super::{DType, MemoryFormat, Output, View};
+use super::super::weights::{self, Upsampling};
+use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
 use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
 use crate::decode::{ColorModel, Region};
 
@@ -32,10 +32,12 @@ struct AxisParams {
     inverse: f64,
     start: u32,
     length: u32,
+    full: u32,
     window: i32,
     shown_first: u32,
     shown_end: u32,
-    unused: u32,
+    filter: u32,
+    padding: u32,
 }
 
 /// One image's entry in the table that a launch reads from device memory.
@@ -68,6 +70,8 @@ pub struct OutputParams {
     pub gain: [f32; 3],
     /// See `gain`.
     pub offset: [f32; 3],
+    /// Output value per channel where the output is filled.
+    pub fill: [f32; 3],
     /// Columns of a block's tile: a multiple of 4, at most `threads_across`.
     pub tile_columns: u32,
     /// Rows of a block's tile, at most 64 and at most the threads of a block.
@@ -80,13 +84,15 @@ pub struct OutputParams {
     pub step_rows: u32,
     /// Bytes of dynamic shared memory.
     pub shared_bytes: u32,
+    /// Zero.
+    pub unused: u32,
 }
 
 // As in `cuda/params.cuh`; no byte is padding.
 const _: () = assert!(size_of::<PlaneParams>() == 8 + 12 * 4);
-const _: () = assert!(size_of::<AxisParams>() == 2 * 8 + 6 * 4);
-const _: () = assert!(size_of::<ImageParams>() == 3 * 56 + 2 * 40 + 4 * 4);
-const _: () = assert!(size_of::<OutputParams>() == 8 + 16 * 4);
+const _: () = assert!(size_of::<AxisParams>() == 2 * 8 + 8 * 4);
+const _: () = assert!(size_of::<ImageParams>() == 3 * 56 + 2 * 48 + 4 * 4);
+const _: () = assert!(size_of::<OutputParams>() == 8 + 20 * 4);
 
 impl PlaneParams {
     fn new(plane: &PlaneLayout, data: u64) -> Self {
@@ -136,16 +142,28 @@ impl PlaneParams {
 impl AxisParams {
     fn new(line: &Line) -> Self {
         let (axis, shown) = (&line.axis, line.shown());
-        let scale = f64::from(axis.length) / f64::from(axis.full);
+        let scale = weights::scale(line.filter, axis.length, axis.full);
         Self {
             scale,
             inverse: 1.0 / scale.max(1.0),
             start: axis.start,
             length: axis.length,
+            full: axis.full,
             window: axis.window,
             shown_first: shown.start,
             shown_end: shown.end,
-            unused: 0,
+            filter: match line.filter {
+                Filter::Nearest => 0,
+                Filter::NearestExact => 1,
+                Filter::Bilinear => 2,
+                Filter::Bicubic => 3,
+            },
+            padding: match line.padding {
+                Padding::Constant => 0,
+                Padding::Edge => 1,
+                Padding::Reflect => 2,
+                Padding::Symmetric => 3,
+            },
         }
     }
 }
@@ -218,12 +236,14 @@ impl OutputParams {
             },
             gain,
             offset,
+            fill: filling(output),
             tile_columns: 0,
             tile_rows: 0,
             tiles_across: 0,
             threads_across: 0,
             step_rows: 0,
             shared_bytes: 0,
+            unused: 0,
         }
     }
 
@@ -245,21 +265,23 @@ mod tests {
         assert_eq!(offset_of!(PlaneParams, full), 28);
         assert_eq!(offset_of!(PlaneParams, like), 52);
         assert_eq!(offset_of!(AxisParams, start), 16);
-        assert_eq!(offset_of!(AxisParams, shown_end), 32);
+        assert_eq!(offset_of!(AxisParams, shown_end), 36);
+        assert_eq!(offset_of!(AxisParams, padding), 44);
         assert_eq!(offset_of!(ImageParams, axes), 168);
-        assert_eq!(offset_of!(ImageParams, color), 248);
-        assert_eq!(offset_of!(ImageParams, blank), 256);
-        assert_eq!(offset_of!(ImageParams, place), 260);
+        assert_eq!(offset_of!(ImageParams, color), 264);
+        assert_eq!(offset_of!(ImageParams, blank), 272);
+        assert_eq!(offset_of!(ImageParams, place), 276);
         assert_eq!(offset_of!(OutputParams, gain), 24);
-        assert_eq!(offset_of!(OutputParams, tile_columns), 48);
-        assert_eq!(offset_of!(OutputParams, shared_bytes), 68);
+        assert_eq!(offset_of!(OutputParams, fill), 48);
+        assert_eq!(offset_of!(OutputParams, tile_columns), 60);
+        assert_eq!(offset_of!(OutputParams, shared_bytes), 80);
     }
 
     #[test]
     fn a_blank_entry_is_its_flag() {
         let blank = ImageParams::blank();
         let set: Vec<_> = blank.as_bytes().iter().enumerate().filter(|(_, byte)| **byte != 0).collect();
-        assert_eq!(set, [(256, &1)]);
-        assert_eq!(ImageParams::blank().at(7).as_bytes()[260], 7);
+        assert_eq!(set, [(272, &1)]);
+        assert_eq!(ImageParams::blank().at(7).as_bytes()[276], 7);
     }
 }

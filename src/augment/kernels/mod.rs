@@ -12,7 +12,7 @@ mod portable;
 mod simd;
 
 pub(super) use columns::{Columns, Shape};
-pub(super) use finish::{Colour, FRACTION, Finish, Rows, Source, fill, scaling};
+pub(super) use finish::{Colour, FRACTION, Finish, Rows, Source, fill, filling, scaling};
 pub(super) use pixels::Blend;
 
 use crate::simd::Level;

@@ -2,14 +2,14 @@
 //! the launch and the order of the threads.
 
 use foreload::augment::cuda::{ImageParams, Launch, OutputParams};
-use foreload::augment::{Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
+use foreload::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
 use foreload::decode::Planes;
 use foreload::decode::nvjpeg::PlanesLayout;
 use foreload::rng::Stream;
 use foreload::simd::Level;
 
 use super::reference::Image;
-use super::{MEAN, STD, axis, between, scaled, stream};
+use super::{FILTERS, MEAN, PADDINGS, STD, axis, between, fill, one, scaled, stream};
 
 /// Memory aligned as that of a device.
 #[derive(Clone, Default)]
@@ -45,12 +45,12 @@ fn output(random: &mut Stream, most: u32) -> Output {
     Output {
         height: scaled(random, 1, most),
         width: scaled(random, 1, most),
-        dtype: [DType::F32, DType::F16, DType::Bf16, DType::U8][random.below(4) as usize],
-        format: [MemoryFormat::Nchw, MemoryFormat::Nhwc][random.below(2) as usize],
+        dtype: one(random, &[DType::F32, DType::F16, DType::Bf16, DType::U8]),
+        format: one(random, &[MemoryFormat::Nchw, MemoryFormat::Nhwc]),
         mean: MEAN,
         std: STD,
-        fill: [0; 3],
-        fidelity: [Fidelity::Fast, Fidelity::Exact][random.below(2) as usize],
+        fill: fill(random),
+        fidelity: one(random, &[Fidelity::Fast, Fidelity::Exact]),
     }
 }
 
@@ -145,8 +145,8 @@ fn the_kernels_make_the_same_bytes() {
                     x: axis(random, image.width, output.width),
                     y: axis(random, image.height, output.height),
                     flip: random.below(2) == 1,
-                    filter: Filter::Bilinear,
-                    padding: Padding::Constant,
+                    filter: one(random, &FILTERS),
+                    padding: one(random, &PADDINGS),
                 };
                 (image.planes(&view.region(&output)), view, image)
             })
@@ -182,8 +182,8 @@ fn extreme_sizes_make_the_same_bytes() {
                 x: axis(width),
                 y: axis(height),
                 flip: case % 2 == 1,
-                filter: Filter::Bilinear,
-                padding: Padding::Constant,
+                filter: one(random, &FILTERS),
+                padding: one(random, &PADDINGS),
             };
             let planes = image.planes(&view.region(&output));
             let context = format!("case {case}: {width}×{height} → {full}: {image}");
@@ -207,8 +207,8 @@ fn usual_sizes_make_the_same_bytes() {
                 x: Axis { start: 3, length: width - 7, full: side, window: 0 },
                 y: Axis { start: 2, length: height - 2, full: side, window: 0 },
                 flip: case % 2 == 0,
-                filter: Filter::Bilinear,
-                padding: Padding::Constant,
+                filter: one(random, &FILTERS),
+                padding: one(random, &PADDINGS),
             };
             let planes = image.planes(&view.region(&output));
             assert_same(random, &output, &[(planes, view)], &format!("{width}×{height}: {image}"));

@@ -39,10 +39,10 @@ unsafe extern "C" {
 }
 
 /// Sizes of the parameters of the kernels that make images: table, images, `OutputParams`.
-pub const PARAMETERS: [usize; 3] = [8, 8, 72];
+pub const PARAMETERS: [usize; 3] = [8, 8, 88];
 
 /// Bytes of an image's entry in the table, the first parameter.
-pub const ENTRY: usize = 264;
+pub const ENTRY: usize = 280;
 
 /// Sizes of the parameters of [`UNTOUCHED`]: table, counts, poison.
 pub const UNTOUCHED_PARAMETERS: [usize; 3] = [8, 8, 4];
