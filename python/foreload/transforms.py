@@ -9,10 +9,10 @@
         T.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
     ])
 
-A list is checked and compiled once, when a loader is made; what it does then runs in one pass over the pixels. Images are
-RGB, and `uint8` until `ToDtype`. Geometry comes first, then `ToDtype`, then `Normalize`; `RandomHorizontalFlip` may stand
-anywhere. A list that would have to resample twice, or that stands in another order, is refused by name. `docs/transforms.md`
-says what fuses, and what is drawn how.
+A list is checked and compiled once, when a loader is made; what it does then runs in one pass over the pixels. Images
+are RGB, and `uint8` until `ToDtype`. Geometry comes first, then `Grayscale`, `ToDtype`, `Normalize`;
+`RandomHorizontalFlip` may stand anywhere. A list that would have to resample twice, or that stands in another order, is
+refused by name. `docs/transforms.md` says what fuses, and what is drawn how.
 
 Each is a frozen dataclass, equal to another with the same parameters. Wherever a tuple is taken a list is, too.
 """
@@ -213,7 +213,7 @@ class RandomResizedCrop(Transform):
     ratio: Sequence[float] = (3 / 4, 4 / 3)
     interpolation: Any = "bilinear"
 
-    _checks = {
+    _checks: ClassVar[Mapping[str, Any]] = {
         "size": _sides,
         "scale": _numbers(2, "two numbers, the least and the largest share of the area"),
         "ratio": _numbers(2, "two numbers, the least and the largest width / height"),
@@ -236,7 +236,7 @@ class Resize(Transform):
     interpolation: Any = "bilinear"
     max_size: int | None = None
 
-    _checks = {
+    _checks: ClassVar[Mapping[str, Any]] = {
         "size": _resize_sides,
         "interpolation": _one_of(_INTERPOLATIONS),
         "max_size": _optional(_whole),
@@ -253,7 +253,7 @@ class CenterCrop(Transform):
 
     size: int | Sequence[int]
 
-    _checks = {"size": _sides}
+    _checks: ClassVar[Mapping[str, Any]] = {"size": _sides}
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ class RandomCrop(Transform):
     fill: int | Sequence[int] = 0
     padding_mode: str = "constant"
 
-    _checks = {
+    _checks: ClassVar[Mapping[str, Any]] = {
         "size": _sides,
         "padding": _optional(_margins),
         "pad_if_needed": _truth,
@@ -300,7 +300,11 @@ class Pad(Transform):
     fill: int | Sequence[int] = 0
     padding_mode: str = "constant"
 
-    _checks = {"padding": _margins, "fill": _fill, "padding_mode": _one_of(_PADDING_MODES)}
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "padding": _margins,
+        "fill": _fill,
+        "padding_mode": _one_of(_PADDING_MODES),
+    }
 
 
 @dataclass(frozen=True)
@@ -313,7 +317,7 @@ class RandomHorizontalFlip(Transform):
 
     p: float = 0.5
 
-    _checks = {"p": _number}
+    _checks: ClassVar[Mapping[str, Any]] = {"p": _number}
 
 
 @dataclass(frozen=True)
@@ -328,7 +332,7 @@ class Grayscale(Transform):
 
     num_output_channels: int = 3
 
-    _checks = {"num_output_channels": _whole}
+    _checks: ClassVar[Mapping[str, Any]] = {"num_output_channels": _whole}
 
 
 @dataclass(frozen=True)
@@ -344,7 +348,7 @@ class ToDtype(Transform):
     dtype: Any
     scale: bool = True
 
-    _checks = {"dtype": _dtype, "scale": _truth}
+    _checks: ClassVar[Mapping[str, Any]] = {"dtype": _dtype, "scale": _truth}
 
 
 @dataclass(frozen=True)
@@ -359,7 +363,7 @@ class Normalize(Transform):
     mean: Sequence[float]
     std: Sequence[float]
 
-    _checks = {
+    _checks: ClassVar[Mapping[str, Any]] = {
         "mean": _numbers(3, "three numbers, for R, G and B"),
         "std": _numbers(3, "three numbers, for R, G and B"),
     }
@@ -400,7 +404,9 @@ class Views:
 def _list(given: Any) -> list[Transform]:
     """The transforms of a list of nothing else."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(f"config: transforms: is {given!r}, must be a list of foreload.transforms, or Views")
+        raise ConfigError(
+            f"config: transforms: is {given!r}, must be a list of foreload.transforms, or Views"
+        )
     steps = list(given)
     for number, step in enumerate(steps, start=1):
         if isinstance(step, Transform):
@@ -422,7 +428,9 @@ def to_json(transforms: Sequence[Transform] | Views | Sequence[Views]) -> str:
     """
     if isinstance(transforms, Views):
         return json.dumps(transforms._as_json())
-    listed = list(transforms) if isinstance(transforms, Iterable) and not isinstance(transforms, str) else None
+    listed = (
+        list(transforms) if isinstance(transforms, Iterable) and not isinstance(transforms, str) else None
+    )
     if listed and all(isinstance(views, Views) for views in listed):
         return json.dumps([views._as_json() for views in listed])
     if listed and any(isinstance(views, Views) for views in listed):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreload import ConfigError
+from foreload import ConfigError, ImageLoader
 from foreload import transforms as T
 from PIL import Image
 
@@ -118,14 +118,40 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
         [v2.ToImage(), v2.Resize(140), v2.CenterCrop(64), FLOAT, v2.Normalize(MEAN, STD)],
         [v1.Resize((70, 50)), v1.ToTensor(), v1.Normalize(MEAN, STD)],
         [v2.Resize(70, max_size=80), v2.CenterCrop((64, 90)), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)],
-        [v2.CenterCrop(60), v2.Resize(50), v2.Pad((3, 5), fill=(9, 99, 199)), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)],
-        [v1.Resize(70), v1.CenterCrop(64), v1.RandomHorizontalFlip(1.0), v1.ToTensor(), v1.Normalize(MEAN, STD)],
-        [v2.ToImage(), v2.Pad((1, 2, 3, 4), padding_mode="reflect"), v2.CenterCrop(60), FLOAT, v2.Normalize(MEAN, STD)],
+        [
+            v2.CenterCrop(60),
+            v2.Resize(50),
+            v2.Pad((3, 5), fill=(9, 99, 199)),
+            v2.ToImage(),
+            FLOAT,
+            v2.Normalize(MEAN, STD),
+        ],
+        [
+            v1.Resize(70),
+            v1.CenterCrop(64),
+            v1.RandomHorizontalFlip(1.0),
+            v1.ToTensor(),
+            v1.Normalize(MEAN, STD),
+        ],
+        [
+            v2.ToImage(),
+            v2.Pad((1, 2, 3, 4), padding_mode="reflect"),
+            v2.CenterCrop(60),
+            FLOAT,
+            v2.Normalize(MEAN, STD),
+        ],
         [v1.Resize(70), v1.CenterCrop(64), v2.ToImage(), v2.Grayscale(3), FLOAT, v2.Normalize(MEAN, STD)],
         [v1.Resize(70, InterpolationMode.BICUBIC), v1.CenterCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)],
     ],
     ids=[
-        *("v1", "v2, not square", "v2 of tensors, larger", "both sides", "max_size, padded", "crop, resize, pad"),
+        *(
+            "v1",
+            "v2, not square",
+            "v2 of tensors, larger",
+            "both sides",
+            "max_size, padded",
+            "crop, resize, pad",
+        ),
         *("flipped", "reflected", "grey", "bicubic"),
     ],
 )
@@ -166,7 +192,7 @@ def test_without_normalize_values_are_scaled_only(dataset: Path) -> None:
 
 def test_grey_levels_and_half_floats(dataset: Path) -> None:
     geometry = [v1.Resize(70), v1.CenterCrop(64)]
-    made, shown = taken_over(dataset, *geometry, v1.PILToTensor())
+    made, _ = taken_over(dataset, *geometry, v1.PILToTensor())
     images, _ = next(iter(made))
     assert (images.dtype, made.loader.dtype) == (torch.uint8, "uint8")
     half = v2.ToDtype(torch.bfloat16, scale=True)
@@ -189,9 +215,52 @@ def test_values_keep_the_scale_that_the_user_says(dataset: Path) -> None:
     assert (next(iter(normalised))[0] - expected).abs().max() < 1e-5
 
 
-def test_crops_of_small_images_are_those_of_torchvision(dataset: Path) -> None:
+def as_drawn(
+    image: Image.Image, view: dict[str, Any], how: InterpolationMode, padding: dict[str, Any]
+) -> torch.Tensor:
+    """A view as torchvision computes it of a uint8 tensor: crop, resize, pad, crop, flip, with the numbers drawn."""
+    pixels = v2.functional.pil_to_tensor(image.convert("RGB"))
+    crop = view["y"], view["x"], view["height"], view["width"]
+    size = [view["resized_height"], view["resized_width"]]
+    pixels = v2.functional.resize(v2.functional.crop(pixels, *crop), size, how)
+    left, top, width, height = (view[name] for name in ("left", "top", "output_width", "output_height"))
+    behind = (left + width - size[1], top + height - size[0])
+    margins = [max(0, added) for added in (-left, -top, *behind)]
+    pixels = v2.functional.pad(pixels, margins, **padding)
+    pixels = v2.functional.crop(pixels, top + margins[1], left + margins[0], height, width)
+    return v2.functional.horizontal_flip(pixels) if view["flip"] else pixels
+
+
+@pytest.mark.parametrize("how", ["bilinear", "bicubic", "nearest", "nearest-exact"])
+@pytest.mark.parametrize("mode", [None, "constant", "edge", "reflect", "symmetric"])
+def test_what_is_drawn_gives_torchvisions_pixels(dataset: Path, how: str, mode: str | None) -> None:
+    padding = {"padding_mode": mode or "constant", "fill": [9, 99, 199] if mode == "constant" else 0}
+    steps = {
+        None: [T.RandomHorizontalFlip(), T.RandomResizedCrop((44, 52), interpolation=how)],
+        "constant": [T.RandomResizedCrop(40, interpolation=how), T.Pad((1, 2, 3, 4), **padding)],
+        "edge": [T.Resize(50, how), T.RandomCrop((48, 56), padding=(8, 6), pad_if_needed=True, **padding)],
+    }.get(mode, [T.Resize((40, 44), how), T.RandomCrop(40, padding=9, **padding)])
+    if how.startswith("nearest"):
+        steps = sorted(steps, key=lambda step: isinstance(step, T.RandomHorizontalFlip))
+    else:
+        steps = [*steps, T.RandomHorizontalFlip()]
+    loader = ImageLoader(dataset, batch_size=20, seed=4, transforms=steps, decode="exact", device="cpu")
+    differences = []
+    for batch in loader:
+        for image, sample in zip(
+            torch.from_dlpack(batch.images), torch.from_dlpack(batch.sample_ids), strict=True
+        ):
+            with Image.open(loader.locate(int(sample))[0]) as source:
+                expected = as_drawn(source, loader.view(int(sample)), InterpolationMode(how), padding)
+            assert image.shape == expected.shape
+            differences.append((image.float() - expected.float()).abs().mean())
+    assert len(differences) == 60
+    assert torch.stack(differences).mean() <= EXACT_MEAN
+
+
+def test_crops_of_small_images_are_taken_over(dataset: Path) -> None:
     crop = v1.RandomCrop(32, padding=4, padding_mode="symmetric")
-    made, shown = taken_over(dataset, v1.Resize((32, 32)), crop, FLIP, TENSOR, dtype=torch.float16)
+    _, shown = taken_over(dataset, v1.Resize((32, 32)), crop, FLIP, TENSOR, dtype=torch.float16)
     assert shown["train"] is True
     assert shown["transforms"][1:3] == [
         *(T.RandomCrop(32, 4, padding_mode="symmetric"), T.RandomHorizontalFlip()),
@@ -220,11 +289,17 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "a function": ([CROP, TENSOR, abs], "step 3 of 3, <built-in function abs>, .*apply it to the batches"),
     "lanczos": (
         [v1.RandomResizedCrop(32, interpolation=InterpolationMode.LANCZOS), TENSOR],
-        "step 1 of 2, RandomResizedCrop.*interpolation: is .*, must be one of nearest, nearest-exact, bilinear, bicubic",
+        "step 1 of 2, RandomResizedCrop.*interpolation: is .*, must be one of nearest, nearest-exact, bilinear,",
     ),
-    "fill by type": ([v2.RandomCrop(32, fill={Image.Image: 3}), TENSOR], "step 1 of 2, RandomCrop.*fill: is .*, must be"),
+    "fill by type": (
+        [v2.RandomCrop(32, fill={Image.Image: 3}), TENSOR],
+        "step 1 of 2, RandomCrop.*fill: is .*, must be",
+    ),
     "grey floats": ([CROP, TENSOR, v1.Pad(2, fill=1)], "step 3 of 3, Pad.*fill: is .*put it before ToDtype"),
-    "padded, then resized": ([v1.Pad(4), v1.RandomResizedCrop(32), TENSOR], "RandomResizedCrop.*cannot come after Pad"),
+    "padded, then resized": (
+        [v1.Pad(4), v1.RandomResizedCrop(32), TENSOR],
+        "RandomResizedCrop.*cannot come after Pad",
+    ),
     "not antialiased": (
         [v2.ToImage(), v2.RandomResizedCrop(32, antialias=False), FLOAT],
         "antialias=False, .*must",
@@ -240,7 +315,10 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "no crop": ([RESIZE, TENSOR], "lacks what makes all images the same size"),
     "nothing": ([], "lacks what makes all images the same size"),
     "two pipelines": ([RESIZE, CROP, TENSOR], "step 2 of 3, RandomResizedCrop.*cannot come after Resize"),
-    "twice": ([CROP, FLIP, CROP, TENSOR], "step 3 of 4, RandomResizedCrop.*cannot come after RandomResizedCrop"),
+    "twice": (
+        [CROP, FLIP, CROP, TENSOR],
+        "step 3 of 4, RandomResizedCrop.*cannot come after RandomResizedCrop",
+    ),
     "normalised twice": ([CROP, TENSOR, NORMALIZE, NORMALIZE], "step 4 of 4, Normalize.*a second time"),
     "no tensors": ([CROP, FLIP], r"ends in PIL images.*add ToTensor\(\)"),
     "two tensors": ([CROP, v1.PILToTensor(), TENSOR], "step 3 of 3, ToTensor.*takes PIL images"),
@@ -250,7 +328,10 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "conversion of PIL": ([CROP, FLOAT], r"must come after ToImage\(\)"),
     "normalised grey levels": ([CROP, v1.PILToTensor(), NORMALIZE], "Normalize.*must come after ToTensor"),
     "crop of normalised": ([TENSOR, NORMALIZE, CROP], "RandomResizedCrop.*must come before Normalize"),
-    "one grey channel": ([CROP, v1.Grayscale(), TENSOR], "step 2 of 3, Grayscale.*num_output_channels: is 1, must be 3"),
+    "one grey channel": (
+        [CROP, v1.Grayscale(), TENSOR],
+        "step 2 of 3, Grayscale.*num_output_channels: is 1, must be 3",
+    ),
     "one channel": ([CROP, TENSOR, v1.Normalize([0.5], [0.5])], "Normalize.*three means"),
 }
 
@@ -340,7 +421,9 @@ def test_what_the_transforms_say_cannot_be_said_again(dataset: Path) -> None:
         with pytest.raises(ConfigError, match=f"config: {next(iter(again))}: is .*, and .* by the dataset"):
             ImageDataset.from_torchvision(theirs, batch_size=4, **again)
     for again in ({"image_size": 32}, {"dtype": torch.uint8}, {"flip": 0.5}):
-        with pytest.raises(ConfigError, match=f"config: {next(iter(again))}: is given beside transforms, where"):
+        with pytest.raises(
+            ConfigError, match=f"config: {next(iter(again))}: is given beside transforms, where"
+        ):
             ImageDataset.from_torchvision(theirs, batch_size=4, **again)
 
 

@@ -51,7 +51,12 @@ def test_random_crops_with_padding_are_those_of_numpy(own_dataset: Path, mode: s
     how = {"padding_mode": mode, **({"fill": (10, 20, 30)} if mode == "constant" else {})}
     steps = [T.RandomCrop((30, 36), padding=(6, 4), **how), T.RandomHorizontalFlip()]
     loader = foreload.ImageLoader(
-        own_dataset, batch_size=20, transforms=steps, decode="exact", memory_format="nhwc", index_dir=own_dataset.parent
+        own_dataset,
+        batch_size=20,
+        transforms=steps,
+        decode="exact",
+        memory_format="nhwc",
+        index_dir=own_dataset.parent,
     )
     seen = set()
     for batch in loader:
@@ -112,22 +117,36 @@ def test_parameters_have_one_form(dataset: Path) -> None:
     assert T.ToDtype(np.float16) == T.ToDtype(np.dtype("float16")) == T.ToDtype("float16")
     assert T.Views(2, [T.CenterCrop(9)]) == T.Views(2, (T.CenterCrop([9, 9]),))
     views = T.Views(2, [T.CenterCrop(9)])
-    assert json.loads(T.to_json(views)) == {"Views": {"n": 2, "transforms": [{"CenterCrop": {"size": [9, 9]}}]}}
+    assert json.loads(T.to_json(views)) == {
+        "Views": {"n": 2, "transforms": [{"CenterCrop": {"size": [9, 9]}}]}
+    }
     assert eval(repr(T.Pad((1, 2), 3, "edge")), vars(T)) == T.Pad((1, 2), 3, "edge")
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: T.RandomResizedCrop("x"), "RandomResizedCrop: size: is 'x', must be a number of pixels, or a height"),
+        (
+            lambda: T.RandomResizedCrop("x"),
+            "RandomResizedCrop: size: is 'x', must be a number of pixels, or a height",
+        ),
         (lambda: T.RandomResizedCrop((1, 2, 3)), r"RandomResizedCrop: size: is \(1, 2, 3\), must be"),
         (lambda: T.RandomResizedCrop(9, scale=0.5), "RandomResizedCrop: scale: is 0.5, must be two numbers"),
-        (lambda: T.RandomResizedCrop(9, ratio=(1, float("nan"))), "RandomResizedCrop: ratio: is .*nan.*, must be two numbers"),
-        (lambda: T.RandomResizedCrop(9, interpolation=2), "RandomResizedCrop: interpolation: is 2, must be one of nearest"),
+        (
+            lambda: T.RandomResizedCrop(9, ratio=(1, float("nan"))),
+            "RandomResizedCrop: ratio: is .*nan.*, must be two numbers",
+        ),
+        (
+            lambda: T.RandomResizedCrop(9, interpolation=2),
+            "RandomResizedCrop: interpolation: is 2, must be one of nearest",
+        ),
         (lambda: T.Resize(True), "Resize: size: is True, must be"),
         (lambda: T.Resize(9, max_size=-1), "Resize: max_size: is -1, must be a whole number from 0 on"),
         (lambda: T.CenterCrop(None), "CenterCrop: size: is None, must be"),
-        (lambda: T.RandomCrop(9, padding=1.5), "RandomCrop: padding: is 1.5, must be a whole number of pixels"),
+        (
+            lambda: T.RandomCrop(9, padding=1.5),
+            "RandomCrop: padding: is 1.5, must be a whole number of pixels",
+        ),
         (lambda: T.RandomCrop(9, pad_if_needed=1), "RandomCrop: pad_if_needed: is 1, must be True or False"),
         (lambda: T.Pad((1, 2, 3)), r"Pad: padding: is \(1, 2, 3\), must be"),
         (lambda: T.Pad(1, fill=0.5), "Pad: fill: is 0.5, must be a grey level"),
@@ -153,7 +172,10 @@ def test_a_parameter_of_another_type_is_named(make: Any, message: str) -> None:
 
 def test_what_the_core_refuses_names_step_and_parameter(dataset: Path) -> None:
     for steps, message in [
-        ([T.RandomResizedCrop(9, scale=(1.2, 2))], r"step 1 of 1, RandomResizedCrop: scale: is \(1.2, 2\), must be"),
+        (
+            [T.RandomResizedCrop(9, scale=(1.2, 2))],
+            r"step 1 of 1, RandomResizedCrop: scale: is \(1.2, 2\), must be",
+        ),
         ([T.RandomResizedCrop(9), T.Resize(8)], "step 2 of 2, Resize: cannot come after RandomResizedCrop"),
         ([T.Normalize(MEAN, STD)], "step 1 of 1, Normalize: needs floats"),
         (3, "is 3, must be a list"),
@@ -170,13 +192,17 @@ def test_what_the_core_refuses_names_step_and_parameter(dataset: Path) -> None:
     ],
 )
 def test_the_same_may_not_be_said_twice(dataset: Path, setting: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"^config: {setting}: is given beside transforms, where .* says it"):
+    with pytest.raises(
+        ConfigError, match=f"^config: {setting}: is given beside transforms, where .* says it"
+    ):
         foreload.ImageLoader(dataset, transforms=[T.CenterCrop(9)], **{setting: value})
 
 
 def test_an_image_that_is_too_small_is_an_error_of_its_sample(dataset: Path) -> None:
     steps = [T.RandomCrop(4000)]
-    with pytest.raises(foreload.SampleError, match=r"transforms: RandomCrop cannot take 4000×4000 pixels of .*pad_if_needed"):
+    with pytest.raises(
+        foreload.SampleError, match=r"transforms: RandomCrop cannot take 4000.4000 pixels of .*pad_if_needed"
+    ):
         next(iter(foreload.ImageLoader(dataset, batch_size=1, transforms=steps)))
     padded = foreload.ImageLoader(dataset, batch_size=1, transforms=[T.RandomCrop(400, pad_if_needed=True)])
     assert np.from_dlpack(next(iter(padded)).images).shape == (1, 3, 400, 400)
