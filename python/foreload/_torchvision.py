@@ -206,15 +206,15 @@ class _Reader:
                 size = self._add(name, step)
         if size is None:
             raise ConfigError(
-                "config: transform: lacks what makes all images the same size, must have RandomResizedCrop, RandomCrop, "
-                "CenterCrop, or Resize to a height and a width"
+                "config: transform: lacks what makes all images the same size, must have RandomResizedCrop, "
+                "RandomCrop, CenterCrop, or Resize to a height and a width"
             )
         if self.dtype is None:
             raise ConfigError("config: transform: ends in PIL images, must end in tensors: add ToTensor()")
         return self.steps
 
     def _add(self, name: str, step: Any) -> tuple[int, int] | None:
-        """Add what a step is, as far as Foreload can do it there; the size of the images by then, where all have one."""
+        """Add what a step is, if Foreload can do it there; answers the size of images by then, where all have one."""
         known = len(self.steps)
         try:
             self.steps += _READERS[name](self, step)

@@ -7,7 +7,7 @@
 A field is named by what follows the first dot of its member's name in the shard, in lower case: `0001.seg.png` is
 `seg.png`. `image` is a sample's image whatever its extension, `label` its class number. A name alone means the kind
 that its end says: the extension of an image, as `jpg` or `png`, an image; `seg.png`, `mask.png` a mask; `txt` text;
-`json` JSON; `npy` an array; `cls` a whole number; anything else bytes. The classes here say another kind, or more of it.
+`json` JSON; `npy` an array; `cls` a whole number; anything else bytes. The classes here say another kind, or more.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Image(Field):
 class Mask(Field):
     """A mask of class numbers, a PNG of one channel: [n, height, width].
 
-    It goes through the geometry of the batch's image, and each value is one of the file's: palette indices stay what they
-    are, and 16-bit values too. It must be as large as its image.
+    It goes through the geometry of the batch's image, and each value is one of the file's: palette indices stay what
+    they are, and 16-bit values too. It must be as large as its image.
 
     Args:
         dtype: Type of the values: `uint8`, where a value above 255 is an error of its sample, `int32` or `int64`.
@@ -80,9 +80,9 @@ class Json(Field):
 class Array(Field):
     """An array of numbers as `numpy.save` writes it, in host memory.
 
-    Where all arrays of a batch have one shape it is one tensor, [n, ...]; where they differ in their first dimension alone,
-    a pair (values, offsets): the rows of all samples, and int64 [n + 1], sample i having `values[offsets[i]:offsets[i +
-    1]]`; else a list of tensors, with None where an optional one is absent.
+    Where all arrays of a batch have one shape it is one tensor, [n, ...]; where they differ in their first dimension
+    alone, a pair (values, offsets): the rows of all samples, and int64 [n + 1], sample i having
+    `values[offsets[i]:offsets[i + 1]]`; else a list of tensors, with None where an optional one is absent.
 
     Args:
         ragged: Always the pair, also where all arrays of a batch happen to have one shape.

@@ -30,8 +30,8 @@ from foreload.transforms import Transform, Views
 if TYPE_CHECKING:
     import numpy as np
 
-    from foreload.fields import Field
     from foreload._types import ConcealedSample, LoaderState, SampleFailure
+    from foreload.fields import Field
 
 _ONE_PROCESS = (
     "ImageDataset works in the training process, with threads of its own, not in worker processes: use "

@@ -9,10 +9,10 @@
         T.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
     ])
 
-A list is checked and compiled once, when a loader is made; what it does then runs in one pass over the pixels. Images are
-RGB, and `uint8` until `ToDtype`. Geometry comes first, then `ToDtype`, then `Normalize`; `RandomHorizontalFlip` may stand
-anywhere. A list that would have to resample twice, or that stands in another order, is refused by name. `docs/transforms.md`
-says what fuses, and what is drawn how.
+A list is checked and compiled once, when a loader is made; what it does then runs in one pass over the pixels. Images
+are RGB, and `uint8` until `ToDtype`. Geometry comes first, then `Grayscale`, `ToDtype`, `Normalize`;
+`RandomHorizontalFlip` may stand anywhere. A list that would have to resample twice, or that stands in another order, is
+refused by name. `docs/transforms.md` says what fuses, and what is drawn how.
 
 Each is a frozen dataclass, equal to another with the same parameters. Wherever a tuple is taken a list is, too.
 """
@@ -221,7 +221,7 @@ class RandomResizedCrop(Transform):
     ratio: Sequence[float] = (3 / 4, 4 / 3)
     interpolation: Any = "bilinear"
 
-    _checks = {
+    _checks: ClassVar[Mapping[str, Any]] = {
         "size": _sides,
         "scale": _numbers(2, "two numbers, the least and the largest share of the area"),
         "ratio": _numbers(2, "two numbers, the least and the largest width / height"),
@@ -244,7 +244,7 @@ class Resize(Transform):
     interpolation: Any = "bilinear"
     max_size: int | None = None
 
-    _checks = {
+    _checks: ClassVar[Mapping[str, Any]] = {
         "size": _resize_sides,
         "interpolation": _one_of(_INTERPOLATIONS),
         "max_size": _optional(_whole),
@@ -261,7 +261,7 @@ class CenterCrop(Transform):
 
     size: int | Sequence[int]
 
-    _checks = {"size": _sides}
+    _checks: ClassVar[Mapping[str, Any]] = {"size": _sides}
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class RandomCrop(Transform):
     fill: int | Sequence[int] = 0
     padding_mode: str = "constant"
 
-    _checks = {
+    _checks: ClassVar[Mapping[str, Any]] = {
         "size": _sides,
         "padding": _optional(_margins),
         "pad_if_needed": _truth,
@@ -308,7 +308,11 @@ class Pad(Transform):
     fill: int | Sequence[int] = 0
     padding_mode: str = "constant"
 
-    _checks = {"padding": _margins, "fill": _fill, "padding_mode": _one_of(_PADDING_MODES)}
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "padding": _margins,
+        "fill": _fill,
+        "padding_mode": _one_of(_PADDING_MODES),
+    }
 
 
 @dataclass(frozen=True)
@@ -321,7 +325,7 @@ class RandomHorizontalFlip(Transform):
 
     p: float = 0.5
 
-    _checks = {"p": _number}
+    _checks: ClassVar[Mapping[str, Any]] = {"p": _number}
 
 
 @dataclass(frozen=True)
@@ -336,7 +340,7 @@ class Grayscale(Transform):
 
     num_output_channels: int = 3
 
-    _checks = {"num_output_channels": _whole}
+    _checks: ClassVar[Mapping[str, Any]] = {"num_output_channels": _whole}
 
 
 @dataclass(frozen=True)
@@ -352,7 +356,7 @@ class ToDtype(Transform):
     dtype: Any
     scale: bool = True
 
-    _checks = {"dtype": _dtype, "scale": _truth}
+    _checks: ClassVar[Mapping[str, Any]] = {"dtype": _dtype, "scale": _truth}
 
 
 @dataclass(frozen=True)
@@ -367,7 +371,7 @@ class Normalize(Transform):
     mean: Sequence[float]
     std: Sequence[float]
 
-    _checks = {
+    _checks: ClassVar[Mapping[str, Any]] = {
         "mean": _numbers(3, "three numbers, for R, G and B"),
         "std": _numbers(3, "three numbers, for R, G and B"),
     }

@@ -116,8 +116,8 @@ impl LoaderOptions {
         device::choose("cpu")
     }
 
-    /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but images
-    /// have no such statistics in 0..1.
+    /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but
+    /// images have no such statistics in 0..1.
     pub(super) fn question_scale(&self, recipe: &Recipe, index: &DatasetIndex) {
         let output = recipe.views()[0].fixed_output();
         if !self.decoded || output.dtype == DType::U8 {
@@ -129,8 +129,8 @@ impl LoaderOptions {
                     let scaled = values.map(|value| (value / 255.0 * 1000.0).round() / 1000.0);
                     let values = values.map(|value| value as f32);
                     format!(
-                        "{setting} is {values:?}, which no images have in 0..1, the scale of mean and std here; if it is \
-                         meant of 0..255, give {scaled:?}"
+                        "{setting} is {values:?}, which no images have in 0..1, the scale of mean and std here; if \
+                         it is meant of 0..255, give {scaled:?}"
                     )
                 });
             }

@@ -75,7 +75,7 @@ def test_columns_of_a_table(dataset: Path, tmp_path: Path, separator: str) -> No
         writer.writerows(rows(dataset))
     check(dataset, table, ["age", "score", "name"])
     table.write_text(table.read_text().replace("age", "age" + separator, 1))
-    with pytest.raises(foreload.ConfigError, match="labels: .*line 2: is no row of the table"):
+    with pytest.raises(foreload.ConfigError, match=r"labels: .*line 2: is no row of the table"):
         foreload.ImageLoader(dataset, labels=table, fields=["image", "age"])
 
 
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
     table.write_text("{")
     with pytest.raises(foreload.ConfigError, match="line 1: is no JSON object"):
         foreload.ImageLoader(dataset, labels=table)
-    with pytest.raises(foreload.ConfigError, match="must be a file that ends in .*jsonl"):
+    with pytest.raises(foreload.ConfigError, match=r"must be a file that ends in .*jsonl"):
         foreload.ImageLoader(dataset, labels=tmp_path / "t.xlsx")
     with pytest.raises(foreload.ConfigError, match="has 59 values, the dataset 60 samples"):
         foreload.ImageLoader(dataset, labels=np.arange(59))

@@ -63,6 +63,7 @@ class Endless:
     """Says of itself that it has what it stands for."""
 
     def tolist(self) -> Endless:
+        """As an array would, but for what it gives."""
         return self
 
     def _as_setting(self) -> Endless:
@@ -123,8 +124,8 @@ def attempt(of: type, dataset: Path, name: str, value: Any) -> None:
         loader = of(dataset, **{**SMALL, name: value})
         iter(loader)
     except foreload.ConfigError as error:
-        assert name in str(error), f"{name}={value!r}"
-        assert len(str(error)) < 5000, name
+        assert name in str(error), f"{name}={value!r}"  # noqa: PT017
+        assert len(str(error)) < 5000, name  # noqa: PT017
     except foreload.IoError:
         # A path it is; nothing is there.
         assert name in PATHS
@@ -152,7 +153,7 @@ def test_no_member_is_worse_than_a_config_error(of: type) -> None:
             try:
                 of(**{**needed, name: value})
             except foreload.ConfigError as error:
-                assert f".{name}" in str(error) or f" {name}: " in str(error)
+                assert f".{name}" in str(error) or f" {name}: " in str(error)  # noqa: PT017
 
 
 @pytest.mark.parametrize("of", LOADERS)
@@ -273,9 +274,9 @@ def test_what_is_no_setting_is_answered(dataset: Path, name: str, answer: str) -
 
 
 def test_a_setting_of_images_is_none_of_files(dataset: Path) -> None:
-    with pytest.raises(foreload.ConfigError, match="^config: image_size: .*ImageLoader"):
+    with pytest.raises(foreload.ConfigError, match=r"^config: image_size: .*ImageLoader"):
         foreload.FileLoader(dataset, image_size=4)
-    with pytest.raises(foreload.ConfigError, match="^config: device_memory: .*ImageLoader"):
+    with pytest.raises(foreload.ConfigError, match=r"^config: device_memory: .*ImageLoader"):
         foreload.FileLoader(dataset, resources=foreload.Resources(device_memory="1GB"))
 
 

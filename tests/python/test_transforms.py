@@ -201,7 +201,7 @@ def test_the_same_may_not_be_said_twice(dataset: Path, setting: str, value: Any)
 def test_an_image_that_is_too_small_is_an_error_of_its_sample(dataset: Path) -> None:
     steps = [T.RandomCrop(4000)]
     with pytest.raises(
-        foreload.SampleError, match=r"transforms: RandomCrop cannot take 4000×4000 pixels of .*pad_if_needed"
+        foreload.SampleError, match=r"transforms: RandomCrop cannot take 4000.4000 pixels of .*pad_if_needed"
     ):
         next(iter(foreload.ImageLoader(dataset, batch_size=1, transforms=steps)))
     padded = foreload.ImageLoader(dataset, batch_size=1, transforms=[T.RandomCrop(400, pad_if_needed=True)])

@@ -110,11 +110,14 @@ def test_two_views_have_their_masks(root: Path) -> None:
     dataset = ImageDataset(root, batch_size=8, fields=FIELDS, transforms=transforms, with_ids=True)
     for batch in dataset:
         (one, other), (mask, other_mask) = batch["jpg"], batch["seg.png"]
-        assert one.shape == other.shape == (8, 3, 32, 32) and mask.shape == other_mask.shape == (8, 32, 32)
-        assert not torch.equal(one, other) and not torch.equal(mask, other_mask)
+        assert one.shape == other.shape == (8, 3, 32, 32)
+        assert mask.shape == other_mask.shape == (8, 32, 32)
+        assert not torch.equal(one, other)
+        assert not torch.equal(mask, other_mask)
     labelled = ImageDataset(root, batch_size=8, transforms=transforms, labels=np.arange(SAMPLES))
     (one, other), labels = next(iter(labelled))
-    assert one.shape == other.shape and labels.shape == (8,)
+    assert one.shape == other.shape
+    assert labels.shape == (8,)
 
 
 def test_a_segmentation_learns(root: Path) -> None:

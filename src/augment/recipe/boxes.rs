@@ -4,12 +4,12 @@ use super::DrawnView;
 use crate::augment::{Axis, BoxFormat};
 
 impl DrawnView {
-    /// Maps `boxes` of four numbers each, in pixels of the whole source image, to pixels of the output, in place and in the
-    /// same `format`; answers what share of each box's area is left. A box that is not shown has no area then, and a box
-    /// without area a share of 0.
+    /// Maps `boxes` of four numbers each, in pixels of the whole source image, to pixels of the output, in place and
+    /// in the same `format`; answers what share of each box's area is left. A box that is not shown has no area then,
+    /// and a box without area a share of 0.
     ///
-    /// It is what torchvision v2 does to `tv_tensors.BoundingBoxes` with these transforms, but that a box which leaves its
-    /// own image is clipped to it also where padding follows.
+    /// It is what torchvision v2 does to `tv_tensors.BoundingBoxes` with these transforms, but that a box which
+    /// leaves its own image is clipped to it also where padding follows.
     pub fn follow(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
         let map = |corners: [f32; 4]| {
             let [left, top, right, bottom] = format.to_corners(corners.map(f64::from));

@@ -1,5 +1,5 @@
-//! Colours: what is done to the grey levels of R, G and B of one image at the output's size, behind the geometry and before
-//! the element type.
+//! Colours: what is done to the grey levels of R, G and B of one image at the output's size, behind the geometry and
+//! before the element type.
 
 use super::transform::Transform;
 
@@ -38,8 +38,8 @@ impl ColourStep {
     }
 }
 
-/// torchvision's `rgb_to_grayscale` of uint8, for every colour: .2989 R + .587 G + .114 B, truncated. torch computes it in
-/// f32 and rounds each sum once, which f64 does as well, for it holds products and sums exactly.
+/// torchvision's `rgb_to_grayscale` of uint8, for every colour: .2989 R + .587 G + .114 B, truncated. torch computes
+/// it in f32 and rounds each sum once, which f64 does as well, for it holds products and sums exactly.
 #[inline]
 fn luma(red: u8, green: u8, blue: u8) -> u8 {
     let first = f32::from(red) * 0.2989;
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn grey_is_torchvisions() {
-        // `v2.functional.rgb_to_grayscale` of torchvision 0.29: the levels of the ends, and of colours whose sum is, or is
-        // nearly, a whole number.
+        // `v2.functional.rgb_to_grayscale` of torchvision 0.29: the levels of the ends, and of colours whose sum is,
+        // or is nearly, a whole number.
         for ([red, green, blue], grey) in GOLDEN {
             assert_eq!(luma(red, green, blue), grey, "{red} {green} {blue}");
         }

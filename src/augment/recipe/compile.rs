@@ -1,5 +1,5 @@
-//! A list of transforms in the order in which the pass runs them: geometry, colours, the element type, normalisation. What
-//! stands in another order and does not give the same is refused.
+//! A list of transforms in the order in which the pass runs them: geometry, colours, the element type, normalisation.
+//! What stands in another order and does not give the same is refused.
 
 use super::RecipeView;
 use super::colour::ColourStep;

@@ -1,5 +1,5 @@
-//! Geometry of one image folded into one view: crops, at most one resize, padding and mirroring become a source range, a
-//! length and a window along each axis, so that every pixel is sampled once.
+//! Geometry of one image folded into one view: crops, at most one resize, padding and mirroring become a source
+//! range, a length and a window along each axis, so that every pixel is sampled once.
 
 use crate::augment::{Axis, Filter, Padding, View};
 

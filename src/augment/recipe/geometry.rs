@@ -6,7 +6,8 @@ use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
 use crate::augment::{Filter, Padding, View};
 use crate::rng::Stream;
 
-/// What is done to an image's grid of pixels, step by step: known to fold into one view of any image that is large enough.
+/// What is done to an image's grid of pixels, step by step: known to fold into one view of any image that is large
+/// enough.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Geometry {
     steps: Vec<GeometryStep>,
@@ -118,8 +119,8 @@ impl GeometryBuilder {
             Grid::Padded => return Err(format!("cannot come after {by}, which pads: put {by} behind it")),
             Grid::Resized | Grid::Cut => {
                 return Err(format!(
-                    "cannot come after {by}: pixels are resampled once, and padded or cut after that; leave one out, or \
-                     put {by} behind it"
+                    "cannot come after {by}: pixels are resampled once, and padded or cut after that; leave one \
+                     out, or put {by} behind it"
                 ));
             }
         }
@@ -199,8 +200,8 @@ impl Geometry {
         let (width, height) = fold.size();
         if width.max(height) > LARGEST_SIDE {
             return Err(format!(
-                "the image becomes {width}×{height} pixels, more than {LARGEST_SIDE} a side; max_size= of Resize bounds the \
-                 longer side"
+                "the image becomes {width}×{height} pixels, more than {LARGEST_SIDE} a side; max_size= of Resize \
+                 bounds the longer side"
             ));
         }
         Ok((fold.view(self.filter, self.padding), (width, height)))
@@ -231,8 +232,8 @@ impl Geometry {
                 let (w, h) = fold.size();
                 if w < width || h < height {
                     return Err(format!(
-                        "cannot take {width}×{height} pixels of {w}×{h}; pad_if_needed=True pads what is smaller, a Resize \
-                         before it enlarges"
+                        "cannot take {width}×{height} pixels of {w}×{h}; pad_if_needed=True pads what is smaller, a \
+                         Resize before it enlarges"
                     ));
                 }
                 let (left, top) = random_place(stream, (w - width, h - height));

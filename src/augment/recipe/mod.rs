@@ -1,8 +1,8 @@
-//! What is done to an image: a list of transforms by torchvision v2's names, checked and compiled once into what the fused
-//! pass runs: geometry, which folds into one [`View`], then colours, then the element type and its scale.
+//! What is done to an image: a list of transforms by torchvision v2's names, checked and compiled once into what the
+//! fused pass runs: geometry, which folds into one [`View`], then colours, then the element type and its scale.
 //!
-//! Every transform draws from a random stream of its own, keyed by the view, its kind, and which of its kind it is in the
-//! list: adding a transform or a view changes no other's numbers.
+//! Every transform draws from a random stream of its own, keyed by the view, its kind, and which of its kind it is in
+//! the list: adding a transform or a view changes no other's numbers.
 
 mod boxes;
 mod colour;

@@ -52,8 +52,8 @@ impl Renderer {
     /// [`RecipeView::output`], all of which are written.
     ///
     /// # Panics
-    /// As [`Augmenter::render`], when `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), or there is
-    /// no such view.
+    /// As [`Augmenter::render`], when `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), or
+    /// there is no such view.
     pub fn render(&mut self, view: usize, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
         self.lists[self.list_of[view]].render(planes, drawn, out);
     }

@@ -250,7 +250,8 @@ fn values_have_the_scale_that_the_list_says() {
     );
     assert_eq!((scaled.dtype, scaled.mean, scaled.std), (DType::F16, [0.5; 3], [0.25; 3]));
     let raw = output(
-        r#"[{"ToDtype": {"dtype": "float32", "scale": false}}, {"Normalize": {"mean": [51, 51, 51], "std": [255, 255, 255]}}]"#,
+        r#"[{"ToDtype": {"dtype": "float32", "scale": false}}, 
+            {"Normalize": {"mean": [51, 51, 51], "std": [255, 255, 255]}}]"#,
     );
     assert_eq!((raw.mean, raw.std), ([0.2; 3], [1.0; 3]));
     // Floats keep their scale when their type changes.
@@ -323,7 +324,8 @@ const REFUSED: &[(&str, &str)] = &[
         "RandomCrop: size: is 9 rows and 9 columns, of which the image has 8 and 8 by then",
     ),
     (
-        r#"[{"ToDtype": {"dtype": "float32"}}, {"Normalize": {"mean": [0,0,0], "std": [1,1,1]}}, {"CenterCrop": {"size": 9}}]"#,
+        r#"[{"ToDtype": {"dtype": "float32"}}, {"Normalize": {"mean": [0,0,0], "std": [1,1,1]}},
+            {"CenterCrop": {"size": 9}}]"#,
         "step 3 of 3, CenterCrop: must come before Normalize",
     ),
     (
