@@ -305,6 +305,7 @@ class ImageLoader(Loader):
     @property
     def fields(self) -> dict[str, str]:
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
+    def _dense(self) -> list[tuple[str, str, int]]: ...
     def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0) -> View:
         """What an epoch (None: the one that `epoch` says) makes of a sample, the `occurrence`-th time it is drawn.
 

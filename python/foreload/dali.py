@@ -54,7 +54,9 @@ class ImageSource:
         decoded: True: images, [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), on the GPU where the
             loader decodes there. False: the n image files, uint8 [bytes] each, in the memory they were read
             into, for `fn.decoders`; the settings of images mean nothing.
-        with_labels: Labels, the second output. False, as for a dataset without labels: there is none.
+        with_labels: Labels, the second output. False, as for a dataset without labels: there is none. Without meaning
+            beside `fields`: then the outputs are these, a tensor for each view of images and masks; they must have one
+            size for all samples, which texts, JSON, bytes and arrays have not.
         with_mask: A last output: 0 for padding (`last_batch="pad"`) and failed samples (`on_error="zero"`), else 1.
         prefetch_queue_depth: The pipeline's, or its cpu_size * gpu_size where they differ. Two batches more than that
             stay as they are, for DALI looks at them without a copy.
@@ -103,15 +105,17 @@ class ImageSource:
             keep=self._keep,
             **settings,
         )
-        self._dtype = self.loader.dtype
-        if self._dtype == "bfloat16":
+        # The fields of the outputs, each tensor's; of files the first has none.
+        self._tensors = self.loader._dense() if decoded else [("", "uint8", 1), ("label", "int64", 0)]
+        if not settings.get("fields"):
+            self._tensors = [tensor for tensor in self._tensors if with_labels or tensor[0] != "label"]
+        if any(tensor[1] == "bfloat16" for tensor in self._tensors):
             raise ConfigError("config: dtype: is bfloat16, which DALI does not know; use float16 or float32")
         if not decoded and settings.get("on_error") == "zero":
             message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
             raise ConfigError(f"config: on_error: {message}")
-        self._with_labels = with_labels
         self._with_mask = with_mask
-        self.num_outputs = 1 + bool(with_labels) + bool(with_mask)
+        self.num_outputs = len(self._tensors) + bool(with_mask)
         self._decoded = decoded
         self._layout = "HWC" if memory_format == "nhwc" else "CHW"
         self._batch_size = batch_size
@@ -131,7 +135,7 @@ class ImageSource:
         self._passes: dict[int, Batches] = {}
         self._process = os.getpid()
         self._lock = threading.Lock()
-        if with_labels:
+        if with_labels and not settings.get("fields"):
             self.loader._check_labeled()
 
     def __len__(self) -> int:
@@ -219,9 +223,10 @@ class ImageSource:
         with self._lock:
             epoch = self._begin[0] + info.epoch_idx
             batch = self._batch(epoch, self.first_step(epoch) + info.iteration)
-        outputs = [batch.images if self._decoded else batch.files]
-        if self._with_labels:
-            outputs.append(batch.labels)
+        outputs: list[Tensor | list[Tensor]] = []
+        for field in dict.fromkeys(tensor[0] for tensor in self._tensors):
+            output = batch.files if field == "" else batch.labels if not self._decoded else batch[field]
+            outputs += output if isinstance(output, tuple) else [output]
         if self._with_mask:
             # As bytes: DALI takes the array interface's bool for int8.
             outputs.append(batch._mask_bytes)
@@ -304,13 +309,17 @@ class ImageSource:
         if device == "gpu" and not self._decoded:
             message = 'is gpu, but DALI decodes files from host memory: use cpu, and fn.decoders with "mixed"'
             raise ConfigError(f"config: device: {message}")
-        images = [types.UINT8, 1, ""]
-        if self._decoded:
-            dtypes = {"float32": types.FLOAT, "float16": types.FLOAT16, "uint8": types.UINT8}
-            images = [dtypes[self._dtype], 3, self._layout]
-        labels = [[types.INT64, 0, ""]] if self._with_labels else []
-        mask = [[types.UINT8, 0, ""]] if self._with_mask else []
-        outputs = [images, *labels, *mask]
+        dtypes = {
+            "float32": types.FLOAT,
+            "float16": types.FLOAT16,
+            "uint8": types.UINT8,
+            "int32": types.INT32,
+            "int64": types.INT64,
+        }
+        layouts = {3: self._layout, 2: "HW"} if self._decoded else {}
+        outputs = [[dtypes[dtype], ndim, layouts.get(ndim, "")] for _, dtype, ndim in self._tensors]
+        if self._with_mask:
+            outputs.append([types.UINT8, 0, ""])
         dtype, ndim, layout = map(list, zip(*outputs, strict=True))
         nodes = fn.external_source(
             source=self,

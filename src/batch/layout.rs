@@ -108,6 +108,18 @@ impl Plan {
     }
 }
 
+impl Output {
+    /// The type of a tensor of such images.
+    pub fn element(&self) -> Element {
+        match self.dtype {
+            DType::F32 => Element::F32,
+            DType::F16 => Element::F16,
+            DType::Bf16 => Element::Bf16,
+            DType::U8 => Element::U8,
+        }
+    }
+}
+
 /// The shape of `n` images, and the type of their elements.
 pub(super) fn of_images(output: &Output, n: u32) -> (Vec<i64>, Element) {
     let (n, h, w) = (i64::from(n), i64::from(output.height), i64::from(output.width));
@@ -115,11 +127,5 @@ pub(super) fn of_images(output: &Output, n: u32) -> (Vec<i64>, Element) {
         MemoryFormat::Nchw => vec![n, 3, h, w],
         MemoryFormat::Nhwc => vec![n, h, w, 3],
     };
-    let element = match output.dtype {
-        DType::F32 => Element::F32,
-        DType::F16 => Element::F16,
-        DType::Bf16 => Element::Bf16,
-        DType::U8 => Element::U8,
-    };
-    (shape, element)
+    (shape, output.element())
 }

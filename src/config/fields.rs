@@ -1,6 +1,6 @@
 //! The fields of the batches: what was asked for, and what that means for one dataset.
 
-use super::Choice;
+use super::{Choice, LoaderConfig};
 use crate::augment::{Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::{
@@ -415,6 +415,45 @@ impl Field {
             FieldContent::GivenTexts { .. } => FieldKind::Text,
             FieldContent::Values(_, kind) => kind,
         }
+    }
+}
+
+impl LoaderConfig {
+    /// The tensors of the batches: each one's field, element type and dimensions of a sample; several of a field that has
+    /// views.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a field whose values differ in size.
+    pub fn dense_tensors(&self, labeled: bool) -> Result<Vec<(String, Element, usize)>> {
+        let mut tensors = Vec::new();
+        for field in self.fields.shown(labeled) {
+            let column = |number: usize| {
+                let Column { element, shape } = &self.layout.columns[number];
+                (field.name.clone(), *element, shape.len())
+            };
+            match field.content {
+                FieldContent::Images { views, .. } => {
+                    let outputs = &self.layout.images[..views];
+                    tensors.extend(outputs.iter().map(|output| (field.name.clone(), output.element(), 3)));
+                }
+                FieldContent::Masks { first, views, sized: false, .. } => {
+                    tensors.extend((first..first + views).map(column));
+                }
+                FieldContent::Label => tensors.push((field.name.clone(), Element::I64, 0)),
+                FieldContent::Integers(number)
+                | FieldContent::Floats(number)
+                | FieldContent::GivenNumbers { column: number, .. } => tensors.push(column(number)),
+                _ => {
+                    let message = format!(
+                        "has {:?}, whose values differ in size from sample to sample: only tensors of one size can be handed on \
+                         here",
+                        field.name
+                    );
+                    return Err(Error::config("fields", message));
+                }
+            }
+        }
+        Ok(tensors)
     }
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
+import shards
 from conftest import paths
 from foreload.dali import ImageSource
 from PIL import Image
@@ -326,3 +327,20 @@ def test_threads_end_with_the_pipeline(dataset: Path, make: Callable, decoded: b
     del pipeline, outputs
     gc.collect()
     assert len(ours()) == before
+
+
+@pipeline_def(batch_size=8, num_threads=1, device_id=None)
+def segmented(source: ImageSource) -> tuple[Any, ...]:
+    """Fields as they are; DALI knows the layout of a mask."""
+    return source.data_nodes()
+
+
+def test_dali_takes_fields(tmp_path: Path) -> None:
+    root = shards.make(tmp_path, 24, 2)
+    settings = {"batch_size": 8, "seed": 3, "image_size": 24, "fields": ["jpg", "seg.png", "cls"]}
+    pipeline = segmented(ImageSource(root, **settings))
+    pipeline.build()
+    for outputs, batch in zip(epoch(pipeline), foreload.ImageLoader(root, **settings), strict=True):
+        for found, name in zip(outputs, settings["fields"], strict=True):
+            np.testing.assert_array_equal(dense(found), np.from_dlpack(batch[name]))
+        assert outputs[1].layout() == "HW"

@@ -14,7 +14,9 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
+import shards
 from conftest import paths
+from foreload import transforms as T
 from foreload.dali import ImageSource
 
 SETTINGS = {"batch_size": 8, "image_size": 32, "seed": 3, "last_batch": "partial", "threads": 2}
@@ -357,3 +359,23 @@ def test_a_state_has_the_errors_of_its_step(own_dataset: Path) -> None:
     for epoch in range(2):
         for step, state in enumerate(expected[epoch]):
             assert source.state_dict(epoch=epoch, at_step=step) == state
+
+
+def test_fields_are_outputs(tmp_path: Path) -> None:
+    """Those of one size, each view's tensor an output of its own."""
+    root = shards.make(tmp_path, 24, 2)
+    settings = {
+        "batch_size": 8,
+        "seed": 3,
+        "fields": ["seg.png", "jpg", "cls"],
+        "transforms": T.Views(2, [T.RandomResizedCrop(24)]),
+    }
+    source = ImageSource(root, with_mask=True, **settings)
+    assert source.num_outputs == 6
+    for step, batch in enumerate(foreload.ImageLoader(root, **settings)):
+        outputs = source(info(0, step))
+        wanted = [*batch["seg.png"], *batch["jpg"], batch["cls"]]
+        for found, tensor in zip(outputs, wanted, strict=False):
+            np.testing.assert_array_equal(found, np.from_dlpack(tensor))
+    with pytest.raises(foreload.ConfigError, match=r'^config: fields: has "txt", whose values differ in size'):
+        ImageSource(root, fields=["jpg", "txt"])

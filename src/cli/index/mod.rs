@@ -198,6 +198,9 @@ fn describe(report: &Report) -> String {
             report.summary.seconds
         ),
     ];
+    if !report.summary.keys.is_empty() {
+        lines.push(format!("  fields       {}", report.summary.keys.join(", ")));
+    }
     lines.extend(left_out(&report.summary.notes));
     if report.verified {
         lines.push("  verified     the index file is sound and the dataset is as it was".to_owned());

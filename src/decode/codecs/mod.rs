@@ -12,6 +12,9 @@ use crate::error::DecodeError;
 /// once, before memory is taken for the image's pixels.
 pub(super) type Choose<'a> = &'a mut dyn FnMut(u32, u32) -> Result<Region, DecodeError>;
 
+/// Decodes what is chosen of a file into planes.
+type DecodeFile = fn(&mut Decoder, &[u8], Choose<'_>, &mut Planes) -> Result<Decoded, DecodeError>;
+
 /// A kind of image file.
 #[derive(Debug)]
 pub struct Format {
@@ -22,7 +25,7 @@ pub struct Format {
     /// Columns and rows of the image, by the headers of a file of this kind.
     pub(super) size: fn(&[u8]) -> Result<(u32, u32), DecodeError>,
     /// Decodes what is chosen of a file of this kind into planes.
-    pub(super) decode: fn(&mut Decoder, &[u8], Choose<'_>, &mut Planes) -> Result<Decoded, DecodeError>,
+    pub(super) decode: DecodeFile,
 }
 
 /// Every kind of file that is decoded.

@@ -45,6 +45,15 @@ impl ImageLoader {
         Ok(dict)
     }
 
+    /// The tensors of the batches, of fields that have one size for all samples: each one's field, element type, and
+    /// dimensions of a sample. For what takes nothing else.
+    fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
+        let pipeline = &this.as_super().pipeline;
+        let tensors = pipeline.config().dense_tensors(pipeline.index().is_labeled());
+        let tensors = raise(py, tensors)?.into_iter();
+        Ok(tensors.map(|(field, element, dimensions)| (field, element.name(), dimensions)).collect())
+    }
+
     /// Why there: the GPU's name, or why none serves.
     #[getter]
     fn device_reason(this: PyRef<'_, Self>) -> String {
