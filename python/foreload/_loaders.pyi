@@ -306,11 +306,22 @@ class ImageLoader(Loader):
     def fields(self) -> dict[str, str]:
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
     def _dense(self) -> list[tuple[str, str, int]]: ...
-    def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0) -> View:
+    def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0, view: int = 0) -> View:
         """What an epoch (None: the one that `epoch` says) makes of a sample, the `occurrence`-th time it is drawn.
 
-        Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output shows
-        the window that begins at (left, top); flip mirrors it.
+        Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output, of
+        output_width x output_height, shows the window that begins at (left, top), and padding outside of it; flip
+        mirrors that.
+
+        Args:
+            sample_id: The sample's number.
+            epoch: Which epoch.
+            occurrence: How many times the epoch has drawn it before.
+            view: Which view of the image, where there are several.
+
+        Raises:
+            ConfigError: There is no such sample, or no such view.
+            SampleError: The sample cannot be read or decoded.
         """
 
 # What `make stub` writes of FileLoader begins here.

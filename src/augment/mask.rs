@@ -4,13 +4,24 @@ use super::weights::Resize;
 use super::{Axis, DrawnView, Filter, View};
 
 /// For each output pixel of an axis the source pixel that it shows; `None` where it shows the fill.
-fn sources(axis: &Axis, view: &View, n: u32, mirror: bool, nearest: Filter) -> Vec<Option<u32>> {
+fn sources(
+    axis: &Axis,
+    view: &View,
+    n: u32,
+    mirror: bool,
+    is_resized_mirrored: bool,
+    nearest: Filter,
+) -> Vec<Option<u32>> {
     let resize = Resize::new(nearest, axis.length, axis.full);
     let source = |o: u32| {
         let o = if mirror { n - 1 - o } else { o };
         let pixel = view.padding.source(i64::from(o) + i64::from(axis.window), axis.full)?;
         // Without a resize torch copies, and so would the filter.
-        let first = if axis.length == axis.full { pixel } else { resize.bounds(pixel).start };
+        let first = match is_resized_mirrored {
+            _ if axis.length == axis.full => pixel,
+            false => resize.bounds(pixel).start,
+            true => axis.length - 1 - resize.bounds(axis.full - 1 - pixel).start,
+        };
         Some(axis.start + first)
     };
     (0..n).map(source).collect()
@@ -28,8 +39,8 @@ pub fn render_mask(
     mut put: impl FnMut(usize, u16),
 ) {
     let view = &drawn.view;
-    let columns = sources(&view.x, view, drawn.width, view.flip, nearest);
-    let rows = sources(&view.y, view, drawn.height, false, nearest);
+    let columns = sources(&view.x, view, drawn.width, view.flip, drawn.is_resized_mirrored, nearest);
+    let rows = sources(&view.y, view, drawn.height, false, false, nearest);
     let mut at = 0;
     for row in rows {
         let row = row.map(|row| &values[row as usize * width as usize..][..width as usize]);
@@ -52,11 +63,29 @@ mod tests {
     fn render(axes: [Axis; 2], flip: bool, padding: Padding, nearest: Filter, size: (u32, u32)) -> Vec<u16> {
         let [x, y] = axes;
         let view = View { x, y, flip, filter: Filter::Bilinear, padding };
-        let drawn = DrawnView { view, width: size.0, height: size.1 };
+        let drawn = DrawnView { view, width: size.0, height: size.1, is_resized_mirrored: false };
         let mut out = vec![0; (size.0 * size.1) as usize];
         let values: Vec<u16> = (0..12).collect();
         render_mask(&values, 4, &drawn, nearest, 99, |at, value| out[at] = value);
         out
+    }
+
+    /// Mirrored and then resized, a mask has the nearest values of the mirrored one, as torchvision has it.
+    #[test]
+    fn a_mask_that_is_mirrored_first_is_sampled_mirrored() {
+        let x = Axis { start: 1, length: 10, full: 5, window: 0 };
+        let y = Axis { start: 0, length: 1, full: 1, window: 0 };
+        let view = View { x, y, flip: true, filter: Filter::Bilinear, padding: Padding::Constant };
+        let values: Vec<u16> = (0..12).collect();
+        let mut rows = Vec::new();
+        for is_resized_mirrored in [false, true] {
+            let mut row = [0; 5];
+            let drawn = DrawnView { view, width: 5, height: 1, is_resized_mirrored };
+            render_mask(&values, 12, &drawn, Filter::Nearest, 0, |at, value| row[at] = value);
+            rows.push(row);
+        }
+        // Of 1 to 10 every other, then backwards; of 10 to 1 every other.
+        assert_eq!(rows, [[9, 7, 5, 3, 1], [10, 8, 6, 4, 2]]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use progress::Progress;
 pub use stats::{EpochStats, GpuStats, StageTimes};
 
-use crate::augment::{DrawnView, RecipeKeys};
+use crate::augment::{DrawnViews, RecipeKeys};
 use crate::config::LoaderConfig;
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
@@ -294,11 +294,11 @@ impl Pipeline {
         Ok(Epoch::new(self.shared.clone(), run, batches, ended, progress))
     }
 
-    /// What `epoch` makes of a draw's sample: reads and parses the image to know its size.
+    /// What `epoch` makes of a draw's sample, all views of it: reads and parses the image to know its size.
     ///
     /// # Errors
     /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample.
-    pub fn view(&self, draw: Draw, epoch: u64) -> Result<DrawnView> {
+    pub fn views(&self, draw: Draw, epoch: u64) -> Result<DrawnViews> {
         let (index, config) = (&self.shared.index, &self.shared.config);
         if draw.sample >= index.len() {
             let message = format!("is {}, the dataset has {}", draw.sample, index.len());
@@ -311,7 +311,7 @@ impl Pipeline {
             let (drawn, decoded) = cpu.draw_and_decode(&self.shared, &keys, draw, &bytes);
             decoded.map_err(Error::from).and(drawn)
         });
-        Ok(drawn.map_err(|source| self.shared.sample_error(draw.sample, source))?.views()[0])
+        drawn.map_err(|source| self.shared.sample_error(draw.sample, source))
     }
 }
 

@@ -85,7 +85,7 @@ mod tests {
 
     fn drawn(x: Axis, y: Axis, flip: bool, (width, height): (u32, u32)) -> DrawnView {
         let view = View { x, y, flip, filter: Default::default(), padding: Padding::default() };
-        DrawnView { view, width, height }
+        DrawnView { view, width, height, is_resized_mirrored: false }
     }
 
     fn near(a: &[[f32; 4]], b: &[[f32; 4]]) -> bool {

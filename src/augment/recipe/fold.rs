@@ -71,12 +71,13 @@ pub(super) struct Fold {
     x: Side,
     y: Side,
     flip: bool,
+    is_resized_mirrored: bool,
 }
 
 impl Fold {
     /// An image of so many pixels, as it is.
     pub(super) fn new((width, height): (u32, u32)) -> Self {
-        Self { x: Side::new(width), y: Side::new(height), flip: false }
+        Self { x: Side::new(width), y: Side::new(height), flip: false, is_resized_mirrored: false }
     }
 
     /// Width and height by now.
@@ -98,8 +99,14 @@ impl Fold {
 
     /// Resamples to this width and height.
     pub(super) fn resize(&mut self, (width, height): (u32, u32)) -> Result<(), Unfoldable> {
+        self.is_resized_mirrored = self.flip;
         self.x.resize(width)?;
         self.y.resize(height)
+    }
+
+    /// Whether the image was mirrored when it was resized.
+    pub(super) fn is_resized_mirrored(&self) -> bool {
+        self.is_resized_mirrored
     }
 
     /// Adds [left, top, right, bottom] pixels of what `padding` says.

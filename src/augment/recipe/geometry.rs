@@ -1,9 +1,10 @@
 //! The geometry of a recipe: which transforms can follow one another, and what view of an image they draw.
 
+use super::DrawnView;
 use super::fold::{Fold, Unfoldable};
 use super::torchvision::{centre_padding, centred, random_place, random_resized_crop, resized};
 use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
-use crate::augment::{Filter, Padding, View};
+use crate::augment::{Filter, Padding};
 use crate::rng::Stream;
 
 /// What is done to an image's grid of pixels, step by step: known to fold into one view of any image that is large
@@ -179,7 +180,7 @@ impl Geometry {
         self.fill
     }
 
-    /// The view of an image of `width` × `height` pixels, and the width and height of its output. `streams` has the
+    /// The view of an image of `size`, its width and height, and the output's size. `streams` has the
     /// random numbers of each step.
     ///
     /// # Errors
@@ -188,7 +189,7 @@ impl Geometry {
         &self,
         streams: impl Iterator<Item = Stream>,
         size: (u32, u32),
-    ) -> Result<(View, (u32, u32)), Unfoldable> {
+    ) -> Result<DrawnView, Unfoldable> {
         let mut fold = Fold::new(size);
         for (step, mut stream) in self.steps.iter().zip(streams) {
             let name = step.transform.name();
@@ -204,7 +205,8 @@ impl Geometry {
                  bounds the longer side"
             ));
         }
-        Ok((fold.view(self.filter, self.padding), (width, height)))
+        let (view, is_resized_mirrored) = (fold.view(self.filter, self.padding), fold.is_resized_mirrored());
+        Ok(DrawnView { view, width, height, is_resized_mirrored })
     }
 
     /// One step. Random numbers are read in the order in which torchvision draws them: see each formula.

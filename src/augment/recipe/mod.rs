@@ -57,6 +57,8 @@ pub struct DrawnView {
     pub width: u32,
     /// Rows of the output.
     pub height: u32,
+    /// Whether the image was mirrored already when it was resized: the nearest pixels are others then.
+    pub is_resized_mirrored: bool,
 }
 
 /// What all views of a recipe show of one image, and what must be decoded for them.
@@ -129,8 +131,7 @@ impl Recipe {
         let draw = |(view, keys): (&RecipeView, &Vec<Key>)| {
             let streams = keys.iter().map(|key| key.stream_of(sample, occurrence));
             let drawn = view.geometry.draw(streams, (width, height));
-            let (view, (width, height)) = drawn.map_err(|why| Error::config("transforms", why))?;
-            Ok(DrawnView { view, width, height })
+            drawn.map_err(|why| Error::config("transforms", why))
         };
         let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>>>()?;
         let regions =

@@ -73,7 +73,7 @@ impl ListRenderer {
     }
 
     fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
-        let DrawnView { view, width, height } = *drawn;
+        let DrawnView { view, width, height, .. } = *drawn;
         self.augmenter.set_size(height, width);
         let Some(studio) = &mut self.studio else {
             return self.augmenter.render(planes, &view, out);

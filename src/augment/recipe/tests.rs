@@ -220,6 +220,18 @@ fn padding_without_a_resize_is_a_window_that_begins_outside() {
     assert_eq!((columns.first(), columns.last()), (Some(&-10), Some(&0)));
 }
 
+/// What is mirrored before its resize has other nearest pixels, which masks must know.
+#[test]
+fn a_list_that_mirrors_before_it_resizes_says_so() {
+    let (flip, crop) = (r#"{"RandomHorizontalFlip": {}}"#, r#"{"RandomResizedCrop": {"size": 9}}"#);
+    let (before, behind) = (recipe(&format!("[{flip}, {crop}]")), recipe(&format!("[{crop}, {flip}]")));
+    for sample in 0..20 {
+        let (before, behind) = (drawn(&before, sample, (40, 30)), drawn(&behind, sample, (40, 30)));
+        assert_eq!((before.view.flip, before.is_resized_mirrored), (behind.view.flip, behind.view.flip));
+        assert!(!behind.is_resized_mirrored);
+    }
+}
+
 #[test]
 fn the_size_is_known_where_the_list_fixes_it() {
     let size = |text: &str| recipe(text).views()[0].size();

@@ -68,20 +68,24 @@ impl ImageLoader {
 
     /// What an epoch makes of a sample: dict of x, y, width, height (source pixels that are resized), resized_width,
     /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
-    /// output_width, output_height.
-    #[pyo3(signature = (sample_id, epoch=None, occurrence=0))]
+    /// output_width, output_height. Of several views, number `view`.
+    #[pyo3(signature = (sample_id, epoch=None, occurrence=0, view=0))]
     fn view<'py>(
         this: PyRef<'py, Self>,
         py: Python<'py>,
         sample_id: u64,
         epoch: Option<u64>,
         occurrence: u32,
+        view: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
         let epoch = epoch.unwrap_or_else(|| this.as_super().epoch());
         let draw = Draw { sample: sample_id, occurrence };
         let pipeline = this.as_super().pipeline.clone();
-        let view = py.detach(|| pipeline.view(draw, epoch));
-        let DrawnView { view, width, height } = raise(py, view)?;
+        let drawn = raise(py, py.detach(|| pipeline.views(draw, epoch)))?;
+        let Some(&DrawnView { view, width, height, .. }) = drawn.views().get(view) else {
+            let message = format!("is {view}, each image has {}", drawn.views().len());
+            return raise(py, Err(crate::Error::config("view", message)));
+        };
         let dict = PyDict::new(py);
         dict.set_item("x", view.x.start)?;
         dict.set_item("y", view.y.start)?;
