@@ -12,8 +12,8 @@ use crate::error::DecodeError;
 /// once, before memory is taken for the image's pixels.
 pub(super) type Choose<'a> = &'a mut dyn FnMut(u32, u32) -> Result<Region, DecodeError>;
 
-/// Decodes what is chosen of a file into planes.
-type DecodeFile = fn(&mut Decoder, &[u8], Choose<'_>, &mut Planes) -> Result<Decoded, DecodeError>;
+/// Columns and rows of an image.
+type Size = Result<(u32, u32), DecodeError>;
 
 /// A kind of image file.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ pub struct Format {
     /// Whether a file is of this kind, by its signature.
     is: fn(&[u8]) -> bool,
     /// Columns and rows of the image, by the headers of a file of this kind.
-    pub(super) size: fn(&[u8]) -> Result<(u32, u32), DecodeError>,
+    pub(super) size: fn(&[u8]) -> Size,
     /// Decodes what is chosen of a file of this kind into planes.
-    pub(super) decode: DecodeFile,
+    pub(super) decode: fn(&mut Decoder, &[u8], Choose<'_>, &mut Planes) -> Result<Decoded, DecodeError>,
 }
 
 /// Every kind of file that is decoded.
