@@ -243,7 +243,8 @@ impl LoaderOptions {
             None => {
                 if let Some(sample) = index.ambiguous() {
                     let message = format!(
-                        "must say which image is meant, for samples have several ({sample:?} for one): fields=[\"jpg\", ...]"
+                        "must say which image is meant, for samples have several ({sample:?} for one): \
+                         fields=[\"jpg\", ...]"
                     );
                     return Err(Error::config("fields", message));
                 }

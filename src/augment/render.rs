@@ -72,8 +72,8 @@ impl Augmenter {
         }
     }
 
-    /// Writes an image of this size whose grey levels are there already, R, G and B, each a plane of `levels`: normalised,
-    /// cast and stored as by [`Augmenter::render`].
+    /// Writes an image of this size whose grey levels are there already, R, G and B, each a plane of `levels`:
+    /// normalised, cast and stored as by [`Augmenter::render`].
     ///
     /// # Panics
     /// When `out` or `levels` have another size.

@@ -32,8 +32,9 @@ impl std::fmt::Display for Device {
 /// What the CPU decodes when batches end on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CpuDecode {
-    /// What the GPU's decoders do not know: CMYK, 12 bits, PNG, ...; and that of which they would have the host decode the
-    /// Huffman codes, which costs it more: progressive images, and batches that are too small where there is no engine.
+    /// What the GPU's decoders do not know: CMYK, 12 bits, PNG, ...; and that of which they would have the host decode
+    /// the Huffman codes, which costs it more: progressive images, and batches that are too small where there is no
+    /// engine.
     #[default]
     Fallback,
     /// That, and as much more as makes the whole fastest.
@@ -278,7 +279,8 @@ impl DevicePools {
         let least = batches.saturating_add(LANES * (16 * MIB + table));
         if cap < least {
             let message = format!(
-                "is {cap} bytes, must be at least {least}: three batches of {batch_bytes}, and room to decode; raise it, \
+                "is {cap} bytes, must be at least {least}: three batches of {batch_bytes}, and room to decode; raise \
+                 it, \
                  or lower batch_size"
             );
             return Err(Error::config("device_memory", message));

@@ -197,8 +197,8 @@ pub enum FieldContent {
 }
 
 impl Fields {
-    /// The members that are read of each sample for these fields, of which `labels` gives the columns `given`; `None`: the
-    /// image alone.
+    /// The members that are read of each sample for these fields, of which `labels` gives the columns `given`; `None`:
+    /// the image alone.
     ///
     /// # Errors
     /// What is wrong with a list that is empty or names a field twice: "is empty".
@@ -233,7 +233,8 @@ impl Fields {
                     let names: Vec<String> =
                         several.iter().map(|column| format!("{:?}", column.name)).collect();
                     let message = format!(
-                        "has the columns {}, none of them called {LABEL:?}: name those you want by fields=[\"image\", ...]",
+                        "has the columns {}, none of them called {LABEL:?}: name those you want by fields=[\"image\", \
+                         ...]",
                         names.join(", ")
                     );
                     return Err(Error::config("labels", message));
@@ -293,7 +294,8 @@ impl Fields {
                 FieldKind::Mask => {
                     if !has_image {
                         let message = format!(
-                            "has the mask {:?} without an image whose crop it follows: add \"image\", or read its bytes with \
+                            "has the mask {:?} without an image whose crop it follows: add \"image\", or read its \
+                             bytes with \
                              kind=\"bytes\"",
                             field.name
                         );
@@ -301,7 +303,8 @@ impl Fields {
                     }
                     if !matches!(field.interpolation, Filter::Nearest | Filter::NearestExact) {
                         let message = format!(
-                            "has the mask {:?} with another interpolation than nearest or nearest-exact, which would make \
+                            "has the mask {:?} with another interpolation than nearest or nearest-exact, which would \
+                             make \
                              values that are no classes",
                             field.name
                         );
@@ -419,8 +422,8 @@ impl Field {
 }
 
 impl LoaderConfig {
-    /// The tensors of the batches: each one's field, element type and dimensions of a sample; several of a field that has
-    /// views.
+    /// The tensors of the batches: each one's field, element type and dimensions of a sample; several of a field that
+    /// has views.
     ///
     /// # Errors
     /// [`Error::Config`] for a field whose values differ in size.
@@ -445,7 +448,8 @@ impl LoaderConfig {
                 | FieldContent::GivenNumbers { column: number, .. } => tensors.push(column(number)),
                 _ => {
                     let message = format!(
-                        "has {:?}, whose values differ in size from sample to sample: only tensors of one size can be handed on \
+                        "has {:?}, whose values differ in size from sample to sample: only tensors of one size can be \
+                         handed on \
                          here",
                         field.name
                     );

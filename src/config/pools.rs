@@ -113,8 +113,8 @@ impl Host<'_> {
         arena(2 * slot_bytes(self.index.largest() as usize)).min(LARGEST_ARENA)
     }
 
-    /// The reads in flight, as many again that have arrived, and a few for each worker; half as much again because sizes
-    /// vary.
+    /// The reads in flight, as many again that have arrived, and a few for each worker; half as much again because
+    /// sizes vary.
     fn reads(&self) -> usize {
         let samples = 2 * self.queue_depth + 8 * self.threads;
         (samples * mean_bytes(self.index) / 2 * 3).clamp(16 * MIB, LARGEST_ARENA)

@@ -109,7 +109,8 @@ impl LoaderOptions {
         if device::choose(&self.device)?.device != Device::Cpu {
             index.notices().say("device", || {
                 format!(
-                    "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is meant"
+                    "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is \
+                     meant"
                 )
             });
         }

@@ -32,8 +32,8 @@ fn share(own: usize, together: usize, ranks: usize) -> usize {
     }
 }
 
-/// The process that started the ranks of this machine: the nearest one above that is no rank itself, as a script between
-/// the two would be.
+/// The process that started the ranks of this machine: the nearest one above that is no rank itself, as a script
+/// between the two would be.
 fn launcher() -> Option<u32> {
     let mut process = parent_id();
     for _ in 0..8 {

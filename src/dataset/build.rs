@@ -54,7 +54,8 @@ impl MemberPlace {
     /// No such member.
     pub const ABSENT: Self = Self { blocks: 0, length: u32::MAX };
 
-    /// A member that begins at `offset`, of the sample whose image begins at `image`; `None` where they are too far apart.
+    /// A member that begins at `offset`, of the sample whose image begins at `image`; `None` where they are too far
+    /// apart.
     pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {
         let apart = offset.cast_signed().checked_sub(image.cast_signed())?;
         Some(Self { blocks: i32::try_from(apart / Self::BLOCK).ok()?, length })

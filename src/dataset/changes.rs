@@ -1,10 +1,10 @@
 //! Whether a dataset is still what its index says: looked at in every start, before anything is read.
 //!
-//! The root, every directory and every shard are asked for their stamps, which takes as long as that many calls of `stat`.
-//! One whose stamp moved is listed or parsed anew, alone, for much moves a stamp that changes no sample: a file that was
-//! there for a moment, `chmod`, `touch`, a copy back from a backup. What then holds what the index says is accepted with
-//! the stamp it has now. A loose file that was overwritten leaves its directory's stamp as it was; it is found when it is
-//! read, by its size, and by its own stamp where a cache holds it.
+//! The root, every directory and every shard are asked for their stamps, which takes as long as that many calls of
+//! `stat`. One whose stamp moved is listed or parsed anew, alone, for much moves a stamp that changes no sample: a file
+//! that was there for a moment, `chmod`, `touch`, a copy back from a backup. What then holds what the index says is
+//! accepted with the stamp it has now. A loose file that was overwritten leaves its directory's stamp as it was; it is
+//! found when it is read, by its size, and by its own stamp where a cache holds it.
 
 use super::build::{Group, Rows, ShardRows};
 use super::cancel::Cancel;
@@ -92,8 +92,8 @@ impl Moved {
         !self.root && self.groups.is_empty()
     }
 
-    /// Lists or parses what moved and compares it with the index. Ends soon after the first difference, unless `all` are
-    /// wanted: who builds the index anew need not know more.
+    /// Lists or parses what moved and compares it with the index. Ends soon after the first difference, unless `all`
+    /// are wanted: who builds the index anew need not know more.
     ///
     /// # Errors
     /// [`Error::Io`] for what is there and cannot be read; that it was interrupted.
@@ -135,8 +135,8 @@ impl Moved {
     }
 }
 
-/// Looks at a shard that has another stamp than was known, within a run: where it holds the samples that the index says it
-/// has the stamp it has now from here on.
+/// Looks at a shard that has another stamp than was known, within a run: where it holds the samples that the index says
+/// it has the stamp it has now from here on.
 ///
 /// # Errors
 /// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.

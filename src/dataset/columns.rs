@@ -1,7 +1,7 @@
 //! Columns of the user's own beside the samples: targets, attributes, captions, from a table in a file.
 //!
-//! A row names its sample: by the file's path below the dataset, with or without its extension, or by the sample's number.
-//! Every sample needs a row; rows of other samples are passed over.
+//! A row names its sample: by the file's path below the dataset, with or without its extension, or by the sample's
+//! number. Every sample needs a row; rows of other samples are passed over.
 
 mod json_lines;
 mod separated;
@@ -82,8 +82,8 @@ struct Row {
 /// The columns of the file at `path`, for the samples of `index`.
 ///
 /// # Errors
-/// [`Error::Config`] for `labels` that names the line: a row that is none, a sample without a row or with two, a column of
-/// numbers with something else in it. [`Error::Io`] when the file cannot be read.
+/// [`Error::Config`] for `labels` that names the line: a row that is none, a sample without a row or with two, a column
+/// of numbers with something else in it. [`Error::Io`] when the file cannot be read.
 pub fn read(path: &Path, index: &DatasetIndex) -> Result<Vec<SampleColumn>> {
     let (header, rows) = table(path)?;
     let naming = naming(path, &header)?;
@@ -157,7 +157,8 @@ fn naming(path: &Path, header: &[String]) -> Result<usize> {
         NAMES.iter().chain([&NUMBER]).find_map(|name| header.iter().position(|column| column == name));
     found.ok_or_else(|| {
         let message = format!(
-            "{}: has no column that says which sample a row is of: call it {} (its path below the dataset), or {NUMBER}",
+            "{}: has no column that says which sample a row is of: call it {} (its path below the dataset), or \
+             {NUMBER}",
             path.display(),
             NAMES.join(", ")
         );
@@ -227,7 +228,8 @@ fn samples(
     if let Some(first) = found.iter().position(|&row| row == NO_ROW) {
         let file = index.path(index.extent(first as u64).file);
         let message = format!(
-            "{}: has no row for {missing} of {} samples, for one number {first} ({}): add rows, or leave the samples out of \
+            "{}: has no row for {missing} of {} samples, for one number {first} ({}): add rows, or leave the samples \
+             out of \
              the dataset's directory",
             path.display(),
             found.len(),

@@ -58,14 +58,15 @@ impl Directory {
             }
         }
         let message = format!(
-            "is not set, and neither the user's cache directory nor a temporary one can be written ({}); name a directory",
+            "is not set, and neither the user's cache directory nor a temporary one can be written ({}); name a \
+             directory",
             refused.join("; ")
         );
         Err(Error::config("index_dir", message))
     }
 
-    /// The index file of the dataset that is `canonical`. One name a dataset path: moving or copying a dataset means a new
-    /// index, with the same fingerprint.
+    /// The index file of the dataset that is `canonical`. One name a dataset path: moving or copying a dataset means a
+    /// new index, with the same fingerprint.
     ///
     /// # Errors
     /// [`Error::Config`] for a directory inside the dataset: sources are read-only, not even an index is written there.
@@ -73,7 +74,8 @@ impl Directory {
         let existing = self.path.ancestors().find_map(|path| path.canonicalize().ok());
         if existing.is_some_and(|path| path.starts_with(canonical)) {
             let message = format!(
-                "is {}, inside the dataset {}, which Foreload never writes to: choose another or set FORELOAD_INDEX_DIR",
+                "is {}, inside the dataset {}, which Foreload never writes to: choose another or set \
+                 FORELOAD_INDEX_DIR",
                 self.path.display(),
                 canonical.display()
             );
@@ -95,8 +97,8 @@ impl Directory {
     }
 }
 
-/// Waits until no other process builds `index`, in a directory that is made where there is none. The kernel releases the
-/// lock of a process that dies.
+/// Waits until no other process builds `index`, in a directory that is made where there is none. The kernel releases
+/// the lock of a process that dies.
 pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     if let Some(directory) = index.parent() {
         std::fs::create_dir_all(directory)

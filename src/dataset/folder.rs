@@ -79,8 +79,8 @@ pub(super) fn index(
     Ok(notes)
 }
 
-/// Lists one directory below `root` anew, as `index` does: its files, which are not said to be of any class, and the names
-/// of the directories in it, sorted.
+/// Lists one directory below `root` anew, as `index` does: its files, which are not said to be of any class, and the
+/// names of the directories in it, sorted.
 pub(super) fn list_again(
     root: &Path,
     contents: Contents,
@@ -250,7 +250,8 @@ impl Walk<'_> {
                     }));
                 }
                 _ if self.contents == Contents::Files && survey::is_tfrecord(name) => {
-                    let message = "is a TFRecord shard among other files or in a directory of them: open each directory \
+                    let message = "is a TFRecord shard among other files or in a directory of them: open each \
+                                   directory \
                                    of shards as a dataset; several may be read as one";
                     return Err(Error::dataset(path.join(OsStr::from_bytes(name)), message));
                 }

@@ -1,9 +1,9 @@
 //! The index file: a header, twelve sections, each with a digest. Little-endian, never trusted.
 //!
 //! It is read whole, into memory of this process's own, and every section is compared with its digest. Whatever happens
-//! to the file afterwards, that it is truncated, overwritten, removed or that its server goes away, a run that has it goes
-//! on with what it read. A mapping of the file would answer the same with a signal or with other bytes. The digests tell
-//! damage, not malice: answers stay within bounds even where a digest was made to fit.
+//! to the file afterwards, that it is truncated, overwritten, removed or that its server goes away, a run that has it
+//! goes on with what it read. A mapping of the file would answer the same with a signal or with other bytes. The
+//! digests tell damage, not malice: answers stay within bounds even where a digest was made to fit.
 
 use super::kind::RULES;
 use super::parallel::for_each;
@@ -203,8 +203,8 @@ pub(super) struct IndexFile {
 }
 
 impl IndexFile {
-    /// Reads and checks the file at `path`: about a gigabyte a second and thread. Without `members` their section, which
-    /// may be as large as all others, is left out.
+    /// Reads and checks the file at `path`: about a gigabyte a second and thread. Without `members` their section,
+    /// which may be as large as all others, is left out.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be read; [`Error::Dataset`] when it is not an index of this version, or damaged.

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// What gives samples labels.
-pub const TO_LABEL: &str = "put the number of its class beside each image (a .cls member, or a .json member with label), \
+pub const TO_LABEL: &str = "put the number of its class beside each image (a .cls member, or a .json member with \
+                            label), \
                             or keep each class in a directory of its own";
 
 /// All samples' extents and labels, in memory: of loose files some 20 bytes a sample.
@@ -47,14 +48,14 @@ impl DatasetIndex {
     /// [`super::Contents::Files`] what is said there. Processes that start together build one index: the first builds,
     /// the others wait for it.
     ///
-    /// Whether the dataset is what the index says is looked at in every start: the stamps of the root, of all directories
-    /// and of all shards are compared, and what has another one is listed or parsed anew. Where it differs,
+    /// Whether the dataset is what the index says is looked at in every start: the stamps of the root, of all
+    /// directories and of all shards are compared, and what has another one is listed or parsed anew. Where it differs,
     /// [`IndexOptions::changed`] says what happens.
     ///
     /// # Errors
     /// [`Error::DatasetChanged`] for a dataset that is not what was indexed, where that is to be refused;
-    /// [`Error::Dataset`] for a root that does not exist, has no samples or no known layout, shards that cannot be indexed,
-    /// and an index directory inside the dataset; [`Error::Io`] when something cannot be read or written.
+    /// [`Error::Dataset`] for a root that does not exist, has no samples or no known layout, shards that cannot be
+    /// indexed, and an index directory inside the dataset; [`Error::Io`] when something cannot be read or written.
     pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
         Self::concatenate(vec![open::open(root, options, &Cancel::default())?], options)
     }
@@ -64,8 +65,8 @@ impl DatasetIndex {
     /// that has all of them keeps its labels. Class numbers stay as they are. One root is the same as by `open`.
     ///
     /// Given up soon after another thread sets `cancel`, for Ctrl-C: listing a large dataset takes minutes. Waiting for
-    /// another process that builds the index ends too. Nothing half-built is left behind; an index that is already there
-    /// is loaded all the same.
+    /// another process that builds the index ends too. Nothing half-built is left behind; an index that is already
+    /// there is loaded all the same.
     ///
     /// # Errors
     /// Those of `open`; [`Error::Dataset`], "indexing was interrupted", when it was given up; [`Error::Config`] for no
@@ -161,8 +162,8 @@ impl DatasetIndex {
         self.len() == 0
     }
 
-    /// Whether samples have labels: class directories, or a class number beside each image. Of several datasets all have,
-    /// or none has.
+    /// Whether samples have labels: class directories, or a class number beside each image. Of several datasets all
+    /// have, or none has.
     pub fn is_labeled(&self) -> bool {
         self.classes.labeled
     }
@@ -188,8 +189,8 @@ impl DatasetIndex {
         self.classes.of_part(number, placed.part.label(sample - placed.sample))
     }
 
-    /// What is read of a sample at once: its image; or of the members that [`IndexOptions::members`] names the largest and
-    /// those that lie beside it.
+    /// What is read of a sample at once: its image; or of the members that [`IndexOptions::members`] names the largest
+    /// and those that lie beside it.
     ///
     /// # Panics
     /// When `sample` is not below [`DatasetIndex::len`].
@@ -213,7 +214,8 @@ impl DatasetIndex {
         }
     }
 
-    /// A sample that has several images, of which none is more its own than the others: `fields` must say which is meant.
+    /// A sample that has several images, of which none is more its own than the others: `fields` must say which is
+    /// meant.
     pub fn ambiguous(&self) -> Option<&str> {
         self.parts.iter().find_map(|placed| placed.part.notes.ambiguous.as_deref())
     }
@@ -227,8 +229,8 @@ impl DatasetIndex {
         placed.part.sample_of(Extent { file, ..extent }).map(|sample| placed.sample + sample)
     }
 
-    /// Tells `take` the samples of these classes, in no order. Of loose files they are found without looking at the others,
-    /// of shards in one pass.
+    /// Tells `take` the samples of these classes, in no order. Of loose files they are found without looking at the
+    /// others, of shards in one pass.
     pub(super) fn each_of_classes(&self, labels: &[u32], mut take: impl FnMut(Range<u64>)) {
         for (number, placed) in self.parts.iter().enumerate() {
             let (part, first) = (&placed.part, placed.sample);
@@ -277,9 +279,10 @@ impl DatasetIndex {
 
     /// Class names by number; empty where there are only numbers (tar with `.cls`).
     ///
-    /// Several datasets all have names, or all numbers, or no labels at all. Numbers beside names are refused, for nobody
-    /// says what they count; unless all names are in every dataset that has names, and the numbers are below theirs:
-    /// then they count these, as in shards made of such a directory. Raw files whose labels do not go together have none.
+    /// Several datasets all have names, or all numbers, or no labels at all. Numbers beside names are refused, for
+    /// nobody says what they count; unless all names are in every dataset that has names, and the numbers are below
+    /// theirs: then they count these, as in shards made of such a directory. Raw files whose labels do not go together
+    /// have none.
     pub fn classes(&self) -> &[String] {
         &self.classes.names
     }
@@ -294,10 +297,10 @@ impl DatasetIndex {
         Fingerprint(self.digest(b"foreload datasets 1", |part| part.fingerprint().0))
     }
 
-    /// Which directories, or single shards, the datasets are, by their inodes: it tells two datasets of equal content apart,
-    /// as the fingerprint does not, and is the same on all nodes that share the file system. Where inode numbers do not
-    /// last, as on FUSE, they are left out. With other members than the image it is another: copies of a sample hold what
-    /// was read of it.
+    /// Which directories, or single shards, the datasets are, by their inodes: it tells two datasets of equal content
+    /// apart, as the fingerprint does not, and is the same on all nodes that share the file system. Where inode numbers
+    /// do not last, as on FUSE, they are left out. With other members than the image it is another: copies of a sample
+    /// hold what was read of it.
     pub fn identity(&self) -> [u8; 32] {
         let roots = self.digest(b"foreload roots 1", Part::identity);
         let Some(members) =
@@ -351,16 +354,16 @@ impl DatasetIndex {
         Ok(self.known(file, stamp))
     }
 
-    /// The version of a shard that was indexed; `None` for loose files, of which only a look tells. Of a shard that holds
-    /// other samples than the index says no copy has the version.
+    /// The version of a shard that was indexed; `None` for loose files, of which only a look tells. Of a shard that
+    /// holds other samples than the index says no copy has the version.
     pub fn shard_version(&self, file: FileId) -> Option<Version> {
         let (placed, file) = self.part_of(file);
         let stamp = placed.part.shard_stamp(file)?;
         Some(if placed.part.is_as_indexed(file) { stamp.version() } else { Version::NO_COPY })
     }
 
-    /// A shard has another stamp than [`DatasetIndex::shard_stamp`] says: it is parsed anew, and where it holds the samples
-    /// it held, that is its stamp from now on.
+    /// A shard has another stamp than [`DatasetIndex::shard_stamp`] says: it is parsed anew, and where it holds the
+    /// samples it held, that is its stamp from now on.
     ///
     /// # Errors
     /// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
@@ -377,8 +380,8 @@ impl DatasetIndex {
         self.part_of(file).0.part.known(found)
     }
 
-    /// Lists every directory and parses every shard anew, whatever their stamps say, and compares them with the index: as
-    /// long as indexing takes. That the index file is sound is known when it is open.
+    /// Lists every directory and parses every shard anew, whatever their stamps say, and compares them with the index:
+    /// as long as indexing takes. That the index file is sound is known when it is open.
     ///
     /// # Errors
     /// [`Error::DatasetChanged`] naming what differs; [`Error::Io`] for what cannot be read.
@@ -435,7 +438,8 @@ fn check_members(parts: &[Part], members: &[String]) -> Result<()> {
         let root = parts[0].root.display();
         let message = match known.is_empty() {
             true => format!(
-                "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the columns \
+                "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the \
+                 columns \
                  of labels="
             ),
             false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),

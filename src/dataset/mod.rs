@@ -95,8 +95,8 @@ pub enum Contents {
     /// JPEG and PNG images: loose, by class directory, or in tar shards.
     #[default]
     Images,
-    /// Files of any kind below a directory, hidden ones left out, or the records of the `.tfrecord` shards in it. Where all
-    /// files lie in subdirectories, these are the classes; else there are no labels, nor for records.
+    /// Files of any kind below a directory, hidden ones left out, or the records of the `.tfrecord` shards in it. Where
+    /// all files lie in subdirectories, these are the classes; else there are no labels, nor for records.
     Files,
 }
 
@@ -128,8 +128,8 @@ impl Changed {
 #[derive(Debug, Clone, Default)]
 pub struct IndexOptions {
     /// Where index files are kept; `None`: `$FORELOAD_INDEX_DIR`, else `$XDG_CACHE_HOME/foreload/index`, else
-    /// `~/.cache/foreload/index`, else, where these cannot be written, a directory of the user's own among the temporary
-    /// files, with a notice. Never inside the dataset: sources are read-only.
+    /// `~/.cache/foreload/index`, else, where these cannot be written, a directory of the user's own among the
+    /// temporary files, with a notice. Never inside the dataset: sources are read-only.
     pub directory: Option<PathBuf>,
     /// Build anew even when an index file is there.
     pub rebuild: bool,
@@ -141,8 +141,8 @@ pub struct IndexOptions {
     pub threads: usize,
     /// What the samples are.
     pub contents: Contents,
-    /// What is read of each sample in tar shards: its members by their keys, the ends of their names behind the first dot
-    /// in lower case, and [`IMAGE`] for its image. `None`: the image.
+    /// What is read of each sample in tar shards: its members by their keys, the ends of their names behind the first
+    /// dot in lower case, and [`IMAGE`] for its image. `None`: the image.
     pub members: Option<Vec<String>>,
     /// Where it is said what the user should hear, of the index and of all that is made of it.
     pub notices: Notices,

@@ -100,8 +100,8 @@ impl Opening<'_> {
         Ok(built)
     }
 
-    /// Looks at what moved, and goes on with `index` where it is still right or where the user wants that. An index that
-    /// `may_write` gets the new stamps, so that the next start need not look again.
+    /// Looks at what moved, and goes on with `index` where it is still right or where the user wants that. An index
+    /// that `may_write` gets the new stamps, so that the next start need not look again.
     fn settle(&self, mut index: Part, moved: Moved, may_write: bool) -> Result<Settled> {
         let all = self.options.changed == Changed::Warn;
         let seen = moved.look(&index, threads(self.options), all, self.cancel)?;
@@ -195,7 +195,8 @@ impl Opening<'_> {
         let mut builder =
             Builder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
         let more = if layout.is_sharded() {
-            // Whoever wants images finds none in shards without; whoever wants other members takes all samples there are.
+            // Whoever wants images finds none in shards without; whoever wants other members takes all samples there
+            // are.
             let any_image = || {
                 let mut images = shards.iter().map(|shard| shards::first_image(root, shard, cancel));
                 images.find_map(Result::transpose).transpose()

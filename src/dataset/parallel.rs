@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `work` on `threads` threads; what they send goes, one at a time, to `take` on this one. The first error ends it.
+/// Runs `work` on `threads` threads; what they send goes, one at a time, to `take` on this one. The first error ends
+/// it.
 ///
 /// `work` gets a function to send with, which says whether to go on.
 pub(super) fn collect<T: Send>(

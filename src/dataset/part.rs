@@ -33,7 +33,8 @@ pub(super) struct Part {
     pub(super) accepting: Mutex<()>,
     /// What is read of each sample; `None`: its image.
     pub(super) members: Option<Members>,
-    /// The shards that hold other samples than the index says: with it, as the user wants, they are refused when they are read.
+    /// The shards that hold other samples than the index says: with it, as the user wants, they are refused when they
+    /// are read.
     different: HashSet<usize>,
 }
 

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// After this long without a write nobody works on a half-written file any more, whatever the clocks of two hosts differ
-/// by. Its builder may run on any host that shares the directory, so that asking for a process tells nothing.
+/// After this long without a write nobody works on a half-written file any more, whatever the clocks of two hosts
+/// differ by. Its builder may run on any host that shares the directory, so that asking for a process tells nothing.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Puts what `write` writes in the place of `target`.
@@ -41,9 +41,9 @@ pub(super) fn create(target: &Path, kind: &str) -> Result<(File, PathBuf)> {
     file.map(|file| (file, path.clone())).map_err(|error| Error::io("create", path, error))
 }
 
-/// Where a file that is to become `target` is written. Host and process say whose it is, for people; what makes the name
-/// unique is the system's randomness. Containers have equal host names and process numbers, and the crate's own random
-/// numbers are made to be the same in equal jobs.
+/// Where a file that is to become `target` is written. Host and process say whose it is, for people; what makes the
+/// name unique is the system's randomness. Containers have equal host names and process numbers, and the crate's own
+/// random numbers are made to be the same in equal jobs.
 fn temporary(target: &Path, kind: &str) -> io::Result<PathBuf> {
     let random = chance()?;
     let system = rustix::system::uname();

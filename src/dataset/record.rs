@@ -59,8 +59,8 @@ impl Part {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
     }
 
-    /// Reads these members of each sample from now on; [`IMAGE`] alone is what is read without. The index file must have
-    /// been read with its members.
+    /// Reads these members of each sample from now on; [`IMAGE`] alone is what is read without. The index file must
+    /// have been read with its members.
     pub(super) fn select(&mut self, fields: &[String]) -> Result<()> {
         if fields.iter().all(|field| field == IMAGE) && !self.notes.imageless {
             return Ok(());

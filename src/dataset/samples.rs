@@ -1,8 +1,8 @@
 //! The samples of a tar shard: the members that share a stem, wherever they lie in it.
 //!
-//! WebDataset wants them side by side; `tar --sort=name`, archives made type by type and appended labels have them apart.
-//! So all stems of a shard are remembered while it is indexed, each as long as its name and at most 200 bytes, and 16
-//! bytes for each member.
+//! WebDataset wants them side by side; `tar --sort=name`, archives made type by type and appended labels have them
+//! apart. So all stems of a shard are remembered while it is indexed, each as long as its name and at most 200 bytes,
+//! and 16 bytes for each member.
 
 use super::Notes;
 use super::archive::{Member, Members};
@@ -38,7 +38,8 @@ pub struct Contents {
     pub labeled: Option<String>,
 }
 
-/// Members of one stem: where their data begin, which is behind a header. Small, for there is one for each stem of a shard.
+/// Members of one stem: where their data begin, which is behind a header. Small, for there is one for each stem of a
+/// shard.
 #[derive(Default)]
 struct Sample {
     members: Vec<MemberAt>,
@@ -96,8 +97,9 @@ pub enum Stems {
 /// Finds the samples of a shard without reading their images.
 ///
 /// # Errors
-/// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two members of one name of those
-/// that make it a sample (image, `.cls`, `.json`), a label that is no class number, and an image of 4 GiB or more.
+/// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two members of one name of
+/// those that make it a sample (image, `.cls`, `.json`), a label that is no class number, and an image of 4 GiB or
+/// more.
 pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<Contents, Malformed> {
     refuse_compressed(source, "plain tar")?;
     let mut contents = Contents::default();
@@ -293,7 +295,8 @@ fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &Member, first: No
     Malformed {
         offset: second.offset,
         message: format!(
-            "sample {:?} has two members of one kind, {:?} at byte {} and {:?} at byte {}: keep one, or give each sample \
+            "sample {:?} has two members of one kind, {:?} at byte {} and {:?} at byte {}: keep one, or give each \
+             sample \
              a name of its own",
             String::from_utf8_lossy(stem),
             String::from_utf8_lossy(&first.name),

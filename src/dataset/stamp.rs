@@ -1,11 +1,11 @@
 //! By what a changed file is recognised: its stamp. Not part of the fingerprint, for a copy has other times and inodes.
 //!
-//! A stamp is size, modification and change time, and inode. A write moves the change time when it begins (one through a
-//! mapping may do so a while later), and no program can set that back; a file that took another's place has another inode,
-//! unless its file system gives numbers out anew. Device numbers are left out: they differ from mount to mount and from node
-//! to node. So do, on FUSE, the inodes of many file systems, which are left out there. What changes none of the four, as a
-//! write within the same tick of the file system's clock, cannot be seen by a stamp: so a stamp is taken when the last change
-//! lies further back than that.
+//! A stamp is size, modification and change time, and inode. A write moves the change time when it begins (one through
+//! a mapping may do so a while later), and no program can set that back; a file that took another's place has another
+//! inode, unless its file system gives numbers out anew. Device numbers are left out: they differ from mount to mount
+//! and from node to node. So do, on FUSE, the inodes of many file systems, which are left out there. What changes none
+//! of the four, as a write within the same tick of the file system's clock, cannot be seen by a stamp: so a stamp is
+//! taken when the last change lies further back than that.
 
 use rustix::fs::{FileType, Statx};
 use sha2::{Digest, Sha256};

@@ -183,7 +183,8 @@ pub struct Summary {
     /// What was left out, by reason; empty classes; whether labels are missing.
     #[serde(flatten)]
     pub notes: Notes,
-    /// The members that samples have beside one another in shards, by the ends of their names: what `fields=` can ask for.
+    /// The members that samples have beside one another in shards, by the ends of their names: what `fields=` can ask
+    /// for.
     pub keys: Vec<String>,
     /// The dataset's fingerprint in hexadecimal.
     pub fingerprint: String,

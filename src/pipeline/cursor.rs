@@ -5,10 +5,11 @@ use crate::error::Result;
 use crate::state::State;
 use std::sync::Arc;
 
-/// Where one loader stands. Of the latest iteration it keeps what outlives that, for an iteration ends when its user drops it.
+/// Where one loader stands. Of the latest iteration it keeps what outlives that, for an iteration ends when its user
+/// drops it.
 ///
-/// Every iteration is of the epoch after the one before, whether that came to its end or not. A chosen epoch or a loaded
-/// state says otherwise, for one iteration.
+/// Every iteration is of the epoch after the one before, whether that came to its end or not. A chosen epoch or a
+/// loaded state says otherwise, for one iteration.
 #[derive(Default)]
 pub struct Cursor {
     /// Which epoch the next iteration runs.
@@ -64,8 +65,8 @@ impl Cursor {
     /// The next iteration goes on where `state` was saved; when its epoch is through, with the next one.
     ///
     /// An epoch that was chosen stays chosen when that of the state is through: some frameworks load states only when
-    /// they iterate. Whoever counts epochs by himself and chooses the very one that is through has nothing left to do in
-    /// it, and must not train on it again.
+    /// they iterate. Whoever counts epochs by himself and chooses the very one that is through has nothing left to do
+    /// in it, and must not train on it again.
     pub fn load(&mut self, state: State) {
         if !state.is_through() {
             self.next = state.epoch;

@@ -121,8 +121,8 @@ impl Epoch {
         &self.failures
     }
 
-    /// The samples (the first 1000) whose damage was concealed so far; those read ahead of the consumer among them. None
-    /// of them counts as failed.
+    /// The samples (the first 1000) whose damage was concealed so far; those read ahead of the consumer among them.
+    /// None of them counts as failed.
     pub fn concealed(&self) -> &ConcealedLog {
         &self.run.concealed
     }
@@ -137,8 +137,8 @@ impl Epoch {
         stats
     }
 
-    /// Waits until the images of the `batch` that was delivered last are there: on a GPU they may still be in the making.
-    /// It counts as waiting for that batch.
+    /// Waits until the images of the `batch` that was delivered last are there: on a GPU they may still be in the
+    /// making. It counts as waiting for that batch.
     ///
     /// # Errors
     /// As [`Batch::synchronize`].
@@ -285,7 +285,8 @@ impl Epoch {
         }
         if slots_held {
             let message = format!(
-                "leaves {} bytes for encoded files, and the batches that the consumer keeps leave no room for the next one; \
+                "leaves {} bytes for encoded files, and the batches that the consumer keeps leave no room for the \
+                 next one; \
                  drop batches, or raise keep, the number of them you keep at once (and memory, if you set it)",
                 self.shared.config.pools.slot_bytes
             );
@@ -304,7 +305,8 @@ impl Epoch {
             }
         };
         let message = format!(
-            "allows {count} batches of {bytes} bytes and the consumer holds all of them; drop or copy batches, or raise \
+            "allows {count} batches of {bytes} bytes and the consumer holds all of them; drop or copy batches, or \
+             raise \
              {setting} to at least {enough}"
         );
         Err(Error::config(setting, message))

@@ -22,8 +22,8 @@ pub(super) struct SeenImage<'a> {
 }
 
 impl Shared {
-    /// The bytes of a field, of which `record` is what was read of its sample; `None` where the sample is without and may
-    /// be. What lies elsewhere in the shard is read here and now.
+    /// The bytes of a field, of which `record` is what was read of its sample; `None` where the sample is without and
+    /// may be. What lies elsewhere in the shard is read here and now.
     ///
     /// # Errors
     /// [`DecodeError::Field`] for a member that must be there and is not, or is there twice; as reading.
@@ -81,8 +81,9 @@ impl Shared {
         Ok(found.transpose()?.flatten().ok_or_else(none)?)
     }
 
-    /// Fills all fields of a place but its image, and gives the part of what was read that is the image; `None` where the
-    /// sample is without. For whoever decodes later, or elsewhere: what the image's views will be is drawn from its header.
+    /// Fills all fields of a place but its image, and gives the part of what was read that is the image; `None` where
+    /// the sample is without. For whoever decodes later, or elsewhere: what the image's views will be is drawn from its
+    /// header.
     ///
     /// # Errors
     /// As [`Shared::fill_fields`]; for an image whose header cannot be read, when another field follows it.

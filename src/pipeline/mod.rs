@@ -1,8 +1,8 @@
 //! Threads, queues, back-pressure, shutdown: the one module that knows every stage.
 //!
 //! One thread reads ahead in the schedule's order ([`fetch`]), `threads` decode and augment ([`work`]), the consumer
-//! takes finished batches in order ([`Epoch`]). Everything that waits is bounded by a pool fixed at the start: slots for
-//! bytes, buffers for batches. The threads live as long as the [`Pipeline`] and start with its first epoch.
+//! takes finished batches in order ([`Epoch`]). Everything that waits is bounded by a pool fixed at the start: slots
+//! for bytes, buffers for batches. The threads live as long as the [`Pipeline`] and start with its first epoch.
 
 mod concealed;
 mod cpu;
@@ -172,7 +172,8 @@ impl Pipeline {
         self.shared.cache.get()
     }
 
-    /// What each of the GPU's decoders can do, and why not more, by its name; empty without a GPU, and before the first epoch.
+    /// What each of the GPU's decoders can do, and why not more, by its name; empty without a GPU, and before the first
+    /// epoch.
     pub fn decoders(&self) -> &[(&'static str, String)] {
         self.shared.decoders.get().map_or(&[], Vec::as_slice)
     }
@@ -238,7 +239,8 @@ impl Pipeline {
         if state.is_through() {
             self.index().notices().say("epoch", || {
                 format!(
-                    "epoch {} was chosen, but nothing of it is left in the state that was loaded: this iteration has no \
+                    "epoch {} was chosen, but nothing of it is left in the state that was loaded: this iteration has \
+                     no \
                      batch; a training goes on with epoch {}, which the loader's `epoch` says when none is chosen",
                     state.epoch,
                     state.epoch.saturating_add(1)
@@ -318,7 +320,8 @@ impl Pipeline {
 /// Threads do not survive a fork.
 fn forked() -> Error {
     Error::Unavailable(
-        "this loader was used before the process forked; its threads live in the parent: make a new loader in the child \
+        "this loader was used before the process forked; its threads live in the parent: make a new loader in the \
+         child \
          (with torch, num_workers=0)"
             .into(),
     )

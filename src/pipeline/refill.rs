@@ -4,12 +4,13 @@ use super::{Run, Shared};
 use crate::error::{Error, Result};
 use crate::io::{ReadStats, Tier};
 
-/// Substitutes tried for one place before the failure is final: with half of all samples broken, one place in 2^32 fails.
+/// Substitutes tried for one place before the failure is final: with half of all samples broken, one place in 2^32
+/// fails.
 const ATTEMPTS: u32 = 32;
 
-/// Another sample of the epoch, by the same weights, for the place at `position`, and what `make` makes of its id and bytes. Drawn from
-/// (dataset, seed, epoch, position): the same on every rank, run and machine. Read here, so that nothing flows back to
-/// the reading thread; it is rare.
+/// Another sample of the epoch, by the same weights, for the place at `position`, and what `make` makes of its id and
+/// bytes. Drawn from (dataset, seed, epoch, position): the same on every rank, run and machine. Read here, so that
+/// nothing flows back to the reading thread; it is rare.
 ///
 /// # Errors
 /// [`Error::Dataset`] when none of those tried is good either.

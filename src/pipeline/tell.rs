@@ -21,7 +21,8 @@ impl Shared {
         self.index.notices().say("sample", || {
             let max_errors = self.config.max_errors;
             format!(
-                "{error}; {instead}, as up to {max_errors} times in an epoch (on_error, max_errors): `foreload index --verify \
+                "{error}; {instead}, as up to {max_errors} times in an epoch (on_error, max_errors): `foreload index \
+                 --verify \
                  --decode` finds all damaged images"
             )
         });
@@ -32,8 +33,10 @@ impl Shared {
         self.index.notices().say("apart", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
-                "{}: members of a sample lie apart, as {field:?} of sample {sample}: each is a read of its own, by the thread \
-                 that decodes, and not kept in the cache; write the members of a sample side by side, as WebDataset does",
+                "{}: members of a sample lie apart, as {field:?} of sample {sample}: each is a read of its own, by \
+                 the thread \
+                 that decodes, and not kept in the cache; write the members of a sample side by side, as WebDataset \
+                 does",
                 path.display()
             )
         });
@@ -45,7 +48,8 @@ impl Shared {
             let ConcealedSample { sample, path, message, .. } = named();
             let path = path.display();
             format!(
-                "some images are damaged and decoded all the same, as Pillow decodes them; the first is sample {sample} \
+                "some images are damaged and decoded all the same, as Pillow decodes them; the first is sample \
+                 {sample} \
                  ({path}): {message}; `concealed` of the loader names them, damaged=\"refuse\" makes them failures"
             )
         });
@@ -56,8 +60,10 @@ impl Shared {
         self.index.notices().say("skipped", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
-                "the GPU's decoder ({}) reports success for images that it has not decoded; the first is sample {sample} \
-                 ({}): they are decoded again by the next decoder, and `decoded_again` of the statistics counts them; a \
+                "the GPU's decoder ({}) reports success for images that it has not decoded; the first is sample \
+                 {sample} \
+                 ({}): they are decoded again by the next decoder, and `decoded_again` of the statistics counts them; \
+                 a \
                  newer driver or nvJPEG may mend it, FORELOAD_GPU_RUNG=cuda or =cpu does without",
                 rung.name(),
                 path.display()
@@ -70,7 +76,8 @@ impl Shared {
         self.index.notices().mention("refused", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
-                "sample {sample} ({}) was refused by the GPU's decoder ({}) twice: {error}; this and others like it are left to \
+                "sample {sample} ({}) was refused by the GPU's decoder ({}) twice: {error}; this and others like it \
+                 are left to \
                  the next decoder from now on",
                 path.display(),
                 rung.name()
@@ -84,8 +91,10 @@ impl Shared {
         self.index.notices().say(subject, || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
-                "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample {sample} ({}); \
-                 the next decoder has its images, and it is tried again with the next ones: where memory is short, lower \
+                "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample \
+                 {sample} ({}); \
+                 the next decoder has its images, and it is tried again with the next ones: where memory is short, \
+                 lower \
                  device_memory or batch_size, or end what else has the GPU's",
                 rung.name(),
                 path.display()
@@ -98,9 +107,12 @@ impl Shared {
         let subject = ["paused hardware", "paused cuda_batched", "paused cuda"][rung as usize];
         self.index.notices().say(subject, || {
             format!(
-                "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; it is left alone for pauses that \
-                 double up to {LONGEST_PAUSE} batches, until it decodes again, wherever another one or the CPU may have its \
-                 images: see with nvidia-smi whether another process holds the GPU or it wants a reset; where memory is \
+                "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; it is left alone for \
+                 pauses that \
+                 double up to {LONGEST_PAUSE} batches, until it decodes again, wherever another one or the CPU may \
+                 have its \
+                 images: see with nvidia-smi whether another process holds the GPU or it wants a reset; where memory \
+                 is \
                  short, lower device_memory or batch_size",
                 rung.name()
             )
@@ -111,8 +123,10 @@ impl Shared {
     pub(super) fn tell_untried(&self, rung: Rung, why: &str) {
         self.index.notices().say("untried", || {
             format!(
-                "the GPU's decoder ({}) failed when it was tried, and this loader does without: {why}; the next decoder or \
-                 the CPU has its images. The process's next loader tries it again: end what else has the GPU's memory, or \
+                "the GPU's decoder ({}) failed when it was tried, and this loader does without: {why}; the next \
+                 decoder or \
+                 the CPU has its images. The process's next loader tries it again: end what else has the GPU's \
+                 memory, or \
                  see with nvidia-smi whether it wants a reset",
                 rung.name()
             )
@@ -123,7 +137,8 @@ impl Shared {
     pub(super) fn tell_unprepared(&self, error: &Error) {
         self.index.notices().say("unprepared", || {
             format!(
-                "not all of the GPU's decoders could be made before the first batch: {error}; they are made when they are \
+                "not all of the GPU's decoders could be made before the first batch: {error}; they are made when they \
+                 are \
                  needed, which may spoil a CUDA graph that is captured just then: where memory is short, lower \
                  device_memory or batch_size, or end what else has the GPU's"
             )
@@ -163,7 +178,8 @@ impl Shared {
         self.index.notices().say("cache is full", || {
             let directory = options.directory.display();
             format!(
-                "cache: {directory} is full with {} bytes of this dataset, of {room} that were meant to fit: other datasets \
+                "cache: {directory} is full with {} bytes of this dataset, of {room} that were meant to fit: other \
+                 datasets \
                  in use have the rest; raise its size, or see `foreload cache show {directory}`",
                 tiers.held_bytes
             )

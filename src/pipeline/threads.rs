@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a pipeline waits for its threads when it is dropped; a thread that hangs in a dead file system is left behind.
+/// How long a pipeline waits for its threads when it is dropped; a thread that hangs in a dead file system is left
+/// behind.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The reading thread, the workers, and on the way to a GPU the lanes.
@@ -114,8 +115,8 @@ impl Threads {
         if let Some(run) = current {
             run.stop(bell);
         }
-        // Without senders the reading thread ends, and with it the jobs' channel and the workers, the lanes' channels and
-        // the lanes.
+        // Without senders the reading thread ends, and with it the jobs' channel and the workers, the lanes' channels
+        // and the lanes.
         drop(runs);
         bell.wake();
         let deadline = Instant::now() + FAREWELL;

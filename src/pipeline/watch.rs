@@ -1,4 +1,5 @@
-//! A thread's stopwatch: the time between two laps goes to a counter of the epoch, and into the interval log if there is one.
+//! A thread's stopwatch: the time between two laps goes to a counter of the epoch, and into the interval log if there
+//! is one.
 
 use crate::trace::{Gauge, Lane, Stage, Work};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -21,8 +21,8 @@ use crossbeam_channel::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// While at least this many jobs a worker wait, the reading thread is not roused for each slot that comes free: a wake-up
-/// costs as much as a read.
+/// While at least this many jobs a worker wait, the reading thread is not roused for each slot that comes free: a
+/// wake-up costs as much as a read.
 const ENOUGH_JOBS: usize = 8;
 
 /// How often it is roused all the same, in jobs of one worker.

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 /// Says what was noticed and not said yet.
 ///
 /// # Errors
-/// The warning itself where the user's filter makes warnings errors; what comes behind it is said the next time. So this is
-/// called where nothing that was taken could be lost: never between taking a batch and returning it.
+/// The warning itself where the user's filter makes warnings errors; what comes behind it is said the next time. So
+/// this is called where nothing that was taken could be lost: never between taking a batch and returning it.
 pub(super) fn deliver(py: Python<'_>, notices: &Notices) -> PyResult<()> {
     while let Some(Notice { kind, message }) = notices.next() {
         let say = match kind {

@@ -50,9 +50,10 @@ impl Tensor {
 
     /// A capsule: `dltensor_versioned` when `max_version` allows 1.0, else `dltensor`.
     ///
-    /// On a GPU, `stream` is the consumer's: None or 1 the legacy default stream, 2 the calling thread's, more a stream's
-    /// handle; -1 leaves the order to the consumer. For CPU memory it must be None or -1. `dl_device` must be where the
-    /// tensor is, or `(1, 0)`: then, and for CPU memory with `copy=True`, it is copied, and has arrived on return.
+    /// On a GPU, `stream` is the consumer's: None or 1 the legacy default stream, 2 the calling thread's, more a
+    /// stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None or -1. `dl_device` must be
+    /// where the tensor is, or `(1, 0)`: then, and for CPU memory with `copy=True`, it is copied, and has arrived on
+    /// return.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -83,8 +84,8 @@ impl Tensor {
         }
     }
 
-    /// The CUDA array interface, version 3, of a tensor on a GPU. Its `stream` is the legacy default stream, which waits
-    /// for the batch; work on other streams must be done before the tensor is dropped.
+    /// The CUDA array interface, version 3, of a tensor on a GPU. Its `stream` is the legacy default stream, which
+    /// waits for the batch; work on other streams must be done before the tensor is dropped.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if self.tensor.place() == Place::Host {
@@ -130,7 +131,8 @@ impl Tensor {
                         "dl_device is {asked:?}: this tensor is in CPU memory and can only be handed over there, (1, 0)"
                     ),
                     _ => format!(
-                        "dl_device is {asked:?}: this tensor is on a GPU and can be handed over there, {own:?}, or copied \
+                        "dl_device is {asked:?}: this tensor is on a GPU and can be handed over there, {own:?}, or \
+                         copied \
                          to CPU memory, (1, 0)"
                     ),
                 }))

@@ -206,5 +206,6 @@ impl Simd for Avx512 {
 
 super::kernels!(
     Avx512,
-    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi")]
+    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,\
+                               avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi")]
 );

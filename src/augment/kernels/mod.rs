@@ -50,12 +50,24 @@ macro_rules! kernels {
         }
 
         $(#[$features])?
-        pub(in crate::augment) fn finish_row(sources: [Source; 3], finish: &Finish, row: usize, sums: &mut [Vec<i32>; 3], out: &mut [u8]) {
+        pub(in crate::augment) fn finish_row(
+            sources: [Source; 3],
+            finish: &Finish,
+            row: usize,
+            sums: &mut [Vec<i32>; 3],
+            out: &mut [u8],
+        ) {
             finish::row($simd, sources, finish, row, sums, out);
         }
 
         $(#[$features])?
-        pub(in crate::augment) fn store_row(levels: [&[u8]; 3], finish: &Finish, row: usize, sums: &mut [Vec<i32>; 3], out: &mut [u8]) {
+        pub(in crate::augment) fn store_row(
+            levels: [&[u8]; 3],
+            finish: &Finish,
+            row: usize,
+            sums: &mut [Vec<i32>; 3],
+            out: &mut [u8],
+        ) {
             finish::stored($simd, levels, finish, row, sums, out);
         }
 

@@ -21,8 +21,8 @@ pub(super) struct Stall {
     pub(super) held_up_seconds: f64,
     /// Of all seconds of the epochs as given.
     pub(super) held_up_share: f64,
-    /// Seconds by which it may do so by chance: how far the waits of the epochs from memory are apart, times their number.
-    /// Of several epochs the first is left out, which starts the threads; of a single one it is not known.
+    /// Seconds by which it may do so by chance: how far the waits of the epochs from memory are apart, times their
+    /// number. Of several epochs the first is left out, which starts the threads; of a single one it is not known.
     pub(super) chance_seconds: Option<f64>,
     /// Per epoch.
     pub(super) epochs: Vec<EpochStall>,

@@ -82,8 +82,8 @@ impl Select {
     ///
     /// # Errors
     /// [`Error::Config`] for the setting at fault: a sample or class that the dataset does not have, a sample given
-    /// twice, a line that names no file, more than one, or one of another class; nothing left; more samples than 2^32 in
-    /// the dataset. [`Error::Io`] when the list cannot be read.
+    /// twice, a line that names no file, more than one, or one of another class; nothing left; more samples than 2^32
+    /// in the dataset. [`Error::Io`] when the list cannot be read.
     pub fn resolve(&self, index: &DatasetIndex) -> Result<Option<Vec<u32>>> {
         let Some(setting) = self.first_given() else { return Ok(None) };
         if index.len() > 1 << 32 {

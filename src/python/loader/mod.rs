@@ -201,8 +201,8 @@ impl Loader {
         failures.iter().map(of_failure).collect()
     }
 
-    /// Damaged images of the latest iteration that were decoded all the same (the first 1000), each a dict of sample_id,
-    /// path, offset, message.
+    /// Damaged images of the latest iteration that were decoded all the same (the first 1000), each a dict of
+    /// sample_id, path, offset, message.
     #[getter]
     fn concealed<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let samples = lock(&self.concealed).samples();
