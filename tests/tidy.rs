@@ -70,11 +70,7 @@ const STILL_WIDE: &[&str] = &[
     "cuda/",
     "src/augment/",
     "src/batch/",
-    "src/cli/bench/",
-    "src/config",
-    "src/dataset/",
     "src/pipeline/",
-    "src/python/",
     "tests/python/",
 ];
 
