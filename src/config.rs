@@ -185,8 +185,8 @@ impl LoaderOptions {
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
-                let batch = self.batch_size as usize;
-                Some(DevicePools::new(self.device_memory, chosen.memory, batch, batch_bytes)?)
+                let images = layout.images_of(self.batch_size as usize);
+                Some(DevicePools::new(self.device_memory, chosen.memory, images, batch_bytes)?)
             }
         };
         let host = pools::Host { options: self, index, threads, queue_depth };
