@@ -3,6 +3,7 @@
 mod choice;
 mod device;
 mod fields;
+mod labels;
 mod pfs;
 mod pools;
 mod recipe;
@@ -16,7 +17,8 @@ pub use device::{
     Chosen, CpuDecode, Device, DevicePools, LANES, Rungs, choose as choose_device,
     choose_of as choose_device_of, look_for_libraries_in, unavailable as unavailable_device,
 };
-pub use fields::{Field, FieldContent, FieldOptions, Fields, LABEL, Labels, MaskType};
+pub use fields::{Field, FieldContent, FieldOptions, Fields, LABEL, MaskType};
+pub use labels::Labels;
 pub use pfs::parse_pfs;
 pub use recipe::check_said_once;
 pub use selection::Weights;
@@ -185,8 +187,8 @@ impl LoaderOptions {
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
-                let batch = self.batch_size as usize;
-                Some(DevicePools::new(self.device_memory, chosen.memory, batch, batch_bytes)?)
+                let images = layout.images_of(self.batch_size as usize);
+                Some(DevicePools::new(self.device_memory, chosen.memory, images, batch_bytes)?)
             }
         };
         let host = pools::Host { options: self, index, threads, queue_depth };

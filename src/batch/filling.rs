@@ -174,16 +174,17 @@ impl Seal {
         self.closed = true;
     }
 
-    /// Device address of the first tensor of images of a batch on a GPU, for kernels on `stream` from now on: it waits for
-    /// whoever read the buffer before.
+    /// Device addresses of the tensors of images of a batch on a GPU, in the order of [`BatchLayout::images`](super::BatchLayout::images), for kernels
+    /// on `stream` from now on: it waits for whoever read the buffer before.
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`].
-    pub fn images(&self, stream: &Stream) -> Result<u64> {
-        self.with_buffer(|buffer| {
+    pub fn images(&self, stream: &Stream) -> Result<impl Iterator<Item = u64>> {
+        let base = self.with_buffer(|buffer| {
             buffer.memory().cuda().ok_or_else(on_host)?.wait_for_earlier(stream)?;
             Ok(buffer.memory().base().0 as u64)
-        })
+        })?;
+        Ok(self.filling.plan.images.iter().map(move |tensor| base + tensor.start as u64))
     }
 
     /// Closes a batch on a GPU whose images are queued on the stream of `flight`: its columns follow there. Every ticket

@@ -261,21 +261,21 @@ pub struct DevicePools {
 
 impl DevicePools {
     /// Shares `asked` bytes, or a quarter of the device's `memory`, between images being decoded and batches of
-    /// `batch_size` images and `batch_bytes`.
+    /// `batch_images`, all views together, and `batch_bytes`.
     ///
     /// # Errors
     /// [`Error::Config`] when that is too little.
     pub(super) fn new(
         asked: Option<u64>,
         memory: u64,
-        batch_size: usize,
+        batch_images: usize,
         batch_bytes: usize,
     ) -> Result<Self> {
         let cap = usize::try_from(asked.unwrap_or(memory / 4)).unwrap_or(usize::MAX);
         // One batch with the consumer, two in the making; each lane has a table besides. Allocations are rounded up.
         let batch_bytes = batch_bytes.saturating_add(MIB / 256);
         let batches = batch_bytes.saturating_mul(3);
-        let table = batch_size.saturating_mul(ImageParams::BYTES).saturating_add(MIB / 4);
+        let table = batch_images.saturating_mul(ImageParams::BYTES).saturating_add(MIB / 4);
         let least = batches.saturating_add(LANES * (16 * MIB + table));
         if cap < least {
             let message = format!(

@@ -96,9 +96,7 @@ impl LoaderOptions {
         }
         let missing = match recipe.colour() {
             _ if !has_tensors => Some("batches without images, or with images of their own sizes".to_owned()),
-            Some(colour) => Some(colour.to_string()),
-            None if recipe.views().len() > 1 => Some("several views of an image".to_owned()),
-            None => None,
+            colour => colour.map(str::to_owned),
         };
         let Some(missing) = missing else { return device::choose(&self.device) };
         if self.device.starts_with("cuda") {

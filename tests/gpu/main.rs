@@ -19,4 +19,5 @@ mod stand_in;
 mod starts;
 mod steady;
 mod streams;
+mod views;
 mod work;

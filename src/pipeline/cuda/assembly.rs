@@ -1,6 +1,6 @@
 //! A batch on its way to a GPU: its samples gather here, prepared, until a lane takes them.
 
-use crate::augment::View;
+use crate::augment::DrawnViews;
 use crate::batch::{Seal, Ticket};
 use crate::config::LANES;
 use crate::decode::Header;
@@ -24,9 +24,9 @@ pub struct Item {
 /// An image before a lane has it, in page-locked memory.
 pub enum Pixels {
     /// A file for the GPU to decode.
-    Encoded { bytes: PinnedSlice, header: Header, view: View },
+    Encoded { bytes: PinnedSlice, header: Header, drawn: DrawnViews },
     /// Planes, decoded by the CPU.
-    Decoded { bytes: PinnedSlice, layout: PlanesLayout, view: View },
+    Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU, when there was no page-locked memory to decode into.
     Waiting(PinnedSlice),
     /// None: the sample is without image, and may be.

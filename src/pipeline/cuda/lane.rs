@@ -8,6 +8,7 @@ use super::check::Check;
 use super::kept::Lent;
 use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
+use crate::augment::Output;
 use crate::augment::cuda::{ImageParams, Launcher};
 use crate::batch::Seal;
 use crate::decode::nvjpeg::{PlaneLayout, PlaneTarget, PlanesLayout, Request, Rung, Verdict};
@@ -70,8 +71,10 @@ struct Lane<'a> {
     flight: Flight,
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
-    launcher: Launcher,
+    /// One for each view.
+    launchers: Vec<Launcher>,
     arena: Option<DeviceBuffer>,
+    /// An entry for each image of a batch, those of a view together.
     table: DeviceBuffer,
     check: Check,
     timing: Timing,
@@ -95,6 +98,8 @@ impl<'a> Lane<'a> {
         let batch = shared.config.batch_size as usize;
         let log = shared.trace.lane(&format!("lane {number}"));
         let intake = Intake::new(shared, stage)?;
+        let layout = &shared.config.layout;
+        let launcher = |output: &Output| Launcher::new(&stage.kept.kernels, output.clone());
         let mut flight = Flight::new(&stream)?;
         Ok(Self {
             stage,
@@ -103,9 +108,9 @@ impl<'a> Lane<'a> {
             intake,
             engine: Stream::new(&stage.device)?,
             decoder: None,
-            launcher: Launcher::new(&stage.kept.kernels, shared.config.output().clone())?,
+            launchers: layout.images.iter().map(launcher).collect::<Result<_>>()?,
             arena: None,
-            table: stage.memory.allocate(&stream, batch * ImageParams::BYTES)?,
+            table: stage.memory.allocate(&stream, layout.images_of(batch) * ImageParams::BYTES)?,
             timing: Timing::new(&stage.device, stage.origin.clone(), log),
             flight,
         })
@@ -206,13 +211,12 @@ impl<'a> Lane<'a> {
     ) -> Result<(Vec<Placed>, u64)> {
         let limit = self.stage.pools.arena as u64;
         let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
-        let most = self.table.bytes() / ImageParams::BYTES;
+        let most = self.table.bytes() / (self.launchers.len() * ImageParams::BYTES);
         while let Some(mut work) = todo.pop_front() {
             self.intake.settle_cpu(run, &mut work);
             let layout = match &work.image {
-                Image::Encoded { header, view, rung, .. } => {
-                    let region = view.region(self.shared.config.output());
-                    let layout = self.stage.kept.abilities.layout(header, region, *rung);
+                Image::Encoded { header, drawn, rung, .. } => {
+                    let layout = self.stage.kept.abilities.layout(header, drawn.region(), *rung);
                     Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
                 }
                 Image::Planes { layout, .. } => Some(*layout),
@@ -338,22 +342,28 @@ impl<'a> Lane<'a> {
         Ok(refused)
     }
 
-    /// Queues the table, the check of the planes if there is to be one, and the one launch that makes images of them.
+    /// Queues the table, the check of the planes if there is to be one, and the launches that make images of them: one for
+    /// each view, of which most batches have one.
     fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed], check: bool) -> Result<()> {
         if placed.is_empty() {
             return Ok(());
         }
-        let bytes = placed.len() * ImageParams::BYTES;
+        let view_bytes = placed.len() * ImageParams::BYTES;
+        let bytes = self.launchers.len() * view_bytes;
         let mut slot = self.intake.desk(bytes, &mut self.flight)?;
-        let entries = slot.bytes_mut().chunks_exact_mut(ImageParams::BYTES);
-        for (entry, Placed { work, at }) in entries.zip(placed) {
-            let params = match (at, work.image.view()) {
-                (Some((offset, layout)), Some(view)) => {
-                    ImageParams::new(layout, arena + offset, &view, self.shared.config.output())
-                }
-                _ => ImageParams::blank(),
-            };
-            entry.copy_from_slice(params.at(work.ticket.index()).as_bytes());
+        let parts = slot.bytes_mut().chunks_exact_mut(view_bytes);
+        for (number, (part, launcher)) in parts.zip(&self.launchers).enumerate() {
+            let entries = part.chunks_exact_mut(ImageParams::BYTES);
+            for (entry, Placed { work, at }) in entries.zip(placed) {
+                let params = match (at, work.image.drawn()) {
+                    (Some((offset, layout)), Some(drawn)) => {
+                        let view = &drawn.views()[number].view;
+                        ImageParams::new(layout, arena + offset, view, launcher.output())
+                    }
+                    _ => ImageParams::blank(),
+                };
+                entry.copy_from_slice(params.at(work.ticket.index()).as_bytes());
+            }
         }
         let from = self.intake.pin(slot)?.part(0..bytes)?;
         let table = self.table.range(0, bytes)?;
@@ -361,14 +371,19 @@ impl<'a> Lane<'a> {
         if check {
             let layouts = placed.iter().map(|placed| placed.at.as_ref().map(|(_, layout)| layout));
             let (kernel, counts, poison) = self.check.next(layouts)?;
+            // All views are of the same planes, which the first one's entries name.
             // SAFETY: as below; the counts are this lane's.
             unsafe { kernel.launch(self.flight.stream(), table.ptr(), placed.len(), counts, poison) }?;
         }
         // Only now must whoever read the batch's buffer before have passed.
-        let images = seal.images(self.flight.stream())?;
-        // SAFETY: the table and what it points to, the arena and the batch's images, stay allocated until the flight has
-        // landed; all was written on this stream or waited for by it.
-        unsafe { self.launcher.launch(self.flight.stream(), self.table.ptr(), placed.len(), images) }
+        let tensors = seal.images(self.flight.stream())?;
+        for (number, (launcher, images)) in self.launchers.iter().zip(tensors).enumerate() {
+            let entries = table.ptr() + (number * view_bytes) as u64;
+            // SAFETY: the table and what it points to, the arena and the batch's images, stay allocated until the flight
+            // has landed; all was written on this stream or waited for by it.
+            unsafe { launcher.launch(self.flight.stream(), entries, placed.len(), images) }?;
+        }
+        Ok(())
     }
 }
 

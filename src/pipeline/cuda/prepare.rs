@@ -47,12 +47,12 @@ impl<'a> Preparer<'a> {
             if u64::from(width) * u64::from(height) > config.max_pixels {
                 return Err(DecodeError::TooLarge { width, height, limit: config.max_pixels }.into());
             }
-            let view = self.shared.draw_views(run, draw, (width, height))?.views()[0].view;
+            let drawn = self.shared.draw_views(run, draw, (width, height))?;
             watch.lap_as(&run.clock.decode, trace::Stage::Decode, bytes.len());
-            return Ok(Pixels::Encoded { bytes, header, view });
+            return Ok(Pixels::Encoded { bytes, header, drawn });
         }
         let start = watch.now();
-        let view = self.cpu.decode(self.shared, run, draw, &bytes, watch)?.views()[0].view;
+        let drawn = self.cpu.decode(self.shared, run, draw, &bytes, watch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
             return Ok(Pixels::Waiting(bytes));
@@ -60,7 +60,7 @@ impl<'a> Preparer<'a> {
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
         watch.lap_as(&run.clock.decode, trace::Stage::Decode, 0);
         self.stage.shares.cpu_took(config.threads, (watch.now() - start).as_secs_f64());
-        Ok(Pixels::Decoded { bytes: self.stage.slots.pin(slot)?, layout, view })
+        Ok(Pixels::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
     /// The header of a file that the GPU shall decode: what it cannot, or not for sure, the CPU decodes or explains.

@@ -4,8 +4,8 @@ use super::Stage;
 use super::assembly::{Item, Pixels};
 use super::check::Finding;
 use super::prepare::{copy, nobody};
+use crate::augment::DrawnViews;
 use crate::augment::cuda::ImageParams;
-use crate::augment::{DrawnViews, View};
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
@@ -37,13 +37,13 @@ pub struct Work {
 /// What there is of an image.
 pub enum Image {
     /// A file for nvJPEG.
-    Encoded { bytes: PinnedSlice, header: Header, view: View, rung: Rung },
+    Encoded { bytes: PinnedSlice, header: Header, drawn: DrawnViews, rung: Rung },
     /// Planes in page-locked memory.
-    Planes { bytes: PinnedSlice, layout: PlanesLayout, view: View },
+    Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU.
     ForCpu(PinnedSlice),
     /// Planes that the CPU has decoded, before there is page-locked memory for them.
-    Decoded { planes: Box<Planes>, view: View },
+    Decoded { planes: Box<Planes>, drawn: DrawnViews },
     /// One that failed: another sample's is to take its place.
     Replaced,
     /// Zeros.
@@ -58,11 +58,11 @@ impl Image {
         matches!(self, Self::Encoded { .. })
     }
 
-    /// What of it becomes the output, where that is known.
-    pub fn view(&self) -> Option<View> {
+    /// What its views show of it, where that is known.
+    pub fn drawn(&self) -> Option<&DrawnViews> {
         match self {
-            Self::Encoded { view, .. } | Self::Planes { view, .. } | Self::Decoded { view, .. } => {
-                Some(*view)
+            Self::Encoded { drawn, .. } | Self::Planes { drawn, .. } | Self::Decoded { drawn, .. } => {
+                Some(drawn)
             }
             Self::ForCpu(_) | Self::Replaced | Self::Blank | Self::Nothing => None,
         }
@@ -87,7 +87,7 @@ impl<'a> Intake<'a> {
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
-        let table = shared.config.batch_size as usize * ImageParams::BYTES;
+        let table = shared.config.layout.images_of(shared.config.batch_size as usize) * ImageParams::BYTES;
         // Two of the largest: one is written while the other is copied.
         let counts = 4 * shared.config.batch_size as usize;
         let room = 2 * (table + 2 * PAGE) + counts + 2 * PAGE;
@@ -112,12 +112,14 @@ impl<'a> Intake<'a> {
             image: Image::Nothing,
         };
         match pixels {
-            Ok(Pixels::Decoded { bytes, layout, view }) => work.image = Image::Planes { bytes, layout, view },
+            Ok(Pixels::Decoded { bytes, layout, drawn }) => {
+                work.image = Image::Planes { bytes, layout, drawn };
+            }
             Ok(Pixels::Waiting(bytes)) => work.image = Image::ForCpu(bytes),
             Ok(Pixels::Absent) => work.image = Image::Blank,
-            Ok(Pixels::Encoded { bytes, header, view }) => {
+            Ok(Pixels::Encoded { bytes, header, drawn }) => {
                 match self.stage.rungs(&header, place.draw.sample).next() {
-                    Some(rung) => work.image = Image::Encoded { bytes, header, view, rung },
+                    Some(rung) => work.image = Image::Encoded { bytes, header, drawn, rung },
                     None if self.stage.cpu_may => work.image = Image::ForCpu(bytes),
                     // A lane's decoder has refused it since the worker looked.
                     None => {
@@ -176,7 +178,7 @@ impl<'a> Intake<'a> {
         if let Image::ForCpu(bytes) = &work.image {
             let bytes = bytes.clone();
             match self.decode(run, work.draw, &bytes) {
-                Ok(drawn) => work.image = self.decoded(drawn.views()[0].view),
+                Ok(drawn) => work.image = self.decoded(drawn),
                 Err(error) => self.settle(work, error),
             }
         }
@@ -200,7 +202,7 @@ impl<'a> Intake<'a> {
     /// # Errors
     /// [`Error::Internal`].
     pub fn stage(&mut self, work: &mut Work) -> Result<bool> {
-        let Image::Decoded { planes, view } = &mut work.image else { return Ok(true) };
+        let Image::Decoded { planes, drawn } = &mut work.image else { return Ok(true) };
         let layout = PlanesLayout::staged(planes);
         let places = [Some(&self.stage.slots), self.reserve.as_ref()];
         let room = layout.bytes as usize;
@@ -209,7 +211,7 @@ impl<'a> Intake<'a> {
         copy(planes, &layout, slot.bytes_mut());
         // The next image's samples find their memory made.
         self.cpu.planes = std::mem::take(&mut **planes);
-        work.image = Image::Planes { bytes: from.pin(slot)?, layout, view: *view };
+        work.image = Image::Planes { bytes: from.pin(slot)?, layout, drawn: drawn.clone() };
         Ok(true)
     }
 
@@ -231,7 +233,7 @@ impl<'a> Intake<'a> {
 
     /// The next decoder's turn, after `error` was this one's answer.
     pub fn demote(&self, work: &mut Work, error: Error) {
-        let Image::Encoded { bytes, header, view, rung } = &work.image else { return };
+        let Image::Encoded { bytes, header, rung, .. } = &mut work.image else { return };
         let sample = work.draw.sample;
         match &error {
             Error::Decode(why) if self.stage.refused.note(sample, *rung, why) => {
@@ -242,9 +244,7 @@ impl<'a> Intake<'a> {
             error => self.shared.tell_failing(*rung, sample, error),
         }
         match self.stage.rung_after(*rung, header, sample) {
-            Some(rung) => {
-                work.image = Image::Encoded { bytes: bytes.clone(), header: *header, view: *view, rung };
-            }
+            Some(next) => *rung = next,
             None if self.shared.config.cpu_decode == CpuDecode::Never => self.settle(work, error),
             None => work.image = Image::ForCpu(bytes.clone()),
         }
@@ -347,7 +347,7 @@ impl<'a> Intake<'a> {
                 Some(SeenImage { size, views: drawn.views() }),
                 ticket,
             )?;
-            Ok(self.decoded(drawn.views()[0].view))
+            Ok(self.decoded(drawn))
         })
     }
 
@@ -356,8 +356,8 @@ impl<'a> Intake<'a> {
     }
 
     /// The planes just decoded.
-    fn decoded(&mut self, view: View) -> Image {
-        Image::Decoded { planes: Box::new(std::mem::take(&mut self.cpu.planes)), view }
+    fn decoded(&mut self, drawn: DrawnViews) -> Image {
+        Image::Decoded { planes: Box::new(std::mem::take(&mut self.cpu.planes)), drawn }
     }
 }
 

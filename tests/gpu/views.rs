@@ -1,0 +1,171 @@
+//! Several views of each image on the way to a GPU: decoded once, a launch and a tensor for each.
+
+use crate::common::Dataset;
+use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
+use crate::stand_in;
+use foreload::augment::{Fidelity, MemoryFormat, Transforms};
+use foreload::batch::{Batch, Place};
+use foreload::config::{LoaderOptions, OnError, Rungs};
+use foreload::pipeline::{EpochStats, Pipeline};
+
+const TWO: &str = r#"{"Views": {"n": 2, "transforms": [
+    {"RandomResizedCrop": {"size": 32}}, {"RandomHorizontalFlip": {}}, {"ToDtype": {"dtype": "uint8"}}]}}"#;
+
+/// Global and local crops, of other sizes and types. No image of either list has a multiple of 16 bytes.
+const TEN: &str = r#"[
+    {"Views": {"n": 2, "transforms": [
+        {"RandomResizedCrop": {"size": [33, 21], "scale": [0.3, 1]}}, {"ToDtype": {"dtype": "float16"}},
+        {"Normalize": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}}]}},
+    {"Views": {"n": 8, "transforms": [
+        {"RandomResizedCrop": {"size": 15, "scale": [0.05, 0.3], "interpolation": "bicubic"}},
+        {"RandomHorizontalFlip": {}}]}}]"#;
+
+fn asked(transforms: &str) -> LoaderOptions {
+    LoaderOptions { transforms: Some(Transforms::from_json(transforms).unwrap()), ..options() }
+}
+
+/// A batch as its consumer sees it: the tensor of each view, then labels, ids and mask.
+type Tensors = Vec<Vec<u8>>;
+
+fn tensors(batch: &Batch) -> Tensors {
+    let views = (0..batch.num_images()).map(|number| batch.images_of(number));
+    let all = views.chain([batch.labels(), batch.sample_ids(), batch.mask()]);
+    all.map(|tensor| tensor.read().unwrap().into_owned()).collect()
+}
+
+fn epoch(pipeline: &Pipeline, number: u64, place: Place) -> (Vec<Tensors>, EpochStats) {
+    let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
+    let mut batches = Vec::new();
+    while let Some(batch) = running.next_batch().unwrap() {
+        assert!((0..batch.num_images()).all(|number| batch.images_of(number).place() == place));
+        batches.push(tensors(&batch));
+    }
+    (batches, running.stats())
+}
+
+#[test]
+fn views_of_planes_of_the_cpu_have_the_same_bits() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(24);
+    for (transforms, views, decode, memory_format) in [
+        (TWO, 2, Fidelity::Fast, MemoryFormat::Nchw),
+        (TWO, 2, Fidelity::Exact, MemoryFormat::Nhwc),
+        (TEN, 10, Fidelity::Fast, MemoryFormat::Nhwc),
+        (TEN, 10, Fidelity::Exact, MemoryFormat::Nchw),
+    ] {
+        let asked = LoaderOptions { decode, memory_format, ..asked(transforms) };
+        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 3, Place::Cuda(0));
+        let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3, Place::Host);
+        assert!(gpu == cpu, "{views} views, {decode:?} {memory_format:?}");
+        assert!(gpu.iter().all(|batch| batch.len() == views + 3));
+        assert_eq!((gpu.len(), stats.decoded_cpu()), (3, 24), "each image is decoded once");
+        let [one, other] = [&gpu[0][0], &gpu[0][1]];
+        assert!(one.len() == other.len() && one != other, "views are draws of their own");
+    }
+}
+
+/// nvJPEG decodes what all views need together, wherever in the image they are.
+#[test]
+fn views_of_what_the_gpu_decodes_come_near_the_cpus() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(64);
+    let three = r#"[{"Views": {"n": 1, "transforms": [{"Resize": {"size": 40}}, {"CenterCrop": {"size": 24}}]}},
+        {"Views": {"n": 2, "transforms": [{"RandomResizedCrop": {"size": 16, "scale": [0.05, 0.3]}}]}}]"#;
+    for (rungs, batch_size) in [(Rungs::Hardware, 8), (Rungs::CudaBatched, 64), (Rungs::Cuda, 8)] {
+        let asked = LoaderOptions { batch_size, ..asked(three) };
+        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, rungs), 1, Place::Cuda(0));
+        let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1, Place::Host);
+        for (gpu, cpu) in gpu.iter().zip(&cpu) {
+            assert_eq!(gpu[3..], cpu[3..], "{rungs:?}");
+            for (view, (gpu, cpu)) in gpu[..3].iter().zip(cpu).enumerate() {
+                let difference = mean_difference(gpu, cpu);
+                assert!(difference <= 1.5, "{rungs:?}, view {view}: {difference} grey levels");
+            }
+        }
+        assert_eq!(stats.decoded_cpu(), 0, "{rungs:?}: {stats:?}");
+    }
+}
+
+#[test]
+fn failed_samples_are_zero_in_every_view_or_replaced_in_every_view() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(40);
+    for sample in [3, 17, 30] {
+        dataset.spoil(sample);
+    }
+    for on_error in [OnError::Zero, OnError::Skip] {
+        let asked = LoaderOptions { on_error, ..asked(TEN) };
+        let (gpu, _) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 2, Place::Cuda(0));
+        let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 2, Place::Host);
+        assert!(gpu == cpu, "{on_error:?}");
+        let mut zeros = 0;
+        for batch in &gpu {
+            let mask = &batch[12];
+            for view in &batch[..10] {
+                for (image, &valid) in view.chunks(view.len() / mask.len()).zip(mask) {
+                    assert_eq!(image.iter().any(|&byte| byte != 0), valid == 1, "{on_error:?}");
+                    zeros += u32::from(valid == 0);
+                }
+            }
+        }
+        assert_eq!(zeros, if on_error == OnError::Zero { 30 } else { 0 }, "three samples, ten views");
+    }
+}
+
+#[test]
+fn views_of_a_batch_that_does_not_fit_go_in_pieces() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(48);
+    let asked = LoaderOptions { batch_size: 24, ..asked(TEN) };
+    let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1, Place::Host);
+    let index = dataset.index();
+    let mut config = asked.check(&index).unwrap();
+    config.rungs = Rungs::Cpu;
+    // Slots for some ten files, of 24; planes of a few images.
+    config.pools.slot_bytes = 2 << 20;
+    config.device_pools.as_mut().unwrap().arena = 64 << 10;
+    let small = Pipeline::new(index, config);
+    let before = cuda.calls("cuLaunchKernel");
+    assert!(epoch(&small, 1, Place::Cuda(0)).0 == expected);
+    let launches = cuda.calls("cuLaunchKernel") - before;
+    assert!(launches > 2 * 10 && launches.is_multiple_of(10), "{launches} launches are no pieces");
+    for _ in 0..2 {
+        assert!(epoch(&small, 1, Place::Cuda(0)).0 == expected);
+    }
+}
+
+/// Once buffers have their size, a further view costs a batch a launch: no copy, no memory.
+#[test]
+fn a_view_costs_a_batch_one_launch() {
+    const CALLS: [&str; 5] = [
+        "cuLaunchKernel",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemAllocFromPoolAsync",
+        "cuMemHostRegister_v2",
+        "cuEventCreate",
+    ];
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(64);
+    let cost = |transforms: &str| {
+        let pipeline = pipeline(&dataset, &asked(transforms), Rungs::Cpu);
+        let window = |number: u64| {
+            let before = CALLS.map(|call| cuda.calls(call));
+            let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
+            while let Some(batch) = running.next_batch().unwrap() {
+                batch.synchronize().unwrap();
+            }
+            let mut after = CALLS.map(|call| cuda.calls(call)).into_iter().zip(before);
+            CALLS.map(|_| after.next().map_or(0, |(after, before)| after - before))
+        };
+        (0..60).map(window).find(|made| made[2..] == [0, 0, 0]).expect("every epoch made something")
+    };
+    let [one, ten] = [r#"[{"RandomResizedCrop": {"size": 16}}]"#, TEN].map(cost);
+    // Eight batches; planes of 64 images, and for each batch a table and its columns.
+    assert_eq!((one[0], one[1]), (8, 64 + 2 * 8));
+    assert_eq!((ten[0], ten[1]), (8 * 10, 64 + 2 * 8));
+}
