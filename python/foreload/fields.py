@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-__all__ = ["Array", "Bytes", "Field", "Float", "Image", "Integer", "Json", "Mask", "Text"]
+__all__ = ["Array", "Boxes", "Bytes", "Field", "Float", "Image", "Integer", "Json", "Mask", "Text"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,25 @@ class Mask(Field):
     _kind: ClassVar[str] = "mask"
     dtype: Literal["uint8", "int32", "int64"] = "uint8"
     interpolation: Literal["nearest", "nearest-exact"] = "nearest"
+
+
+@dataclass(frozen=True)
+class Boxes(Field):
+    """Boxes in the batch's image, an array [boxes, 4] as `numpy.save` writes it, in pixels of the whole image.
+
+    They go through the image's geometry and are clipped to what is shown of it: a pair (values, offsets), float32
+    [boxes of all samples, 4] and int64 [n + 1], sample i having `values[offsets[i]:offsets[i + 1]]`. In host memory; a
+    list of tensors, with None, where an optional one is absent.
+
+    Args:
+        format: `xyxy` (left, top, right, bottom), `xywh` (left, top, width, height) or `cxcywh` (centre, width,
+            height), in the file and in the batch.
+        shares: A fifth number says what share of each box's area is left: 0 of one that is not shown.
+    """
+
+    _kind: ClassVar[str] = "boxes"
+    format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
+    shares: bool = False
 
 
 @dataclass(frozen=True)

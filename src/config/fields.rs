@@ -1,7 +1,7 @@
 //! The fields of the batches: what was asked for, and what that means for one dataset.
 
 use super::{Choice, LoaderConfig};
-use crate::augment::{Filter, Recipe};
+use crate::augment::{BoxFormat, Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
 use crate::error::{Error, Result};
@@ -28,6 +28,12 @@ pub struct FieldOptions {
     /// Masks: which value is the nearest, by [`Filter::Nearest`] or [`Filter::NearestExact`].
     #[serde(default = "nearest")]
     pub interpolation: Filter,
+    /// Boxes: what their four numbers are.
+    #[serde(default)]
+    pub format: BoxFormat,
+    /// Boxes: a fifth number says what share of a box's area is left.
+    #[serde(default)]
+    pub shares: bool,
     /// Arrays: always values and offsets, also where all of a batch have one shape.
     #[serde(default)]
     pub ragged: bool,
@@ -47,6 +53,8 @@ impl FieldOptions {
             optional: false,
             dtype: MaskType::default(),
             interpolation: nearest(),
+            format: BoxFormat::default(),
+            shares: false,
             ragged: false,
         }
     }
@@ -142,6 +150,17 @@ pub enum FieldContent {
         element: Element,
         /// Which value is the nearest.
         nearest: Filter,
+    },
+    /// Boxes that follow the image, values a view.
+    Boxes {
+        /// Number of the first view's among the values whose lengths differ.
+        first: usize,
+        /// Views.
+        views: usize,
+        /// What their four numbers are.
+        format: BoxFormat,
+        /// Whether a fifth says what share of a box's area is left.
+        shares: bool,
     },
     /// Whole numbers, int64.
     Integers(usize),
@@ -246,16 +265,20 @@ impl Fields {
                     return Err(Error::config("fields", message));
                 }
                 FieldKind::Image => images(recipe, &mut layout),
+                FieldKind::Mask | FieldKind::Boxes if !has_image => {
+                    let message = format!(
+                        "has {:?} without an image whose crop it follows: add \"image\", or read its bytes with \
+                         foreload.fields.Bytes",
+                        field.name
+                    );
+                    return Err(Error::config("fields", message));
+                }
+                FieldKind::Boxes => {
+                    let (first, views) = (layout.values.len(), recipe.views().len());
+                    layout.values.extend(recipe.views().iter().map(|_| Raggedness::Always));
+                    FieldContent::Boxes { first, views, format: field.format, shares: field.shares }
+                }
                 FieldKind::Mask => {
-                    if !has_image {
-                        let message = format!(
-                            "has the mask {:?} without an image whose crop it follows: add \"image\", or read its \
-                             bytes with \
-                             kind=\"bytes\"",
-                            field.name
-                        );
-                        return Err(Error::config("fields", message));
-                    }
                     if !matches!(field.interpolation, Filter::Nearest | Filter::NearestExact) {
                         let message = format!(
                             "has the mask {:?} with another interpolation than nearest or nearest-exact, which would \
@@ -285,7 +308,7 @@ impl Fields {
                     FieldContent::Values(layout.values.len() - 1, kind)
                 }
             };
-            let says_it_itself = matches!(content, FieldContent::Values(..));
+            let says_it_itself = matches!(content, FieldContent::Values(..) | FieldContent::Boxes { .. });
             let optional = field
                 .optional
                 .then(|| (!says_it_itself).then(|| column(&mut layout, Element::Bool, Vec::new())));
@@ -310,7 +333,7 @@ impl Fields {
 
     /// Whether a field is seen as the image is.
     pub fn follow_image(&self) -> bool {
-        self.list.iter().any(|field| matches!(field.content, FieldContent::Masks { .. }))
+        self.list.iter().any(|field| matches!(field.kind(), FieldKind::Mask | FieldKind::Boxes))
     }
 
     /// Whether batches have labels of `labels`, whatever the dataset has.
@@ -351,6 +374,7 @@ impl Field {
         match self.content {
             FieldContent::Images { .. } | FieldContent::SizedImages { .. } => FieldKind::Image,
             FieldContent::Masks { .. } => FieldKind::Mask,
+            FieldContent::Boxes { .. } => FieldKind::Boxes,
             FieldContent::Label | FieldContent::Integers(_) => FieldKind::Integer,
             FieldContent::Floats(_) => FieldKind::Float,
             FieldContent::GivenNumbers { .. } => FieldKind::Array,
@@ -404,6 +428,7 @@ impl Choice for FieldKind {
     const NAMES: &'static [(&'static str, Self)] = &[
         ("image", Self::Image),
         ("mask", Self::Mask),
+        ("boxes", Self::Boxes),
         ("text", Self::Text),
         ("json", Self::Json),
         ("array", Self::Array),

@@ -8,6 +8,8 @@ pub enum FieldKind {
     Image,
     /// A picture whose values are class numbers: palette indices and 16-bit values stay what they are.
     Mask,
+    /// Boxes in the image: an array of four numbers each.
+    Boxes,
     /// UTF-8.
     Text,
     /// A JSON document.

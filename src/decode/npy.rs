@@ -73,6 +73,30 @@ impl NpyArray {
     }
 }
 
+impl NpyArray {
+    /// The elements as single floats; `None` of truth values and of floats of two bytes.
+    pub fn floats(&self) -> Option<Vec<f32>> {
+        macro_rules! read {
+            ($type:ty) => {
+                self.bytes.as_chunks().0.iter().map(|&bytes| <$type>::from_ne_bytes(bytes) as f32).collect()
+            };
+        }
+        Some(match self.number {
+            Number::Signed(1) => read!(i8),
+            Number::Signed(2) => read!(i16),
+            Number::Signed(4) => read!(i32),
+            Number::Signed(_) => read!(i64),
+            Number::Unsigned(1) => read!(u8),
+            Number::Unsigned(2) => read!(u16),
+            Number::Unsigned(4) => read!(u32),
+            Number::Unsigned(_) => read!(u64),
+            Number::Float(4) => read!(f32),
+            Number::Float(8) => read!(f64),
+            Number::Bool | Number::Float(_) => return None,
+        })
+    }
+}
+
 fn corrupt(message: &str) -> DecodeError {
     DecodeError::Damaged(format!("not a .npy file: {message}"))
 }

@@ -207,6 +207,10 @@ impl Shared {
             FieldContent::Values(number, kind) => {
                 ticket.put(number, bytes.map(|bytes| value(bytes, kind)).transpose()?);
             }
+            FieldContent::Boxes { first, views, .. } => match (bytes, image) {
+                (Some(bytes), Some(image)) => fill_boxes(field, bytes, image, ticket)?,
+                _ => (first..first + views).for_each(|number| ticket.put(number, None)),
+            },
             FieldContent::Masks { first, sized, views, .. } => match (bytes, image) {
                 (Some(bytes), Some(image)) => self.fill_masks(field, bytes, image, ticket)?,
                 _ if sized => (first..first + views).for_each(|number| ticket.put(number, None)),
@@ -261,6 +265,32 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// Moves boxes with each of the image's views.
+fn fill_boxes(
+    field: &Field,
+    bytes: &[u8],
+    image: SeenImage<'_>,
+    ticket: &mut Ticket,
+) -> Result<(), DecodeError> {
+    let FieldContent::Boxes { first, format, shares, .. } = field.content else { return Ok(()) };
+    let array = NpyArray::decode(bytes)?;
+    let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
+    let numbers = numbers.ok_or_else(|| {
+        DecodeError::Damaged(format!("is an array of shape {:?}, must be numbers [boxes, 4]", array.shape))
+    })?;
+    let boxes = numbers.as_chunks::<4>().0;
+    for (number, drawn) in (first..).zip(image.views) {
+        let mut boxes = boxes.to_vec();
+        let left = drawn.follow(format, &mut boxes);
+        let rows = boxes.iter().zip(&left).map(|(of, left)| (of, shares.then_some(*left)));
+        let bytes =
+            rows.flat_map(|(of, left)| of.iter().copied().chain(left)).flat_map(f32::to_ne_bytes).collect();
+        let shape = vec![boxes.len() as i64, 4 + i64::from(shares)];
+        ticket.put(number, Some(Value::Array(Array { element: Element::F32, shape, bytes })));
+    }
+    Ok(())
 }
 
 fn of_field(field: &Field, error: DecodeError) -> Error {

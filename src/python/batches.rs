@@ -304,6 +304,7 @@ impl Batch {
                 self.views(py, views, |view| self.batch.images_of(first + view))
             }
             FieldContent::SizedImages { first, views }
+            | FieldContent::Boxes { first, views, .. }
             | FieldContent::Masks { first, views, sized: true, .. } => {
                 let list = |number| self.values(py, number, FieldKind::Array);
                 if !self.plural() {

@@ -102,7 +102,9 @@ def test_a_failed_sample_is_zero_in_every_view(own_dataset: Path) -> None:
     assert zero == 10
 
 
-def test_torch_has_a_tensor_for_each_view(torch: ModuleType, shard: Path, rung: Callable[[str], None]) -> None:
+def test_torch_has_a_tensor_for_each_view(
+    torch: ModuleType, shard: Path, rung: Callable[[str], None]
+) -> None:
     from foreload.torch import ImageDataset
 
     rung("cpu")

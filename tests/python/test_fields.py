@@ -209,7 +209,7 @@ def test_masks_keep_their_values(tmp_path: Path) -> None:
     shards.make(tmp_path / "other", 4, 1, other)
     with pytest.raises(foreload.SampleError, match=r"is 40.30 pixels, its image 40.31"):
         list(foreload.ImageLoader(tmp_path / "other", batch_size=4, fields=["jpg", "mask.png"], image_size=8))
-    with pytest.raises(foreload.ConfigError, match=r'mask "mask.png" without an image'):
+    with pytest.raises(foreload.ConfigError, match=r'has "mask.png" without an image'):
         foreload.ImageLoader(tmp_path / "other", fields=["mask.png"])
 
 
@@ -274,3 +274,35 @@ def test_what_cannot_be_is_refused(root: Path, dataset: Path) -> None:
         foreload.ImageLoader(dataset, fields=["image", "txt"])
     for batch in foreload.ImageLoader(dataset, batch_size=10, fields=["label", "image"], image_size=8):
         np.testing.assert_array_equal(array(batch["label"]), array(batch.labels))
+
+
+def test_boxes_follow_their_image(tmp_path: Path) -> None:
+    """Moved as the view says, clipped to what it shows, with the share that is left."""
+    boxes = {
+        number: np.array([[5, 5, 25, 20]] * (number % 3) + [[0, 0, 40, 30]], np.int64) for number in range(8)
+    }
+    rng = np.random.default_rng(0)
+    made = lambda number: {"jpg": shards.jpeg(rng, 40, 30), "boxes.npy": shards.npy(boxes[number])}  # noqa: E731
+    shards.make(tmp_path, 8, 1, made)
+    asked = ["jpg", fields.Boxes("boxes.npy", shares=True)]
+    loader = foreload.ImageLoader(tmp_path, batch_size=4, fields=asked, image_size=16, seed=2)
+    assert loader.fields["boxes.npy"] == "boxes"
+    for batch in loader:
+        values, offsets = map(array, batch["boxes.npy"])
+        for at, number in enumerate(array(batch.sample_ids).tolist()):
+            view = loader.view(number, 0)
+            found = values[offsets[at] : offsets[at + 1]]
+            scale = np.array([16 / view["width"], 16 / view["height"]] * 2)
+            moved = (boxes[number] - np.array([view["x"], view["y"]] * 2)) * scale
+            seen = moved.clip(0, 16)
+            area = lambda of: (of[:, 2] - of[:, 0]) * (of[:, 3] - of[:, 1])  # noqa: E731
+            if view["flip"]:
+                seen = np.stack([16 - seen[:, 2], seen[:, 1], 16 - seen[:, 0], seen[:, 3]], axis=1)
+            np.testing.assert_allclose(found[:, :4], seen, atol=1e-4)
+            np.testing.assert_allclose(found[:, 4], area(seen) / area(moved), atol=1e-5)
+    wrong = lambda number: {"jpg": shards.jpeg(rng, 40, 30), "boxes.npy": shards.npy(np.zeros(4))}  # noqa: E731
+    shards.make(tmp_path / "wrong", 4, 1, wrong)
+    with pytest.raises(
+        foreload.SampleError, match=r'field "boxes.npy": is an array of shape \[4\], must be numbers'
+    ):
+        list(foreload.ImageLoader(tmp_path / "wrong", batch_size=4, fields=asked, image_size=16))
