@@ -75,7 +75,8 @@ pub enum Fidelity {
     Fast,
     /// As PIL and torchvision: upsample chroma, convert and clamp at source resolution, then resize, columns before
     /// rows, with whole grey levels between. (Pillow 13 resizes rows first where the height shrinks by more than
-    /// twice as many pixels as the width; there a fifth of the values differ by one level.)
+    /// twice as many pixels as the width; there a fifth of the values differ by one level, and by bicubic filters more
+    /// where black and white meet, which overshoots are clamped at.)
     Exact,
 }
 
