@@ -1,7 +1,8 @@
 //! The kernels. The pass: a block a tile, blockIdx.y the image; see `augment.cuh`. The look at what was decoded: a block
-//! an image; see `untouched.cuh`.
+//! an image; see `untouched.cuh`. Colours: some blocks an image; see `colour.cuh`.
 
 #include "augment.cuh"
+#include "colour.cuh"
 #include "untouched.cuh"
 
 extern "C" {
@@ -30,6 +31,15 @@ __global__ void __launch_bounds__(MOST_THREADS)
     block.memory = memory;
     block.threads = blockDim.x;
     count_untouched(&block, poison, counts + blockIdx.x);
+}
+
+__global__ void __launch_bounds__(MOST_THREADS)
+    foreload_colour(const ImageParams* table, const u8* levels, u8* images, OutputParams output, u64 steps) {
+    Block block;
+    block.image = table + blockIdx.y;
+    block.output = &output;
+    block.threads = blockDim.x;
+    colour(&block, steps, levels, images, blockIdx.x, gridDim.x);
 }
 
 }

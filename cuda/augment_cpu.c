@@ -1,10 +1,11 @@
-//! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast`, `foreload_augment_exact` and
-//! `foreload_untouched` with the arguments of the kernels, behind the launch's grid and block.
+//! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast`, `foreload_augment_exact`,
+//! `foreload_colour` and `foreload_untouched` with the arguments of the kernels, behind the launch's grid and block.
 //!
 //! Build: `cc -O2 -ffp-contract=off -c augment_cpu.c` (from build.rs: `cc::Build::new().file("cuda/augment_cpu.c")
 //! .flag("-ffp-contract=off")`). The addresses in the table and `images` are then addresses of this process.
 
 #include "augment.cuh"
+#include "colour.cuh"
 #include "untouched.cuh"
 
 /// More shared memory than any GPU has.
@@ -51,6 +52,24 @@ u32 foreload_augment_fast(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 t
 u32 foreload_augment_exact(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table,
                            u8* images, const OutputParams* output) {
     return launch(tiles, n, threads, shared_bytes, turn, table, images, output, 1);
+}
+
+/// Returns 0, or 1 for a launch of another shape.
+u32 foreload_colour(u32 tiles, u32 n, u32 threads, u32 turn, const ImageParams* table, const u8* levels, u8* images,
+                    const OutputParams* output, u64 steps) {
+    if (threads == 0 || threads > MOST_THREADS || tiles == 0 || n == 0 || n > 65535) return 1;
+    for (u32 image = 0; image < n; image++) {
+        for (u32 tile = 0; tile < tiles; tile++) {
+            Block block;
+            memset(&block, 0, sizeof block);
+            block.image = table + image;
+            block.output = output;
+            block.threads = threads;
+            block.turn = turn;
+            colour(&block, steps, levels, images, tile, tiles);
+        }
+    }
+    return 0;
 }
 
 /// Returns 0, or 1 for a launch of another shape, 2 for one with too little shared memory.

@@ -84,6 +84,28 @@ INLINE void store_as(u32 dtype, u8* to, const f32 values[QUAD], u32 count) {
     }
 }
 
+/// Stores the first `count` of four pixels that follow each other from pixel `at` on.
+INLINE void store_pixels(const OutputParams* output, u8* image, u64 at, u32 count, f32 values[3][QUAD]) {
+    // Three groups of four elements: four pixels of a channel each, or four pixels with their channels in turn.
+    const u32 planar = output->format == FORMAT_NCHW, size = size_of(output->dtype);
+    const u64 pixels = (u64)output->width * output->height;
+    UNROLL for (u32 group = 0; group < 3; group++) {
+        f32 four[QUAD];
+        UNROLL for (u32 i = 0; i < QUAD; i++) {
+            const u32 element = QUAD * group + i;
+            four[i] = planar ? values[group][i] : values[element % 3][element / 3];
+        }
+        u8* to = image + (planar ? group * pixels + at : 3 * at + QUAD * group) * size;
+        const u32 left = planar ? count : 3 * count - smaller(3 * count, QUAD * group);
+        switch (output->dtype) {
+            case DTYPE_F32: store_as(DTYPE_F32, to, four, smaller(QUAD, left)); break;
+            case DTYPE_F16: store_as(DTYPE_F16, to, four, smaller(QUAD, left)); break;
+            case DTYPE_BF16: store_as(DTYPE_BF16, to, four, smaller(QUAD, left)); break;
+            default: store_as(DTYPE_U8, to, four, smaller(QUAD, left));
+        }
+    }
+}
+
 /// Stores up to four pixels of row `y` from column `x` on, filled where the view shows no image.
 INLINE void finish(const Block* block, u8* image, u32 x, u32 y, i32 sums[3][QUAD]) {
     const OutputParams* output = block->output;
@@ -100,24 +122,7 @@ INLINE void finish(const Block* block, u8* image, u32 x, u32 y, i32 sums[3][QUAD
             values[c][i] = shown ? value : output->fill[c];
         }
     }
-    // Three groups of four elements: four pixels of a channel each, or four pixels with their channels in turn.
-    const u32 planar = output->format == FORMAT_NCHW, size = size_of(output->dtype);
-    const u64 pixels = (u64)output->width * output->height, at = (u64)y * output->width + x;
-    UNROLL for (u32 group = 0; group < 3; group++) {
-        f32 four[QUAD];
-        UNROLL for (u32 i = 0; i < QUAD; i++) {
-            const u32 element = QUAD * group + i;
-            four[i] = planar ? values[group][i] : values[element % 3][element / 3];
-        }
-        u8* to = image + (planar ? group * pixels + at : 3 * at + QUAD * group) * size;
-        const u32 left = planar ? count : 3 * count - smaller(3 * count, QUAD * group);
-        switch (output->dtype) {
-            case DTYPE_F32: store_as(DTYPE_F32, to, four, smaller(QUAD, left)); break;
-            case DTYPE_F16: store_as(DTYPE_F16, to, four, smaller(QUAD, left)); break;
-            case DTYPE_BF16: store_as(DTYPE_BF16, to, four, smaller(QUAD, left)); break;
-            default: store_as(DTYPE_U8, to, four, smaller(QUAD, left));
-        }
-    }
+    store_pixels(output, image, (u64)y * output->width + x, count, values);
 }
 
 #endif

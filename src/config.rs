@@ -28,6 +28,7 @@ pub use settings::{
 };
 pub use units::{parse_bytes, parse_duration};
 
+use crate::augment::cuda::LaneMemory;
 use crate::augment::{Output, Recipe};
 use crate::batch::{BatchLayout, Pools};
 use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn};
@@ -187,8 +188,8 @@ impl LoaderOptions {
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
-                let images = layout.images_of(self.batch_size as usize);
-                Some(DevicePools::new(self.device_memory, chosen.memory, images, batch_bytes)?)
+                let own = LaneMemory::new(&recipe, self.batch_size as usize);
+                Some(DevicePools::new(self.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
             }
         };
         let host = pools::Host { options: self, index, threads, queue_depth };

@@ -40,11 +40,6 @@ impl BatchLayout {
         Self { images: vec![output], ..Self::default() }
     }
 
-    /// Images that `capacity` samples become, all tensors of images together.
-    pub fn images_of(&self, capacity: usize) -> usize {
-        capacity.saturating_mul(self.images.len())
-    }
-
     /// Bytes of a buffer for `capacity` samples.
     pub fn bytes(&self, capacity: usize) -> usize {
         Plan::new(self, capacity).bytes

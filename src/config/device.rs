@@ -1,7 +1,6 @@
 //! Where batches end: what was asked, and what this machine has.
 
 use super::Choice;
-use crate::augment::cuda::ImageParams;
 use crate::decode::nvjpeg;
 use crate::error::{Error, Result};
 use crate::gpu::{self, DeviceInfo};
@@ -260,23 +259,23 @@ pub struct DevicePools {
 }
 
 impl DevicePools {
-    /// Shares `asked` bytes, or a quarter of the device's `memory`, between images being decoded and batches of
-    /// `batch_images`, all views together, and `batch_bytes`.
+    /// Shares `asked` bytes, or a quarter of the device's `memory`, between images being decoded, batches of `batch_bytes`,
+    /// and `lane_bytes` that each lane needs for itself.
     ///
     /// # Errors
     /// [`Error::Config`] when that is too little.
     pub(super) fn new(
         asked: Option<u64>,
         memory: u64,
-        batch_images: usize,
+        lane_bytes: usize,
         batch_bytes: usize,
     ) -> Result<Self> {
         let cap = usize::try_from(asked.unwrap_or(memory / 4)).unwrap_or(usize::MAX);
-        // One batch with the consumer, two in the making; each lane has a table besides. Allocations are rounded up.
+        // One batch with the consumer, two in the making. Allocations are rounded up.
         let batch_bytes = batch_bytes.saturating_add(MIB / 256);
         let batches = batch_bytes.saturating_mul(3);
-        let table = batch_images.saturating_mul(ImageParams::BYTES).saturating_add(MIB / 4);
-        let least = batches.saturating_add(LANES * (16 * MIB + table));
+        let lane_bytes = lane_bytes.saturating_add(MIB / 4);
+        let least = batches.saturating_add(LANES.saturating_mul(lane_bytes.saturating_add(16 * MIB)));
         if cap < least {
             let message = format!(
                 "is {cap} bytes, must be at least {least}: three batches of {batch_bytes}, and room to decode; raise \
@@ -285,9 +284,9 @@ impl DevicePools {
             );
             return Err(Error::config("device_memory", message));
         }
-        let beside = batches + LANES * table;
+        let beside = batches + LANES * lane_bytes;
         let arena = ((cap - beside) / LANES / 2).clamp(16 * MIB, LARGEST_ARENA);
-        let batches = (cap - LANES * (arena + table)) / batch_bytes;
+        let batches = (cap - LANES * (arena + lane_bytes)) / batch_bytes;
         // Each lane has one, one waits, one comes.
         Ok(Self { cap, arena, beside, prefetch: (LANES + 2).min(batches - 1), batches })
     }
@@ -307,21 +306,21 @@ mod tests {
         for (cap, batch) in
             [(100 << 20, 1 << 20), (1 << 30, 154 << 20), (35 << 30, 154 << 20), (200 << 20, 40 << 20)]
         {
-            let pools = DevicePools::new(Some(cap), 0, 4000, batch).unwrap();
+            let pools = DevicePools::new(Some(cap), 0, 1 << 20, batch).unwrap();
             assert!(pools.batches >= 3 && pools.prefetch >= 2 && pools.prefetch < pools.batches, "{pools:?}");
-            let tables = LANES * 4000 * ImageParams::BYTES;
-            assert!(LANES * pools.arena + tables + pools.batches * batch <= cap as usize, "{pools:?}");
+            let lanes = LANES * (pools.arena + (1 << 20));
+            assert!(lanes + pools.batches * batch <= cap as usize, "{pools:?}");
         }
-        let little = DevicePools::new(Some(60 << 20), 0, 64, 1 << 20).unwrap();
+        let little = DevicePools::new(Some(60 << 20), 0, 18 << 10, 1 << 20).unwrap();
         for needed in [17 << 20, 100_000_001, LARGEST_ARENA as u64] {
             let cap = little.cap_for(needed).unwrap();
-            let enough = DevicePools::new(Some(cap), 0, 64, 1 << 20).unwrap();
+            let enough = DevicePools::new(Some(cap), 0, 18 << 10, 1 << 20).unwrap();
             assert!((needed..needed + 64).contains(&(enough.arena as u64)), "{needed}: {enough:?}");
         }
         assert_eq!(little.cap_for(LARGEST_ARENA as u64 + 1), None);
-        let error = DevicePools::new(Some(100 << 20), 0, 64, 100 << 20).unwrap_err().to_string();
+        let error = DevicePools::new(Some(100 << 20), 0, 18 << 10, 100 << 20).unwrap_err().to_string();
         assert!(error.contains("device_memory: is 104857600 bytes, must be at least"), "{error}");
-        assert_eq!(DevicePools::new(None, 80 << 30, 64, 1 << 20).unwrap().cap, 20 << 30);
+        assert_eq!(DevicePools::new(None, 80 << 30, 18 << 10, 1 << 20).unwrap().cap, 20 << 30);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::LoaderOptions;
 use super::device::{self, Chosen, Device};
+use crate::augment::cuda::MOST_COLOUR_STEPS;
 use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, Sides, Transform, Transforms};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
@@ -94,11 +95,11 @@ impl LoaderOptions {
         if !self.decoded {
             return device::choose("cpu");
         }
-        let missing = match recipe.colour() {
-            _ if !has_tensors => Some("batches without images, or with images of their own sizes".to_owned()),
-            colour => colour.map(str::to_owned),
+        let missing = match recipe.colour_steps() {
+            _ if !has_tensors => "batches without images, or with images of their own sizes".to_owned(),
+            steps if steps > MOST_COLOUR_STEPS => format!("more than {MOST_COLOUR_STEPS} changes of colours"),
+            _ => return device::choose(&self.device),
         };
-        let Some(missing) = missing else { return device::choose(&self.device) };
         if self.device.starts_with("cuda") {
             let message =
                 format!("is {}, but a GPU does not make {missing} yet: device=\"cpu\" does", self.device);

@@ -3,6 +3,7 @@
 mod augment;
 mod capture;
 mod children;
+mod colours;
 #[path = "../common/mod.rs"]
 mod common;
 mod counting;

@@ -20,12 +20,12 @@ const TEN: &str = r#"[
         {"RandomResizedCrop": {"size": 15, "scale": [0.05, 0.3], "interpolation": "bicubic"}},
         {"RandomHorizontalFlip": {}}]}}]"#;
 
-fn asked(transforms: &str) -> LoaderOptions {
+pub fn asked(transforms: &str) -> LoaderOptions {
     LoaderOptions { transforms: Some(Transforms::from_json(transforms).unwrap()), ..options() }
 }
 
 /// A batch as its consumer sees it: the tensor of each view, then labels, ids and mask.
-type Tensors = Vec<Vec<u8>>;
+pub type Tensors = Vec<Vec<u8>>;
 
 fn tensors(batch: &Batch) -> Tensors {
     let views = (0..batch.num_images()).map(|number| batch.images_of(number));
@@ -33,7 +33,7 @@ fn tensors(batch: &Batch) -> Tensors {
     all.map(|tensor| tensor.read().unwrap().into_owned()).collect()
 }
 
-fn epoch(pipeline: &Pipeline, number: u64, place: Place) -> (Vec<Tensors>, EpochStats) {
+pub fn epoch(pipeline: &Pipeline, number: u64, place: Place) -> (Vec<Tensors>, EpochStats) {
     let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut batches = Vec::new();
     while let Some(batch) = running.next_batch().unwrap() {

@@ -37,7 +37,7 @@ mod tests {
             };
             Launch::kernel(&output)
         });
-        [&passes[..], &["foreload_untouched"]].concat()
+        [&passes[..], &["foreload_untouched", super::super::colours::COLOUR]].concat()
     }
 
     #[test]

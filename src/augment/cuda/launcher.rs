@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::gpu::{Arg, Device, Function, Module, Stream};
 
 /// Most threads of a block, and columns of a tile.
-const MOST_THREADS: u32 = 256;
+pub(super) const MOST_THREADS: u32 = 256;
 /// Most rows of a tile, and of a step.
 const MOST_ROWS: u32 = 64;
 const MOST_STEP: u32 = 16;
@@ -66,6 +66,12 @@ impl Launch {
     }
 }
 
+/// The launches that make `n` images: the first image of each, and their number.
+pub(super) fn parts(n: usize) -> impl Iterator<Item = (usize, u32)> {
+    let most = MOST_IMAGES as usize;
+    (0..n).step_by(most).map(move |first| (first, (n - first).min(most) as u32))
+}
+
 /// The kernels, loaded on one device. Clones are the same.
 #[derive(Clone)]
 pub struct Kernels {
@@ -116,16 +122,13 @@ impl Launcher {
     /// The table, the planes its entries name and the images are device memory that stays allocated until the stream
     /// has passed the launch, and whose other users are ordered with `stream` by events.
     pub unsafe fn launch(&self, stream: &Stream, table: u64, n: usize, images: u64) -> Result<()> {
-        let mut done = 0;
-        while done < n {
-            let part = (n - done).min(MOST_IMAGES as usize);
-            let launch = Launch::new(&self.output, part as u32, self.multiprocessors);
-            let table = table + (done * super::ImageParams::BYTES) as u64;
+        for (first, part) in parts(n) {
+            let launch = Launch::new(&self.output, part, self.multiprocessors);
+            let table = table + (first * super::ImageParams::BYTES) as u64;
             let arguments = [Arg::Pointer(table), Arg::Pointer(images), Arg::Bytes(launch.params.as_bytes())];
             let shared = launch.params.shared_bytes;
             // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
             unsafe { self.function.launch(stream, launch.grid, launch.block, shared, &arguments) }?;
-            done += part;
         }
         Ok(())
     }

@@ -1,12 +1,16 @@
-//! The pass on a GPU: one launch a batch, the same bits as [`Augmenter`](super::Augmenter); and a look at its planes before.
+//! The pass on a GPU: one launch a view, the same bits as [`Augmenter`](super::Augmenter); a look at its planes before, and
+//! colours behind.
 //!
 //! The kernels are in `cuda/`; here are what they are told and what launches them.
 
+mod colours;
 mod kernels;
 mod launcher;
 mod params;
 mod untouched;
 
+pub(crate) use colours::MOST_COLOUR_STEPS;
+pub use colours::{LaneMemory, ViewLauncher};
 pub use kernels::KERNELS;
 pub use launcher::{Kernels, Launch, Launcher};
 pub use params::{ImageParams, OutputParams};

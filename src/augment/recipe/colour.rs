@@ -5,7 +5,7 @@ use super::transform::Transform;
 
 /// A step; each works on whole planes, so that what needs a statistic of the image can have it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum ColourStep {
+pub(in crate::augment) enum ColourStep {
     Grayscale,
 }
 

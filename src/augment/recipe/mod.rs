@@ -15,15 +15,15 @@ mod tests;
 mod torchvision;
 mod transform;
 
+pub(super) use colour::ColourStep;
 pub use renderer::Renderer;
 pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE};
 pub use transform::{FillLevels, LARGEST_SIDE, Margins, Sides, Transform, Transforms, Views};
 
-use super::{Fidelity, MemoryFormat, Output, View};
+use super::{DType, Fidelity, MemoryFormat, Output, View};
 use crate::decode::Region;
 use crate::error::{Error, Result};
 use crate::rng::{Key, Use};
-use colour::ColourStep;
 use geometry::Geometry;
 
 /// A list of transforms, compiled: what every view of an image becomes.
@@ -101,9 +101,9 @@ impl Recipe {
         steps.into_iter().any(|step| step.transform.is_random())
     }
 
-    /// The first transform that changes colours, if there is one.
-    pub(crate) fn colour(&self) -> Option<&'static str> {
-        self.views.iter().flat_map(|view| &view.colour).map(|step| step.name()).next()
+    /// The most transforms of a list that change colours.
+    pub(crate) fn colour_steps(&self) -> usize {
+        self.views.iter().map(|view| view.colour.len()).max().unwrap_or(0)
     }
 
     /// The keys of all random numbers of an epoch.
@@ -151,6 +151,17 @@ impl RecipeView {
     /// What is written for each image, of 0 × 0 pixels where [`RecipeView::size`] is each image's own.
     pub fn fixed_output(&self) -> &Output {
         &self.output
+    }
+
+    /// What changes colours, in order.
+    pub(super) fn colour_steps(&self) -> &[ColourStep] {
+        &self.colour
+    }
+
+    /// The grey levels that those steps work on, a plane of each colour; `None` without any.
+    pub(super) fn levels(&self) -> Option<Output> {
+        let levels = || Output { dtype: DType::U8, format: MemoryFormat::Nchw, ..self.output.clone() };
+        (!self.colour.is_empty()).then(levels)
     }
 
     /// What is written for one image.

@@ -2,7 +2,7 @@
 
 use super::colour::ColourStep;
 use super::{DrawnView, Recipe, RecipeView};
-use crate::augment::{Augmenter, DType, MemoryFormat, Output};
+use crate::augment::Augmenter;
 use crate::decode::Planes;
 use crate::simd::Level;
 
@@ -48,7 +48,7 @@ impl Renderer {
         Self { lists, list_of }
     }
 
-    /// Writes the image of view number `view`, which was `drawn`, to `out`: exactly [`Output::bytes`] bytes of
+    /// Writes the image of view number `view`, which was `drawn`, to `out`: exactly [`Output::bytes`](crate::augment::Output::bytes) bytes of
     /// [`RecipeView::output`], all of which are written.
     ///
     /// # Panics
@@ -62,13 +62,11 @@ impl Renderer {
 impl ListRenderer {
     fn new(view: &RecipeView, level: Level) -> Self {
         let output = view.output.clone();
-        let levels = || Output { dtype: DType::U8, format: MemoryFormat::Nchw, ..output.clone() };
-        let studio = || ColourStudio {
-            augmenter: Augmenter::new(levels(), level),
+        let studio = view.levels().map(|levels| ColourStudio {
+            augmenter: Augmenter::new(levels, level),
             steps: view.colour.clone(),
             levels: Vec::new(),
-        };
-        let studio = (!view.colour.is_empty()).then(studio);
+        });
         Self { augmenter: Augmenter::new(output, level), studio }
     }
 

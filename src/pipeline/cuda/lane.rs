@@ -8,8 +8,7 @@ use super::check::Check;
 use super::kept::Lent;
 use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
-use crate::augment::Output;
-use crate::augment::cuda::{ImageParams, Launcher};
+use crate::augment::cuda::{ImageParams, LaneMemory, ViewLauncher};
 use crate::batch::Seal;
 use crate::decode::nvjpeg::{PlaneLayout, PlaneTarget, PlanesLayout, Request, Rung, Verdict};
 use crate::error::{Error, Result};
@@ -72,10 +71,12 @@ struct Lane<'a> {
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
     /// One for each view.
-    launchers: Vec<Launcher>,
+    views: Vec<ViewLauncher>,
     arena: Option<DeviceBuffer>,
     /// An entry for each image of a batch, those of a view together.
     table: DeviceBuffer,
+    /// What is between the two kernels of a view that changes colours.
+    levels: Option<DeviceBuffer>,
     check: Check,
     timing: Timing,
 }
@@ -98,8 +99,10 @@ impl<'a> Lane<'a> {
         let batch = shared.config.batch_size as usize;
         let log = shared.trace.lane(&format!("lane {number}"));
         let intake = Intake::new(shared, stage)?;
-        let layout = &shared.config.layout;
-        let launcher = |output: &Output| Launcher::new(&stage.kept.kernels, output.clone());
+        let recipe = &shared.config.recipe;
+        let own = LaneMemory::new(recipe, batch);
+        let allocate = |bytes| stage.memory.allocate(&stream, bytes);
+        let launcher = |view| ViewLauncher::new(&stage.kept.kernels, view);
         let mut flight = Flight::new(&stream)?;
         Ok(Self {
             stage,
@@ -108,9 +111,10 @@ impl<'a> Lane<'a> {
             intake,
             engine: Stream::new(&stage.device)?,
             decoder: None,
-            launchers: layout.images.iter().map(launcher).collect::<Result<_>>()?,
+            views: recipe.views().iter().map(launcher).collect::<Result<_>>()?,
             arena: None,
-            table: stage.memory.allocate(&stream, layout.images_of(batch) * ImageParams::BYTES)?,
+            table: allocate(own.table)?,
+            levels: (own.levels > 0).then(|| allocate(own.levels)).transpose()?,
             timing: Timing::new(&stage.device, stage.origin.clone(), log),
             flight,
         })
@@ -211,7 +215,7 @@ impl<'a> Lane<'a> {
     ) -> Result<(Vec<Placed>, u64)> {
         let limit = self.stage.pools.arena as u64;
         let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
-        let most = self.table.bytes() / (self.launchers.len() * ImageParams::BYTES);
+        let most = self.table.bytes() / (self.views.len() * ImageParams::BYTES);
         while let Some(mut work) = todo.pop_front() {
             self.intake.settle_cpu(run, &mut work);
             let layout = match &work.image {
@@ -349,16 +353,16 @@ impl<'a> Lane<'a> {
             return Ok(());
         }
         let view_bytes = placed.len() * ImageParams::BYTES;
-        let bytes = self.launchers.len() * view_bytes;
+        let bytes = self.views.len() * view_bytes;
         let mut slot = self.intake.desk(bytes, &mut self.flight)?;
         let parts = slot.bytes_mut().chunks_exact_mut(view_bytes);
-        for (number, (part, launcher)) in parts.zip(&self.launchers).enumerate() {
+        for (number, (part, launcher)) in parts.zip(&self.views).enumerate() {
             let entries = part.chunks_exact_mut(ImageParams::BYTES);
             for (entry, Placed { work, at }) in entries.zip(placed) {
                 let params = match (at, work.image.drawn()) {
                     (Some((offset, layout)), Some(drawn)) => {
                         let view = &drawn.views()[number].view;
-                        ImageParams::new(layout, arena + offset, view, launcher.output())
+                        ImageParams::new(layout, arena + offset, view, launcher.pass_output())
                     }
                     _ => ImageParams::blank(),
                 };
@@ -377,11 +381,12 @@ impl<'a> Lane<'a> {
         }
         // Only now must whoever read the batch's buffer before have passed.
         let tensors = seal.images(self.flight.stream())?;
-        for (number, (launcher, images)) in self.launchers.iter().zip(tensors).enumerate() {
+        let levels = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
+        for (number, (launcher, images)) in self.views.iter().zip(tensors).enumerate() {
             let entries = table.ptr() + (number * view_bytes) as u64;
-            // SAFETY: the table and what it points to, the arena and the batch's images, stay allocated until the flight
-            // has landed; all was written on this stream or waited for by it.
-            unsafe { launcher.launch(self.flight.stream(), entries, placed.len(), images) }?;
+            // SAFETY: the table and what it points to, the arena, the levels and the batch's images, stay allocated until the
+            // flight has landed; all was written on this stream or waited for by it.
+            unsafe { launcher.launch(self.flight.stream(), entries, placed.len(), levels, images) }?;
         }
         Ok(())
     }

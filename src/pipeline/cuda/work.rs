@@ -5,7 +5,7 @@ use super::assembly::{Item, Pixels};
 use super::check::Finding;
 use super::prepare::{copy, nobody};
 use crate::augment::DrawnViews;
-use crate::augment::cuda::ImageParams;
+use crate::augment::cuda::LaneMemory;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
@@ -87,7 +87,7 @@ impl<'a> Intake<'a> {
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
-        let table = shared.config.layout.images_of(shared.config.batch_size as usize) * ImageParams::BYTES;
+        let table = LaneMemory::new(&shared.config.recipe, shared.config.batch_size as usize).table;
         // Two of the largest: one is written while the other is copied.
         let counts = 4 * shared.config.batch_size as usize;
         let room = 2 * (table + 2 * PAGE) + counts + 2 * PAGE;

@@ -2,7 +2,9 @@
 
 fn main() {
     let cuda = "../../../cuda";
-    for name in ["augment", "block", "finish", "params", "platform", "resize", "untouched", "weights"] {
+    for name in
+        ["augment", "block", "colour", "finish", "params", "platform", "resize", "untouched", "weights"]
+    {
         println!("cargo:rerun-if-changed={cuda}/{name}.cuh");
     }
     println!("cargo:rerun-if-changed={cuda}/augment_cpu.c");

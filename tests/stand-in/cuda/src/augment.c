@@ -19,5 +19,8 @@ void standin_reads(const ImageParams* image, void (*visit)(void*, u64, u64, u32 
 /// Which image it becomes.
 u32 standin_place(const ImageParams* image) { return image->place; }
 
+/// Bytes of the levels that colours of it are made of.
+u64 standin_levels_bytes(const OutputParams* output) { return (u64)3 * output->width * output->height; }
+
 /// Bytes that an image has, the first field of the kernels' last parameter.
 u64 standin_image_bytes(const OutputParams* output) { return output->image_bytes; }

@@ -9,6 +9,7 @@ use std::ffi::c_void;
 // `augment.c`
 unsafe extern "C" {
     fn standin_image_bytes(output: *const u8) -> u64;
+    fn standin_levels_bytes(output: *const u8) -> u64;
     fn standin_place(image: u64) -> u32;
     fn standin_reads(image: u64, visit: extern "C" fn(*mut c_void, u64, u64, u32), to: *mut c_void);
 }
@@ -83,4 +84,31 @@ pub fn run_untouched(launch: &Launch, running: &mut Running) -> Result<(), Strin
     let arguments = [0, 1, 2].map(|index| launch.arguments[index].as_ptr().cast());
     // SAFETY: the arguments have the kernel's sizes, and all that it reads and writes was checked.
     unsafe { kernels_stand_in::launch_untouched(launch.grid, launch.block, launch.shared, turn, arguments) }
+}
+
+/// Likewise for the kernel that makes images of grey levels.
+pub fn run_colour(launch: &Launch, running: &mut Running) -> Result<(), String> {
+    let [table, levels, images] = [0, 1, 2].map(|index| launch.address(index));
+    let output = launch.arguments[3].as_ptr();
+    // SAFETY: the argument has the size of `OutputParams`.
+    let (bytes, each) = unsafe { (standin_image_bytes(output), standin_levels_bytes(output)) };
+    let entries = u64::from(launch.grid[1]) * ENTRY as u64;
+    if !running.check(Access { kind: Kind::Read, start: table, end: table + entries }) {
+        return Ok(());
+    }
+    let mut touched = Vec::new();
+    for entry in (table..table + entries).step_by(ENTRY) {
+        // SAFETY: the table was checked to be device memory that is written.
+        let place = u64::from(unsafe { standin_place(entry) });
+        let (from, to) = (levels + place * each, images + place * bytes);
+        touched.push(Access { kind: Kind::Read, start: from, end: from + each });
+        touched.push(Access { kind: Kind::Write, start: to, end: to + bytes });
+    }
+    if !all_sound(touched, running) {
+        return Ok(());
+    }
+    let turn = turn(launch, running);
+    let arguments = [0, 1, 2, 3, 4].map(|index| launch.arguments[index].as_ptr().cast());
+    // SAFETY: the arguments have the kernel's sizes, and all that it reads and writes was checked.
+    unsafe { kernels_stand_in::launch_colour(launch.grid, launch.block, turn, arguments) }
 }

@@ -49,6 +49,11 @@ pub const KERNELS: &[Kernel] = &[
         parameters: || kernels_stand_in::UNTOUCHED_PARAMETERS.to_vec(),
         run: augment::run_untouched,
     },
+    Kernel {
+        name: kernels_stand_in::COLOUR,
+        parameters: || kernels_stand_in::COLOUR_PARAMETERS.to_vec(),
+        run: augment::run_colour,
+    },
 ];
 
 /// `standin_add(u8 *to, const u8 *from, unsigned count, unsigned addend)`: `to[i] = from[i] + addend`.

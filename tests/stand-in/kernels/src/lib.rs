@@ -34,6 +34,17 @@ unsafe extern "C" {
         counts: *mut c_void,
         poison: u32,
     ) -> u32;
+    fn foreload_colour(
+        tiles: u32,
+        n: u32,
+        threads: u32,
+        turn: u32,
+        table: *const c_void,
+        levels: *const c_void,
+        images: *mut c_void,
+        output: *const c_void,
+        steps: u64,
+    ) -> u32;
     fn foreload_half_bits(value: f32) -> u32;
     fn foreload_brain_bits(value: f32) -> u32;
 }
@@ -49,6 +60,12 @@ pub const UNTOUCHED_PARAMETERS: [usize; 3] = [8, 8, 4];
 
 /// The name of the kernel that counts lines nobody wrote.
 pub const UNTOUCHED: &str = "foreload_untouched";
+
+/// Sizes of the parameters of [`COLOUR`]: table, levels, images, `OutputParams`, steps.
+pub const COLOUR_PARAMETERS: [usize; 5] = [8, 8, 8, 88, 8];
+
+/// The name of the kernel that makes images of grey levels.
+pub const COLOUR: &str = "foreload_colour";
 
 /// The names of the kernels that make images.
 pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact"];
@@ -111,6 +128,29 @@ pub unsafe fn launch_untouched(
         0 => Ok(()),
         1 => Err(format!("{UNTOUCHED}: {grid:?} blocks of {block:?} threads")),
         _ => Err(format!("{UNTOUCHED}: {shared} bytes of shared memory")),
+    }
+}
+
+/// Runs [`COLOUR`] to its end, as [`launch`] does the others.
+///
+/// # Safety
+/// As for [`launch`], with the sizes of [`COLOUR_PARAMETERS`].
+pub unsafe fn launch_colour(
+    grid: [u32; 3],
+    block: [u32; 3],
+    turn: u32,
+    arguments: [*const c_void; 5],
+) -> Result<(), String> {
+    // SAFETY: the first three arguments are addresses, as the caller promises.
+    let [table, levels, images] =
+        [0, 1, 2].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
+    // SAFETY: the last is a number, as the caller promises.
+    let steps = unsafe { arguments[4].cast::<u64>().read_unaligned() };
+    let [tiles, n, 1] = grid else { return Err(format!("{COLOUR}: a grid of {grid:?}")) };
+    // SAFETY: as the caller promises.
+    match unsafe { foreload_colour(tiles, n, block[0], turn, table, levels, images, arguments[3], steps) } {
+        0 if block[1..] == [1, 1] => Ok(()),
+        _ => Err(format!("{COLOUR}: {grid:?} blocks of {block:?} threads")),
     }
 }
 

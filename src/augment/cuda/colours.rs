@@ -1,0 +1,119 @@
+//! Launches what makes the images of one view: the pass; and behind it, where a list changes colours, `cuda/colour.cuh`.
+
+use super::super::Output;
+use super::super::recipe::{ColourStep, Recipe, RecipeView};
+use super::launcher::{Kernels, Launcher, MOST_THREADS, parts};
+use super::params::{ImageParams, OutputParams};
+use crate::error::Result;
+use crate::gpu::{Arg, Function, Stream};
+
+/// The kernel that changes colours, and pixels that one of its threads makes at a time.
+pub(super) const COLOUR: &str = "foreload_colour";
+const PIXELS: u32 = 4;
+
+/// Most steps of a list: a byte for each in one number.
+pub(crate) const MOST_COLOUR_STEPS: usize = size_of::<u64>();
+
+/// Makes the images of one view on one device.
+pub struct ViewLauncher {
+    /// Writes the output, or the grey levels that colours are made of.
+    pass: Launcher,
+    colours: Option<Colours>,
+}
+
+/// The second kernel of a view.
+struct Colours {
+    function: Function,
+    params: OutputParams,
+    /// The codes of the steps, the first one's lowest.
+    steps: u64,
+}
+
+impl ViewLauncher {
+    /// Finds the kernels for `view`, whose size all images have. [`Error::Gpu`](crate::Error::Gpu) where the driver fails.
+    pub fn new(kernels: &Kernels, view: &RecipeView) -> Result<Self> {
+        let Some(levels) = view.levels() else {
+            return Ok(Self { pass: Launcher::new(kernels, view.fixed_output().clone())?, colours: None });
+        };
+        let steps = view.colour_steps().iter().rev().fold(0, |steps, step| steps << 8 | code(*step));
+        let function = kernels.module.function(COLOUR, &[8, 8, 8, size_of::<OutputParams>(), 8])?;
+        let colours = Colours { function, params: OutputParams::new(view.fixed_output()), steps };
+        Ok(Self { pass: Launcher::new(kernels, levels)?, colours: Some(colours) })
+    }
+
+    /// The output as the pass sees it, of which an image's [`ImageParams`] are made.
+    pub fn pass_output(&self) -> &Output {
+        self.pass.output()
+    }
+
+    /// Queues the making of `n` images as [`Launcher::launch`] does, with the device address of memory for their
+    /// [levels](LaneMemory::levels), which nobody reads afterwards.
+    ///
+    /// # Safety
+    ///
+    /// As [`Launcher::launch`]; likewise for the levels.
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        table: u64,
+        n: usize,
+        levels: u64,
+        images: u64,
+    ) -> Result<()> {
+        let Some(Colours { function, params, steps }) = &self.colours else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.pass.launch(stream, table, n, images) };
+        };
+        // SAFETY: the caller's promise, of the levels.
+        unsafe { self.pass.launch(stream, table, n, levels) }?;
+        let tiles = (params.width * params.height).div_ceil(PIXELS * MOST_THREADS);
+        for (first, images_of_part) in parts(n) {
+            let table = table + (first * ImageParams::BYTES) as u64;
+            let steps = steps.to_ne_bytes();
+            let arguments = [
+                Arg::Pointer(table),
+                Arg::Pointer(levels),
+                Arg::Pointer(images),
+                Arg::Bytes(params.as_bytes()),
+                Arg::Bytes(&steps),
+            ];
+            // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
+            unsafe {
+                function.launch(stream, [tiles, images_of_part, 1], [MOST_THREADS, 1, 1], 0, &arguments)
+            }?;
+        }
+        Ok(())
+    }
+}
+
+/// Device memory that the making of a batch takes, beside the images and what they are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneMemory {
+    /// Bytes of a table: an entry for each image, those of a view together.
+    pub table: usize,
+    /// Bytes of the levels between the two kernels of a view, for one view after another.
+    pub levels: usize,
+}
+
+impl LaneMemory {
+    /// That of batches of `capacity` samples. Saturates, as [`BatchLayout::bytes`](crate::batch::BatchLayout::bytes) does.
+    pub fn new(recipe: &Recipe, capacity: usize) -> Self {
+        let levels = recipe.views().iter().filter_map(RecipeView::levels).map(|levels| levels.bytes());
+        Self {
+            table: capacity.saturating_mul(recipe.views().len() * ImageParams::BYTES),
+            levels: capacity.saturating_mul(levels.max().unwrap_or(0)),
+        }
+    }
+
+    /// All of it.
+    pub fn bytes(self) -> usize {
+        self.table.saturating_add(self.levels)
+    }
+}
+
+/// A step as the kernel knows it.
+fn code(step: ColourStep) -> u64 {
+    match step {
+        ColourStep::Grayscale => 1,
+    }
+}

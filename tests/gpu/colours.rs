@@ -1,0 +1,87 @@
+//! Lists that change colours on the way to a GPU: grey levels first, then a second kernel, with the CPU's very bits.
+
+use crate::common::Dataset;
+use crate::pipeline::{on_cpu, pipeline};
+use crate::stand_in;
+use crate::views::{asked, epoch};
+use foreload::augment::{Fidelity, MemoryFormat};
+use foreload::batch::Place;
+use foreload::config::{LoaderOptions, OnError, Rungs};
+
+/// A list of crops that are made grey, of so many rows and columns and of this type, after further `steps`.
+fn grey(size: [u32; 2], steps: &str, dtype: &str) -> String {
+    let finish = match dtype {
+        "uint8" => "",
+        _ => r#", {"Normalize": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}}"#,
+    };
+    format!(
+        r#"[{{"RandomResizedCrop": {{"size": {size:?}}}}}, {{"RandomHorizontalFlip": {{}}}}{steps},
+            {{"Grayscale": {{}}}}, {{"ToDtype": {{"dtype": {dtype:?}}}}}{finish}]"#
+    )
+}
+
+#[test]
+fn grey_images_are_the_cpus() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(16);
+    let pad = r#", {"Pad": {"padding": [3, 1], "fill": [200, 30, 90]}}"#;
+    // Rows of whole words and not, of more pixels than a block has threads for.
+    for (list, decode, memory_format) in [
+        (grey([32, 32], "", "uint8"), Fidelity::Fast, MemoryFormat::Nchw),
+        (grey([33, 51], pad, "uint8"), Fidelity::Exact, MemoryFormat::Nhwc),
+        (grey([47, 21], pad, "float32"), Fidelity::Fast, MemoryFormat::Nhwc),
+        (grey([31, 45], r#", {"Grayscale": {}}"#, "float16"), Fidelity::Exact, MemoryFormat::Nchw),
+        (grey([64, 64], pad, "bfloat16"), Fidelity::Fast, MemoryFormat::Nchw),
+    ] {
+        let asked = LoaderOptions { decode, memory_format, ..asked(&list) };
+        let (gpu, _) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 1, Place::Cuda(0));
+        let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1, Place::Host);
+        assert!(gpu == cpu, "{list} {decode:?} {memory_format:?}");
+        let coloured = list.replace(r#"{"Grayscale": {}}, "#, "");
+        let coloured = LoaderOptions { transforms: crate::views::asked(&coloured).transforms, ..asked };
+        assert!(epoch(&dataset.pipeline(&on_cpu(&coloured)), 1, Place::Host).0 != cpu, "no step, no test");
+    }
+}
+
+/// The levels lie in one place for all views, one after another; what failed is zero, not a normalised zero.
+#[test]
+fn grey_views_beside_coloured_ones_are_the_cpus() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(24);
+    dataset.spoil(7);
+    let [large, small] = [[33, 21], [15, 15]].map(|size| grey(size, "", "float32"));
+    let plain = r#"[{"RandomResizedCrop": {"size": 24}}]"#;
+    let view = |n: u32, list: &str| format!(r#"{{"Views": {{"n": {n}, "transforms": {list}}}}}"#);
+    let lists = [view(2, &small), view(1, plain), view(2, &large)];
+    for on_error in [OnError::Zero, OnError::Skip] {
+        let asked = LoaderOptions { on_error, ..asked(&format!("[{}]", lists.join(","))) };
+        let before = cuda.calls("cuLaunchKernel");
+        let (gpu, _) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 2, Place::Cuda(0));
+        assert_eq!(cuda.calls("cuLaunchKernel") - before, 3 * (2 * 4 + 1), "of three batches");
+        let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 2, Place::Host);
+        assert!(gpu == cpu, "{on_error:?}");
+        let failed =
+            gpu.iter().map(|batch| batch[7].iter().filter(|&&valid| valid == 0).count()).sum::<usize>();
+        assert_eq!(failed, usize::from(on_error == OnError::Zero));
+    }
+}
+
+#[test]
+fn more_steps_than_a_launch_takes_are_refused() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(8);
+    let eight = r#", {"Grayscale": {}}"#.repeat(7);
+    let (gpu, _) =
+        epoch(&pipeline(&dataset, &asked(&grey([9, 9], &eight, "uint8")), Rungs::Cpu), 0, Place::Cuda(0));
+    let by_cpu = dataset.pipeline(&on_cpu(&asked(&grey([9, 9], &eight, "uint8"))));
+    assert!(gpu == epoch(&by_cpu, 0, Place::Host).0);
+    let nine = grey([9, 9], &r#", {"Grayscale": {}}"#.repeat(8), "uint8");
+    let error = asked(&nine).check(&dataset.index()).unwrap_err().to_string();
+    assert!(
+        error.contains("device: is cuda:0") && error.contains("more than 8 changes of colours"),
+        "{error}"
+    );
+}
