@@ -259,8 +259,8 @@ pub struct DevicePools {
 }
 
 impl DevicePools {
-    /// Shares `asked` bytes, or a quarter of the device's `memory`, between images being decoded, batches of `batch_bytes`,
-    /// and `lane_bytes` that each lane needs for itself.
+    /// Shares `asked` bytes, or a quarter of the device's `memory`, between images being decoded, batches of
+    /// `batch_bytes`, and `lane_bytes` that each lane needs for itself.
     ///
     /// # Errors
     /// [`Error::Config`] when that is too little.

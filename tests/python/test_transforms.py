@@ -198,6 +198,23 @@ def test_the_same_may_not_be_said_twice(dataset: Path, setting: str, value: Any)
         foreload.ImageLoader(dataset, transforms=[T.CenterCrop(9)], **{setting: value})
 
 
+def test_every_view_has_its_numbers(dataset: Path) -> None:
+    steps = [T.RandomResizedCrop(24), T.RandomHorizontalFlip()]
+    how = dict(batch_size=20, seed=3, device="cpu")
+    views = foreload.ImageLoader(
+        dataset, transforms=[T.Views(2, steps), T.Views(1, [T.CenterCrop(9)])], **how
+    )
+    alone = foreload.ImageLoader(dataset, transforms=steps, **how)
+    assert views.view(7, 2) == alone.view(7, 2) != views.view(7, 2, view=1)
+    assert views.view(7, 2, view=2)["output_width"] == 9
+    with pytest.raises(ConfigError, match=r"^config: view: is 3, each image has 3"):
+        views.view(7, view=3)
+    one, other, small = next(iter(views))["image"]
+    assert np.from_dlpack(one).shape == np.from_dlpack(other).shape == (20, 3, 24, 24)
+    assert np.from_dlpack(small).shape == (20, 3, 9, 9)
+    assert np.array_equal(np.from_dlpack(one), np.from_dlpack(next(iter(alone)).images))
+
+
 def test_an_image_that_is_too_small_is_an_error_of_its_sample(dataset: Path) -> None:
     steps = [T.RandomCrop(4000)]
     with pytest.raises(

@@ -2,7 +2,7 @@
 
 use super::huffman;
 use super::photos::{Pixel, Plane};
-use super::recipe::{Coding, Recipe, normal};
+use super::recipe::{Coding, PhotoRecipe, normal};
 use crate::rng::Stream;
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, EncodingError, SamplingFactor};
 
@@ -64,7 +64,7 @@ const BAND: usize = 32;
 /// Encodes `image` as `recipe` says.
 pub fn encode(
     image: &Plane,
-    recipe: &Recipe,
+    recipe: &PhotoRecipe,
     grain: &Grain,
     optimize: bool,
     random: &mut Stream,

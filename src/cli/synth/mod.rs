@@ -15,7 +15,7 @@ use crate::rng::{Key, Use};
 use crate::{Error, Result};
 use crossbeam_channel::bounded;
 use photos::Photo;
-use recipe::Recipe;
+use recipe::PhotoRecipe;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,7 +60,7 @@ pub struct Args {
 /// An image on its way to the store.
 struct Made {
     index: u64,
-    recipe: Recipe,
+    recipe: PhotoRecipe,
     quality: u8,
     bytes: Vec<u8>,
 }
@@ -116,7 +116,7 @@ impl Studio {
     /// Makes image `index`.
     fn make(&self, index: u64) -> Result<Made> {
         let mut random = self.key.stream(index);
-        let recipe = Recipe::draw(index, self.start, &mut random);
+        let recipe = PhotoRecipe::draw(index, self.start, &mut random);
         let photo = &self.photos[random.below(self.photos.len() as u64) as usize];
         let image = warp::view(photo, recipe.width, recipe.height, &mut random);
         let encoded = encode::encode(&image, &recipe, &self.grain, self.optimize, &mut random)

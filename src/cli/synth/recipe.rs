@@ -47,7 +47,7 @@ impl Coding {
 
 /// One image to make.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Recipe {
+pub struct PhotoRecipe {
     /// Pixels a row.
     pub width: usize,
     /// Rows.
@@ -60,7 +60,7 @@ pub struct Recipe {
     pub best_quality: u8,
 }
 
-impl Recipe {
+impl PhotoRecipe {
     /// Draws the recipe of image `index`.
     pub fn draw(index: u64, start: f64, random: &mut Stream) -> Self {
         let (width, height) = size(random);
@@ -124,7 +124,8 @@ mod tests {
     #[test]
     fn sizes_are_imagenets() {
         let key = Key::new(b"sizes", 1, 0, Use::Augment);
-        let recipes: Vec<Recipe> = (0..4000).map(|i| Recipe::draw(i, 0.0, &mut key.stream(i))).collect();
+        let recipes: Vec<PhotoRecipe> =
+            (0..4000).map(|i| PhotoRecipe::draw(i, 0.0, &mut key.stream(i))).collect();
         let median = |mut values: Vec<usize>| {
             values.sort_unstable();
             values[values.len() / 2]

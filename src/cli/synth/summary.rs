@@ -1,6 +1,6 @@
 //! The statistics of what was made, beside which a user can hold a dataset of their own.
 
-use super::recipe::{Coding, Recipe};
+use super::recipe::{Coding, PhotoRecipe};
 use super::store::Layout;
 use crate::cli::output;
 use serde::Serialize;
@@ -43,7 +43,7 @@ pub struct Summary {
 
 impl Statistics {
     /// Counts an image.
-    pub fn add(&mut self, recipe: &Recipe, quality: u8, bytes: usize) {
+    pub fn add(&mut self, recipe: &PhotoRecipe, quality: u8, bytes: usize) {
         self.bytes.push(bytes as f64);
         self.widths.push(recipe.width as f64);
         self.heights.push(recipe.height as f64);

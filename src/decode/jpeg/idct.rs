@@ -112,7 +112,7 @@ const QUICK: i32 = 2100;
 pub(super) struct OutOfRange;
 
 /// An inverse DCT for one instruction set. Both functions write 8×8 samples to `out`, rows `stride` apart.
-pub(super) trait Transform {
+pub(super) trait InverseDct {
     /// Of a whole block, which is zero afterwards.
     fn block(
         block: &mut Block,
@@ -171,7 +171,7 @@ const ODD: [[i32; 4]; 4] = [
 /// Plain Rust.
 pub(super) struct Portable;
 
-impl Transform for Portable {
+impl InverseDct for Portable {
     fn block(
         block: &mut Block,
         quantisation: &Quantisation,
@@ -287,7 +287,7 @@ mod tests {
         })
     }
 
-    fn run<T: Transform>(coefficients: &[i16; 64], table: &[u16; 64]) -> (Result<(), OutOfRange>, Vec<u8>) {
+    fn run<T: InverseDct>(coefficients: &[i16; 64], table: &[u16; 64]) -> (Result<(), OutOfRange>, Vec<u8>) {
         let mut block = Block::new();
         for (k, &value) in coefficients.iter().enumerate() {
             block.0[usize::from(PLACES[k])] = value;

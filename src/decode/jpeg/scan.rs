@@ -7,7 +7,7 @@ use super::bits::{Bits, Entropy, value};
 use super::huffman::{
     AC_BITS, AcTable, Codes, DC_BITS, DcTable, END, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS, SkipTable,
 };
-use super::idct::{Block, OutOfRange, Portable, Quantisation, Transform};
+use super::idct::{Block, InverseDct, OutOfRange, Portable, Quantisation};
 use super::pairs::PairTable;
 use crate::decode::Plane;
 use crate::simd::Level;
@@ -89,7 +89,7 @@ fn decode_avx2(scan: &Scan, planes: &mut [Plane]) -> Result<(), Failure> {
 }
 
 #[inline(always)]
-fn decode_with<T: Transform>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Failure> {
+fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Failure> {
     let (columns, rows) = scan.wanted();
     let (width, interval) = (u64::from(scan.columns), u64::from(scan.restart_interval));
     let end = u64::from(rows.end - 1) * width + u64::from(columns.end);
@@ -158,7 +158,7 @@ impl Scan<'_> {
 }
 
 #[inline(always)]
-fn decode_mcu<T: Transform>(
+fn decode_mcu<T: InverseDct>(
     bits: &mut Bits,
     dc: &mut [i32; 3],
     components: &[Component],

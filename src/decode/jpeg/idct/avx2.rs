@@ -2,12 +2,12 @@
 
 use std::arch::x86_64::*;
 
-use super::{Block, EVEN, ODD, ONE, OutOfRange, Portable, QUICK, Quantisation, Transform};
+use super::{Block, EVEN, InverseDct, ODD, ONE, OutOfRange, Portable, QUICK, Quantisation};
 
 /// For processors of [`crate::simd::Level::Avx2`] and above; must not be used on others.
 pub(in super::super) struct Avx2;
 
-impl Transform for Avx2 {
+impl InverseDct for Avx2 {
     #[inline(always)]
     fn block(
         block: &mut Block,

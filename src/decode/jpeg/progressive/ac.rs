@@ -2,7 +2,7 @@
 
 use super::super::bits::{Bits, Entropy};
 use super::super::huffman::AcTable;
-use super::super::idct::{Block, Quantisation, Transform};
+use super::super::idct::{Block, InverseDct, Quantisation};
 use super::super::scan::{Failure, Fault};
 use super::block::{Band, Coefficients, Masks, first, refine, skip_block};
 use super::{Job, Tables};
@@ -216,7 +216,7 @@ impl<'a> Track<'a> {
 
 /// Decodes the wanted blocks of a component into its plane.
 #[inline(always)]
-pub(super) fn decode<T: Transform + Masks>(
+pub(super) fn decode<T: InverseDct + Masks>(
     job: &Job,
     component: usize,
     dc: &[i16],
@@ -285,7 +285,7 @@ pub(super) fn decode<T: Transform + Masks>(
 
 /// Transforms a row of blocks, whose coefficients are zero afterwards; in error, which block is out of range.
 #[inline(always)]
-fn transform<T: Transform>(
+fn transform<T: InverseDct>(
     row: &mut [Coefficients],
     dc: &[i16],
     quantisation: &Quantisation,

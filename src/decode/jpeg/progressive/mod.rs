@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::bits::{Entropy, scan_end};
 use super::huffman::{AcTable, Cache, DcTable, MAX_AC_SIZE};
-use super::idct::{Portable, Quantisation, Transform};
+use super::idct::{InverseDct, Portable, Quantisation};
 use super::markers::{Header, Progression, ScanComponent, truncated};
 use super::scan::Failure;
 use super::{Jpeg, Layout, damage, incomplete, unstuff};
@@ -222,7 +222,7 @@ fn decode_avx2(
 }
 
 #[inline(always)]
-fn decode_with<T: Transform + Masks>(
+fn decode_with<T: InverseDct + Masks>(
     job: &Job,
     dc: &mut [Vec<i16>; 3],
     row: &mut Row,
