@@ -24,6 +24,15 @@ TEN = [
     T.Views(2, [T.RandomResizedCrop((33, 21), scale=(0.3, 1)), T.ToDtype("float16")]),
     T.Views(8, [T.RandomResizedCrop(15, scale=(0.05, 0.3)), T.RandomHorizontalFlip()]),
 ]
+GREY = T.Views(
+    2,
+    [
+        T.RandomResizedCrop(32),
+        T.Grayscale(),
+        T.ToDtype("float16"),
+        T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),
+    ],
+)
 SHAPES = {2: [(32, 32)] * 2, 10: [(33, 21)] * 2 + [(15, 15)] * 8}
 
 
@@ -59,7 +68,7 @@ def made(root: Path, device: str, transforms: object, **settings: object) -> lis
     return batches
 
 
-@pytest.mark.parametrize(("transforms", "views"), [(TWO, 2), (TEN, 10)])
+@pytest.mark.parametrize(("transforms", "views"), [(TWO, 2), (TEN, 10), (GREY, 2)])
 def test_views_and_their_masks_are_the_cpus(
     shard: Path, rung: Callable[[str], None], transforms: object, views: int
 ) -> None:

@@ -1,7 +1,6 @@
 //! Launches what makes the images of one view: the pass; and behind it, where a list changes colours, `cuda/colour.cuh`.
 
-use super::super::Output;
-use super::super::recipe::{ColourStep, Recipe, RecipeView};
+use super::super::{Output, Recipe, RecipeView};
 use super::launcher::{Kernels, Launcher, MOST_THREADS, parts};
 use super::params::{ImageParams, OutputParams};
 use crate::error::Result;
@@ -15,7 +14,7 @@ const PIXELS: u32 = 4;
 pub(crate) const MOST_COLOUR_STEPS: usize = size_of::<u64>();
 
 /// Makes the images of one view on one device.
-pub struct ViewLauncher {
+pub(crate) struct ViewLauncher {
     /// Writes the output, or the grey levels that colours are made of.
     pass: Launcher,
     colours: Option<Colours>,
@@ -31,18 +30,19 @@ struct Colours {
 
 impl ViewLauncher {
     /// Finds the kernels for `view`, whose size all images have. [`Error::Gpu`](crate::Error::Gpu) where the driver fails.
-    pub fn new(kernels: &Kernels, view: &RecipeView) -> Result<Self> {
+    pub(crate) fn new(kernels: &Kernels, view: &RecipeView) -> Result<Self> {
         let Some(levels) = view.levels() else {
             return Ok(Self { pass: Launcher::new(kernels, view.fixed_output().clone())?, colours: None });
         };
-        let steps = view.colour_steps().iter().rev().fold(0, |steps, step| steps << 8 | code(*step));
+        let steps =
+            view.colour_steps().iter().rev().fold(0, |steps, step| steps << 8 | u64::from(step.code()));
         let function = kernels.module.function(COLOUR, &[8, 8, 8, size_of::<OutputParams>(), 8])?;
         let colours = Colours { function, params: OutputParams::new(view.fixed_output()), steps };
         Ok(Self { pass: Launcher::new(kernels, levels)?, colours: Some(colours) })
     }
 
     /// The output as the pass sees it, of which an image's [`ImageParams`] are made.
-    pub fn pass_output(&self) -> &Output {
+    pub(crate) fn pass_output(&self) -> &Output {
         self.pass.output()
     }
 
@@ -52,7 +52,7 @@ impl ViewLauncher {
     /// # Safety
     ///
     /// As [`Launcher::launch`]; likewise for the levels.
-    pub unsafe fn launch(
+    pub(crate) unsafe fn launch(
         &self,
         stream: &Stream,
         table: u64,
@@ -88,16 +88,16 @@ impl ViewLauncher {
 
 /// Device memory that the making of a batch takes, beside the images and what they are made of.
 #[derive(Debug, Clone, Copy)]
-pub struct LaneMemory {
+pub(crate) struct LaneMemory {
     /// Bytes of a table: an entry for each image, those of a view together.
-    pub table: usize,
+    pub(crate) table: usize,
     /// Bytes of the levels between the two kernels of a view, for one view after another.
-    pub levels: usize,
+    pub(crate) levels: usize,
 }
 
 impl LaneMemory {
-    /// That of batches of `capacity` samples. Saturates, as [`BatchLayout::bytes`](crate::batch::BatchLayout::bytes) does.
-    pub fn new(recipe: &Recipe, capacity: usize) -> Self {
+    /// That of batches of `capacity` samples. Saturates instead of overflowing, for whoever compares it with memory.
+    pub(crate) fn new(recipe: &Recipe, capacity: usize) -> Self {
         let levels = recipe.views().iter().filter_map(RecipeView::levels).map(|levels| levels.bytes());
         Self {
             table: capacity.saturating_mul(recipe.views().len() * ImageParams::BYTES),
@@ -106,14 +106,7 @@ impl LaneMemory {
     }
 
     /// All of it.
-    pub fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         self.table.saturating_add(self.levels)
-    }
-}
-
-/// A step as the kernel knows it.
-fn code(step: ColourStep) -> u64 {
-    match step {
-        ColourStep::Grayscale => 1,
     }
 }

@@ -9,8 +9,7 @@ mod launcher;
 mod params;
 mod untouched;
 
-pub(crate) use colours::MOST_COLOUR_STEPS;
-pub use colours::{LaneMemory, ViewLauncher};
+pub(crate) use colours::{LaneMemory, MOST_COLOUR_STEPS, ViewLauncher};
 pub use kernels::KERNELS;
 pub use launcher::{Kernels, Launch, Launcher};
 pub use params::{ImageParams, OutputParams};

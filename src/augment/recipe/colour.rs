@@ -25,6 +25,13 @@ impl ColourStep {
         }
     }
 
+    /// Its number in `cuda/colour.cuh`, where a GPU does the same.
+    pub(in crate::augment) fn code(self) -> u8 {
+        match self {
+            Self::Grayscale => 1,
+        }
+    }
+
     /// Changes the levels of one image, R, G and B; its planes are equally long.
     pub(super) fn apply(self, [red, green, blue]: [&mut [u8]; 3]) {
         match self {
