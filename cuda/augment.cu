@@ -1,5 +1,5 @@
-//! The kernels. The pass: a block a tile, blockIdx.y the image; see `augment.cuh`. The look at what was decoded: a block
-//! an image; see `untouched.cuh`. Colours: some blocks an image; see `colour.cuh`.
+//! The kernels. The pass: a block a tile, blockIdx.y the image; see `augment.cuh`. The look at what was decoded: a
+//! block an image; see `untouched.cuh`. Colours: some blocks an image; see `colour.cuh`.
 
 #include "augment.cuh"
 #include "colour.cuh"

@@ -1,5 +1,5 @@
-//! Colours: `src/augment/recipe/colour.rs` for a block of threads, behind the pass, which has written whole grey levels of
-//! the output's size, a plane of each colour. They are changed, normalised, cast and stored.
+//! Colours: `src/augment/recipe/colour.rs` for a block of threads, behind the pass, which has written whole grey levels
+//! of the output's size, a plane of each colour. They are changed, normalised, cast and stored.
 
 #ifndef FORELOAD_COLOUR
 #define FORELOAD_COLOUR
@@ -33,8 +33,8 @@ INLINE void grayscale(u32 levels[3][QUAD]) {
     }
 }
 
-/// Thread `t` of one of `tiles` blocks makes its share of the image at `image` from `levels`. The first of the `steps` is
-/// the lowest byte.
+/// Thread `t` of one of `tiles` blocks makes its share of the image at `image` from `levels`. The first of the `steps`
+/// is the lowest byte.
 INLINE void recolour(const Block* block, u64 steps, const u8* levels, u8* image, u32 tile, u32 tiles, u32 t) {
     const OutputParams* output = block->output;
     const u64 pixels = (u64)output->width * output->height, every = (u64)tiles * block->threads * QUAD;

@@ -174,8 +174,9 @@ impl Seal {
         self.closed = true;
     }
 
-    /// Device addresses of the tensors of images of a batch on a GPU, in the order of [`BatchLayout::images`](super::BatchLayout::images), for kernels
-    /// on `stream` from now on: it waits for whoever read the buffer before.
+    /// Device addresses of the tensors of images of a batch on a GPU, in the order of
+    /// [`BatchLayout::images`](super::BatchLayout::images), for kernels on `stream` from now on: it waits for whoever
+    /// read the buffer before.
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`].
@@ -187,8 +188,8 @@ impl Seal {
         Ok(self.filling.plan.images.iter().map(move |tensor| base + tensor.start as u64))
     }
 
-    /// Closes a batch on a GPU whose images are queued on the stream of `flight`: its columns follow there. Every ticket
-    /// must be gone.
+    /// Closes a batch on a GPU whose images are queued on the stream of `flight`: its columns follow there. Every
+    /// ticket must be gone.
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory or with tickets left; [`Error::Gpu`].

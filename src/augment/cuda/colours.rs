@@ -1,4 +1,5 @@
-//! Launches what makes the images of one view: the pass; and behind it, where a list changes colours, `cuda/colour.cuh`.
+//! Launches what makes the images of one view: the pass; and behind it, where a list changes colours,
+//! `cuda/colour.cuh`.
 
 use super::super::{Output, Recipe, RecipeView};
 use super::launcher::{Kernels, Launcher, MOST_THREADS, parts};
@@ -29,7 +30,8 @@ struct Colours {
 }
 
 impl ViewLauncher {
-    /// Finds the kernels for `view`, whose size all images have. [`Error::Gpu`](crate::Error::Gpu) where the driver fails.
+    /// Finds the kernels for `view`, whose size all images have. [`Error::Gpu`](crate::Error::Gpu) where the driver
+    /// fails.
     pub(crate) fn new(kernels: &Kernels, view: &RecipeView) -> Result<Self> {
         let Some(levels) = view.levels() else {
             return Ok(Self { pass: Launcher::new(kernels, view.fixed_output().clone())?, colours: None });

@@ -1,5 +1,5 @@
-//! The pass on a GPU: one launch a view, the same bits as [`Augmenter`](super::Augmenter); a look at its planes before, and
-//! colours behind.
+//! The pass on a GPU: one launch a view, the same bits as [`Augmenter`](super::Augmenter); a look at its planes before,
+//! and colours behind.
 //!
 //! The kernels are in `cuda/`; here are what they are told and what launches them.
 

@@ -48,8 +48,8 @@ impl Renderer {
         Self { lists, list_of }
     }
 
-    /// Writes the image of view number `view`, which was `drawn`, to `out`: exactly [`Output::bytes`](crate::augment::Output::bytes) bytes of
-    /// [`RecipeView::output`], all of which are written.
+    /// Writes the image of view number `view`, which was `drawn`, to `out`: exactly
+    /// [`Output::bytes`](crate::augment::Output::bytes) bytes of [`RecipeView::output`], all of which are written.
     ///
     /// # Panics
     /// As [`Augmenter::render`], when `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), or

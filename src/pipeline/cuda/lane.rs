@@ -1,6 +1,7 @@
-//! A lane: a stream, another one for the decoding engine, an arena, and a decoder while it needs one. It takes a piece of a
-//! batch at a time, queues everything that makes it images on the GPU, sleeps until they are there and checked, and sends the
-//! batch on. While one lane's images are decoded, those of another are copied, those of a third augmented.
+//! A lane: a stream, another one for the decoding engine, an arena, and a decoder while it needs one. It takes a piece
+//! of a batch at a time, queues everything that makes it images on the GPU, sleeps until they are there and checked,
+//! and sends the batch on. While one lane's images are decoded, those of another are copied, those of a third
+//! augmented.
 
 use super::Stage;
 use super::assembly::{Item, Piece};
@@ -206,7 +207,8 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Takes images of `todo` until the arena is full, or page-locked memory; returns them and the bytes they have there.
+    /// Takes images of `todo` until the arena is full, or page-locked memory; returns them and the bytes they have
+    /// there.
     fn place(
         &mut self,
         run: &Run,
@@ -346,8 +348,8 @@ impl<'a> Lane<'a> {
         Ok(refused)
     }
 
-    /// Queues the table, the check of the planes if there is to be one, and the launches that make images of them: one for
-    /// each view, of which most batches have one.
+    /// Queues the table, the check of the planes if there is to be one, and the launches that make images of them: one
+    /// for each view, of which most batches have one.
     fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed], check: bool) -> Result<()> {
         if placed.is_empty() {
             return Ok(());
@@ -384,8 +386,8 @@ impl<'a> Lane<'a> {
         let levels = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
         for (number, (launcher, images)) in self.views.iter().zip(tensors).enumerate() {
             let entries = table.ptr() + (number * view_bytes) as u64;
-            // SAFETY: the table and what it points to, the arena, the levels and the batch's images, stay allocated until the
-            // flight has landed; all was written on this stream or waited for by it.
+            // SAFETY: the table and what it points to, the arena, the levels and the batch's images, stay allocated
+            // until the flight has landed; all was written on this stream or waited for by it.
             unsafe { launcher.launch(self.flight.stream(), entries, placed.len(), levels, images) }?;
         }
         Ok(())
