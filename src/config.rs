@@ -3,6 +3,7 @@
 mod choice;
 mod device;
 mod fields;
+mod images;
 mod labels;
 mod pfs;
 mod pools;
@@ -18,6 +19,7 @@ pub use device::{
     choose_of as choose_device_of, look_for_libraries_in, unavailable as unavailable_device,
 };
 pub use fields::{Field, FieldContent, FieldOptions, Fields, LABEL, MaskType};
+pub use images::{ImageField, Images};
 pub use labels::Labels;
 pub use pfs::parse_pfs;
 pub use recipe::check_said_once;
@@ -28,8 +30,8 @@ pub use settings::{
 };
 pub use units::{parse_bytes, parse_duration};
 
+use crate::augment::Output;
 use crate::augment::cuda::LaneMemory;
-use crate::augment::{Output, Recipe};
 use crate::batch::{BatchLayout, Pools};
 use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn};
 use crate::decode::Damaged;
@@ -77,8 +79,8 @@ pub struct LoaderConfig {
     pub rungs: Rungs,
     /// The GPU's memory, when that is a GPU.
     pub device_pools: Option<DevicePools>,
-    /// What is done to images.
-    pub recipe: Recipe,
+    /// The images among the fields, and what is done to each.
+    pub images: Images,
     /// The fields of a batch.
     pub fields: Fields,
     /// Where they lie in it.
@@ -108,9 +110,9 @@ pub struct LoaderConfig {
 }
 
 impl LoaderConfig {
-    /// What is written for each image.
+    /// What is written for each image of the first image field.
     pub fn output(&self) -> &Output {
-        self.recipe.views()[0].fixed_output()
+        self.images.first_recipe().views()[0].fixed_output()
     }
 }
 
@@ -128,8 +130,9 @@ impl LoaderOptions {
         }
         device::validate(&self.device)?;
         self.cache(1)?;
-        self.recipe()?;
-        self.members()?;
+        let given = self.given_names()?;
+        self.images(&given)?;
+        self.members(&given)?;
         if self.labels.is_some() && !self.decoded {
             let message = "cannot be given with decoded=False, which gives files: leave one of them out";
             return Err(Error::config("labels", message));
@@ -137,14 +140,22 @@ impl LoaderOptions {
         Ok(())
     }
 
-    /// The members that are read of each sample; `None`: its image alone.
+    /// The names of the columns of `labels`, where fields can name them.
     ///
     /// # Errors
-    /// [`Error::Config`] for fields that cannot be; as reading the names of the columns of `labels`.
-    fn members(&self) -> Result<Option<Vec<String>>> {
+    /// As reading them.
+    fn given_names(&self) -> Result<Vec<String>> {
+        let labels = self.labels.as_ref().filter(|_| self.fields.is_some());
+        labels.map_or(Ok(Vec::new()), Labels::names)
+    }
+
+    /// The members that are read of each sample, where `labels` gives the columns `given`; `None`: its image alone.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for fields that cannot be.
+    fn members(&self, given: &[String]) -> Result<Option<Vec<String>>> {
         let Some(fields) = &self.fields else { return Ok(None) };
-        let given = self.labels.as_ref().map_or(Ok(Vec::new()), Labels::names)?;
-        Fields::members(fields, &given).map_err(|is| Error::config("fields", is))
+        Fields::members(fields, given).map_err(|is| Error::config("fields", is))
     }
 
     /// How to find or build the index of a dataset for this loader. What is wrong with its fields is for
@@ -156,7 +167,14 @@ impl LoaderOptions {
             changed: self.changed,
             progress: self.progress,
             contents,
-            members: self.members().unwrap_or_default(),
+            optional: self
+                .fields
+                .iter()
+                .flatten()
+                .filter(|field| field.optional)
+                .map(|field| field.name.clone())
+                .collect(),
+            members: self.given_names().and_then(|given| self.members(&given)).unwrap_or_default(),
             ..IndexOptions::default()
         }
     }
@@ -168,17 +186,17 @@ impl LoaderOptions {
     /// [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
     pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
         self.validate()?;
-        let recipe = self.recipe()?;
-        self.question_scale(&recipe, index);
+        let images = self.images(&self.given_names()?)?;
+        self.question_scale(&images, index);
         let ranks = self.local_world_size.unwrap_or(1);
         // Bytes that are only passed on need no more than one.
         let processors = || if self.decoded { share::processors(ranks) } else { 1 };
         let threads = self.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
         let given = self.labels.as_ref().map_or(Ok(Vec::new()), |labels| labels.columns(index))?;
-        let (fields, layout) = self.fields(index, &recipe, &given)?;
+        let (fields, layout) = self.fields(index, &images, &given)?;
         let batch_bytes = layout.bytes(self.batch_size as usize);
-        let chosen = self.choose_device(&recipe, !layout.images.is_empty(), index)?;
+        let chosen = self.choose_device(&images, index)?;
         if chosen.overlooked {
             index.notices().say("device", || {
                 let why = &chosen.why;
@@ -188,7 +206,7 @@ impl LoaderOptions {
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
-                let own = LaneMemory::new(&recipe, self.batch_size as usize);
+                let own = LaneMemory::new(images.views(), self.batch_size as usize);
                 Some(DevicePools::new(self.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
             }
         };
@@ -213,7 +231,7 @@ impl LoaderOptions {
             cpu_decode: self.cpu_decode,
             rungs: Rungs::from_environment()?,
             device_pools,
-            recipe,
+            images,
             fields,
             layout,
             given: Arc::new(given),
@@ -234,7 +252,7 @@ impl LoaderOptions {
     fn fields(
         &self,
         index: &DatasetIndex,
-        recipe: &Recipe,
+        images: &Images,
         given: &[SampleColumn],
     ) -> Result<(Fields, BatchLayout)> {
         match &self.fields {
@@ -242,7 +260,7 @@ impl LoaderOptions {
                 let message = "cannot be named with decoded=False, which gives files: leave one of them out";
                 Err(Error::config("fields", message))
             }
-            None if !self.decoded => Ok((Fields::usual(recipe, &[])?.0, BatchLayout::default())),
+            None if !self.decoded => Ok((Fields::usual(images, &[])?.0, BatchLayout::default())),
             None => {
                 if let Some(sample) = index.ambiguous() {
                     let message = format!(
@@ -251,9 +269,9 @@ impl LoaderOptions {
                     );
                     return Err(Error::config("fields", message));
                 }
-                Fields::usual(recipe, given)
+                Fields::usual(images, given)
             }
-            Some(asked) => Fields::check(asked, index, recipe, given),
+            Some(asked) => Fields::check(asked, index, images, given),
         }
     }
 

@@ -147,6 +147,17 @@ impl Error {
         Self::Config { setting, message: message.into() }
     }
 
+    /// The same error, said of the field of this `name`: where several fields could have it.
+    pub(crate) fn of_field(self, name: &str) -> Self {
+        match self {
+            Self::Config { setting, message } => Self::config(setting, format!("{name:?}: {message}")),
+            Self::Decode(source) if !matches!(source, DecodeError::Field { .. }) => {
+                DecodeError::Field { name: name.into(), source: Box::new(source) }.into()
+            }
+            other => other,
+        }
+    }
+
     /// An [`Error::Io`]; `what` reads before the path: `open`, `read 8000 bytes at 9001 of`.
     pub fn io(what: impl Into<String>, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), path: path.into(), source }

@@ -1,5 +1,5 @@
 //! The one source of randomness: a counter-based generator, so that every number is a pure function of
-//! (seed, epoch, sample, use, view, transform) and no thread, rank or restart can change it.
+//! (seed, epoch, sample, use, field, view, transform) and no thread, rank or restart can change it.
 //!
 //! Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11). The stream is part of
 //! Foreload's promise: [`VERSION`] goes into the key, golden values are tested, and a change of either is a new
@@ -61,6 +61,18 @@ impl Key {
         }
         hash.update(nth.to_le_bytes());
         hash.update(kind);
+        Self::of(hash)
+    }
+
+    /// The key of what this one is for, of an image field that comes after the first. The first one's key stays this:
+    /// its numbers are what they are without others, and one field more changes no other's.
+    pub fn of_field(&self, name: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"foreload rng field");
+        for word in [self.words, self.domain].as_flattened() {
+            hash.update(word.to_le_bytes());
+        }
+        hash.update(name);
         Self::of(hash)
     }
 
@@ -197,6 +209,9 @@ mod tests {
             key.part([1, 0], "RandomResizedCrop", 0),
             key.part([0, 0], "RandomHorizontalFlip", 0),
             key.part([0, 0], "RandomHorizontalFlip", 1),
+            key.of_field("right.jpg").part([0, 0], "RandomResizedCrop", 0),
+            key.of_field("right.jpg"),
+            key.of_field("left.jpg"),
             key,
         ];
         for (i, a) in parts.iter().enumerate() {
@@ -204,6 +219,7 @@ mod tests {
         }
         assert_eq!(parts[0].stream(5).next_u64(), 10_247_350_395_721_390_403);
         assert_eq!(parts[4].stream_of(5, 1).next_u64(), 3_993_625_700_716_946_848);
+        assert_eq!(parts[5].stream(5).next_u64(), 0);
     }
 
     #[test]

@@ -84,10 +84,10 @@ class Batch:
 
     @property
     def images(self) -> Tensor:
-        """[n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), RGB, in the loader's dtype.
+        """The first view of the first image field: [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), RGB.
 
         Raises:
-            AttributeError: The batch has `files`, or `fields=` names no image.
+            AttributeError: The batch has `files`, or `fields=` names no image, or images have sizes of their own.
         """
     @property
     def files(self) -> list[Tensor]:

@@ -9,7 +9,7 @@ from typing_extensions import Self
 from foreload._core import Loader
 from foreload._types import Array, Numbers, View
 from foreload.fields import Field
-from foreload.transforms import Transform, Views
+from foreload.transforms import Transforms
 
 # What `make stub` writes of Directory begins here.
 @final
@@ -306,7 +306,14 @@ class ImageLoader(Loader):
     def fields(self) -> dict[str, str]:
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
     def _dense(self) -> list[tuple[str, str, int]]: ...
-    def view(self, sample_id: int, epoch: int | None = None, occurrence: int = 0, view: int = 0) -> View:
+    def view(
+        self,
+        sample_id: int,
+        epoch: int | None = None,
+        occurrence: int = 0,
+        view: int = 0,
+        field: str | None = None,
+    ) -> View:
         """What an epoch (None: the one that `epoch` says) makes of a sample, the `occurrence`-th time it is drawn.
 
         Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output, of
@@ -318,9 +325,10 @@ class ImageLoader(Loader):
             epoch: Which epoch.
             occurrence: How many times the epoch has drawn it before.
             view: Which view of the image, where there are several.
+            field: Which image of the sample, where there are several. None: the first.
 
         Raises:
-            ConfigError: There is no such sample, or no such view.
+            ConfigError: There is no such sample, no such view or no such image.
             SampleError: The sample cannot be read or decoded.
         """
 

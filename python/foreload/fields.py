@@ -37,34 +37,42 @@ class Field:
 
 @dataclass(frozen=True)
 class Image(Field):
-    """An image, which goes through the loader's transforms: a tensor of the loader's dtype, [n, 3, height, width].
+    """An image, which goes through the loader's transforms: a tensor of their dtype, [n, 3, height, width].
 
     Zeros where an optional one is absent; `batch.present(name)` says where.
+
+    Args:
+        follows: The image that leads this one: it has the same transforms, and the same random numbers, as torchvision v2
+            does to two images in one call. Both must be of one size. None: where `transforms` is a list, the first image
+            leads all others; where it is a dict, this image has transforms of its own there.
     """
 
     _kind: ClassVar[str] = "image"
+    follows: str | None = None
 
 
 @dataclass(frozen=True)
 class Mask(Field):
     """A mask of class numbers, a PNG of one channel: [n, height, width].
 
-    It goes through the geometry of the batch's image, and each value is one of the file's: palette indices stay what
-    they are, and 16-bit values too. It must be as large as its image.
+    It goes through the geometry of its image, and each value is one of the file's: palette indices stay what they are,
+    and 16-bit values too. It must be as large as its image.
 
     Args:
         dtype: Type of the values: `uint8`, where a value above 255 is an error of its sample, `int32` or `int64`.
         interpolation: `nearest`, torchvision's for masks, or `nearest-exact`.
+        follows: The image that it is the mask of. None: the first.
     """
 
     _kind: ClassVar[str] = "mask"
     dtype: Literal["uint8", "int32", "int64"] = "uint8"
     interpolation: Literal["nearest", "nearest-exact"] = "nearest"
+    follows: str | None = None
 
 
 @dataclass(frozen=True)
 class Boxes(Field):
-    """Boxes in the batch's image, an array [boxes, 4] as `numpy.save` writes it, in pixels of the whole image.
+    """Boxes in an image, an array [boxes, 4] as `numpy.save` writes it, in pixels of the whole image.
 
     They go through the image's geometry and are clipped to what is shown of it: a pair (values, offsets), float32
     [boxes of all samples, 4] and int64 [n + 1], sample i having `values[offsets[i]:offsets[i + 1]]`. In host memory; a
@@ -74,11 +82,13 @@ class Boxes(Field):
         format: `xyxy` (left, top, right, bottom), `xywh` (left, top, width, height) or `cxcywh` (centre, width,
             height), in the file and in the batch.
         shares: A fifth number says what share of each box's area is left: 0 of one that is not shown.
+        follows: The image that they are in. None: the first.
     """
 
     _kind: ClassVar[str] = "boxes"
     format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
     shares: bool = False
+    follows: str | None = None
 
 
 @dataclass(frozen=True)

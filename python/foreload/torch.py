@@ -266,7 +266,7 @@ class ImageDataset(IterableDataset):
         if not isinstance(field, Tensor):
             return field
         tensor = torch.from_dlpack(field)
-        return tensor.permute(0, 3, 1, 2) if kind == "image" and self._channels_last else tensor
+        return tensor.movedim(-1, -3) if kind == "image" and self._channels_last else tensor
 
     def __getstate__(self) -> dict[str, Any]:
         """Refuse to be sent to another process, with the reason."""

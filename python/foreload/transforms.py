@@ -14,6 +14,9 @@ are RGB, and `uint8` until `ToDtype`. Geometry comes first, then `Grayscale`, `T
 `RandomHorizontalFlip` may stand anywhere. A list that would have to resample twice, or that stands in another order, is
 refused by name. `docs/transforms.md` says what fuses, and what is drawn how.
 
+Where samples have several images the first leads, and the others follow its geometry; a dict has for each image field
+what is done to it: `transforms={"left.jpg": [...], "right.jpg": [...]}`.
+
 Each is a frozen dataclass, equal to another with the same parameters. Wherever a tuple is taken a list is, too.
 """
 
@@ -24,7 +27,7 @@ import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from foreload._core import ConfigError
 
@@ -409,6 +412,10 @@ class Views:
         return {"Views": {"n": self.n, "transforms": steps}}
 
 
+Transforms: TypeAlias = Sequence[Transform] | Views | Sequence[Views]
+"""What is done to the images of one field."""
+
+
 def _list(given: Any) -> list[Transform]:
     """The transforms of a list of nothing else."""
     if isinstance(given, str) or not isinstance(given, Iterable):
@@ -428,20 +435,33 @@ def _list(given: Any) -> list[Transform]:
     return steps
 
 
-def to_json(transforms: Sequence[Transform] | Views | Sequence[Views]) -> str:
+def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
     """The text that Foreload's core reads: each transform an object of its name and its parameters.
 
     Raises:
-        ConfigError: It is no list of transforms, and neither Views nor a list of such.
+        ConfigError: It is no list of transforms, and neither Views, nor a list of such, nor a dict of these by the names
+            of image fields.
     """
+    if not isinstance(transforms, Mapping):
+        return json.dumps(_document(transforms))
+    documents = {}
+    for field, of_field in transforms.items():
+        if not isinstance(field, str):
+            raise ConfigError(f"config: transforms: has the key {_shown(field)}, must be names of image fields")
+        documents[field] = _document(of_field)
+    return json.dumps(documents)
+
+
+def _document(transforms: Transforms) -> Any:
+    """What JSON says of the transforms of one image."""
     if isinstance(transforms, Views):
-        return json.dumps(transforms._as_json())
+        return transforms._as_json()
     listed = (
         list(transforms) if isinstance(transforms, Iterable) and not isinstance(transforms, str) else None
     )
     if listed and all(isinstance(views, Views) for views in listed):
-        return json.dumps([views._as_json() for views in listed])
+        return [views._as_json() for views in listed]
     if listed and any(isinstance(views, Views) for views in listed):
         message = "has Views beside other transforms: put those into the Views, each list its own"
         raise ConfigError(f"config: transforms: {message}")
-    return json.dumps([step._as_json() for step in _list(transforms if listed is None else listed)])
+    return [step._as_json() for step in _list(transforms if listed is None else listed)]

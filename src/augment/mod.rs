@@ -14,8 +14,8 @@ mod weights;
 pub use mask::render_mask;
 pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
 pub use recipe::{
-    DrawnView, DrawnViews, FillLevels, LARGEST_SIDE, Margins, Recipe, RecipeKeys, RecipeView, Renderer,
-    Sides, Transform, Transforms, Views,
+    DrawnView, DrawnViews, FillLevels, ImageTransforms, LARGEST_SIDE, Margins, Recipe, RecipeKeys,
+    RecipeView, Renderer, Sides, Transform, Transforms, Views,
 };
 pub use render::Augmenter;
 pub use view::{Axis, Filter, Padding, View};

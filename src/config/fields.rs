@@ -1,6 +1,6 @@
 //! The fields of the batches: what was asked for, and what that means for one dataset.
 
-use super::{Choice, LoaderConfig};
+use super::{Choice, Images, LoaderConfig};
 use crate::augment::{BoxFormat, Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
@@ -22,6 +22,9 @@ pub struct FieldOptions {
     /// Samples may be without it.
     #[serde(default)]
     pub optional: bool,
+    /// Images, masks and boxes: the image whose geometry they have. `None`: the first; of images what `transforms` says.
+    #[serde(default)]
+    pub follows: Option<String>,
     /// Masks: type of the values, `uint8`, `int32` or `int64`.
     #[serde(default)]
     pub dtype: MaskType,
@@ -51,12 +54,19 @@ impl FieldOptions {
             name: name.into(),
             kind: None,
             optional: false,
+            follows: None,
             dtype: MaskType::default(),
             interpolation: nearest(),
             format: BoxFormat::default(),
             shares: false,
             ragged: false,
         }
+    }
+
+    /// What it holds.
+    pub(super) fn kind(&self) -> FieldKind {
+        let by_name = || if self.name == IMAGE { FieldKind::Image } else { FieldKind::of_key(&self.name) };
+        self.kind.unwrap_or_else(by_name)
     }
 }
 
@@ -108,10 +118,14 @@ pub struct Field {
 /// What a field is in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FieldContent {
-    /// The images that the pass makes, a tensor a view: the first of them.
+    /// Images, a tensor a view; or where they have sizes of their own, values a view.
     Images {
-        /// Number of the first tensor of images.
+        /// Number among the images.
+        image: usize,
+        /// The first tensor of images, or value.
         first: usize,
+        /// Whether these are values.
+        sized: bool,
         /// Views.
         views: usize,
     },
@@ -131,15 +145,10 @@ pub enum FieldContent {
         /// Number among the values whose lengths differ.
         value: usize,
     },
-    /// Images of their own sizes: number of the first view's among the values whose lengths differ.
-    SizedImages {
-        /// Number of the first view's.
-        first: usize,
-        /// Views.
-        views: usize,
-    },
-    /// Masks that follow the image, a column a view; or where images have sizes of their own, values a view.
+    /// Masks that follow an image, a column a view; or where images have sizes of their own, values a view.
     Masks {
+        /// Number of that image among the images.
+        image: usize,
         /// The first column, or value.
         first: usize,
         /// Whether these are values.
@@ -151,8 +160,10 @@ pub enum FieldContent {
         /// Which value is the nearest.
         nearest: Filter,
     },
-    /// Boxes that follow the image, values a view.
+    /// Boxes that follow an image, values a view.
     Boxes {
+        /// Number of that image among the images.
+        image: usize,
         /// Number of the first view's among the values whose lengths differ.
         first: usize,
         /// Views.
@@ -184,21 +195,26 @@ impl Fields {
             if asked[..at].iter().any(|known| known.name == field.name) {
                 return Err(format!("has {:?} twice", field.name));
             }
+            if field.follows.is_some()
+                && !matches!(field.kind(), FieldKind::Image | FieldKind::Mask | FieldKind::Boxes)
+            {
+                return Err(format!("has {:?}, which has no geometry and so follows no image", field.name));
+            }
         }
         let members = asked.iter().map(|field| field.name.clone());
         let members = members.filter(|name| name != LABEL && !given.contains(name));
         Ok(Some(members.collect()).filter(|members: &Vec<String>| !members.is_empty()))
     }
 
-    /// The fields that are there without any being asked for, of images that `recipe` makes.
+    /// The fields that are there without any being asked for, of which `images` has the one that is an image.
     ///
     /// # Errors
     /// [`Error::Config`] for columns `given` of which none is the label.
-    pub fn usual(recipe: &Recipe, given: &[SampleColumn]) -> Result<(Self, BatchLayout)> {
+    pub fn usual(images: &Images, given: &[SampleColumn]) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let field =
             |name: &str, member, content| Field { name: name.into(), member, content, optional: None };
-        let images = images(recipe, &mut layout);
+        let image = places(images, &mut layout)[0];
         let label = match given {
             [] => FieldContent::Label,
             [only] => only.content(0, &mut layout),
@@ -216,30 +232,25 @@ impl Fields {
                 several[of].content(of, &mut layout)
             }
         };
-        let list = vec![field(IMAGE, Some(0), images), field(LABEL, None, label)];
+        let list = vec![field(IMAGE, Some(0), image), field(LABEL, None, label)];
         Ok((Self { list }, layout))
     }
 
-    /// What `asked` means for `index`, whose members are [`Fields::members`], of images that `recipe` makes.
+    /// What `asked` means for `index`, whose members are [`Fields::members`], where `images` are the images of it.
     ///
     /// # Errors
-    /// [`Error::Config`] for a label where there is none, several images, or a mask without an image.
+    /// [`Error::Config`] for a label where there is none, or a mask without an image.
     pub fn check(
         asked: &[FieldOptions],
         index: &DatasetIndex,
-        recipe: &Recipe,
+        images: &Images,
         given: &[SampleColumn],
     ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
+        let places = places(images, &mut layout);
         let mut list = Vec::with_capacity(asked.len());
         let mut members = 0..;
-        let kind = |field: &FieldOptions| {
-            let by_name =
-                || if field.name == IMAGE { FieldKind::Image } else { FieldKind::of_key(&field.name) };
-            field.kind.unwrap_or_else(by_name)
-        };
-        let has_image = asked.iter().any(|field| kind(field) == FieldKind::Image);
-        for field in asked {
+        for (number, field) in asked.iter().enumerate() {
             if let Some(of) = given.iter().position(|column| column.name == field.name) {
                 let content = given[of].content(of, &mut layout);
                 list.push(Field { name: field.name.clone(), member: None, content, optional: None });
@@ -251,43 +262,33 @@ impl Fields {
                 list.push(Field { name, member: None, content: FieldContent::Label, optional: None });
                 continue;
             }
-            let kind = kind(field);
+            let kind = field.kind();
             let column = |layout: &mut BatchLayout, element, shape| {
                 layout.columns.push(Column { element, shape });
                 layout.columns.len() - 1
             };
             let content = match kind {
-                FieldKind::Image if list.iter().any(|field: &Field| field.kind() == FieldKind::Image) => {
-                    let message = format!(
-                        "has a second image, {:?}: a loader decodes one image of a sample",
-                        field.name
-                    );
-                    return Err(Error::config("fields", message));
-                }
-                FieldKind::Image => images(recipe, &mut layout),
-                FieldKind::Mask | FieldKind::Boxes if !has_image => {
-                    let message = format!(
-                        "has {:?} without an image whose crop it follows: add \"image\", or read its bytes with \
-                         foreload.fields.Bytes",
-                        field.name
-                    );
-                    return Err(Error::config("fields", message));
+                FieldKind::Image => {
+                    let place = images.list().iter().zip(&places).find(|(image, _)| image.field == number);
+                    *place.ok_or_else(|| Error::Internal(format!("{:?} is no image", field.name)))?.1
                 }
                 FieldKind::Boxes => {
-                    let (first, views) = (layout.values.len(), recipe.views().len());
-                    layout.values.extend(recipe.views().iter().map(|_| Raggedness::Always));
-                    FieldContent::Boxes { first, views, format: field.format, shares: field.shares }
+                    let image = images.followed_by(field)?;
+                    let (first, views) = (layout.values.len(), images.recipe(image).views().len());
+                    layout.values.extend((0..views).map(|_| Raggedness::Always));
+                    FieldContent::Boxes { image, first, views, format: field.format, shares: field.shares }
                 }
                 FieldKind::Mask => {
+                    let image = images.followed_by(field)?;
                     if !matches!(field.interpolation, Filter::Nearest | Filter::NearestExact) {
                         let message = format!(
                             "has the mask {:?} with another interpolation than nearest or nearest-exact, which would \
-                             make \
-                             values that are no classes",
+                             make values that are no classes",
                             field.name
                         );
                         return Err(Error::config("fields", message));
                     }
+                    let recipe = images.recipe(image);
                     let (element, sized) = (field.dtype.element(), is_sized(recipe));
                     let first = if sized { layout.values.len() } else { layout.columns.len() };
                     for view in recipe.views() {
@@ -299,7 +300,7 @@ impl Fields {
                         }
                     }
                     let (views, nearest) = (recipe.views().len(), field.interpolation);
-                    FieldContent::Masks { first, sized, views, element, nearest }
+                    FieldContent::Masks { image, first, sized, views, element, nearest }
                 }
                 FieldKind::Integer => FieldContent::Integers(column(&mut layout, Element::I64, Vec::new())),
                 FieldKind::Float => FieldContent::Floats(column(&mut layout, Element::F32, Vec::new())),
@@ -324,16 +325,19 @@ impl Fields {
 
     /// Whether nothing is read of a sample but its image.
     pub fn is_image_alone(&self) -> bool {
-        let beside =
-            |field: &&Field| !matches!(field.content, FieldContent::Label | FieldContent::Images { .. });
+        let is_beside =
+            |field: &Field| !matches!(field.content, FieldContent::Label | FieldContent::Images { .. });
         self.list.iter().all(|field| {
-            !beside(&field) && (field.member.is_none() || field.name == IMAGE && field.optional.is_none())
+            !is_beside(field) && (field.member.is_none() || field.name == IMAGE && field.optional.is_none())
         })
     }
 
-    /// Whether a field is seen as the image is.
-    pub fn follow_image(&self) -> bool {
-        self.list.iter().any(|field| matches!(field.kind(), FieldKind::Mask | FieldKind::Boxes))
+    /// Whether masks or boxes have the geometry of the image of this number.
+    pub fn follow(&self, image: usize) -> bool {
+        self.list.iter().any(|field| match field.content {
+            FieldContent::Masks { image: of, .. } | FieldContent::Boxes { image: of, .. } => of == image,
+            _ => false,
+        })
     }
 
     /// Whether batches have labels of `labels`, whatever the dataset has.
@@ -346,33 +350,37 @@ impl Fields {
         self.list.iter().find(|field| field.name == name)
     }
 
-    /// The field whose images the pass makes.
+    /// The first field of images.
     pub fn image(&self) -> Option<&Field> {
         self.list.iter().find(|field| field.kind() == FieldKind::Image)
     }
 }
 
 /// Whether images have sizes of their own.
-fn is_sized(recipe: &Recipe) -> bool {
+pub(super) fn is_sized(recipe: &Recipe) -> bool {
     recipe.views().iter().any(|view| view.size().is_none())
 }
 
-/// The images that `recipe` makes: a tensor for each view, or a list of tensors where sizes are each image's own.
-fn images(recipe: &Recipe, layout: &mut BatchLayout) -> FieldContent {
-    let views = recipe.views().len();
-    if is_sized(recipe) {
-        layout.values.extend(recipe.views().iter().map(|_| Raggedness::Never));
-        return FieldContent::SizedImages { first: layout.values.len() - views, views };
-    }
-    layout.images = recipe.views().iter().map(|view| view.fixed_output().clone()).collect();
-    FieldContent::Images { first: 0, views }
+/// Where each of the images lies: a tensor for each view, or a list of tensors where sizes are each image's own.
+fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
+    let place = |image| {
+        let views = images.recipe(image).views();
+        let sized = is_sized(images.recipe(image));
+        let first = if sized { layout.values.len() } else { layout.images.len() };
+        match sized {
+            true => layout.values.extend(views.iter().map(|_| Raggedness::Never)),
+            false => layout.images.extend(views.iter().map(|view| view.fixed_output().clone())),
+        }
+        FieldContent::Images { image, first, sized, views: views.len() }
+    };
+    (0..images.list().len()).map(place).collect()
 }
 
 impl Field {
     /// What it holds; of a label, a whole number.
     pub fn kind(&self) -> FieldKind {
         match self.content {
-            FieldContent::Images { .. } | FieldContent::SizedImages { .. } => FieldKind::Image,
+            FieldContent::Images { .. } => FieldKind::Image,
             FieldContent::Masks { .. } => FieldKind::Mask,
             FieldContent::Boxes { .. } => FieldKind::Boxes,
             FieldContent::Label | FieldContent::Integers(_) => FieldKind::Integer,
@@ -398,8 +406,8 @@ impl LoaderConfig {
                 (field.name.clone(), *element, shape.len())
             };
             match field.content {
-                FieldContent::Images { views, .. } => {
-                    let outputs = &self.layout.images[..views];
+                FieldContent::Images { first, views, sized: false, .. } => {
+                    let outputs = &self.layout.images[first..first + views];
                     tensors.extend(outputs.iter().map(|output| (field.name.clone(), output.element(), 3)));
                 }
                 FieldContent::Masks { first, views, sized: false, .. } => {
@@ -412,8 +420,7 @@ impl LoaderConfig {
                 _ => {
                     let message = format!(
                         "has {:?}, whose values differ in size from sample to sample: only tensors of one size can be \
-                         handed on \
-                         here",
+                         handed on here",
                         field.name
                     );
                     return Err(Error::config("fields", message));

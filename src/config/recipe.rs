@@ -1,7 +1,9 @@
 //! What is done to images: the list that was asked for, or the one that the flat settings mean.
 
+use super::Images;
 use super::LoaderOptions;
 use super::device::{self, Chosen, Device};
+use super::fields::is_sized;
 use crate::augment::cuda::MOST_COLOUR_STEPS;
 use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, Sides, Transform, Transforms};
 use crate::dataset::DatasetIndex;
@@ -64,38 +66,38 @@ impl LoaderOptions {
         list
     }
 
-    /// What is done to images.
+    /// What a list of transforms does.
     ///
     /// # Errors
-    /// [`Error::Config`] naming the setting, or for `transforms` the transform.
-    pub(super) fn recipe(&self) -> Result<Recipe> {
-        let compile = |asked| Recipe::new(asked, self.memory_format, self.decode);
-        if let Some(asked) = &self.transforms {
-            return compile(asked);
-        }
+    /// [`Error::Config`] naming the transform.
+    pub(super) fn compiled(&self, asked: &Transforms) -> Result<Recipe> {
+        Recipe::new(asked, self.memory_format, self.decode)
+    }
+
+    /// What the flat settings do.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the setting.
+    pub(super) fn usual_recipe(&self) -> Result<Recipe> {
         let list = self.meant();
         for transform in &list {
             transform.check().map_err(|BadParameter { parameter, message }| {
                 Error::config(setting_of(transform.name(), parameter), message)
             })?;
         }
-        compile(&Transforms::single(list))
+        self.compiled(&Transforms::single(list))
     }
 
-    /// Where batches end, which must be able to do what the recipe asks.
+    /// Where batches end, which must be able to do what is asked for the images.
     ///
     /// # Errors
     /// As [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
-    pub(super) fn choose_device(
-        &self,
-        recipe: &Recipe,
-        has_tensors: bool,
-        index: &DatasetIndex,
-    ) -> Result<Chosen> {
+    pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<Chosen> {
         if !self.decoded {
             return device::choose("cpu");
         }
-        let missing = match recipe.colour_steps() {
+        let has_tensors = !images.list().is_empty() && !images.recipes().iter().any(is_sized);
+        let missing = match images.recipes().iter().map(Recipe::colour_steps).max().unwrap_or(0) {
             _ if !has_tensors => "batches without images, or with images of their own sizes".to_owned(),
             steps if steps > MOST_COLOUR_STEPS => format!("more than {MOST_COLOUR_STEPS} changes of colours"),
             _ => return device::choose(&self.device),
@@ -118,12 +120,10 @@ impl LoaderOptions {
 
     /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but
     /// images have no such statistics in 0..1.
-    pub(super) fn question_scale(&self, recipe: &Recipe, index: &DatasetIndex) {
-        let output = recipe.views()[0].fixed_output();
-        if !self.decoded || output.dtype == DType::U8 {
-            return;
-        }
-        for (setting, values) in [("mean", output.mean), ("std", output.std)] {
+    pub(super) fn question_scale(&self, images: &Images, index: &DatasetIndex) {
+        let outputs = images.recipes().iter().map(|recipe| recipe.views()[0].fixed_output());
+        let outputs = outputs.filter(|output| self.decoded && output.dtype != DType::U8);
+        for (setting, values) in outputs.flat_map(|output| [("mean", output.mean), ("std", output.std)]) {
             if values.iter().any(|value| value.abs() > 1.0) {
                 index.notices().say(setting, || {
                     let scaled = values.map(|value| (value / 255.0 * 1000.0).round() / 1000.0);

@@ -95,7 +95,7 @@ impl DatasetIndex {
 
     fn concatenate(mut parts: Vec<Part>, options: &IndexOptions) -> Result<Self> {
         if let Some(members) = &options.members {
-            check_members(&parts, members)?;
+            check_members(&parts, members, options)?;
             parts.iter_mut().try_for_each(|part| part.select(members))?;
         }
         let classes = Classes::of(&parts)?;
@@ -427,8 +427,8 @@ impl Placed {
     }
 }
 
-/// That each member is one that some sample has.
-fn check_members(parts: &[Part], members: &[String]) -> Result<()> {
+/// That each member is one that some sample has; of those that samples may be without it is said.
+fn check_members(parts: &[Part], members: &[String], options: &IndexOptions) -> Result<()> {
     let keys: BTreeSet<String> = parts.iter().flat_map(Part::keys).collect();
     for member in members {
         if keys.contains(member) || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
@@ -439,11 +439,16 @@ fn check_members(parts: &[Part], members: &[String]) -> Result<()> {
         let message = match known.is_empty() {
             true => format!(
                 "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the \
-                 columns \
-                 of labels="
+                 columns of labels="
             ),
             false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
         };
+        if options.optional.contains(member) {
+            options
+                .notices
+                .say("absent field", || format!("fields: {message}; it is optional, and always absent"));
+            continue;
+        }
         return Err(Error::config("fields", message));
     }
     Ok(())

@@ -144,6 +144,8 @@ pub struct IndexOptions {
     /// What is read of each sample in tar shards: its members by their keys, the ends of their names behind the first
     /// dot in lower case, and [`IMAGE`] for its image. `None`: the image.
     pub members: Option<Vec<String>>,
+    /// Those of them that no sample need have.
+    pub optional: Vec<String>,
     /// Where it is said what the user should hear, of the index and of all that is made of it.
     pub notices: Notices,
 }

@@ -35,8 +35,9 @@ impl ConcealedLog {
 }
 
 impl Run {
-    /// Notes that damage of a draw's sample was concealed; `what` is damaged.
-    pub(super) fn conceal(&self, shared: &Shared, draw: Draw, what: &str) {
+    /// Notes that damage of an image of a draw's sample was concealed; `what` is damaged. Each image counts, and the first
+    /// of a sample names it.
+    pub(super) fn conceal(&self, shared: &Shared, image: usize, draw: Draw, what: &str) {
         self.clock.concealed.fetch_add(1, Ordering::Relaxed);
         let index = &shared.index;
         let extent = index.extent(draw.sample);
@@ -44,7 +45,7 @@ impl Run {
             sample: draw.sample,
             path: index.path(extent.file),
             offset: extent.offset,
-            message: format!("concealed damage: {what}"),
+            message: format!("{}concealed damage: {what}", shared.said_of(image)),
         };
         shared.tell_concealed(named);
         let mut kept = self.concealed.0.lock().unwrap_or_else(PoisonError::into_inner);

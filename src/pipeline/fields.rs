@@ -1,24 +1,29 @@
-//! The fields of a sample beside its image: from the bytes that were read to what the batch holds of them.
+//! The fields of a sample beside its images: from the bytes that were read to what the batch holds of them.
 
 use super::{Run, Shared};
 use crate::augment::{DrawnView, DrawnViews, render_mask};
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent};
 use crate::dataset::{ColumnValues, FieldKind, MemberBytes};
-use crate::decode::{Mask, NpyArray, Number, image_size};
+use crate::decode::{Mask, NpyArray, Number};
 use crate::error::{DecodeError, Error, Result};
-use crate::io::{Filled, ReadStats, read_blocking};
-use crate::schedule::Draw;
+use crate::io::{ReadStats, read_blocking};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What was drawn of a sample's image: the fields that follow it are seen likewise.
-#[derive(Clone, Copy)]
-pub(super) struct SeenImage<'a> {
+/// What was drawn of an image of a sample: the fields that follow it are seen likewise.
+pub(super) struct SeenImage {
     /// Columns and rows of the image.
     pub size: (u32, u32),
+    /// `None` where no field asks for it.
+    pub drawn: Option<DrawnViews>,
+}
+
+impl SeenImage {
     /// One for each tensor of images.
-    pub views: &'a [DrawnView],
+    fn views(&self) -> &[DrawnView] {
+        self.drawn.as_ref().map_or(&[], DrawnViews::views)
+    }
 }
 
 impl Shared {
@@ -68,70 +73,77 @@ impl Shared {
         }
     }
 
-    /// The image of a sample, of which `record` was read; of files that are handed over as they are, all of it.
+    /// The image of this number of a sample, of which `record` was read; of files that are handed over as they are, all
+    /// of it.
     ///
     /// # Errors
     /// As [`Shared::field_bytes`]; [`DecodeError::Damaged`] for a sample without image.
-    pub(super) fn image_bytes<'a>(&self, sample: u64, record: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+    pub(super) fn image_bytes<'a>(
+        &self,
+        image: usize,
+        sample: u64,
+        record: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>> {
         if !self.config.decoded {
             return Ok(Cow::Borrowed(record));
         }
-        let found = self.config.fields.image().map(|field| self.member_bytes(field, sample, record));
-        let none = || DecodeError::Damaged("the sample has no image, or fields= names none".into());
-        Ok(found.transpose()?.flatten().ok_or_else(none)?)
+        let field = &self.config.fields.list[self.config.images.list()[image].field];
+        let none =
+            || self.of_image(image, DecodeError::Damaged("the sample has no such image".into()).into());
+        self.member_bytes(field, sample, record)?.ok_or_else(none)
     }
 
-    /// Fills all fields of a place but its image, and gives the part of what was read that is the image; `None` where
-    /// the sample is without. For whoever decodes later, or elsewhere: what the image's views will be is drawn from its
-    /// header.
+    /// The error of the image of this number; where samples have several, by its name.
+    pub(super) fn of_image(&self, image: usize, error: Error) -> Error {
+        match self.config.images.list() {
+            [_] => error,
+            images => error.of_field(&images[image].name),
+        }
+    }
+
+    /// What to say before anything of the image of this number; where samples have several, its name.
+    pub(super) fn said_of(&self, image: usize) -> String {
+        match self.config.images.list() {
+            [_] => String::new(),
+            images => format!("{:?}: ", images[image].name),
+        }
+    }
+
+    /// That an image of this `size` is as large as the one that it follows, if that was `seen`.
     ///
     /// # Errors
-    /// As [`Shared::fill_fields`]; for an image whose header cannot be read, when another field follows it.
-    pub(super) fn part_image(
+    /// [`DecodeError::Damaged`].
+    pub(super) fn check_size(
         &self,
-        run: &Run,
-        draw: Draw,
-        record: Filled,
-        ticket: &mut Ticket,
-    ) -> Result<Option<Filled>> {
-        if self.config.fields.is_image_alone() {
-            return Ok(Some(record));
-        }
-        let sample = draw.sample;
-        let field = self.config.fields.image().ok_or_else(|| Error::Internal("no image for a GPU".into()))?;
-        let Some(bytes) = self.field_bytes(run, field, sample, &record)? else {
-            self.fill_fields(run, sample, &record, None, ticket)?;
-            return Ok(None);
-        };
-        let mut seen = None;
-        if self.config.fields.follow_image() {
-            let size = image_size(&bytes)?;
-            seen = Some((size, self.draw_views(run, draw, size)?));
-        }
-        let image = seen.as_ref().map_or(SeenImage { size: (0, 0), views: &[] }, |(size, drawn)| SeenImage {
-            size: *size,
-            views: DrawnViews::views(drawn),
-        });
-        self.fill_fields(run, sample, &record, Some(image), ticket)?;
-        Ok(Some(match (self.member_range(field, sample), bytes) {
-            (Some(range), _) => record.narrowed(range),
-            // It is no larger than the largest member, which is what was read.
-            (None, bytes) => {
-                let bytes = bytes.into_owned();
-                record.replaced(&bytes)
+        image: usize,
+        size: (u32, u32),
+        seen: &[Option<SeenImage>],
+    ) -> Result<()> {
+        let images = self.config.images.list();
+        let leader = images[image].leader;
+        match seen.get(leader) {
+            Some(Some(led)) if leader != image && led.size != size => {
+                let (name, ((width, height), (w, h))) = (&images[leader].name, (size, led.size));
+                let message = format!(
+                    "is {width}×{height} pixels, and {name:?}, whose geometry it follows, {w}×{h}: they must be alike; \
+                     images of other sizes need transforms of their own, as transforms={{{name:?}: [...], {:?}: [...]}}",
+                    images[image].name
+                );
+                Err(DecodeError::Damaged(message).into())
             }
-        }))
+            _ => Ok(()),
+        }
     }
 
     /// Where in what was read of a sample a field's bytes are.
-    fn member_range(&self, field: &Field, sample: u64) -> Option<Range<usize>> {
+    pub(super) fn member_range(&self, field: &Field, sample: u64) -> Option<Range<usize>> {
         match self.index.member(sample, field.member?) {
             MemberBytes::Within(range) => Some(range),
             _ => None,
         }
     }
 
-    /// Fills all fields of a place but its image, of which `image` was drawn; `None` where the sample is without.
+    /// Fills all fields of a place but its images, of which this was `seen`; `None` where the sample is without.
     ///
     /// # Errors
     /// [`DecodeError::Field`] for bytes that are not what they should be; as [`Shared::field_bytes`].
@@ -140,7 +152,7 @@ impl Shared {
         run: &Run,
         sample: u64,
         record: &[u8],
-        image: Option<SeenImage<'_>>,
+        seen: &[Option<SeenImage>],
         ticket: &mut Ticket,
     ) -> Result<()> {
         for field in &self.config.fields.list {
@@ -158,11 +170,11 @@ impl Shared {
                     ticket.put(value, text);
                     continue;
                 }
-                FieldContent::Images { .. } | FieldContent::SizedImages { .. } => image.is_some(),
+                FieldContent::Images { image, .. } => seen[image].is_some(),
                 _ => {
                     let bytes = self.field_bytes(run, field, sample, record)?;
                     let bytes = bytes.as_deref();
-                    self.fill_field(field, bytes, image, ticket).map_err(|error| of_field(field, error))?;
+                    self.fill_field(field, bytes, seen, ticket).map_err(|error| of_field(field, error))?;
                     bytes.is_some()
                 }
             };
@@ -173,7 +185,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Fills all fields of a place but its image with zeros, or nothing: its sample failed.
+    /// Fills all fields of a place but its images with zeros, or nothing: its sample failed.
     pub(super) fn blank_fields(&self, ticket: &mut Ticket) {
         for number in 0..self.config.layout.columns.len() {
             ticket.column(number).fill(0);
@@ -187,12 +199,11 @@ impl Shared {
         &self,
         field: &Field,
         bytes: Option<&[u8]>,
-        image: Option<SeenImage<'_>>,
+        seen: &[Option<SeenImage>],
         ticket: &mut Ticket,
     ) -> Result<(), DecodeError> {
         match field.content {
             FieldContent::Images { .. }
-            | FieldContent::SizedImages { .. }
             | FieldContent::Label
             | FieldContent::GivenNumbers { .. }
             | FieldContent::GivenTexts { .. } => {}
@@ -205,13 +216,13 @@ impl Shared {
                 ticket.column(column).copy_from_slice(&number.to_ne_bytes());
             }
             FieldContent::Values(number, kind) => {
-                ticket.put(number, bytes.map(|bytes| value(bytes, kind)).transpose()?);
+                ticket.put(number, bytes.map(|bytes| value(field, bytes, kind)).transpose()?);
             }
-            FieldContent::Boxes { first, views, .. } => match (bytes, image) {
+            FieldContent::Boxes { image, first, views, .. } => match (bytes, &seen[image]) {
                 (Some(bytes), Some(image)) => fill_boxes(field, bytes, image, ticket)?,
                 _ => (first..first + views).for_each(|number| ticket.put(number, None)),
             },
-            FieldContent::Masks { first, sized, views, .. } => match (bytes, image) {
+            FieldContent::Masks { image, first, sized, views, .. } => match (bytes, &seen[image]) {
                 (Some(bytes), Some(image)) => self.fill_masks(field, bytes, image, ticket)?,
                 _ if sized => (first..first + views).for_each(|number| ticket.put(number, None)),
                 _ => (first..first + views).for_each(|number| ticket.column(number).fill(0)),
@@ -225,7 +236,7 @@ impl Shared {
         &self,
         field: &Field,
         bytes: &[u8],
-        image: SeenImage<'_>,
+        image: &SeenImage,
         ticket: &mut Ticket,
     ) -> Result<(), DecodeError> {
         let FieldContent::Masks { first, sized, element, nearest, .. } = field.content else { return Ok(()) };
@@ -233,8 +244,10 @@ impl Shared {
         if element == Element::U8
             && let Some(value) = mask.values.iter().find(|&&value| value > 255)
         {
-            let message =
-                format!("has the value {value}, more than uint8 holds: say dtype=\"int32\" of the field");
+            let message = format!(
+                "has the value {value}, more than uint8 holds: ask for foreload.fields.Mask({:?}, dtype=\"int32\")",
+                field.name
+            );
             return Err(DecodeError::Damaged(message));
         }
         let (width, height) = image.size;
@@ -245,7 +258,7 @@ impl Shared {
             );
             return Err(DecodeError::Damaged(message));
         }
-        for (number, drawn) in (first..).zip(image.views) {
+        for (number, drawn) in (first..).zip(image.views()) {
             let render = |to: &mut [u8]| {
                 let put = |at: usize, value: u16| match element.size() {
                     1 => to[at] = value as u8,
@@ -271,7 +284,7 @@ impl Shared {
 fn fill_boxes(
     field: &Field,
     bytes: &[u8],
-    image: SeenImage<'_>,
+    image: &SeenImage,
     ticket: &mut Ticket,
 ) -> Result<(), DecodeError> {
     let FieldContent::Boxes { first, format, shares, .. } = field.content else { return Ok(()) };
@@ -281,7 +294,7 @@ fn fill_boxes(
         DecodeError::Damaged(format!("is an array of shape {:?}, must be numbers [boxes, 4]", array.shape))
     })?;
     let boxes = numbers.as_chunks::<4>().0;
-    for (number, drawn) in (first..).zip(image.views) {
+    for (number, drawn) in (first..).zip(image.views()) {
         let mut boxes = boxes.to_vec();
         let left = drawn.follow(format, &mut boxes);
         let rows = boxes.iter().zip(&left).map(|(of, left)| (of, shares.then_some(*left)));
@@ -307,11 +320,14 @@ fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeErr
 }
 
 /// What the bytes of a field say.
-fn value(bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeError> {
+fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeError> {
     let text = || {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let at = error.valid_up_to();
-            DecodeError::Damaged(format!("is not UTF-8, from byte {at} on: say kind=\"bytes\" of the field"))
+            let name = &field.name;
+            DecodeError::Damaged(format!(
+                "is not UTF-8, from byte {at} on: ask for foreload.fields.Bytes({name:?})"
+            ))
         });
         text.map(str::to_owned)
     };

@@ -82,8 +82,8 @@ struct Run {
     epoch: u64,
     schedule: Schedule,
     first_step: u64,
-    /// Of what transforms draw.
-    keys: RecipeKeys,
+    /// Of what transforms draw, for each recipe.
+    keys: Vec<RecipeKeys>,
     refill: Key,
     stopped: AtomicBool,
     inbox: Arc<Inbox>,
@@ -273,7 +273,7 @@ impl Pipeline {
         }
         // An evaluation that goes through its samples in their order gives the same ones in every epoch.
         let config = &self.shared.config;
-        let same = !config.shuffle && !config.recipe.is_random();
+        let same = !config.shuffle && !config.images.are_random();
         let refill =
             Key::new(&self.shared.index.fingerprint().0, seed, if same { 0 } else { epoch }, Use::Refill);
         let identity = self.shared.identity.clone();
@@ -282,7 +282,7 @@ impl Pipeline {
             epoch,
             schedule,
             first_step,
-            keys: config.recipe.keys(seed, epoch),
+            keys: config.images.keys(seed, epoch),
             refill,
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
@@ -296,22 +296,38 @@ impl Pipeline {
         Ok(Epoch::new(self.shared.clone(), run, batches, ended, progress))
     }
 
-    /// What `epoch` makes of a draw's sample, all views of it: reads and parses the image to know its size.
+    /// What `epoch` makes of an image of a draw's sample, all views of it: reads and parses the image to know its size.
+    /// It is that of `field`, or of the first image field.
     ///
     /// # Errors
-    /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample.
-    pub fn views(&self, draw: Draw, epoch: u64) -> Result<DrawnViews> {
+    /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample or
+    /// image field.
+    pub fn views(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<DrawnViews> {
         let (index, config) = (&self.shared.index, &self.shared.config);
         if draw.sample >= index.len() {
             let message = format!("is {}, the dataset has {}", draw.sample, index.len());
             return Err(Error::config("sample_id", message));
         }
-        let keys = config.recipe.keys(config.seed, epoch);
+        let image = match field {
+            Some(name) => config.images.named(name).ok_or_else(|| {
+                let names: Vec<_> =
+                    config.images.list().iter().map(|image| format!("{:?}", image.name)).collect();
+                Error::config(
+                    "field",
+                    format!("is {name:?}, the images of a sample are {}", names.join(", ")),
+                )
+            })?,
+            None => config.images.first().ok_or_else(|| {
+                let message = "names no image, so that there is nothing to see";
+                Error::config("fields", message)
+            })?,
+        };
+        let keys = config.images.keys(config.seed, epoch);
         let mut cpu = CpuDecoder::new(&self.shared);
         let drawn = self.shared.read_blocking(draw.sample).and_then(|(record, _)| {
-            let bytes = self.shared.image_bytes(draw.sample, &record)?;
-            let (drawn, decoded) = cpu.draw_and_decode(&self.shared, &keys, draw, &bytes);
-            decoded.map_err(Error::from).and(drawn)
+            let bytes = self.shared.image_bytes(image, draw.sample, &record)?;
+            let (drawn, decoded) = cpu.draw_and_decode(&self.shared, &keys, image, draw, &bytes);
+            decoded.map_err(Error::from).and(drawn).map_err(|error| self.shared.of_image(image, error))
         });
         drawn.map_err(|source| self.shared.sample_error(draw.sample, source))
     }

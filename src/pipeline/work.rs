@@ -2,14 +2,14 @@
 
 use super::cpu::CpuDecoder;
 use super::cuda::Stage;
-use super::cuda::assembly::{Assembly, Item, Pixels};
+use super::cuda::assembly::{Assembly, Item};
 use super::cuda::prepare::Preparer;
 use super::fields::SeenImage;
 use super::watch::Watch;
 use super::{Run, Shared, refill};
 use crate::augment::Renderer;
 use crate::batch::{Array, Encoded, Ticket, Value};
-use crate::config::{FieldContent, OnError};
+use crate::config::{FieldContent, ImageField, OnError};
 use crate::dataset::Contents;
 use crate::decode::Format;
 use crate::error::{Error, Result};
@@ -82,12 +82,8 @@ impl Worker<'_> {
             Self::Cuda(preparer) => {
                 let Job { run, place, step, mut ticket, assembly, bytes } = job;
                 let batch = run.schedule.batch_len(step) as usize;
-                let image =
-                    bytes.and_then(|bytes| preparer.shared.part_image(&run, place.draw, bytes, &mut ticket));
-                let pixels = image.and_then(|image| match image {
-                    Some(bytes) => preparer.prepare(&run, place.draw, batch, bytes, watch),
-                    None => Ok(Pixels::Absent),
-                });
+                let pixels = bytes
+                    .and_then(|bytes| preparer.prepare(&run, place.draw, batch, bytes, &mut ticket, watch));
                 if let Some(assembly) = assembly {
                     assembly.add(Item { place, ticket, pixels });
                 }
@@ -99,15 +95,20 @@ impl Worker<'_> {
 struct HostWorker<'a> {
     shared: &'a Shared,
     cpu: CpuDecoder,
-    renderer: Renderer,
+    /// One for each recipe.
+    renderers: Vec<Renderer>,
+    /// What was drawn of the sample at work.
+    seen: Vec<Option<SeenImage>>,
 }
 
 impl<'a> HostWorker<'a> {
     fn new(shared: &'a Shared) -> Self {
+        let recipes = shared.config.images.recipes();
         Self {
             shared,
             cpu: CpuDecoder::new(shared),
-            renderer: Renderer::new(&shared.config.recipe, Level::detect()),
+            renderers: recipes.iter().map(|recipe| Renderer::new(recipe, Level::detect())).collect(),
+            seen: Vec::new(),
         }
     }
 
@@ -124,7 +125,9 @@ impl<'a> HostWorker<'a> {
             // The image has no meaning; the batch is not delivered.
             OnError::Raise => ticket.finish(sample, 0, false),
             OnError::Zero => {
-                self.blank_images(&mut ticket);
+                for number in 0..self.shared.config.layout.images.len() {
+                    ticket.image(number).fill(0);
+                }
                 self.shared.blank_fields(&mut ticket);
                 ticket.finish(sample, self.shared.index.label(sample), false);
             }
@@ -170,17 +173,6 @@ impl<'a> HostWorker<'a> {
         })
     }
 
-    /// Zeros in place of a sample's images; where these have sizes of their own, none.
-    fn blank_images(&self, ticket: &mut Ticket) {
-        for number in 0..self.shared.config.layout.images.len() {
-            ticket.image(number).fill(0);
-        }
-        let fields = &self.shared.config.fields;
-        if let Some(FieldContent::SizedImages { first, views }) = fields.image().map(|field| field.content) {
-            (first..first + views).for_each(|number| ticket.put(number, None));
-        }
-    }
-
     /// Makes all fields of a sample.
     fn make(
         &mut self,
@@ -191,26 +183,52 @@ impl<'a> HostWorker<'a> {
         watch: &mut Watch,
     ) -> Result<()> {
         let shared = self.shared;
-        let Some(field) = shared.config.fields.image() else {
-            return shared.fill_fields(run, draw.sample, record, None, ticket);
+        self.seen.clear();
+        for image in 0..shared.config.images.list().len() {
+            let made = self.make_image(run, image, draw, record, ticket, watch);
+            self.seen.push(made.map_err(|error| shared.of_image(image, error))?);
+        }
+        shared.fill_fields(run, draw.sample, record, &self.seen, ticket)
+    }
+
+    /// Makes the image of this number, and tells what was drawn of it; nothing where the sample is without.
+    fn make_image(
+        &mut self,
+        run: &Run,
+        image: usize,
+        draw: Draw,
+        record: &[u8],
+        ticket: &mut Ticket,
+        watch: &mut Watch,
+    ) -> Result<Option<SeenImage>> {
+        let shared = self.shared;
+        let ImageField { field, leader, .. } = shared.config.images.list()[image];
+        let field = &shared.config.fields.list[field];
+        let FieldContent::Images { first, sized, views, .. } = field.content else {
+            return Err(Error::Internal(format!("{:?} is no image", field.name)));
         };
         let Some(bytes) = shared.field_bytes(run, field, draw.sample, record)? else {
-            self.blank_images(ticket);
-            return shared.fill_fields(run, draw.sample, record, None, ticket);
+            match sized {
+                true => (first..first + views).for_each(|number| ticket.put(number, None)),
+                false => (first..first + views).for_each(|number| ticket.image(number).fill(0)),
+            }
+            return Ok(None);
         };
-        let drawn = self.cpu.decode(shared, run, draw, &bytes, watch)?;
+        let drawn = self.cpu.decode(shared, run, image, draw, &bytes, watch)?;
+        let (planes, renderer) = (&self.cpu.planes, &mut self.renderers[leader]);
+        let size = (planes.image_width, planes.image_height);
+        shared.check_size(image, size, &self.seen)?;
         for (number, view) in drawn.views().iter().enumerate() {
-            if let FieldContent::SizedImages { first, .. } = field.content {
-                let output = shared.config.recipe.views()[number].output(view);
-                let mut image = vec![0; output.bytes()];
-                self.renderer.render(number, &self.cpu.planes, view, &mut image);
-                ticket.put(first + number, Some(Value::Array(Array::of_image(&output, image))));
+            if sized {
+                let output = shared.config.images.recipe(image).views()[number].output(view);
+                let mut pixels = vec![0; output.bytes()];
+                renderer.render(number, planes, view, &mut pixels);
+                ticket.put(first + number, Some(Value::Array(Array::of_image(&output, pixels))));
             } else {
-                self.renderer.render(number, &self.cpu.planes, view, ticket.image(number));
+                renderer.render(number, planes, view, ticket.image(first + number));
             }
         }
         watch.lap_as(&run.clock.augment, Traced::Augment, bytes.len());
-        let size = (self.cpu.planes.image_width, self.cpu.planes.image_height);
-        shared.fill_fields(run, draw.sample, record, Some(SeenImage { size, views: drawn.views() }), ticket)
+        Ok(Some(SeenImage { size, drawn: Some(drawn) }))
     }
 }

@@ -14,6 +14,7 @@ use crate::tier::TierStats;
 use pyo3::exceptions::{PyAttributeError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyIterator, PyList, PyTuple};
+use std::ops::Range;
 use std::sync::Mutex;
 
 /// One iteration over an epoch.
@@ -176,9 +177,9 @@ impl Batch {
         self.pipeline.index().is_labeled() || self.pipeline.config().fields.gives_label()
     }
 
-    /// Whether images are tuples of views, be it one.
-    fn plural(&self) -> bool {
-        self.pipeline.config().recipe.is_plural()
+    /// Whether the image of this number, and what follows it, is a tuple of views, be it one.
+    fn is_plural(&self, image: usize) -> bool {
+        self.pipeline.config().images.recipe(image).is_plural()
     }
 
     fn fields(&self) -> &[Field] {
@@ -193,19 +194,18 @@ impl Batch {
             .ok_or_else(|| PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", "))))
     }
 
-    /// A tensor a view, or the one there is.
+    /// What `of` gives for each view of the image of this number, `numbers` of a batch's parts; or the one there is.
     fn views<'py>(
         &self,
         py: Python<'py>,
-        views: usize,
-        of: impl Fn(usize) -> batch::Tensor,
+        image: usize,
+        numbers: Range<usize>,
+        of: impl Fn(usize) -> PyResult<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let tensor = |number| Tensor::from(of(number)).into_pyobject(py).map(Bound::into_any);
-        if !self.plural() {
-            return tensor(0);
+        if !self.is_plural(image) {
+            return of(numbers.start);
         }
-        let tensors = (0..views).map(tensor).collect::<PyResult<Vec<_>>>()?;
-        PyTuple::new(py, tensors).map(Bound::into_any)
+        PyTuple::new(py, numbers.map(of).collect::<PyResult<Vec<_>>>()?).map(Bound::into_any)
     }
 
     /// The values of a field whose lengths differ.
@@ -246,10 +246,16 @@ impl Batch {
             let message = "a batch of files has no images, it has `files`";
             return Err(PyAttributeError::new_err(message));
         }
-        if self.batch.num_images() == 0 {
-            return Err(PyAttributeError::new_err("the batch has no image, for fields= names none"));
+        match self.pipeline.config().fields.image() {
+            Some(&Field { content: FieldContent::Images { first, sized: false, .. }, .. }) => {
+                Ok(self.batch.images_of(first).into())
+            }
+            Some(Field { name, .. }) => {
+                let message = format!("images have sizes of their own: batch[{name:?}] is a list of them");
+                Err(PyAttributeError::new_err(message))
+            }
+            None => Err(PyAttributeError::new_err("the batch has no image, for fields= names none")),
         }
-        Ok(self.batch.images().into())
     }
 
     /// The samples' bytes, uint8 [bytes] each.
@@ -299,30 +305,25 @@ impl Batch {
         if self.batch.is_encoded() {
             return Err(PyKeyError::new_err("a batch of files has no fields, it has `files`"));
         }
+        let tensor = |of: batch::Tensor| Tensor::from(of).into_pyobject(py).map(Bound::into_any);
         match self.field(name)?.content {
-            FieldContent::Images { first, views } => {
-                self.views(py, views, |view| self.batch.images_of(first + view))
+            FieldContent::Images { image, first, views, sized: false } => {
+                self.views(py, image, first..first + views, |number| tensor(self.batch.images_of(number)))
             }
-            FieldContent::SizedImages { first, views }
-            | FieldContent::Boxes { first, views, .. }
-            | FieldContent::Masks { first, views, sized: true, .. } => {
+            FieldContent::Images { image, first, views, .. }
+            | FieldContent::Boxes { image, first, views, .. }
+            | FieldContent::Masks { image, first, views, sized: true, .. } => {
                 let list = |number| self.values(py, number, FieldKind::Array);
-                if !self.plural() {
-                    return list(first);
-                }
-                PyTuple::new(py, (first..first + views).map(list).collect::<PyResult<Vec<_>>>()?)
-                    .map(Bound::into_any)
+                self.views(py, image, first..first + views, list)
             }
-            FieldContent::Masks { first, views, .. } => {
-                self.views(py, views, |view| self.batch.further(first + view))
+            FieldContent::Masks { image, first, views, .. } => {
+                self.views(py, image, first..first + views, |number| tensor(self.batch.further(number)))
             }
             FieldContent::Label => Ok(self.labels()?.into_pyobject(py)?.into_any()),
             FieldContent::GivenTexts { value, .. } => self.values(py, value, FieldKind::Text),
             FieldContent::Integers(column)
             | FieldContent::Floats(column)
-            | FieldContent::GivenNumbers { column, .. } => {
-                Ok(Tensor::from(self.batch.further(column)).into_pyobject(py)?.into_any())
-            }
+            | FieldContent::GivenNumbers { column, .. } => tensor(self.batch.further(column)),
             FieldContent::Values(number, kind) => self.values(py, number, kind),
         }
     }

@@ -3,7 +3,7 @@
 use crate::common::Dataset;
 use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
-use foreload::augment::{Fidelity, MemoryFormat, Transforms};
+use foreload::augment::{Fidelity, ImageTransforms, MemoryFormat};
 use foreload::batch::{Batch, Place};
 use foreload::config::{LoaderOptions, OnError, Rungs};
 use foreload::pipeline::{EpochStats, Pipeline};
@@ -21,7 +21,7 @@ const TEN: &str = r#"[
         {"RandomHorizontalFlip": {}}]}}]"#;
 
 pub fn asked(transforms: &str) -> LoaderOptions {
-    LoaderOptions { transforms: Some(Transforms::from_json(transforms).unwrap()), ..options() }
+    LoaderOptions { transforms: Some(ImageTransforms::from_json(transforms).unwrap()), ..options() }
 }
 
 /// A batch as its consumer sees it: the tensor of each view, then labels, ids and mask.

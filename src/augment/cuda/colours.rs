@@ -1,7 +1,7 @@
 //! Launches what makes the images of one view: the pass; and behind it, where a list changes colours,
 //! `cuda/colour.cuh`.
 
-use super::super::{Output, Recipe, RecipeView};
+use super::super::{Output, RecipeView};
 use super::launcher::{Kernels, Launcher, MOST_THREADS, parts};
 use super::params::{ImageParams, OutputParams};
 use crate::error::Result;
@@ -98,12 +98,17 @@ pub(crate) struct LaneMemory {
 }
 
 impl LaneMemory {
-    /// That of batches of `capacity` samples. Saturates instead of overflowing, for whoever compares it with memory.
-    pub(crate) fn new(recipe: &Recipe, capacity: usize) -> Self {
-        let levels = recipe.views().iter().filter_map(RecipeView::levels).map(|levels| levels.bytes());
+    /// That of batches of `capacity` samples, each of whose images has its part of `views`. Saturates instead of
+    /// overflowing, for whoever compares it with memory.
+    pub(crate) fn new<'a>(views: impl Iterator<Item = &'a RecipeView>, capacity: usize) -> Self {
+        let (mut entries, mut levels) = (0, 0);
+        for view in views {
+            entries += 1;
+            levels = levels.max(view.levels().map_or(0, |levels| levels.bytes()));
+        }
         Self {
-            table: capacity.saturating_mul(recipe.views().len() * ImageParams::BYTES),
-            levels: capacity.saturating_mul(levels.max().unwrap_or(0)),
+            table: capacity.saturating_mul(entries * ImageParams::BYTES),
+            levels: capacity.saturating_mul(levels),
         }
     }
 

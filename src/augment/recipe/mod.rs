@@ -4,6 +4,7 @@
 //! Every transform draws from a random stream of its own, keyed by the view, its kind, and which of its kind it is in
 //! the list: adding a transform or a view changes no other's numbers.
 
+mod asked;
 mod boxes;
 mod colour;
 mod compile;
@@ -15,10 +16,11 @@ mod tests;
 mod torchvision;
 mod transform;
 
+pub use asked::{ImageTransforms, Transforms, Views};
 pub(super) use colour::ColourStep;
 pub use renderer::Renderer;
 pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE};
-pub use transform::{FillLevels, LARGEST_SIDE, Margins, Sides, Transform, Transforms, Views};
+pub use transform::{FillLevels, LARGEST_SIDE, Margins, Sides, Transform};
 
 use super::{DType, Fidelity, MemoryFormat, Output, View};
 use crate::decode::Region;
@@ -108,7 +110,16 @@ impl Recipe {
 
     /// The keys of all random numbers of an epoch.
     pub fn keys(&self, seed: u64, epoch: u64) -> RecipeKeys {
-        let all = Key::new(&[], seed, epoch, Use::Augment);
+        self.parts(&Key::new(&[], seed, epoch, Use::Augment))
+    }
+
+    /// The same for an image `field` that comes after the first: they are no other's.
+    pub(crate) fn keys_of_field(&self, seed: u64, epoch: u64, field: &str) -> RecipeKeys {
+        self.parts(&Key::new(&[], seed, epoch, Use::Augment).of_field(field))
+    }
+
+    /// For each step of each view its part of `all`.
+    fn parts(&self, all: &Key) -> RecipeKeys {
         let of = |view: &RecipeView| {
             let steps = view.geometry.steps().iter();
             steps.map(|step| all.part(view.id, step.transform.name(), step.nth)).collect()

@@ -10,7 +10,7 @@ use super::forms::{
     OneOf, Probability, Ratios, SideLengths, TransformList, Truth, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
-use crate::augment::{CROP_RATIO, CROP_SCALE, DType, Fidelity, LARGEST_SIDE, MemoryFormat, Transforms};
+use crate::augment::{CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat};
 use crate::config::{CpuDecode, FieldOptions, Labels, OnError, Weights};
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;
@@ -132,10 +132,11 @@ settings! {
     /// `weights` go by the dataset's own classes. None: the dataset's labels.
     labels: Option<Labels> = None, Maybe(LabelSource), Fields.images_only();
 
-    /// What is done to images: a list of `foreload.transforms`, or `Views` of one. It takes the place of `image_size`,
-    /// `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the usual lists. None: what
-    /// these mean.
-    transforms: Option<Transforms> = None, Maybe(TransformList), Images.images_only();
+    /// What is done to images: a list of `foreload.transforms`, or `Views` of one; where samples have several images, the
+    /// first leads and the others follow its geometry, or a dict has for each image field what is done to it. It takes
+    /// the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the
+    /// usual lists. None: what these mean.
+    transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images.images_only();
 
     /// Side of the square output in pixels, or (height, width).
     image_size: (u32, u32) = (224, 224), SideLengths { to: LARGEST_SIDE }, Images.images_only();

@@ -1,5 +1,6 @@
 //! A batch on its way to a GPU: its samples gather here, prepared, until a lane takes them.
 
+use super::per_image::PerImage;
 use crate::augment::DrawnViews;
 use crate::batch::{Seal, Ticket};
 use crate::config::LANES;
@@ -17,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Item {
     pub place: Place,
     pub ticket: Ticket,
-    /// Or why it could not be read or understood.
-    pub pixels: Result<Pixels>,
+    /// Its images, or why one of them or another field could not be read or understood.
+    pub pixels: Result<PerImage<Pixels>>,
 }
 
 /// An image before a lane has it, in page-locked memory.
@@ -29,6 +30,8 @@ pub enum Pixels {
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU, when there was no page-locked memory to decode into.
     Waiting(PinnedSlice),
+    /// A file for the CPU that lies apart from the rest of its sample, when there was no page-locked memory for it.
+    Unread,
     /// None: the sample is without image, and may be.
     Absent,
 }

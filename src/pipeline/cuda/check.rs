@@ -39,6 +39,11 @@ impl Check {
         flight.fill_words(memory, self.word())
     }
 
+    /// Images whose counts are queued since the last time.
+    pub fn queued(&self) -> usize {
+        self.by_chance.len()
+    }
+
     /// The kernel that counts, where its next counts go, one for each of `layouts` (`None`: a blank image), and which poison
     /// it is to find: for a launch on the lane's stream.
     ///

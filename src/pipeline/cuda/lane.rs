@@ -7,6 +7,7 @@ use super::Stage;
 use super::assembly::{Item, Piece};
 use super::check::Check;
 use super::kept::Lent;
+use super::per_image::PerImage;
 use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
 use crate::augment::cuda::{ImageParams, LaneMemory, ViewLauncher};
@@ -71,8 +72,8 @@ struct Lane<'a> {
     flight: Flight,
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
-    /// One for each view.
-    views: Vec<ViewLauncher>,
+    /// One for each view of each image, those of an image together.
+    views: Vec<ImageView>,
     arena: Option<DeviceBuffer>,
     /// An entry for each image of a batch, those of a view together.
     table: DeviceBuffer,
@@ -82,11 +83,27 @@ struct Lane<'a> {
     timing: Timing,
 }
 
-/// An image with a place in the arena.
+/// A view of an image of each sample, which a launch makes.
+struct ImageView {
+    image: usize,
+    /// Which of its views.
+    number: usize,
+    launcher: ViewLauncher,
+}
+
+/// A sample whose images have places in the arena.
 struct Placed {
     work: Work,
-    /// Its planes; `None` for a blank image.
-    at: Option<(u64, PlanesLayout)>,
+    /// The planes of each image; `None` for a blank one.
+    at: PerImage<Option<(u64, PlanesLayout)>>,
+}
+
+/// A sample that is queued and to be checked, and where the findings of its images are: of the first, and so many further
+/// on of the next.
+struct Queued {
+    work: Work,
+    first: usize,
+    step: usize,
 }
 
 impl<'a> Lane<'a> {
@@ -97,22 +114,27 @@ impl<'a> Lane<'a> {
             outcome => outcome?,
         }
         let stream = Stream::new(&stage.device)?;
-        let batch = shared.config.batch_size as usize;
         let log = shared.trace.lane(&format!("lane {number}"));
         let intake = Intake::new(shared, stage)?;
-        let recipe = &shared.config.recipe;
-        let own = LaneMemory::new(recipe, batch);
+        let images = &shared.config.images;
+        let own = LaneMemory::new(images.views(), shared.config.batch_size as usize);
         let allocate = |bytes| stage.memory.allocate(&stream, bytes);
-        let launcher = |view| ViewLauncher::new(&stage.kept.kernels, view);
+        let mut views = Vec::new();
+        for image in 0..images.list().len() {
+            for (number, view) in images.recipe(image).views().iter().enumerate() {
+                let launcher = ViewLauncher::new(&stage.kept.kernels, view)?;
+                views.push(ImageView { image, number, launcher });
+            }
+        }
         let mut flight = Flight::new(&stream)?;
         Ok(Self {
             stage,
             shared,
-            check: Check::new(stage, &mut flight, batch, intake.counts(batch)?)?,
+            check: Check::new(stage, &mut flight, stage.batch, intake.counts(stage.batch)?)?,
             intake,
             engine: Stream::new(&stage.device)?,
             decoder: None,
-            views: recipe.views().iter().map(launcher).collect::<Result<_>>()?,
+            views,
             arena: None,
             table: allocate(own.table)?,
             levels: (own.levels > 0).then(|| allocate(own.levels)).transpose()?,
@@ -143,8 +165,9 @@ impl<'a> Lane<'a> {
                 continue;
             }
             // What was not really decoded comes again.
-            for (mut work, finding) in decoded.drain(..).zip(self.check.land(&mut self.flight)?) {
-                match self.intake.accept(run, &mut work, finding) {
+            let findings = self.check.land(&mut self.flight)?;
+            for Queued { mut work, first, step } in decoded.drain(..) {
+                match self.intake.accept(run, &mut work, |image| findings[first + step * image]) {
                     true => finished.push(work),
                     false => todo.push_back(work),
                 }
@@ -164,20 +187,20 @@ impl<'a> Lane<'a> {
         self.timing.collect(run, &self.stage.shares, self.flight.stream())
     }
 
-    /// Queues as many images of `todo` as the arena holds; those that a decoder refuses go back into it. Of those that
-    /// decoders of the GPU decoded, `decoded` has all of the chunk, in the order in which they are checked.
+    /// Queues as many samples of `todo` as the arena holds; those of which a decoder refuses an image go back into it.
+    /// Where decoders of the GPU decoded some, `decoded` has all of the chunk, to be checked.
     fn chunk(
         &mut self,
         run: &Run,
         seal: &Seal,
         todo: &mut VecDeque<Work>,
         finished: &mut Vec<Work>,
-        decoded: &mut Vec<Work>,
+        decoded: &mut Vec<Queued>,
     ) -> Result<()> {
         let (mut placed, bytes) = self.place(run, todo, finished)?;
         let arena = self.arena(bytes)?;
         let stream = self.flight.stream().clone();
-        let by_gpu = |placed: &[Placed]| placed.iter().any(|placed| placed.work.image.is_encoded());
+        let by_gpu = |placed: &[Placed]| placed.iter().any(|placed| placed.work.is_encoded());
         if let (true, Some(arena)) = (by_gpu(&placed), &self.arena) {
             self.check.poison(&mut self.flight, arena.range(0, bytes as usize)?)?;
         }
@@ -186,28 +209,33 @@ impl<'a> Lane<'a> {
         self.timing.current().copied(&stream)?;
         let refused = self.decode(run, arena, &placed)?;
         self.timing.current().decoded(&stream)?;
-        // From the back, so that the places before stay what they are.
-        for (index, error) in refused.into_iter().rev() {
-            let mut work = placed.remove(index).work;
-            self.intake.demote(&mut work, error);
-            todo.push_back(work);
+        let mut refused = refused.into_iter().rev().peekable();
+        while let Some(Refusal { index, image, error }) = refused.next() {
+            self.intake.demote(&mut placed[index].work, image, error);
+            // From the back, so that the places before stay what they are.
+            if refused.peek().is_none_or(|next| next.index != index) {
+                todo.push_back(placed.remove(index).work);
+            }
         }
         let checked = by_gpu(&placed);
-        self.augment(seal, arena, &placed, checked)?;
+        let first = self.augment(seal, arena, &placed, checked)?;
         self.timing.current().done(&stream)?;
-        let queued = if checked { decoded } else { finished };
-        queued.extend(placed.into_iter().map(|Placed { mut work, .. }| {
+        let step = placed.len();
+        for (number, Placed { mut work, .. }) in placed.into_iter().enumerate() {
             // What is queued holds what it reads; it comes free when the flight lands, maybe long before the piece is
-            // through. A file may be needed again.
-            if !work.image.is_encoded() {
-                work.image = Image::Nothing;
+            // through. A file may be needed again, and what goes with it.
+            if !work.is_encoded() {
+                work.images.set_all(|| Image::Nothing);
             }
-            work
-        }));
+            match first {
+                Some(first) => decoded.push(Queued { work, first: first + number, step }),
+                None => finished.push(work),
+            }
+        }
         Ok(())
     }
 
-    /// Takes images of `todo` until the arena is full, or page-locked memory; returns them and the bytes they have
+    /// Takes samples of `todo` until the arena is full, or page-locked memory; returns them and the bytes they have
     /// there.
     fn place(
         &mut self,
@@ -220,23 +248,12 @@ impl<'a> Lane<'a> {
         let most = self.table.bytes() / (self.views.len() * ImageParams::BYTES);
         while let Some(mut work) = todo.pop_front() {
             self.intake.settle_cpu(run, &mut work);
-            let layout = match &work.image {
-                Image::Encoded { header, drawn, rung, .. } => {
-                    let layout = self.stage.kept.abilities.layout(header, drawn.region(), *rung);
-                    Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
-                }
-                Image::Planes { layout, .. } => Some(*layout),
-                Image::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
-                Image::Blank => None,
-                Image::Nothing => {
-                    finished.push(work);
-                    continue;
-                }
-                Image::ForCpu(_) | Image::Replaced => {
-                    return Err(Error::Internal("the CPU left an image".into()));
-                }
-            };
-            let bytes = layout.as_ref().map_or(0, arena_bytes);
+            if let Image::Nothing = work.images.get(0) {
+                finished.push(work);
+                continue;
+            }
+            let layouts = PerImage::try_new(work.images.len(), |image| self.layout(work.images.get(image)))?;
+            let bytes = layouts.iter().flatten().map(arena_bytes).sum();
             if bytes > limit {
                 self.intake.too_large(&mut work, bytes)?;
                 todo.push_front(work);
@@ -254,15 +271,39 @@ impl<'a> Lane<'a> {
                 }
                 self.flight.depart()?;
                 self.flight.land()?;
-                self.intake.reserve(bytes)?;
+                self.intake.reserve(work.images.len(), bytes)?;
                 if !self.intake.stage(&mut work)? {
                     return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));
                 }
             }
-            placed.push(Placed { work, at: layout.map(|layout| (used, layout)) });
-            used += bytes;
+            let mut end = used;
+            let at = layouts.map(|layout| {
+                layout.map(|layout| {
+                    let start = end;
+                    end += arena_bytes(&layout);
+                    (start, layout)
+                })
+            });
+            placed.push(Placed { work, at });
+            used = end;
         }
         Ok((placed, used))
+    }
+
+    /// How the planes of an image lie in the arena; `None` for a blank one.
+    fn layout(&self, image: &Image) -> Result<Option<PlanesLayout>> {
+        Ok(match image {
+            Image::Encoded { header, drawn, rung, .. } => {
+                let layout = self.stage.kept.abilities.layout(header, drawn.region(), *rung);
+                Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
+            }
+            Image::Planes { layout, .. } => Some(*layout),
+            Image::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
+            Image::Blank => None,
+            Image::ForCpu(_) | Image::Unread | Image::Replaced | Image::Nothing => {
+                return Err(Error::Internal("the CPU left an image".into()));
+            }
+        })
     }
 
     /// The address of at least `bytes` of device memory that this lane's stream may write.
@@ -279,8 +320,8 @@ impl<'a> Lane<'a> {
 
     /// Queues the copies of planes that the CPU decoded.
     fn copy(&mut self, run: &Run, placed: &[Placed]) -> Result<()> {
-        for Placed { work, at } in placed {
-            if let (Image::Planes { bytes, layout, .. }, Some((offset, _))) = (&work.image, at) {
+        for (image, at) in placed.iter().flat_map(Placed::images) {
+            if let (Image::Planes { bytes, layout, .. }, Some((offset, _))) = (image, at) {
                 let from = bytes.part(0..layout.bytes as usize)?;
                 let to = self.arena.as_ref().map(|arena| arena.range(*offset as usize, from.len()));
                 let to = to.ok_or_else(|| Error::Internal("planes without an arena".into()))??;
@@ -291,15 +332,15 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Queues the decoding of the rest, and returns who was refused, by index, and why.
-    fn decode(&mut self, run: &Run, arena: u64, placed: &[Placed]) -> Result<Vec<(usize, Error)>> {
+    /// Queues the decoding of the rest, and returns which were refused, in order, and why.
+    fn decode(&mut self, run: &Run, arena: u64, placed: &[Placed]) -> Result<Vec<Refusal>> {
         let mut refused = Vec::new();
         let mut engine_queued = false;
         for rung in Rung::ALL {
             let (indices, requests) = requests(rung, arena, placed);
-            for &index in &indices {
+            for &(index, image) in &indices {
                 // Also where a call fails: the device may have begun to read.
-                if let Image::Encoded { bytes, .. } = &placed[index].work.image {
+                if let Image::Encoded { bytes, .. } = placed[index].work.images.get(image) {
                     self.flight.keep(bytes.clone());
                     run.clock.add_uploaded(bytes.len());
                 }
@@ -314,7 +355,7 @@ impl<'a> Lane<'a> {
             let stream = if rung == Rung::Hardware { &self.engine } else { self.flight.stream() };
             let decoder = match &mut self.decoder {
                 Some(decoder) => decoder,
-                empty => empty.insert(self.stage.kept.borrow(self.shared.config.batch_size as usize)?),
+                empty => empty.insert(self.stage.kept.borrow(self.stage.batch)?),
             };
             let marks = self.timing.current();
             let begins = match rung {
@@ -330,10 +371,10 @@ impl<'a> Lane<'a> {
                 marks.batched[1].record(stream)?;
             }
             let mut decoded = 0;
-            for (index, outcome) in indices.into_iter().zip(outcomes) {
+            for ((index, image), outcome) in indices.into_iter().zip(outcomes) {
                 match outcome {
                     Ok(()) => decoded += 1,
-                    Err(error) => refused.push((index, error)),
+                    Err(error) => refused.push(Refusal { index, image, error }),
                 }
             }
             match rung {
@@ -344,26 +385,27 @@ impl<'a> Lane<'a> {
                 Rung::Cuda => {}
             }
         }
-        refused.sort_by_key(|(index, _)| *index);
+        refused.sort_by_key(|refusal| (refusal.index, refusal.image));
         Ok(refused)
     }
 
     /// Queues the table, the check of the planes if there is to be one, and the launches that make images of them: one
-    /// for each view, of which most batches have one.
-    fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed], check: bool) -> Result<()> {
+    /// for each view, of which most batches have one. Returns the place of the first of the check's findings: those of
+    /// the first image of all samples come before those of the next.
+    fn augment(&mut self, seal: &Seal, arena: u64, placed: &[Placed], check: bool) -> Result<Option<usize>> {
         if placed.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let view_bytes = placed.len() * ImageParams::BYTES;
         let bytes = self.views.len() * view_bytes;
         let mut slot = self.intake.desk(bytes, &mut self.flight)?;
         let parts = slot.bytes_mut().chunks_exact_mut(view_bytes);
-        for (number, (part, launcher)) in parts.zip(&self.views).enumerate() {
+        for (part, ImageView { image, number, launcher }) in parts.zip(&self.views) {
             let entries = part.chunks_exact_mut(ImageParams::BYTES);
             for (entry, Placed { work, at }) in entries.zip(placed) {
-                let params = match (at, work.image.drawn()) {
+                let params = match (at.get(*image), work.images.get(*image).drawn()) {
                     (Some((offset, layout)), Some(drawn)) => {
-                        let view = &drawn.views()[number].view;
+                        let view = &drawn.views()[*number].view;
                         ImageParams::new(layout, arena + offset, view, launcher.pass_output())
                     }
                     _ => ImageParams::blank(),
@@ -374,37 +416,59 @@ impl<'a> Lane<'a> {
         let from = self.intake.pin(slot)?.part(0..bytes)?;
         let table = self.table.range(0, bytes)?;
         self.flight.copy_to_device(table, &from)?;
-        if check {
-            let layouts = placed.iter().map(|placed| placed.at.as_ref().map(|(_, layout)| layout));
+        let findings = check.then(|| self.check.queued());
+        let first_views = self.views.iter().enumerate().filter(|(_, view)| check && view.number == 0);
+        for (number, ImageView { image, .. }) in first_views {
+            let layouts =
+                placed.iter().map(|placed| placed.at.get(*image).as_ref().map(|(_, layout)| layout));
             let (kernel, counts, poison) = self.check.next(layouts)?;
+            let entries = table.ptr() + (number * view_bytes) as u64;
             // All views are of the same planes, which the first one's entries name.
             // SAFETY: as below; the counts are this lane's.
-            unsafe { kernel.launch(self.flight.stream(), table.ptr(), placed.len(), counts, poison) }?;
+            unsafe { kernel.launch(self.flight.stream(), entries, placed.len(), counts, poison) }?;
         }
         // Only now must whoever read the batch's buffer before have passed.
         let tensors = seal.images(self.flight.stream())?;
         let levels = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
-        for (number, (launcher, images)) in self.views.iter().zip(tensors).enumerate() {
+        for (number, (ImageView { launcher, .. }, images)) in self.views.iter().zip(tensors).enumerate() {
             let entries = table.ptr() + (number * view_bytes) as u64;
             // SAFETY: the table and what it points to, the arena, the levels and the batch's images, stay allocated
             // until the flight has landed; all was written on this stream or waited for by it.
             unsafe { launcher.launch(self.flight.stream(), entries, placed.len(), levels, images) }?;
         }
-        Ok(())
+        Ok(findings)
     }
 }
 
-/// What `rung` is asked to decode into the arena, and where in `placed` it stands.
-fn requests(rung: Rung, arena: u64, placed: &[Placed]) -> (Vec<usize>, Vec<Request<'_>>) {
+impl Placed {
+    /// Each image with its place.
+    fn images(&self) -> impl Iterator<Item = (&Image, &Option<(u64, PlanesLayout)>)> {
+        self.work.images.iter().zip(self.at.iter())
+    }
+}
+
+/// An image that its decoder does not take: which of the samples placed, which of its images, and why.
+struct Refusal {
+    index: usize,
+    image: usize,
+    error: Error,
+}
+
+/// What `rung` is asked to decode into the arena, and where it stands: which of `placed`, and which of its images.
+fn requests(rung: Rung, arena: u64, placed: &[Placed]) -> (Vec<(usize, usize)>, Vec<Request<'_>>) {
     let (mut indices, mut requests) = (Vec::new(), Vec::new());
-    for (index, Placed { work, at }) in placed.iter().enumerate() {
-        if let (Image::Encoded { bytes, header, rung: own, .. }, Some((offset, layout))) = (&work.image, at)
-            && *own == rung
-        {
-            let target =
-                |plane: PlaneLayout| PlaneTarget { ptr: arena + offset + plane.offset, stride: plane.stride };
-            requests.push(Request { bytes, header, layout, planes: layout.planes.map(target) });
-            indices.push(index);
+    for (index, sample) in placed.iter().enumerate() {
+        for (number, (image, at)) in sample.images().enumerate() {
+            if let (Image::Encoded { bytes, header, rung: own, .. }, Some((offset, layout))) = (image, at)
+                && *own == rung
+            {
+                let target = |plane: PlaneLayout| PlaneTarget {
+                    ptr: arena + offset + plane.offset,
+                    stride: plane.stride,
+                };
+                requests.push(Request { bytes, header, layout, planes: layout.planes.map(target) });
+                indices.push((index, number));
+            }
         }
     }
     (indices, requests)

@@ -6,6 +6,7 @@ mod check;
 mod kept;
 pub(super) mod lane;
 mod pause;
+pub(super) mod per_image;
 pub(super) mod prepare;
 mod refused;
 mod shares;
@@ -24,7 +25,7 @@ use kept::Kept;
 pub use kept::release_gpus;
 pub use pause::LONGEST_PAUSE;
 use pause::Pauses;
-use refused::Refused;
+use refused::{ImageId, Refused};
 use shares::Shares;
 use std::sync::{Arc, Mutex, PoisonError};
 use timing::Origin;
@@ -74,7 +75,7 @@ impl Stage {
             rungs: config.rungs,
             cpu_may: config.cpu_decode != CpuDecode::Never,
             cpu_serves: config.cpu_decode != CpuDecode::Never && config.rungs == Rungs::All,
-            batch: config.batch_size as usize,
+            batch: config.batch_size as usize * config.images.list().len(),
             refused: Refused::default(),
             pauses: Pauses::default(),
             prepared: Mutex::default(),
@@ -127,15 +128,15 @@ impl Stage {
         Ok(CudaStorage { pool: self.memory.clone(), stream, desk: self.desk.clone() })
     }
 
-    /// The rungs that serve a sample's image, in the order of the ladder; none: it is the CPU's.
+    /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
     ///
     /// nvJPEG's way of decoding Huffman codes on the host takes a core some 2.5 ms an image, on a lane's thread, while the
     /// batch waits; the CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted of the image. So
     /// progressive images and such, and those that are too few for a large call of the kernels, are the CPU's, unless that
     /// may not decode.
-    fn rungs(&self, header: &Header, sample: u64) -> impl Iterator<Item = Rung> + use<> {
+    fn rungs(&self, header: &Header, id: ImageId) -> impl Iterator<Item = Rung> + use<> {
         let allowed = Rung::ALL.map(|rung| self.allows(rung));
-        let refuses = self.refused.of(sample);
+        let refuses = self.refused.of(id);
         let left_to_cpu = self.cpu_serves && by_host(header);
         let mut serving = [false; Rung::ALL.len()];
         for rung in self.kept.abilities.rungs(header) {
@@ -170,8 +171,8 @@ impl Stage {
         self.cpu_serves && small && self.failed().is_none()
     }
 
-    /// The rung after one that does not take a sample's image. One image is no call for the batched kernels.
-    fn rung_after(&self, rung: Rung, header: &Header, sample: u64) -> Option<Rung> {
-        self.rungs(header, sample).find(|&next| next > rung && next.takes_call_of(1))
+    /// The rung after one that does not take an image. One image is no call for the batched kernels.
+    fn rung_after(&self, rung: Rung, header: &Header, id: ImageId) -> Option<Rung> {
+        self.rungs(header, id).find(|&next| next > rung && next.takes_call_of(1))
     }
 }

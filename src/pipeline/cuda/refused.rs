@@ -13,15 +13,22 @@ const ENOUGH: u8 = 2;
 /// Most images to remember; where more fail it is not they that are odd.
 const MOST: usize = 1 << 16;
 
-/// Samples that decoders refused, for as long as the loader lives.
+/// An image of the dataset: its sample, and which of the sample's images it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImageId {
+    pub sample: u64,
+    pub image: u32,
+}
+
+/// Images that decoders refused, for as long as the loader lives.
 #[derive(Default)]
 pub struct Refused {
     any: AtomicBool,
     /// How often each rung did.
-    by_sample: Mutex<HashMap<u64, Known>>,
+    by_image: Mutex<HashMap<ImageId, Known>>,
 }
 
-/// What is known of a sample.
+/// What is known of an image.
 #[derive(Clone)]
 struct Known {
     counts: [u8; Rung::ALL.len()],
@@ -30,14 +37,14 @@ struct Known {
 }
 
 impl Refused {
-    /// `rung` refused a sample, and said why: whether it is now known not to take it.
-    pub fn note(&self, sample: u64, rung: Rung, why: &DecodeError) -> bool {
-        let mut by_sample = self.lock();
-        if by_sample.len() >= MOST && !by_sample.contains_key(&sample) {
+    /// `rung` refused an image, and said why: whether it is now known not to take it.
+    pub fn note(&self, id: ImageId, rung: Rung, why: &DecodeError) -> bool {
+        let mut by_image = self.lock();
+        if by_image.len() >= MOST && !by_image.contains_key(&id) {
             return false;
         }
         let new = || Known { counts: [0; Rung::ALL.len()], why: why.clone() };
-        let known = by_sample.entry(sample).or_insert_with(new);
+        let known = by_image.entry(id).or_insert_with(new);
         known.why = why.clone();
         let count = &mut known.counts[rung as usize];
         *count = count.saturating_add(1);
@@ -45,21 +52,21 @@ impl Refused {
         *count == ENOUGH
     }
 
-    /// The rungs that do not take a sample.
-    pub fn of(&self, sample: u64) -> impl Fn(Rung) -> bool + use<> {
+    /// The rungs that do not take an image.
+    pub fn of(&self, id: ImageId) -> impl Fn(Rung) -> bool + use<> {
         // Nearly always there is nothing to look for.
         let any = self.any.load(Ordering::Relaxed);
-        let known = any.then(|| self.lock().get(&sample).map(|known| known.counts)).flatten();
+        let known = any.then(|| self.lock().get(&id).map(|known| known.counts)).flatten();
         move |rung| known.is_some_and(|counts| counts[rung as usize] >= ENOUGH)
     }
 
-    /// Why a sample was refused the last time; `None` where it never was.
-    pub fn why(&self, sample: u64) -> Option<DecodeError> {
-        self.lock().get(&sample).map(|known| known.why.clone())
+    /// Why an image was refused the last time; `None` where it never was.
+    pub fn why(&self, id: ImageId) -> Option<DecodeError> {
+        self.lock().get(&id).map(|known| known.why.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
-        self.by_sample.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<ImageId, Known>> {
+        self.by_image.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,14 +78,15 @@ mod tests {
     fn who_failed_twice_is_not_tried_again() {
         let refused = Refused::default();
         let why = DecodeError::Corrupt("its codes".into());
-        assert_eq!(refused.why(7), None);
-        assert!(!refused.of(7)(Rung::Hardware));
-        assert!(!refused.note(7, Rung::Hardware, &why), "it may have been another");
-        assert!(!refused.of(7)(Rung::Hardware));
-        assert!(refused.note(7, Rung::Hardware, &why));
-        assert!(refused.of(7)(Rung::Hardware));
-        assert!(!refused.of(7)(Rung::CudaBatched) && !refused.of(8)(Rung::Hardware));
-        assert!(!refused.note(7, Rung::Hardware, &why), "said once");
-        assert_eq!((refused.why(7), refused.why(8)), (Some(why), None));
+        let [odd, other] = [0, 1].map(|image| ImageId { sample: 7, image });
+        assert_eq!(refused.why(odd), None);
+        assert!(!refused.of(odd)(Rung::Hardware));
+        assert!(!refused.note(odd, Rung::Hardware, &why), "it may have been another");
+        assert!(!refused.of(odd)(Rung::Hardware));
+        assert!(refused.note(odd, Rung::Hardware, &why));
+        assert!(refused.of(odd)(Rung::Hardware));
+        assert!(!refused.of(odd)(Rung::CudaBatched) && !refused.of(other)(Rung::Hardware));
+        assert!(!refused.note(odd, Rung::Hardware, &why), "said once");
+        assert_eq!((refused.why(odd), refused.why(other)), (Some(why), None));
     }
 }

@@ -1,9 +1,12 @@
-//! The images of a piece on their way through a lane: who decodes each, and what becomes of those that fail.
+//! The samples of a piece on their way through a lane: who decodes the images of each, and what becomes of those that
+//! fail.
 
 use super::Stage;
 use super::assembly::{Item, Pixels};
 use super::check::Finding;
+use super::per_image::PerImage;
 use super::prepare::{copy, nobody};
+use super::refused::ImageId;
 use crate::augment::DrawnViews;
 use crate::augment::cuda::LaneMemory;
 use crate::batch::Ticket;
@@ -21,34 +24,54 @@ use crate::slot::{PAGE, Slot, SlotPool};
 use crate::trace::Lane;
 use std::collections::VecDeque;
 
-/// One image of a piece.
+/// One sample of a piece. Its images go through the lane together: where one is decoded anew all are, and where one
+/// fails the sample does.
 pub struct Work {
     pub ticket: Ticket,
     position: u64,
-    /// Which sample it is of, and which of its draws: another one when it is a substitute.
+    /// Which sample it is, and which of its draws: another one when it is a substitute.
     pub draw: Draw,
     /// Whether it counts.
     pub valid: bool,
-    /// It was decoded again by the same decoder, for want of another or of certainty.
-    tried_again: bool,
-    pub image: Image,
+    pub images: PerImage<Image>,
+}
+
+impl Work {
+    /// What an image of it is known by.
+    fn id(&self, image: usize) -> ImageId {
+        ImageId { sample: self.draw.sample, image: image as u32 }
+    }
+
+    /// Whether nvJPEG decodes an image of it, or did.
+    pub fn is_encoded(&self) -> bool {
+        self.images.iter().any(Image::is_encoded)
+    }
 }
 
 /// What there is of an image.
 pub enum Image {
     /// A file for nvJPEG.
-    Encoded { bytes: PinnedSlice, header: Header, drawn: DrawnViews, rung: Rung },
+    Encoded {
+        bytes: PinnedSlice,
+        header: Header,
+        drawn: DrawnViews,
+        rung: Rung,
+        /// It was decoded again by the same decoder, for want of another or of certainty.
+        tried_again: bool,
+    },
     /// Planes in page-locked memory.
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU.
     ForCpu(PinnedSlice),
+    /// A file for the CPU that is still to be read.
+    Unread,
     /// Planes that the CPU has decoded, before there is page-locked memory for them.
     Decoded { planes: Box<Planes>, drawn: DrawnViews },
-    /// One that failed: another sample's is to take its place.
+    /// One of a sample that failed: another sample's is to take its place.
     Replaced,
     /// Zeros.
     Blank,
-    /// Nothing: its batch will not be delivered.
+    /// Nothing more: it is in the batch, or its batch will not be delivered.
     Nothing,
 }
 
@@ -64,7 +87,7 @@ impl Image {
             Self::Encoded { drawn, .. } | Self::Planes { drawn, .. } | Self::Decoded { drawn, .. } => {
                 Some(drawn)
             }
-            Self::ForCpu(_) | Self::Replaced | Self::Blank | Self::Nothing => None,
+            Self::ForCpu(_) | Self::Unread | Self::Replaced | Self::Blank | Self::Nothing => None,
         }
     }
 }
@@ -87,9 +110,9 @@ impl<'a> Intake<'a> {
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
-        let table = LaneMemory::new(&shared.config.recipe, shared.config.batch_size as usize).table;
+        let table = LaneMemory::new(shared.config.images.views(), shared.config.batch_size as usize).table;
         // Two of the largest: one is written while the other is copied.
-        let counts = 4 * shared.config.batch_size as usize;
+        let counts = 4 * stage.batch;
         let room = 2 * (table + 2 * PAGE) + counts + 2 * PAGE;
         let desk = Registration::new(&stage.device, &SlotPool::new(room)?)?;
         Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), desk, reserve: None })
@@ -103,32 +126,35 @@ impl<'a> Intake<'a> {
     /// What a worker left, as work; a sample that failed is dealt with.
     pub fn receive(&self, item: Item) -> Work {
         let Item { place, ticket, pixels } = item;
-        let mut work = Work {
-            ticket,
-            position: place.position,
-            draw: place.draw,
-            valid: place.valid,
-            tried_again: false,
-            image: Image::Nothing,
-        };
-        match pixels {
-            Ok(Pixels::Decoded { bytes, layout, drawn }) => {
-                work.image = Image::Planes { bytes, layout, drawn };
-            }
-            Ok(Pixels::Waiting(bytes)) => work.image = Image::ForCpu(bytes),
-            Ok(Pixels::Absent) => work.image = Image::Blank,
-            Ok(Pixels::Encoded { bytes, header, drawn }) => {
-                match self.stage.rungs(&header, place.draw.sample).next() {
-                    Some(rung) => work.image = Image::Encoded { bytes, header, drawn, rung },
-                    None if self.stage.cpu_may => work.image = Image::ForCpu(bytes),
-                    // A lane's decoder has refused it since the worker looked.
-                    None => {
-                        let error = nobody(self.stage, &bytes, place.draw.sample);
-                        self.settle(&mut work, error);
+        let images = PerImage::one(Image::Nothing);
+        let mut work =
+            Work { ticket, position: place.position, draw: place.draw, valid: place.valid, images };
+        let sample = place.draw.sample;
+        let received = pixels.and_then(|pixels| {
+            pixels.try_map(|image, pixels| match pixels {
+                Pixels::Decoded { bytes, layout, drawn } => Ok(Image::Planes { bytes, layout, drawn }),
+                Pixels::Waiting(bytes) => Ok(Image::ForCpu(bytes)),
+                Pixels::Unread => Ok(Image::Unread),
+                Pixels::Absent => Ok(Image::Blank),
+                Pixels::Encoded { bytes, header, drawn } => {
+                    let id = ImageId { sample, image: image as u32 };
+                    match self.stage.rungs(&header, id).next() {
+                        Some(rung) => Ok(Image::Encoded { bytes, header, drawn, rung, tried_again: false }),
+                        None if self.stage.cpu_may => Ok(Image::ForCpu(bytes)),
+                        // A lane's decoder has refused it since the worker looked.
+                        None => Err(self.shared.of_image(image, nobody(self.stage, &bytes, id))),
                     }
                 }
+            })
+        });
+        match received {
+            Ok(images) => work.images = images,
+            Err(error) => {
+                // As many as there would be.
+                let count = self.shared.config.images.list().len();
+                work.images = PerImage::new(count, |_| Image::Nothing);
+                self.settle(&mut work, error);
             }
-            Err(error) => self.settle(&mut work, error),
         }
         work
     }
@@ -138,159 +164,220 @@ impl<'a> Intake<'a> {
     pub fn share_out(&self, todo: &mut VecDeque<Work>) {
         let stage = self.stage;
         let mut both: Vec<&mut Rung> = Vec::with_capacity(todo.len());
-        for Work { image, draw, .. } in todo.iter_mut() {
-            // Gray images are few, and would be a call of their own.
-            if let Image::Encoded { header, rung, .. } = image
-                && *rung == Rung::Hardware
-                && header.color() == Some(ColorModel::YCbCr)
-                && stage.rungs(header, draw.sample).any(|rung| rung == Rung::CudaBatched)
-            {
-                both.push(rung);
+        for Work { images, draw, .. } in todo.iter_mut() {
+            for (number, image) in images.iter_mut().enumerate() {
+                let id = ImageId { sample: draw.sample, image: number as u32 };
+                // Gray images are few, and would be a call of their own.
+                if let Image::Encoded { header, rung, .. } = image
+                    && *rung == Rung::Hardware
+                    && header.color() == Some(ColorModel::YCbCr)
+                    && stage.rungs(header, id).any(|rung| rung == Rung::CudaBatched)
+                {
+                    both.push(rung);
+                }
             }
         }
         let for_cuda = stage.shares.for_cuda(both.len());
         both.into_iter().rev().take(for_cuda).for_each(|rung| *rung = Rung::CudaBatched);
         for color in [ColorModel::YCbCr, ColorModel::Gray] {
-            let is_of_call = |work: &Work| match &work.image {
+            let is_of_call = |image: &Image| match image {
                 Image::Encoded { header, rung, .. } => {
                     *rung == Rung::CudaBatched && header.color() == Some(color)
                 }
                 _ => false,
             };
-            if Rung::CudaBatched.takes_call_of(todo.iter().filter(|work| is_of_call(work)).count()) {
+            let images = todo.iter().flat_map(|work| work.images.iter());
+            if Rung::CudaBatched.takes_call_of(images.filter(|image| is_of_call(image)).count()) {
                 continue;
             }
-            for work in todo.iter_mut().filter(|work| is_of_call(work)) {
-                let Image::Encoded { bytes, header, rung, .. } = &mut work.image else { continue };
-                match stage.rung_after(Rung::CudaBatched, header, work.draw.sample) {
-                    Some(next) => *rung = next,
-                    None if stage.cpu_may => work.image = Image::ForCpu(bytes.clone()),
-                    // Nobody else may.
-                    None => {}
+            for Work { images, draw, .. } in todo.iter_mut() {
+                for (number, image) in images.iter_mut().enumerate().filter(|(_, image)| is_of_call(image)) {
+                    let Image::Encoded { bytes, header, rung, .. } = image else { continue };
+                    let id = ImageId { sample: draw.sample, image: number as u32 };
+                    match stage.rung_after(Rung::CudaBatched, header, id) {
+                        Some(next) => *rung = next,
+                        None if stage.cpu_may => *image = Image::ForCpu(bytes.clone()),
+                        // Nobody else may.
+                        None => {}
+                    }
                 }
             }
         }
     }
 
-    /// Decodes on the CPU what only that can, and what takes the place of an image that failed: when it is an image's turn,
+    /// Decodes on the CPU what only that can, and what takes the place of a sample that failed: when it is a sample's turn,
     /// so that planes of one at a time are in memory that nothing bounds.
     pub fn settle_cpu(&mut self, run: &Run, work: &mut Work) {
-        if let Image::ForCpu(bytes) = &work.image {
-            let bytes = bytes.clone();
-            match self.decode(run, work.draw, &bytes) {
-                Ok(drawn) => work.image = self.decoded(drawn),
+        for image in 0..work.images.len() {
+            let decoded = match work.images.get(image) {
+                Image::ForCpu(bytes) => {
+                    let bytes = bytes.clone();
+                    self.decode(run, image, work.draw, &bytes)
+                }
+                Image::Unread => self.read(run, image, work.draw),
+                _ => continue,
+            };
+            match decoded {
+                Ok(drawn) => *work.images.get_mut(image) = self.decoded(drawn),
                 Err(error) => self.settle(work, error),
             }
         }
-        if let Image::Replaced = work.image {
-            work.image = match self.substitute(run, work.position, &mut work.ticket) {
-                Ok((sample, image)) => {
+        if let Image::Replaced = work.images.get(0) {
+            match self.substitute(run, work.position, &mut work.ticket) {
+                Ok((sample, images)) => {
                     work.draw = Draw::first(sample);
-                    image
+                    work.images = images;
                 }
                 Err(error) => {
                     work.ticket.fail(work.draw.sample, error, true);
-                    Image::Nothing
+                    work.images.set_all(|| Image::Nothing);
                 }
-            };
+            }
         }
     }
 
-    /// Takes planes that the CPU decoded to page-locked memory; false: there is none until what this lane has queued has
-    /// landed.
+    /// Reads and decodes an image that lies apart from the rest of its sample.
+    fn read(&mut self, run: &Run, image: usize, draw: Draw) -> Result<DrawnViews> {
+        let field = &self.shared.config.fields.list[self.shared.config.images.list()[image].field];
+        // Nothing of it is in what was read at once.
+        let bytes = self.shared.field_bytes(run, field, draw.sample, &[])?;
+        let bytes =
+            bytes.ok_or_else(|| Error::Internal(format!("no {:?} where there was one", field.name)))?;
+        self.decode(run, image, draw, &bytes)
+    }
+
+    /// Takes the planes of a sample's images that the CPU decoded to page-locked memory, all of them or none; false:
+    /// there is none until what this lane has queued has landed.
     ///
     /// # Errors
     /// [`Error::Internal`].
     pub fn stage(&mut self, work: &mut Work) -> Result<bool> {
-        let Image::Decoded { planes, drawn } = &mut work.image else { return Ok(true) };
-        let layout = PlanesLayout::staged(planes);
+        let images = work.images.iter().filter_map(|image| match image {
+            Image::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
+            _ => None,
+        });
         let places = [Some(&self.stage.slots), self.reserve.as_ref()];
-        let room = layout.bytes as usize;
-        let found = places.into_iter().flatten().find_map(|from| Some((from, from.slots().try_take(room)?)));
-        let Some((from, mut slot)) = found else { return Ok(false) };
-        copy(planes, &layout, slot.bytes_mut());
-        // The next image's samples find their memory made.
-        self.cpu.planes = std::mem::take(&mut **planes);
-        work.image = Image::Planes { bytes: from.pin(slot)?, layout, drawn: drawn.clone() };
+        let take = |layout: PlanesLayout| {
+            let room = layout.bytes as usize;
+            let slot = |from: &Registration| Some((from.clone(), from.slots().try_take(room)?));
+            Some((layout, places.into_iter().flatten().find_map(slot)?))
+        };
+        let Some(taken) = images.map(take).collect::<Option<Vec<_>>>() else { return Ok(false) };
+        let decoded = work.images.iter_mut().filter(|image| matches!(image, Image::Decoded { .. }));
+        for (image, (layout, (from, mut slot))) in decoded.zip(taken) {
+            let Image::Decoded { planes, drawn } = image else { continue };
+            copy(planes, &layout, slot.bytes_mut());
+            // The next image's samples find their memory made.
+            self.cpu.planes = std::mem::take(&mut **planes);
+            *image = Image::Planes { bytes: from.pin(slot)?, layout, drawn: drawn.clone() };
+        }
         Ok(true)
     }
 
-    /// Makes sure that the lane's own page-locked memory has room for planes of `bytes`, once nothing of it is in use. Slots
-    /// would come free too, but they may be other batches', and waiting for them waiting for each other.
+    /// Makes sure that the lane's own page-locked memory has room for the planes of a sample of `images` images, `bytes` in
+    /// all. Slots would come free too, but they may be other batches', and waiting for them waiting for each other.
     ///
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
-    pub fn reserve(&mut self, bytes: u64) -> Result<()> {
-        let bytes = bytes as usize;
-        if self.reserve.as_ref().is_none_or(|reserve| reserve.slots().largest() < bytes) {
+    pub fn reserve(&mut self, images: usize, bytes: u64) -> Result<()> {
+        let room = bytes as usize + 2 * images * PAGE;
+        // What images of it still wait to be checked stays where it is.
+        let serves = |reserve: &Registration| {
+            let slots = reserve.slots();
+            slots.usage().in_use == 0 && slots.largest() >= room
+        };
+        if !self.reserve.as_ref().is_some_and(serves) {
             // Doubled, so that larger and larger images make it grow a few times and no more.
-            let room = (bytes + 2 * PAGE).next_power_of_two().max(RESERVE);
+            let room = room.next_power_of_two().max(RESERVE);
             self.reserve = None;
             self.reserve = Some(Registration::new(&self.stage.device, &SlotPool::new(room)?)?);
         }
         Ok(())
     }
 
-    /// The next decoder's turn, after `error` was this one's answer.
-    pub fn demote(&self, work: &mut Work, error: Error) {
-        let Image::Encoded { bytes, header, rung, .. } = &mut work.image else { return };
-        let sample = work.draw.sample;
+    /// The next decoder's turn, after `error` was this one's answer to the image of this number.
+    pub fn demote(&self, work: &mut Work, number: usize, error: Error) {
+        let id = work.id(number);
+        let image = work.images.get_mut(number);
+        let Image::Encoded { bytes, header, rung, tried_again, .. } = image else { return };
+        *tried_again = false;
         match &error {
-            Error::Decode(why) if self.stage.refused.note(sample, *rung, why) => {
-                self.shared.tell_refused(*rung, sample, why);
+            Error::Decode(why) if self.stage.refused.note(id, *rung, why) => {
+                self.shared.tell_refused(*rung, id.sample, why);
             }
             Error::Decode(_) => {}
             // It is no fault of the file's: the next time it may be decoded.
-            error => self.shared.tell_failing(*rung, sample, error),
+            error => self.shared.tell_failing(*rung, id.sample, error),
         }
-        match self.stage.rung_after(*rung, header, sample) {
+        match self.stage.rung_after(*rung, header, id) {
             Some(next) => *rung = next,
-            None if self.shared.config.cpu_decode == CpuDecode::Never => self.settle(work, error),
-            None => work.image = Image::ForCpu(bytes.clone()),
+            None if self.shared.config.cpu_decode == CpuDecode::Never => {
+                self.settle(work, self.shared.of_image(number, error));
+            }
+            None => *image = Image::ForCpu(bytes.clone()),
         }
+    }
+
+    /// Whether all images of a sample that decoders decoded are really there, by the `finding` of each.
+    pub fn accept(&self, run: &Run, work: &mut Work, finding: impl Fn(usize) -> Finding) -> bool {
+        let mut is_there = true;
+        for image in 0..work.images.len() {
+            is_there &= self.accept_image(run, work, image, finding(image));
+        }
+        if is_there {
+            for image in work.images.iter_mut() {
+                if let Image::Encoded { rung, .. } = image {
+                    run.clock.count_rung(*rung, 1);
+                }
+                *image = Image::Nothing;
+            }
+        }
+        is_there
     }
 
     /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is doubtful
     /// or there is none, the same one's once more.
-    pub fn accept(&self, run: &Run, work: &mut Work, finding: Finding) -> bool {
-        let Image::Encoded { header, rung, .. } = &work.image else { return true };
+    fn accept_image(&self, run: &Run, work: &mut Work, number: usize, finding: Finding) -> bool {
+        let id = work.id(number);
+        let Image::Encoded { header, rung, tried_again, .. } = work.images.get_mut(number) else {
+            return true;
+        };
         let rung = *rung;
         if finding == Finding::Written {
-            run.clock.count_rung(rung, 1);
-            work.image = Image::Nothing;
             return true;
         }
         run.clock.count_decoded_again();
         // No image looks like one poison and then like the other.
-        let doubtful = finding == Finding::Doubtful && !work.tried_again;
+        let doubtful = finding == Finding::Doubtful && !*tried_again;
         if !doubtful {
-            self.shared.tell_skipped(rung, work.draw.sample);
+            self.shared.tell_skipped(rung, id.sample);
         }
-        let is_last = self.stage.rung_after(rung, header, work.draw.sample).is_none();
-        if doubtful || is_last && self.shared.config.cpu_decode == CpuDecode::Never && !work.tried_again {
-            work.tried_again = true;
+        let is_last = self.stage.rung_after(rung, header, id).is_none();
+        if doubtful || is_last && self.shared.config.cpu_decode == CpuDecode::Never && !*tried_again {
+            *tried_again = true;
             return false;
         }
-        work.tried_again = false;
         let message = format!("JPEG: nvJPEG's {} reports success and does not write it", rung.name());
-        self.demote(work, DecodeError::Unsupported(message).into());
+        self.demote(work, number, DecodeError::Unsupported(message).into());
         false
     }
 
-    /// An image that has no room on the device with all its pixels: the CPU decodes only what is needed of it.
+    /// A sample whose images have no room on the device with all their pixels: the CPU decodes only what is needed of them.
     ///
     /// # Errors
     /// Where that has no room either, or the CPU may not: it is the setting that is at fault, not the sample, which is
     /// neither replaced nor left out.
     pub fn too_large(&self, work: &mut Work, needed: u64) -> Result<()> {
-        match &work.image {
-            Image::Encoded { bytes, .. } if self.stage.cpu_may => work.image = Image::ForCpu(bytes.clone()),
-            _ => {
-                let error = no_room(&self.stage.pools, needed);
-                return Err(self.shared.sample_error(work.draw.sample, error));
+        let is_encoded = work.is_encoded();
+        for image in work.images.iter_mut() {
+            if let (Image::Encoded { bytes, .. }, true) = (&image, self.stage.cpu_may) {
+                *image = Image::ForCpu(bytes.clone());
             }
         }
-        Ok(())
+        if is_encoded && self.stage.cpu_may {
+            return Ok(());
+        }
+        Err(self.shared.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
     }
 
     /// Page-locked memory for a table. What this lane has under way holds some of it until it has landed.
@@ -315,44 +402,48 @@ impl<'a> Intake<'a> {
     fn settle(&self, work: &mut Work, error: Error) {
         let sample = work.draw.sample;
         work.ticket.fail(sample, self.shared.sample_error(sample, error), false);
-        work.image = match self.shared.config.on_error {
-            OnError::Raise => Image::Nothing,
+        match self.shared.config.on_error {
+            OnError::Raise => work.images.set_all(|| Image::Nothing),
             OnError::Zero => {
                 work.valid = false;
                 self.shared.blank_fields(&mut work.ticket);
-                Image::Blank
+                work.images.set_all(|| Image::Blank);
             }
-            OnError::Skip => Image::Replaced,
-        };
+            OnError::Skip => work.images.set_all(|| Image::Replaced),
+        }
     }
 
-    fn substitute(&mut self, run: &Run, position: u64, ticket: &mut Ticket) -> Result<(u64, Image)> {
+    /// The images of another sample in place of one that failed, whose other fields are filled.
+    fn substitute(
+        &mut self,
+        run: &Run,
+        position: u64,
+        ticket: &mut Ticket,
+    ) -> Result<(u64, PerImage<Image>)> {
         let shared = self.shared;
+        let images = shared.config.images.list();
         refill::substitute(shared, run, position, |sample, record| {
-            let field = shared.config.fields.image();
-            let bytes = match field {
-                Some(field) => shared.field_bytes(run, field, sample, &record)?,
-                None => None,
-            };
-            let Some(bytes) = bytes else {
-                shared.fill_fields(run, sample, &record, None, ticket)?;
-                return Ok(Image::Blank);
-            };
-            let drawn = self.decode(run, Draw::first(sample), &bytes)?;
-            let size = (self.cpu.planes.image_width, self.cpu.planes.image_height);
-            shared.fill_fields(
-                run,
-                sample,
-                &record,
-                Some(SeenImage { size, views: drawn.views() }),
-                ticket,
-            )?;
-            Ok(self.decoded(drawn))
+            let mut seen = Vec::with_capacity(images.len());
+            let made = PerImage::try_new(images.len(), |image| {
+                let field = &shared.config.fields.list[images[image].field];
+                let Some(bytes) = shared.field_bytes(run, field, sample, &record)? else {
+                    seen.push(None);
+                    return Ok(Image::Blank);
+                };
+                let drawn = self.decode(run, image, Draw::first(sample), &bytes)?;
+                let size = (self.cpu.planes.image_width, self.cpu.planes.image_height);
+                shared.check_size(image, size, &seen).map_err(|error| shared.of_image(image, error))?;
+                seen.push(Some(SeenImage { size, drawn: Some(drawn.clone()) }));
+                Ok(self.decoded(drawn))
+            })?;
+            shared.fill_fields(run, sample, &record, &seen, ticket)?;
+            Ok(made)
         })
     }
 
-    fn decode(&mut self, run: &Run, draw: Draw, bytes: &[u8]) -> Result<DrawnViews> {
-        self.cpu.decode(self.shared, run, draw, bytes, &mut Watch::new(Lane::off()))
+    fn decode(&mut self, run: &Run, image: usize, draw: Draw, bytes: &[u8]) -> Result<DrawnViews> {
+        let drawn = self.cpu.decode(self.shared, run, image, draw, bytes, &mut Watch::new(Lane::off()));
+        drawn.map_err(|error| self.shared.of_image(image, error))
     }
 
     /// The planes just decoded.

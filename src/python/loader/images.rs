@@ -68,8 +68,9 @@ impl ImageLoader {
 
     /// What an epoch makes of a sample: dict of x, y, width, height (source pixels that are resized), resized_width,
     /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
-    /// output_width, output_height. Of several views, number `view`.
-    #[pyo3(signature = (sample_id, epoch=None, occurrence=0, view=0))]
+    /// output_width, output_height. Of several views, number `view`; of several images, that of `field`.
+    #[pyo3(signature = (sample_id, epoch=None, occurrence=0, view=0, field=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn view<'py>(
         this: PyRef<'py, Self>,
         py: Python<'py>,
@@ -77,11 +78,12 @@ impl ImageLoader {
         epoch: Option<u64>,
         occurrence: u32,
         view: usize,
+        field: Option<&str>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let epoch = epoch.unwrap_or_else(|| this.as_super().epoch());
         let draw = Draw { sample: sample_id, occurrence };
         let pipeline = this.as_super().pipeline.clone();
-        let drawn = raise(py, py.detach(|| pipeline.views(draw, epoch)))?;
+        let drawn = raise(py, py.detach(|| pipeline.views(draw, epoch, field)))?;
         let Some(&DrawnView { view, width, height, .. }) = drawn.views().get(view) else {
             let message = format!("is {view}, each image has {}", drawn.views().len());
             return raise(py, Err(crate::Error::config("view", message)));

@@ -1,7 +1,7 @@
 //! Settings that are lists of objects: fields, and what else has parts with names.
 
 use super::{Form, is};
-use crate::augment::Transforms;
+use crate::augment::ImageTransforms;
 use crate::config::{FieldOptions, Fields, Given, Labels};
 use crate::dataset::ColumnValues;
 use crate::error::Error;
@@ -81,33 +81,33 @@ impl Form<Vec<FieldOptions>> for FieldList {
     }
 }
 
-/// What is done to images: a list of transforms, or views of one, as JSON.
+/// What is done to images: a list of transforms, or views of one, or such for each image field by its name, as JSON.
 pub(in crate::config::settings) struct TransformList;
 
-impl Form<Transforms> for TransformList {
-    fn read(&self, given: &Given) -> Result<Transforms, String> {
+impl Form<ImageTransforms> for TransformList {
+    fn read(&self, given: &Given) -> Result<ImageTransforms, String> {
         let Given::Text(text) = given else { return is(given) };
-        Transforms::from_json(text).map_err(|error| match error {
+        ImageTransforms::from_json(text).map_err(|error| match error {
             Error::Config { message, .. } => message,
             other => other.to_string(),
         })
     }
 
-    fn show(&self, _: &Transforms) -> Given {
+    fn show(&self, _: &ImageTransforms) -> Given {
         Given::Other("a list of transforms".into())
     }
 
     /// When they are compiled, which names the transform.
-    fn check(&self, _: &Transforms) -> Result<(), String> {
+    fn check(&self, _: &ImageTransforms) -> Result<(), String> {
         Ok(())
     }
 
     fn may_be(&self) -> String {
-        "a list of foreload.transforms, or Views".into()
+        "a list of foreload.transforms, or Views, or a dict with such for each image field".into()
     }
 
     fn annotation(&self) -> String {
-        "Sequence[Transform] | Views | Sequence[Views]".into()
+        "Transforms | Mapping[str, Transforms]".into()
     }
 
     fn placeholder(&self) -> String {

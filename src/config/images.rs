@@ -1,0 +1,215 @@
+//! The images of a sample: what is done to each, and which of them are seen alike.
+
+use super::fields::FieldOptions;
+use super::{LABEL, LoaderOptions};
+use crate::augment::{ImageTransforms, Recipe, RecipeKeys, RecipeView};
+use crate::dataset::{FieldKind, IMAGE};
+use crate::error::{Error, Result};
+
+/// The image fields of a loader.
+#[derive(Debug, Clone)]
+pub struct Images {
+    /// Those that lead come first; each group in the order in which they were asked for.
+    list: Vec<ImageField>,
+    /// What is done to each that leads and to its followers; at least one.
+    recipes: Vec<Recipe>,
+}
+
+/// A field whose members are images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageField {
+    /// Its name.
+    pub name: String,
+    /// Number of its field.
+    pub field: usize,
+    /// Number of the image whose recipe and random numbers it has: its own, where it leads.
+    pub leader: usize,
+}
+
+impl Images {
+    /// The image fields; other code knows them by their numbers in this list.
+    pub fn list(&self) -> &[ImageField] {
+        &self.list
+    }
+
+    /// The recipes of those that lead: what is done to each of these and to its followers.
+    pub fn recipes(&self) -> &[Recipe] {
+        &self.recipes
+    }
+
+    /// What is done to the image of this number.
+    pub fn recipe(&self, image: usize) -> &Recipe {
+        &self.recipes[self.list[image].leader]
+    }
+
+    /// Number of the image that was asked for first.
+    pub fn first(&self) -> Option<usize> {
+        (0..self.list.len()).min_by_key(|&image| self.list[image].field)
+    }
+
+    /// What is done to that; without images, what would be.
+    pub fn first_recipe(&self) -> &Recipe {
+        self.first().map_or(&self.recipes[0], |image| self.recipe(image))
+    }
+
+    /// The views of all images, one image's behind another's.
+    pub(crate) fn views(&self) -> impl Iterator<Item = &RecipeView> {
+        (0..self.list.len()).flat_map(|image| self.recipe(image).views())
+    }
+
+    /// Whether anything that is done to an image is drawn at random.
+    pub fn are_random(&self) -> bool {
+        self.recipes.iter().any(Recipe::is_random)
+    }
+
+    /// The keys of an epoch's random numbers, for each recipe: those of the first leader go without a name.
+    pub fn keys(&self, seed: u64, epoch: u64) -> Vec<RecipeKeys> {
+        let of = |(leader, recipe): (usize, &Recipe)| match leader {
+            0 => recipe.keys(seed, epoch),
+            _ => recipe.keys_of_field(seed, epoch, &self.list[leader].name),
+        };
+        self.recipes.iter().enumerate().map(of).collect()
+    }
+
+    /// Number of the image of this name.
+    pub fn named(&self, name: &str) -> Option<usize> {
+        self.list.iter().position(|image| image.name == name)
+    }
+
+    /// Number of the image whose geometry the mask or the boxes of a `field` have: the first, unless it says which.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where there is no such image.
+    pub(super) fn followed_by(&self, field: &FieldOptions) -> Result<usize> {
+        let Some(first) = self.first() else {
+            let message = format!(
+                "has {:?} without an image whose crop it follows: add \"image\", or read its bytes with \
+                 foreload.fields.Bytes",
+                field.name
+            );
+            return Err(Error::config("fields", message));
+        };
+        let Some(follows) = &field.follows else { return Ok(first) };
+        self.named(follows).ok_or_else(|| no_image(field, follows, &self.names()))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.list.iter().map(|image| image.name.as_str()).collect()
+    }
+
+    /// The images that were `asked` for, of which `leaders` have these `recipes`.
+    fn new(asked: &[AskedImage<'_>], leaders: &[AskedImage<'_>], recipes: Vec<Recipe>) -> Result<Self> {
+        let position = |name: &str| leaders.iter().position(|leader| leader.options.name == name);
+        let image = |asked: &AskedImage<'_>, leader| ImageField {
+            name: asked.options.name.clone(),
+            field: asked.field,
+            leader,
+        };
+        let mut list: Vec<ImageField> =
+            leaders.iter().enumerate().map(|(number, leader)| image(leader, number)).collect();
+        for follower in asked.iter().filter(|asked| position(&asked.options.name).is_none()) {
+            let follows = follower.options.follows.as_deref();
+            let follows = follows.or(leaders.first().map(|leader| leader.options.name.as_str()));
+            let follows = follows.unwrap_or_default();
+            let leader = position(follows).ok_or_else(|| {
+                let names: Vec<&str> = asked.iter().map(|image| image.options.name.as_str()).collect();
+                match names.contains(&follows) {
+                    false => no_image(follower.options, follows, &names),
+                    true => {
+                        let message = format!(
+                            "has {:?}, which follows {follows:?}, which follows another image itself: name the one \
+                             that leads",
+                            follower.options.name
+                        );
+                        Error::config("fields", message)
+                    }
+                }
+            })?;
+            list.push(image(follower, leader));
+        }
+        Ok(Self { list, recipes })
+    }
+}
+
+/// An image field as it is asked for, and the number of its field.
+#[derive(Clone, Copy)]
+struct AskedImage<'a> {
+    field: usize,
+    options: &'a FieldOptions,
+}
+
+impl LoaderOptions {
+    /// The images, and what is done to them; `given` are the columns of `labels`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the setting, the field and the transform.
+    pub(super) fn images(&self, given: &[String]) -> Result<Images> {
+        let usual = [FieldOptions::named(IMAGE)];
+        let asked = self.fields.as_deref().unwrap_or(&usual).iter().enumerate();
+        let asked: Vec<AskedImage<'_>> = asked
+            .map(|(field, options)| AskedImage { field, options })
+            .filter(|AskedImage { options, .. }| {
+                options.kind() == FieldKind::Image && options.name != LABEL && !given.contains(&options.name)
+            })
+            .collect();
+        let lists = match &self.transforms {
+            Some(ImageTransforms::ByField(lists)) => lists,
+            Some(ImageTransforms::Same(list)) => return led_by_first(&asked, self.compiled(list)?),
+            None => return led_by_first(&asked, self.usual_recipe()?),
+        };
+        let refused = |message: String| Err(Error::config("transforms", message));
+        let names: Vec<&str> = asked.iter().map(|image| image.options.name.as_str()).collect();
+        if lists.is_empty() {
+            return refused(format!("is empty, must name an image field: {}", listed(&names)));
+        }
+        if let Some(other) = lists.keys().find(|name| !names.contains(&name.as_str())) {
+            return refused(format!("names {other:?}, which is no image of fields: {}", listed(&names)));
+        }
+        let (mut leaders, mut recipes) = (Vec::new(), Vec::new());
+        for image in &asked {
+            let FieldOptions { name, follows, .. } = image.options;
+            match (lists.get(name), follows) {
+                (Some(list), None) => {
+                    leaders.push(*image);
+                    recipes.push(self.compiled(list).map_err(|error| error.of_field(name))?);
+                }
+                (None, Some(_)) => {}
+                (Some(_), Some(leader)) => {
+                    return refused(format!(
+                        "has {name:?}, which follows {leader:?} and has its transforms: leave out one of the two"
+                    ));
+                }
+                (None, None) => {
+                    return refused(format!(
+                        "says nothing of the image {name:?}: give it a list of its own, or the geometry of another \
+                         image by fields.Image({name:?}, follows=...)"
+                    ));
+                }
+            }
+        }
+        Images::new(&asked, &leaders, recipes)
+    }
+}
+
+/// One recipe for all: the first image leads, and the others follow it.
+fn led_by_first(asked: &[AskedImage<'_>], recipe: Recipe) -> Result<Images> {
+    let first = asked.iter().find(|image| image.options.follows.is_none());
+    Images::new(asked, first.map(std::slice::from_ref).unwrap_or_default(), vec![recipe])
+}
+
+fn no_image(field: &FieldOptions, follows: &str, names: &[&str]) -> Error {
+    let message =
+        format!("has {:?}, which follows {follows:?}, no image of fields: {}", field.name, listed(names));
+    Error::config("fields", message)
+}
+
+/// The images there are, in words.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => "there is none".into(),
+        _ => format!(
+            "there are {}",
+            names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+        ),
+    }
+}
