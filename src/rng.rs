@@ -219,7 +219,7 @@ mod tests {
         }
         assert_eq!(parts[0].stream(5).next_u64(), 10_247_350_395_721_390_403);
         assert_eq!(parts[4].stream_of(5, 1).next_u64(), 3_993_625_700_716_946_848);
-        assert_eq!(parts[5].stream(5).next_u64(), 0);
+        assert_eq!(parts[5].stream(5).next_u64(), 1_405_999_400_054_653_344);
     }
 
     #[test]

@@ -84,7 +84,7 @@ class Batch:
 
     @property
     def images(self) -> Tensor:
-        """The first view of the first image field: [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), RGB.
+        """The first image field, of several views the first: RGB, [n, 3, height, width] or [n, height, width, 3].
 
         Raises:
             AttributeError: The batch has `files`, or `fields=` names no image, or images have sizes of their own.

@@ -154,9 +154,10 @@ class ImageLoader(Loader):
             or a number, or a list of as many numbers, for each sample in the index's order: the field `label`. Whole
             numbers are int64, others float32, [n] or [n, length]; anything else text. A sample without a row is an
             error. `classes` and `weights` go by the dataset's own classes. None: the dataset's labels.
-        transforms: What is done to images: a list of `foreload.transforms`, or `Views` of one. It takes the place of
-            `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the usual
-            lists. None: what these mean.
+        transforms: What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have
+            several images, the first leads and the others follow its geometry; or a dict has for each image field what
+            is done to it. It takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and
+            `std`, the one-line way to the usual lists. None: what these mean.
         image_size: Side of the square output in pixels, or (height, width).
         scale: Training: lower and upper bound of the random crop's share of the image's area.
         ratio: Training: lower and upper bound of the random crop's width divided by its height.
@@ -256,7 +257,7 @@ class ImageLoader(Loader):
         epoch_size: int | None = None,
         fields: Sequence[str | Field] | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
-        transforms: Sequence[Transform] | Views | Sequence[Views] | None = None,
+        transforms: Transforms | Mapping[str, Transforms] | None = None,
         image_size: int | Sequence[int] = 224,
         scale: Numbers | None = (0.08, 1.0),
         ratio: Numbers | None = (0.75, 1.3333333333333333),

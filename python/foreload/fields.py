@@ -42,9 +42,9 @@ class Image(Field):
     Zeros where an optional one is absent; `batch.present(name)` says where.
 
     Args:
-        follows: The image that leads this one: it has the same transforms, and the same random numbers, as torchvision v2
-            does to two images in one call. Both must be of one size. None: where `transforms` is a list, the first image
-            leads all others; where it is a dict, this image has transforms of its own there.
+        follows: The image that leads this one: it goes through the same transforms with the same random numbers, as two
+            images in one call of torchvision v2 do. Both must be of one size. None: where `transforms` is a list, the
+            first image leads all others; where it is a dict, this image has transforms of its own there.
     """
 
     _kind: ClassVar[str] = "image"

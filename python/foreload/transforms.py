@@ -439,8 +439,8 @@ def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
     """The text that Foreload's core reads: each transform an object of its name and its parameters.
 
     Raises:
-        ConfigError: It is no list of transforms, and neither Views, nor a list of such, nor a dict of these by the names
-            of image fields.
+        ConfigError: It is no list of transforms, and neither Views, nor a list of such, nor a dict of these by the
+            names of image fields.
     """
     if not isinstance(transforms, Mapping):
         return json.dumps(_document(transforms))

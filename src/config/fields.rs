@@ -22,7 +22,8 @@ pub struct FieldOptions {
     /// Samples may be without it.
     #[serde(default)]
     pub optional: bool,
-    /// Images, masks and boxes: the image whose geometry they have. `None`: the first; of images what `transforms` says.
+    /// Images, masks and boxes: the image whose geometry they have. `None`: the first, or for images what `transforms`
+    /// says.
     #[serde(default)]
     pub follows: Option<String>,
     /// Masks: type of the values, `uint8`, `int32` or `int64`.

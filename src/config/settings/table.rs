@@ -132,10 +132,10 @@ settings! {
     /// `weights` go by the dataset's own classes. None: the dataset's labels.
     labels: Option<Labels> = None, Maybe(LabelSource), Fields.images_only();
 
-    /// What is done to images: a list of `foreload.transforms`, or `Views` of one; where samples have several images, the
-    /// first leads and the others follow its geometry, or a dict has for each image field what is done to it. It takes
-    /// the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to the
-    /// usual lists. None: what these mean.
+    /// What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have several images, the
+    /// first leads and the others follow its geometry; or a dict has for each image field what is done to it. It takes
+    /// the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to
+    /// the usual lists. None: what these mean.
     transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images.images_only();
 
     /// Side of the square output in pixels, or (height, width).

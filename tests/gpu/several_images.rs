@@ -1,0 +1,212 @@
+//! Samples of several images on the way to a GPU: they go through a lane together, and fail together.
+
+use crate::common::{jpeg, png};
+use crate::pipeline::{mean_difference, on_cpu, options};
+use crate::stand_in;
+use crate::views::{Tensors, epoch};
+use foreload::augment::ImageTransforms;
+use foreload::batch::Place;
+use foreload::config::{FieldOptions, LoaderConfig, LoaderOptions, OnError, Rungs};
+use foreload::dataset::{Contents, DatasetIndex, IndexOptions};
+use foreload::pipeline::Pipeline;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A shard of samples with three images of different sizes: two JPEGs, and a PNG that the CPU decodes.
+struct Shard(TempDir);
+
+/// Two views of the first, one of each other; no image has a multiple of 16 bytes.
+const EACH: &str = r#"{
+    "left.jpg": {"Views": {"n": 2, "transforms": [
+        {"RandomResizedCrop": {"size": [33, 21]}}, {"RandomHorizontalFlip": {}}]}},
+    "right.jpg": [{"RandomResizedCrop": {"size": 15, "scale": [0.2, 1]}}, {"Grayscale": {}}],
+    "map.png": [{"RandomResizedCrop": {"size": 17}}, {"ToDtype": {"dtype": "float16"}}]}"#;
+
+/// Bytes of an image of each tensor.
+const BYTES: [usize; 4] = [3 * 33 * 21, 3 * 33 * 21, 3 * 15 * 15, 2 * 3 * 17 * 17];
+
+impl Shard {
+    /// Of so many samples. The second image of those that are `spoiled` is none; `apart` lies far from the others.
+    fn new(samples: usize, spoiled: &[usize], apart: bool) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("data")).unwrap();
+        let shard = std::fs::File::create(directory.path().join("data/0.tar")).unwrap();
+        let mut archive = tar::Builder::new(shard);
+        let mut add = |name: String, bytes: &[u8]| {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o644);
+            archive.append_data(&mut header, name, bytes).unwrap();
+        };
+        let right = |sample: usize| match spoiled.contains(&sample) {
+            true => b"<!DOCTYPE html> not found".to_vec(),
+            false => jpeg(1000 + sample as u64),
+        };
+        for sample in 0..samples {
+            add(format!("{sample:04}.left.jpg"), &jpeg(sample as u64));
+            add(format!("{sample:04}.map.png"), &png(sample as u8));
+            if !apart {
+                add(format!("{sample:04}.right.jpg"), &right(sample));
+            }
+        }
+        if apart {
+            add("0000.filler".into(), &[0; 200_000]);
+            (0..samples).for_each(|sample| add(format!("{sample:04}.right.jpg"), &right(sample)));
+        }
+        archive.finish().unwrap();
+        Self(directory)
+    }
+
+    fn index(&self, options: &LoaderOptions) -> Arc<DatasetIndex> {
+        let directory = Some(self.0.path().join("index"));
+        let options = IndexOptions { directory, ..options.index_options(Contents::Images) };
+        Arc::new(DatasetIndex::open(&self.0.path().join("data"), &options).unwrap())
+    }
+
+    fn pipeline(&self, options: &LoaderOptions, change: impl FnOnce(&mut LoaderConfig)) -> Pipeline {
+        let index = self.index(options);
+        let mut config = options.check(&index).unwrap();
+        change(&mut config);
+        Pipeline::new(index, config)
+    }
+
+    /// The batches of an epoch on the CPU.
+    fn expected(&self, options: &LoaderOptions, number: u64) -> Vec<Tensors> {
+        epoch(&self.pipeline(&on_cpu(options), |_| ()), number, Place::Host).0
+    }
+}
+
+fn asked() -> LoaderOptions {
+    LoaderOptions {
+        transforms: Some(ImageTransforms::from_json(EACH).unwrap()),
+        fields: Some(["left.jpg", "right.jpg", "map.png"].map(FieldOptions::named).to_vec()),
+        ..options()
+    }
+}
+
+#[test]
+fn planes_of_the_cpu_become_the_same_bits() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    for apart in [false, true] {
+        let shard = Shard::new(24, &[], apart);
+        let pipeline = shard.pipeline(&asked(), |config| config.rungs = Rungs::Cpu);
+        let before = cuda.calls("cuLaunchKernel");
+        let (gpu, stats) = epoch(&pipeline, 3, Place::Cuda(0));
+        assert!(gpu == shard.expected(&asked(), 3), "apart: {apart}");
+        assert_eq!((gpu.len(), stats.decoded_cpu()), (3, 3 * 24), "each image is decoded once");
+        // Four views, and the second kernel of the one that changes colours.
+        assert_eq!(cuda.calls("cuLaunchKernel") - before, 3 * 5);
+        for batch in &gpu {
+            assert_eq!(batch[..4].iter().map(Vec::len).collect::<Vec<_>>(), BYTES.map(|bytes| 8 * bytes));
+        }
+    }
+}
+
+#[test]
+fn what_the_gpu_decodes_comes_near_the_cpus() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let shard = Shard::new(64, &[], false);
+    // Of 32 samples the kernels have 64 JPEGs, enough for a call of theirs.
+    for (rungs, batch_size) in [(Rungs::Hardware, 8), (Rungs::CudaBatched, 32), (Rungs::Cuda, 8)] {
+        let asked = LoaderOptions { batch_size, ..asked() };
+        let pipeline = shard.pipeline(&asked, |config| config.rungs = rungs);
+        let (gpu, stats) = epoch(&pipeline, 1, Place::Cuda(0));
+        for (gpu, cpu) in gpu.iter().zip(&shard.expected(&asked, 1)) {
+            assert_eq!(gpu[4..], cpu[4..], "{rungs:?}");
+            assert_eq!(gpu[3], cpu[3], "{rungs:?}: PNGs are the CPU's");
+            for (view, (gpu, cpu)) in gpu[..3].iter().zip(cpu).enumerate() {
+                let difference = mean_difference(gpu, cpu);
+                assert!(difference <= 1.5, "{rungs:?}, view {view}: {difference} grey levels");
+            }
+        }
+        assert_eq!(stats.decoded_cpu(), 64, "{rungs:?}: {stats:?}");
+    }
+}
+
+#[test]
+fn a_sample_fails_with_all_its_images() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let shard = Shard::new(40, &[3, 17, 30], false);
+    for on_error in [OnError::Zero, OnError::Skip] {
+        let asked = LoaderOptions { on_error, ..asked() };
+        let pipeline = shard.pipeline(&asked, |config| config.rungs = Rungs::Cpu);
+        let (gpu, _) = epoch(&pipeline, 2, Place::Cuda(0));
+        assert!(gpu == shard.expected(&asked, 2), "{on_error:?}");
+        let mut zeros = 0;
+        for batch in &gpu {
+            for (tensor, bytes) in batch.iter().zip(BYTES) {
+                for (image, &valid) in tensor.chunks(bytes).zip(&batch[6]) {
+                    zeros += u32::from(valid == 0);
+                    assert!(valid == 1 || image.iter().all(|&byte| byte == 0));
+                }
+            }
+        }
+        assert_eq!(zeros, if on_error == OnError::Zero { 3 * 4 } else { 0 });
+    }
+}
+
+#[test]
+fn batches_that_do_not_fit_go_in_pieces() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    for apart in [false, true] {
+        let shard = Shard::new(48, &[], apart);
+        let asked = LoaderOptions { batch_size: 24, ..asked() };
+        let expected = shard.expected(&asked, 1);
+        for rungs in [Rungs::Cpu, Rungs::All] {
+            let small = shard.pipeline(&asked, |config| {
+                config.rungs = rungs;
+                // Slots for some ten files, of 72; planes of a few images.
+                config.pools.slot_bytes = 2 << 20;
+                config.device_pools.as_mut().unwrap().arena = 512 << 10;
+            });
+            for _ in 0..2 {
+                let (gpu, _) = epoch(&small, 1, Place::Cuda(0));
+                assert_eq!(gpu.len(), expected.len());
+                for (gpu, cpu) in gpu.iter().zip(&expected) {
+                    assert_eq!(gpu[3..], cpu[3..], "{rungs:?}, apart: {apart}");
+                    for (gpu, cpu) in gpu[..3].iter().zip(cpu) {
+                        let difference = mean_difference(gpu, cpu);
+                        let most = if rungs == Rungs::Cpu { 0.0 } else { 1.5 };
+                        assert!(difference <= most, "{rungs:?}, apart: {apart}: {difference} grey levels");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One image that was not written has its sample decoded anew, with the planes that the CPU made of another.
+#[test]
+fn a_sample_whose_image_was_skipped_is_decoded_again_as_a_whole() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let shard = Shard::new(64, &[], false);
+    for rungs in [Rungs::All, Rungs::Hardware] {
+        nvjpeg.reset();
+        let pipeline = shard.pipeline(&asked(), |config| config.rungs = rungs);
+        let (_, stats) = epoch(&pipeline, 0, Place::Cuda(0));
+        assert_eq!(stats.gpu.decoded_again, 0, "{rungs:?}");
+        nvjpeg.knobs("skip");
+        let mut again = 0;
+        for number in 1..4 {
+            let (gpu, stats) = epoch(&pipeline, number, Place::Cuda(0));
+            again += stats.gpu.decoded_again;
+            for (gpu, cpu) in gpu.iter().zip(&shard.expected(&asked(), number)) {
+                assert_eq!(gpu[3..], cpu[3..], "{rungs:?}");
+                for (tensor, (gpu, cpu)) in gpu[..3].iter().zip(cpu).enumerate() {
+                    for (place, (gpu, cpu)) in
+                        gpu.chunks(BYTES[tensor]).zip(cpu.chunks(BYTES[tensor])).enumerate()
+                    {
+                        let difference = mean_difference(gpu, cpu);
+                        assert!(difference <= 3.0, "{rungs:?}, {tensor}, {place}: {difference} grey levels");
+                    }
+                }
+            }
+        }
+        assert!(again >= 8, "{rungs:?}: {again}");
+    }
+}

@@ -1,0 +1,118 @@
+"""Samples of several images on a device: what follows, and what has transforms of its own, as on the CPU."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import driver
+import foreload
+import images
+import numpy as np
+import pytest
+from foreload import fields
+from foreload import transforms as T
+from PIL import Image
+
+pytestmark = pytest.mark.usefixtures("gpu")
+
+SAMPLES = 24
+LIST = [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToDtype("float16")]
+FIELDS = ["left.jpg", "right.jpg", "seg.png"]
+EACH = {
+    "left.jpg": T.Views(2, [T.RandomResizedCrop((33, 21)), T.RandomHorizontalFlip()]),
+    "right.jpg": [T.RandomResizedCrop(15), T.Grayscale(), T.ToDtype("float16")],
+}
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs of photographs of one size, with a mask; every fourth has no second one."""
+    root = tmp_path_factory.mktemp("pairs")
+    rng = np.random.default_rng(5)
+    with tarfile.open(root / "000.tar", "w") as tar:
+        for number in range(SAMPLES):
+            one = images.photograph(rng)
+            other = images.photograph(rng).resize(one.size)
+            blocks = rng.integers(0, 21, (20, 20), dtype=np.uint8)
+            mask = Image.fromarray(np.kron(blocks, np.ones((9, 9), np.uint8))).crop((0, 0, *one.size))
+            file = io.BytesIO()
+            mask.save(file, "PNG")
+            members = {"left.jpg": images.encode(one, "s420"), "right.jpg": images.encode(other, "s444")}
+            if number % 4 == 3:
+                del members["right.jpg"]
+            for key, data in {**members, "seg.png": file.getvalue()}.items():
+                header = tarfile.TarInfo(f"{number:04}.{key}")
+                header.size = len(data)
+                tar.addfile(header, io.BytesIO(data))
+    return root
+
+
+def made(root: Path, device: str, asked: list[Any], **settings: Any) -> list[dict[str, list[np.ndarray]]]:
+    """The batches of an epoch in host memory, a list of views for each field."""
+    settings = {"batch_size": 8, "seed": 3, "on_error": "skip", "max_errors": 100, **settings}
+    loader = foreload.ImageLoader(root, fields=asked, device=device, **settings)
+    batches = []
+    for batch in loader:
+        views = {name: batch[name] if isinstance(batch[name], tuple) else (batch[name],) for name in batch}
+        batches.append({name: [driver.to_host(view) for view in of] for name, of in views.items()})
+        batches[-1]["ids"] = [driver.to_host(batch.sample_ids)]
+    return batches
+
+
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
+@pytest.mark.parametrize(
+    ("asked", "transforms"),
+    [
+        (FIELDS, LIST),
+        (FIELDS, EACH),
+        (["right.jpg", "left.jpg", fields.Mask("seg.png", follows="left.jpg")], EACH),
+        (["left.jpg", fields.Image("right.jpg", optional=True), "seg.png"], LIST),
+    ],
+    ids=["following", "by field", "in another order", "optional"],
+)
+def test_images_and_masks_are_the_cpus(
+    shard: Path, rung: Callable[[str], None], asked: list[Any], transforms: Any
+) -> None:
+    rung("cpu")
+    on_gpu, on_cpu = (made(shard, device, asked, transforms=transforms) for device in ("cuda", "cpu"))
+    assert len(on_gpu) == len(on_cpu) == SAMPLES // 8
+    for batch, expected in zip(on_gpu, on_cpu, strict=True):
+        assert batch.keys() == expected.keys()
+        for name, tensors in expected.items():
+            for view, (seen, wanted) in enumerate(zip(batch[name], tensors, strict=True)):
+                assert np.array_equal(seen, wanted), f"{name}, view {view}"
+
+
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
+def test_images_that_the_gpu_decodes_come_near_the_cpus(shard: Path) -> None:
+    levels = [*LIST[:2], T.ToDtype("uint8")]
+    on_gpu, on_cpu = (made(shard, device, FIELDS, transforms=levels) for device in ("cuda", "cpu"))
+    for batch, expected in zip(on_gpu, on_cpu, strict=True):
+        assert np.array_equal(batch["ids"], expected["ids"])
+        assert np.array_equal(batch["seg.png"], expected["seg.png"])
+        for name in ("left.jpg", "right.jpg"):
+            difference = np.abs(batch[name][0].astype(int) - expected[name][0].astype(int)).mean()
+            assert difference <= 1.5, name
+
+
+def test_torch_has_every_image_on_the_device(
+    torch: ModuleType, shard: Path, rung: Callable[[str], None]
+) -> None:
+    from foreload.torch import ImageDataset
+
+    rung("cpu")
+    asked = ["left.jpg", fields.Image("right.jpg", optional=True)]
+    settings = dict(batch_size=8, fields=asked, transforms=EACH)
+    on_gpu, on_cpu = (ImageDataset(shard, **settings, device=device) for device in ("cuda", "cpu"))
+    for batch, expected in zip(on_gpu, on_cpu, strict=True):
+        assert len(batch["left.jpg"]) == 2
+        for seen, wanted in [*zip(batch["left.jpg"], expected["left.jpg"], strict=True)] + [
+            (batch["right.jpg"], expected["right.jpg"])
+        ]:
+            assert seen.device == torch.device("cuda", 0)
+            assert torch.equal(seen.cpu(), wanted)
