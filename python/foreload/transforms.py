@@ -447,7 +447,9 @@ def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
     documents = {}
     for field, of_field in transforms.items():
         if not isinstance(field, str):
-            raise ConfigError(f"config: transforms: has the key {_shown(field)}, must be names of image fields")
+            raise ConfigError(
+                f"config: transforms: has the key {_shown(field)}, must be names of image fields"
+            )
         documents[field] = _document(of_field)
     return json.dumps(documents)
 

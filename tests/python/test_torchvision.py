@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import shutil
@@ -11,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import shards
 from foreload import ConfigError, ImageLoader
 from foreload import transforms as T
 from PIL import Image
@@ -27,6 +30,7 @@ import torch
 import torchvision
 from foreload.torch import ImageDataset
 from torch.utils.data import Subset
+from torchvision import tv_tensors
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms import transforms as v1
@@ -256,6 +260,54 @@ def test_what_is_drawn_gives_torchvisions_pixels(dataset: Path, how: str, mode: 
             differences.append((image.float() - expected.float()).abs().mean())
     assert len(differences) == 60
     assert torch.stack(differences).mean() <= EXACT_MEAN
+
+
+def test_two_images_and_a_mask_are_what_one_call_of_torchvision_gives(tmp_path: Path) -> None:
+    """v2 does to all images of a call the same; here what follows is drawn with the first."""
+
+    class Drawn(v2.RandomResizedCrop):
+        """The crop that was drawn here, in place of one that is drawn there."""
+
+        def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
+            return {"top": view["y"], "left": view["x"], "height": view["height"], "width": view["width"]}
+
+        _get_params = make_params
+
+    def sample(number: int) -> shards.Members:
+        rng = np.random.default_rng(number)
+        width, height = (int(side) for side in rng.integers(60, 120, size=2))
+        smooth = [Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8)) for _ in range(2)]
+        left, right = (shards.saved(coarse.resize((width, height)), "png") for coarse in smooth)
+        return {
+            "left.png": left,
+            "right.png": right,
+            "seg.png": shards.mask(rng.integers(0, 9, (height, width))),
+        }
+
+    shards.make(tmp_path, 24, 1, sample)
+    asked = ["left.png", "right.png", "seg.png"]
+    steps = [T.RandomResizedCrop((40, 44)), T.RandomHorizontalFlip()]
+    loader = ImageLoader(
+        tmp_path, batch_size=12, seed=2, fields=asked, transforms=steps, decode="exact", device="cpu"
+    )
+    values = other = 0
+    for batch in loader:
+        found = [torch.from_dlpack(batch[name]) for name in asked]
+        for place, number in enumerate(torch.from_dlpack(batch.sample_ids).tolist()):
+            view, members = loader.view(number), sample(number)
+            pictures = [Image.open(io.BytesIO(members[name])) for name in asked]
+            left, right = (tv_tensors.Image(picture) for picture in pictures[:2])
+            mask = tv_tensors.Mask(torch.from_numpy(np.asarray(pictures[2]).copy()))
+            call = v2.Compose([Drawn((40, 44), antialias=True), v2.RandomHorizontalFlip(float(view["flip"]))])
+            for field, expected in zip(found, call(left, right, mask), strict=True):
+                difference = (field[place].int() - expected.int()).abs()
+                if isinstance(expected, tv_tensors.Mask):
+                    other += int((difference > 0).sum())
+                    values += difference.numel()
+                else:
+                    assert difference.float().mean() <= EXACT_MEAN
+                    assert difference.max() <= 2
+    assert other <= 1e-4 * values
 
 
 def test_crops_of_small_images_are_taken_over(dataset: Path) -> None:

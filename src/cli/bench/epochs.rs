@@ -97,7 +97,10 @@ fn run_epoch(
 
 /// Images, labels, ids, mask: every byte the consumer sees.
 fn update(hash: &mut Sha256, batch: &Batch) -> Result<()> {
-    for tensor in [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()] {
+    let further = (1..batch.num_images()).map(|number| batch.images_of(number));
+    for tensor in
+        [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()].into_iter().chain(further)
+    {
         hash.update(tensor.read()?);
     }
     Ok(())
