@@ -92,9 +92,9 @@ impl Batch {
         ready.map_or(Ok(()), |ready| ready.synchronize())
     }
 
-    /// Lets the GPU stream `stream` read any tensor of the batch until the last of them is gone; the stream must live as
-    /// long. For a second stream beside the one that a tensor was [lent](Tensor::lend) to: the buffer is not written again
-    /// before that stream, too, has passed what it has queued by then. Nothing for a batch in host memory.
+    /// Lets the GPU stream `stream` read any tensor of the batch until the last of them is gone; the stream must live
+    /// as long. For a second stream beside the one that a tensor was [lent](Tensor::lend) to: the buffer is not written
+    /// again before that stream, too, has passed what it has queued by then. Nothing for a batch in host memory.
     ///
     /// # Errors
     /// [`Error::Config`] while the stream captures a CUDA graph; [`Error::Gpu`].

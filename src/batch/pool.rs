@@ -92,8 +92,8 @@ impl BatchPool {
         }))
     }
 
-    /// Takes a buffer for batch `step` of `len` samples and hands out one ticket per place and the seal. When all of them
-    /// are done the batch goes to `ready`. `None`: see [`BatchPool`]'s limits; try again after a buffer came back.
+    /// Takes a buffer for batch `step` of `len` samples and hands out one ticket per place and the seal. When all of
+    /// them are done the batch goes to `ready`. `None`: see [`BatchPool`]'s limits; try again after a buffer came back.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) when the system, [`Error::Gpu`](crate::Error::Gpu) when the device has no memory
@@ -136,7 +136,8 @@ pub(super) struct Buffer {
     pub(super) values: Vec<Gathered>,
     delivered: bool,
     pool: Arc<PoolShared>,
-    /// Which took it: a forked child has a copy of the buffer, but the pool's locks may be held by threads that it has not.
+    /// Which took it: a forked child has a copy of the buffer, but the pool's locks may be held by threads that it has
+    /// not.
     process: u32,
 }
 

@@ -44,7 +44,8 @@ pub struct Piece {
     pub under_way: UnderWay,
 }
 
-/// Counts pieces under way: each has a clone, beside those of the reading thread and of assemblies, which count nothing.
+/// Counts pieces under way: each has a clone, beside those of the reading thread and of assemblies, which count
+/// nothing.
 #[derive(Default)]
 pub struct UnderWay {
     count: Arc<AtomicUsize>,

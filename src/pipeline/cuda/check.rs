@@ -39,8 +39,8 @@ impl Check {
         flight.fill_words(memory, self.word())
     }
 
-    /// The kernel that counts, where its next counts go, one for each of `layouts` (`None`: a blank image), and which poison
-    /// it is to find: for a launch on the lane's stream.
+    /// The kernel that counts, where its next counts go, one for each of `layouts` (`None`: a blank image), and which
+    /// poison it is to find: for a launch on the lane's stream.
     ///
     /// # Errors
     /// [`Error::Internal`] for more images than there is room for.
@@ -81,7 +81,8 @@ impl Check {
 pub enum Finding {
     /// All lines were written.
     Written,
-    /// Some look as if not; the image may really be so. Decoded once more, over another poison, it is not doubtful again.
+    /// Some look as if not; the image may really be so. Decoded once more, over another poison, it is not doubtful
+    /// again.
     Doubtful,
     /// So many were not that it is no chance.
     Skipped,

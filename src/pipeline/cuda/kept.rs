@@ -1,10 +1,10 @@
 //! What a process keeps of a GPU for its next loader: to find out what nvJPEG can do, to make its decoders and to load
 //! kernels takes seconds, of which a second loader, or the same one's next epoch, shall pay none.
 //!
-//! Decoders are lent for a piece of a batch at a time. For a GPU there is one for each of a loader's lanes, whatever number of
-//! loaders runs: what more of them would queue, the GPU could not do sooner. All are made, with every rung that the loader
-//! may need, before its first batch is: later, other code may be capturing a CUDA graph, and nobody knows what nvJPEG does
-//! then. What is idle stays until [`release_gpus`].
+//! Decoders are lent for a piece of a batch at a time. For a GPU there is one for each of a loader's lanes, whatever
+//! number of loaders runs: what more of them would queue, the GPU could not do sooner. All are made, with every rung
+//! that the loader may need, before its first batch is: later, other code may be capturing a CUDA graph, and nobody
+//! knows what nvJPEG does then. What is idle stays until [`release_gpus`].
 
 use crate::augment::cuda::Kernels;
 use crate::config::LANES;
@@ -44,8 +44,8 @@ pub struct Lent {
     kept: Arc<Kept>,
 }
 
-/// Gives back what this process keeps on GPUs for the next loader: nvJPEG's decoders with their memory, and kernels. What
-/// loaders have in use stays with them until they end.
+/// Gives back what this process keeps on GPUs for the next loader: nvJPEG's decoders with their memory, and kernels.
+/// What loaders have in use stays with them until they end.
 pub fn release_gpus() {
     // A forked child has nothing to give back, and the lock may be its parent's threads'.
     if crate::gpu::is_usable() {
@@ -88,7 +88,8 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Makes all decoders that there will be, for batches of about `batch` images, and of each the rungs that it has not yet.
+    /// Makes all decoders that there will be, for batches of about `batch` images, and of each the rungs that it has
+    /// not yet.
     ///
     /// # Errors
     /// What the first one met that could not be made: that is tried again when it is needed.
@@ -115,8 +116,8 @@ impl Kept {
         outcome
     }
 
-    /// A decoder, for batches of about `batch` images. Where other lanes have all it waits for a piece's time, which is that of
-    /// the GPU's work and of the wait for whoever read the batch's memory before.
+    /// A decoder, for batches of about `batch` images. Where other lanes have all it waits for a piece's time, which is
+    /// that of the GPU's work and of the wait for whoever read the batch's memory before.
     ///
     /// # Errors
     /// As [`Decoder::new`].

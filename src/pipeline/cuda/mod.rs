@@ -1,5 +1,5 @@
-//! The way to a GPU: workers prepare samples ([`prepare`]), which gather to batches ([`assembly`]); lanes ([`lane`]) queue
-//! what makes them images there.
+//! The way to a GPU: workers prepare samples ([`prepare`]), which gather to batches ([`assembly`]); lanes ([`lane`])
+//! queue what makes them images there.
 
 pub(super) mod assembly;
 mod check;
@@ -129,10 +129,10 @@ impl Stage {
 
     /// The rungs that serve a sample's image, in the order of the ladder; none: it is the CPU's.
     ///
-    /// nvJPEG's way of decoding Huffman codes on the host takes a core some 2.5 ms an image, on a lane's thread, while the
-    /// batch waits; the CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted of the image. So
-    /// progressive images and such, and those that are too few for a large call of the kernels, are the CPU's, unless that
-    /// may not decode.
+    /// nvJPEG's way of decoding Huffman codes on the host takes a core some 2.5 ms an image, on a lane's thread, while
+    /// the batch waits; the CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted of the
+    /// image. So progressive images and such, and those that are too few for a large call of the kernels, are the
+    /// CPU's, unless that may not decode.
     fn rungs(&self, header: &Header, sample: u64) -> impl Iterator<Item = Rung> + use<> {
         let allowed = Rung::ALL.map(|rung| self.allows(rung));
         let refuses = self.refused.of(sample);

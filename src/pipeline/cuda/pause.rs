@@ -1,9 +1,9 @@
 //! When a rung that fails is left alone, and for how long.
 //!
-//! An engine that hangs or that another process has taken, and memory that is not there, fail every call, and each costs its
-//! halves, and theirs, in every batch. But what went may come back. So after a few failures in a row come pauses that
-//! double: they soon cost nothing, and end by themselves. Workers know of them too, so that a rung's images are soon
-//! prepared for the next one. What a file is to blame for is none of this.
+//! An engine that hangs or that another process has taken, and memory that is not there, fail every call, and each
+//! costs its halves, and theirs, in every batch. But what went may come back. So after a few failures in a row come
+//! pauses that double: they soon cost nothing, and end by themselves. Workers know of them too, so that a rung's images
+//! are soon prepared for the next one. What a file is to blame for is none of this.
 
 use crate::decode::nvjpeg::{Outcome, Rung};
 use crate::error::Error;

@@ -26,8 +26,8 @@ impl<'a> Preparer<'a> {
         Self { shared, stage, cpu: CpuDecoder::new(shared) }
     }
 
-    /// Decides who decodes `bytes`, the file of a draw's sample for a batch of `batch` images; decodes it when that is the
-    /// CPU.
+    /// Decides who decodes `bytes`, the file of a draw's sample for a batch of `batch` images; decodes it when that is
+    /// the CPU.
     pub fn prepare(
         &mut self,
         run: &Run,
@@ -118,8 +118,8 @@ pub fn nobody(stage: &Stage, bytes: &[u8], sample: u64) -> Error {
     let refused = stage.refused.why(sample).filter(|_| is_ended(bytes));
     let unknown = || {
         DecodeError::Unsupported(
-            "the GPU's decoders do not know its kind, or it does not end with an end marker; cpu_decode=\"fallback\" lets \
-             the CPU look at it"
+            "the GPU's decoders do not know its kind, or it does not end with an end marker; \
+             cpu_decode=\"fallback\" lets the CPU look at it"
                 .into(),
         )
     };

@@ -1,5 +1,5 @@
-//! What decoders of the GPU have refused: an image that failed twice need not fail a third time, in every epoch, and cost the
-//! images beside it their call.
+//! What decoders of the GPU have refused: an image that failed twice need not fail a third time, in every epoch, and
+//! cost the images beside it their call.
 
 use crate::decode::nvjpeg::Rung;
 use crate::error::DecodeError;

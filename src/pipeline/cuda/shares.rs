@@ -1,5 +1,5 @@
-//! What lanes and workers measure of each other, and what follows for who decodes an image: the pipeline asks here. How the
-//! GPU's part is split between the engine and the kernels is the model of [`split`](super::split).
+//! What lanes and workers measure of each other, and what follows for who decodes an image: the pipeline asks here. How
+//! the GPU's part is split between the engine and the kernels is the model of [`split`](super::split).
 
 use super::split::Split;
 use crate::decode::nvjpeg::Rung;
@@ -110,7 +110,8 @@ impl Shares {
         state.counted * KINDS >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
     }
 
-    /// Whether the next image that the GPU could decode shall be the CPU's. What a `call` needs to be large is left to it.
+    /// Whether the next image that the GPU could decode shall be the CPU's. What a `call` needs to be large is left to
+    /// it.
     pub fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
         let Some(gpu) = state.gpu.of_one() else { return false };

@@ -1,11 +1,11 @@
 //! Who decodes how much: the decoding engine or the CUDA kernels, by rates that are measured while they work.
 //!
-//! A model without clocks and threads: told what was decoded between which moments, it says who shall have what. The tests
-//! drive it through whole trainings in virtual time. Two decoders that work side by side end together when each has as much
-//! work as the other, counted in seconds; so each batch is divided as evens their accounts. But the kernels want
-//! [`LARGE_BATCH`] images of a batch or none, and the engine as many as its cores: a batch that is too small to be divided
-//! goes to one of them whole, the other's turn comes when its account has fallen behind by so much. From batches of fewer
-//! than [`LARGE_BATCH`] images the kernels never get any, and the engine works alone.
+//! A model without clocks and threads: told what was decoded between which moments, it says who shall have what. The
+//! tests drive it through whole trainings in virtual time. Two decoders that work side by side end together when each
+//! has as much work as the other, counted in seconds; so each batch is divided as evens their accounts. But the kernels
+//! want [`LARGE_BATCH`] images of a batch or none, and the engine as many as its cores: a batch that is too small to be
+//! divided goes to one of them whole, the other's turn comes when its account has fallen behind by so much. From
+//! batches of fewer than [`LARGE_BATCH`] images the kernels never get any, and the engine works alone.
 
 use crate::decode::nvjpeg::Rung;
 
@@ -18,13 +18,13 @@ const REMEMBERED: usize = 8;
 /// Two measurements in a row that are off by this factor mean that the rate is another one now.
 const OFF: f64 = 2.0;
 
-/// A decoder can fall behind by the time that both together need for so many batches, not more: a call that takes it longer
-/// than the batches beside its own take the other one would be waited for by all. With as many lanes, and batches under way,
-/// as there are, the tests find this to be right.
+/// A decoder can fall behind by the time that both together need for so many batches, not more: a call that takes it
+/// longer than the batches beside its own take the other one would be waited for by all. With as many lanes, and
+/// batches under way, as there are, the tests find this to be right.
 const BESIDE: f64 = 7.0;
 
-/// A decoder that got nothing is tried after so many batches, that its rate may be seen; after each trial in vain it is twice
-/// as many.
+/// A decoder that got nothing is tried after so many batches, that its rate may be seen; after each trial in vain it is
+/// twice as many.
 const PATIENCE: u32 = 10;
 const MOST_PATIENCE: u32 = 160;
 
@@ -165,7 +165,8 @@ impl Split {
         self.cuda.saw(Call { images, given, done });
     }
 
-    /// Of a batch's `images` that both decode, how many the kernels shall have: none, enough for a call of theirs, or all.
+    /// Of a batch's `images` that both decode, how many the kernels shall have: none, enough for a call of theirs, or
+    /// all.
     pub fn for_cuda(&mut self, images: usize) -> usize {
         if images < LARGE_BATCH {
             return 0;

@@ -54,8 +54,8 @@ pub struct Marks {
     begin: Event,
     /// Planes and tables are on the device.
     copied: Event,
-    /// The decoding engine's part, on its own stream, from where the host has prepared it; and that of the kernels which
-    /// decode large batches.
+    /// The decoding engine's part, on its own stream, from where the host has prepared it; and that of the kernels
+    /// which decode large batches.
     pub engine: [Event; 2],
     pub batched: [Event; 2],
     /// All planes are there.
@@ -171,7 +171,8 @@ impl Timing {
         Ok(())
     }
 
-    /// Logs a flight that `landed` just now: the device's clock is not the host's, but the last of it has just been done.
+    /// Logs a flight that `landed` just now: the device's clock is not the host's, but the last of it has just been
+    /// done.
     fn log(&mut self, epoch: u64, flown: &[GpuTimes], landed: Instant) {
         let end = flown.last().map_or(Duration::ZERO, |times| times.done);
         let work = Work { epoch: Some(epoch), ..Work::default() };

@@ -172,8 +172,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Decodes on the CPU what only that can, and what takes the place of an image that failed: when it is an image's turn,
-    /// so that planes of one at a time are in memory that nothing bounds.
+    /// Decodes on the CPU what only that can, and what takes the place of an image that failed: when it is an image's
+    /// turn, so that planes of one at a time are in memory that nothing bounds.
     pub fn settle_cpu(&mut self, run: &Run, work: &mut Work) {
         if let Image::ForCpu(bytes) = &work.image {
             let bytes = bytes.clone();
@@ -196,8 +196,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Takes planes that the CPU decoded to page-locked memory; false: there is none until what this lane has queued has
-    /// landed.
+    /// Takes planes that the CPU decoded to page-locked memory; false: there is none until what this lane has queued
+    /// has landed.
     ///
     /// # Errors
     /// [`Error::Internal`].
@@ -215,8 +215,8 @@ impl<'a> Intake<'a> {
         Ok(true)
     }
 
-    /// Makes sure that the lane's own page-locked memory has room for planes of `bytes`, once nothing of it is in use. Slots
-    /// would come free too, but they may be other batches', and waiting for them waiting for each other.
+    /// Makes sure that the lane's own page-locked memory has room for planes of `bytes`, once nothing of it is in use.
+    /// Slots would come free too, but they may be other batches', and waiting for them waiting for each other.
     ///
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
@@ -250,8 +250,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is doubtful
-    /// or there is none, the same one's once more.
+    /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is
+    /// doubtful or there is none, the same one's once more.
     pub fn accept(&self, run: &Run, work: &mut Work, finding: Finding) -> bool {
         let Image::Encoded { header, rung, .. } = &work.image else { return true };
         let rung = *rung;
