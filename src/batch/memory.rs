@@ -15,7 +15,7 @@ const MOST_SPARE: usize = 8;
 
 /// Where a pool's buffers are.
 #[derive(Clone, Default)]
-pub enum Storage {
+pub(crate) enum Storage {
     /// In host memory.
     #[default]
     Host,
@@ -27,7 +27,7 @@ pub enum Storage {
 
 /// What buffers on a GPU are made of.
 #[derive(Clone)]
-pub struct CudaStorage {
+pub(crate) struct CudaStorage {
     /// Where their memory comes from.
     pub pool: MemoryPool,
     /// In whose order it is taken and given back; nothing else is queued there.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use serde::Deserialize;
 
 /// The name of a sample's class number among the fields.
-pub const LABEL: &str = "label";
+pub(crate) const LABEL: &str = "label";
 
 /// A field as it is asked for.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -282,8 +282,7 @@ impl Fields {
                     if !matches!(field.interpolation, Filter::Nearest | Filter::NearestExact) {
                         let message = format!(
                             "has the mask {:?} with another interpolation than nearest or nearest-exact, which would \
-                             make \
-                             values that are no classes",
+                             make values that are no classes",
                             field.name
                         );
                         return Err(Error::config("fields", message));
@@ -412,8 +411,7 @@ impl LoaderConfig {
                 _ => {
                     let message = format!(
                         "has {:?}, whose values differ in size from sample to sample: only tensors of one size can be \
-                         handed on \
-                         here",
+                         handed on here",
                         field.name
                     );
                     return Err(Error::config("fields", message));

@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// What gives samples labels.
-pub const TO_LABEL: &str = "put the number of its class beside each image (a .cls member, or a .json member with \
-                            label), \
-                            or keep each class in a directory of its own";
+pub(crate) const TO_LABEL: &str = "put the number of its class beside each image (a .cls member, or a .json member \
+     with label), or keep each class in a directory of its own";
 
 /// All samples' extents and labels, in memory: of loose files some 20 bytes a sample.
 pub struct DatasetIndex {
@@ -439,8 +438,7 @@ fn check_members(parts: &[Part], members: &[String]) -> Result<()> {
         let message = match known.is_empty() {
             true => format!(
                 "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the \
-                 columns \
-                 of labels="
+                 columns of labels="
             ),
             false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
         };

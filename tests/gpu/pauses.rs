@@ -3,8 +3,8 @@
 use crate::common::Dataset;
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in;
-use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
-use foreload::pipeline::release_gpus;
+use foreload::testing::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::testing::pipeline::release_gpus;
 
 /// A whole training goes on without the engine, says so once, and has it back when it works again.
 #[test]

@@ -16,9 +16,10 @@ mod torchvision;
 mod transform;
 
 pub(super) use colour::ColourStep;
-pub use renderer::Renderer;
+pub(crate) use renderer::Renderer;
+pub(crate) use transform::LARGEST_SIDE;
 pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE};
-pub use transform::{FillLevels, LARGEST_SIDE, Margins, Sides, Transform, Transforms, Views};
+pub use transform::{Sides, Transform, Transforms};
 
 use super::{DType, Fidelity, MemoryFormat, Output, View};
 use crate::decode::Region;

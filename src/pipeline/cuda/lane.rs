@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Works until no more pieces can come, as the lane of this `number`: from its own queue and the common one.
-pub fn run(shared: &Shared, stage: &Stage, number: usize, queues: [&Receiver<Piece>; 2]) {
+pub(crate) fn run(shared: &Shared, stage: &Stage, number: usize, queues: [&Receiver<Piece>; 2]) {
     let mut lane = None;
     while let Some(Piece { run, items, seal, last, under_way }) = next(queues) {
         if run.stopped() {

@@ -22,7 +22,7 @@ use crate::gpu::{Device, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
 use kept::Kept;
 pub use kept::release_gpus;
-pub use pause::LONGEST_PAUSE;
+pub(crate) use pause::LONGEST_PAUSE;
 use pause::Pauses;
 use refused::Refused;
 use shares::Shares;
@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use timing::Origin;
 
 /// What all workers and lanes share.
-pub struct Stage {
+pub(crate) struct Stage {
     device: Device,
     kept: Arc<Kept>,
     /// The GPU's decoders have been made.
@@ -59,7 +59,12 @@ impl Stage {
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Gpu`] when the GPU cannot serve; [`Error::Config`] for memory it has not.
-    pub fn open(ordinal: u32, config: &LoaderConfig, pools: &DevicePools, slots: &SlotPool) -> Result<Self> {
+    pub(crate) fn open(
+        ordinal: u32,
+        config: &LoaderConfig,
+        pools: &DevicePools,
+        slots: &SlotPool,
+    ) -> Result<Self> {
         let kept = Kept::open(ordinal).map_err(|error| match error {
             Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
             other => other,
@@ -90,17 +95,17 @@ impl Stage {
     }
 
     /// What the GPU's decoders can do, and why not more, each by its name.
-    pub fn decoders(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
         Rung::ALL.map(|rung| (rung.name(), self.kept.abilities.describe(rung))).into()
     }
 
     /// A decoder that failed when it was tried, and why.
-    pub fn failed(&self) -> Option<&(Rung, String)> {
+    pub(crate) fn failed(&self) -> Option<&(Rung, String)> {
         self.kept.abilities.failed()
     }
 
     /// Makes the calling thread one that works for the GPU. Should that fail, so will its first call, and say so.
-    pub fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let _ = self.device.settle();
     }
 
@@ -122,7 +127,7 @@ impl Stage {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub fn storage(&self) -> Result<CudaStorage> {
+    pub(crate) fn storage(&self) -> Result<CudaStorage> {
         let stream = Stream::new(&self.device)?;
         Ok(CudaStorage { pool: self.memory.clone(), stream, desk: self.desk.clone() })
     }

@@ -15,20 +15,20 @@ use crate::schedule::Draw;
 use crate::trace;
 
 /// Prepares one sample after another. One per worker.
-pub struct Preparer<'a> {
+pub(crate) struct Preparer<'a> {
     pub shared: &'a Shared,
     stage: &'a Stage,
     cpu: CpuDecoder,
 }
 
 impl<'a> Preparer<'a> {
-    pub fn new(shared: &'a Shared, stage: &'a Stage) -> Self {
+    pub(crate) fn new(shared: &'a Shared, stage: &'a Stage) -> Self {
         Self { shared, stage, cpu: CpuDecoder::new(shared) }
     }
 
     /// Decides who decodes `bytes`, the file of a draw's sample for a batch of `batch` images; decodes it when that is
     /// the CPU.
-    pub fn prepare(
+    pub(crate) fn prepare(
         &mut self,
         run: &Run,
         draw: Draw,
@@ -105,7 +105,7 @@ fn is_ended(bytes: &[u8]) -> bool {
 }
 
 /// What is wrong with a sample's file that the GPU does not serve, where the CPU may not help.
-pub fn nobody(stage: &Stage, bytes: &[u8], sample: u64) -> Error {
+pub(crate) fn nobody(stage: &Stage, bytes: &[u8], sample: u64) -> Error {
     if let Err(error) = Format::of(bytes) {
         return error.into();
     }
@@ -127,7 +127,7 @@ pub fn nobody(stage: &Stage, bytes: &[u8], sample: u64) -> Error {
 }
 
 /// Copies the planes to where `layout` says, which is [`PlanesLayout::staged`].
-pub fn copy(planes: &Planes, layout: &PlanesLayout, to: &mut [u8]) {
+pub(crate) fn copy(planes: &Planes, layout: &PlanesLayout, to: &mut [u8]) {
     for (place, plane) in layout.used().iter().zip(&planes.planes) {
         let bytes = &plane.data[..plane.stride * plane.height as usize];
         to[place.offset as usize..][..bytes.len()].copy_from_slice(bytes);

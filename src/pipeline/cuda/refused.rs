@@ -15,7 +15,7 @@ const MOST: usize = 1 << 16;
 
 /// Samples that decoders refused, for as long as the loader lives.
 #[derive(Default)]
-pub struct Refused {
+pub(crate) struct Refused {
     any: AtomicBool,
     /// How often each rung did.
     by_sample: Mutex<HashMap<u64, Known>>,
@@ -31,7 +31,7 @@ struct Known {
 
 impl Refused {
     /// `rung` refused a sample, and said why: whether it is now known not to take it.
-    pub fn note(&self, sample: u64, rung: Rung, why: &DecodeError) -> bool {
+    pub(crate) fn note(&self, sample: u64, rung: Rung, why: &DecodeError) -> bool {
         let mut by_sample = self.lock();
         if by_sample.len() >= MOST && !by_sample.contains_key(&sample) {
             return false;
@@ -46,7 +46,7 @@ impl Refused {
     }
 
     /// The rungs that do not take a sample.
-    pub fn of(&self, sample: u64) -> impl Fn(Rung) -> bool + use<> {
+    pub(crate) fn of(&self, sample: u64) -> impl Fn(Rung) -> bool + use<> {
         // Nearly always there is nothing to look for.
         let any = self.any.load(Ordering::Relaxed);
         let known = any.then(|| self.lock().get(&sample).map(|known| known.counts)).flatten();
@@ -54,7 +54,7 @@ impl Refused {
     }
 
     /// Why a sample was refused the last time; `None` where it never was.
-    pub fn why(&self, sample: u64) -> Option<DecodeError> {
+    pub(crate) fn why(&self, sample: u64) -> Option<DecodeError> {
         self.lock().get(&sample).map(|known| known.why.clone())
     }
 

@@ -130,7 +130,7 @@ impl Trial {
 
 /// How batches are split between the engine and the kernels.
 #[derive(Debug)]
-pub struct Split {
+pub(crate) struct Split {
     engine: Meter,
     cuda: Meter,
     /// Images that the engine works on side by side.
@@ -143,7 +143,7 @@ pub struct Split {
 
 impl Split {
     /// For an engine that works on so many images side by side; nothing is known yet of either's rate.
-    pub fn new(cores: usize) -> Self {
+    pub(crate) fn new(cores: usize) -> Self {
         Self {
             engine: Meter::default(),
             cuda: Meter::default(),
@@ -155,19 +155,19 @@ impl Split {
     }
 
     /// The engine was given `images` at one moment and done with them at another.
-    pub fn engine_took(&mut self, images: usize, given: f64, done: f64) {
+    pub(crate) fn engine_took(&mut self, images: usize, given: f64, done: f64) {
         // One more than fills its cores takes as long as if it filled them again.
         self.engine.saw(Call { images: images.next_multiple_of(self.cores), given, done });
     }
 
     /// So did the kernels with a large batch.
-    pub fn cuda_took(&mut self, images: usize, given: f64, done: f64) {
+    pub(crate) fn cuda_took(&mut self, images: usize, given: f64, done: f64) {
         self.cuda.saw(Call { images, given, done });
     }
 
     /// Of a batch's `images` that both decode, how many the kernels shall have: none, enough for a call of theirs, or
     /// all.
-    pub fn for_cuda(&mut self, images: usize) -> usize {
+    pub(crate) fn for_cuda(&mut self, images: usize) -> usize {
         if images < LARGE_BATCH {
             return 0;
         }
@@ -199,7 +199,7 @@ impl Split {
     }
 
     /// Seconds of an image for all that decode on the GPU.
-    pub fn of_one(&self) -> Option<f64> {
+    pub(crate) fn of_one(&self) -> Option<f64> {
         match (self.engine.of_one(), self.cuda.of_one()) {
             (Some(engine), Some(cuda)) => Some(together(engine, cuda)),
             (engine, cuda) => engine.or(cuda),

@@ -22,7 +22,7 @@ use crate::trace::Lane;
 use std::collections::VecDeque;
 
 /// One image of a piece.
-pub struct Work {
+pub(crate) struct Work {
     pub ticket: Ticket,
     position: u64,
     /// Which sample it is of, and which of its draws: another one when it is a substitute.
@@ -35,7 +35,7 @@ pub struct Work {
 }
 
 /// What there is of an image.
-pub enum Image {
+pub(crate) enum Image {
     /// A file for nvJPEG.
     Encoded { bytes: PinnedSlice, header: Header, drawn: DrawnViews, rung: Rung },
     /// Planes in page-locked memory.
@@ -54,12 +54,12 @@ pub enum Image {
 
 impl Image {
     /// Whether it is for nvJPEG, or was.
-    pub fn is_encoded(&self) -> bool {
+    pub(crate) fn is_encoded(&self) -> bool {
         matches!(self, Self::Encoded { .. })
     }
 
     /// What its views show of it, where that is known.
-    pub fn drawn(&self) -> Option<&DrawnViews> {
+    pub(crate) fn drawn(&self) -> Option<&DrawnViews> {
         match self {
             Self::Encoded { drawn, .. } | Self::Planes { drawn, .. } | Self::Decoded { drawn, .. } => {
                 Some(drawn)
@@ -70,7 +70,7 @@ impl Image {
 }
 
 /// Takes prepared samples in and finds a way for each.
-pub struct Intake<'a> {
+pub(crate) struct Intake<'a> {
     shared: &'a Shared,
     stage: &'a Stage,
     cpu: CpuDecoder,
@@ -86,7 +86,7 @@ const RESERVE: usize = 4 << 20;
 impl<'a> Intake<'a> {
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
-    pub fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
+    pub(crate) fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
         let table = LaneMemory::new(&shared.config.recipe, shared.config.batch_size as usize).table;
         // Two of the largest: one is written while the other is copied.
         let counts = 4 * shared.config.batch_size as usize;
@@ -96,12 +96,12 @@ impl<'a> Intake<'a> {
     }
 
     /// Page-locked memory for a number of each of `images` images.
-    pub fn counts(&self, images: usize) -> Result<PinnedBuffer> {
+    pub(crate) fn counts(&self, images: usize) -> Result<PinnedBuffer> {
         self.desk.buffer(4 * images).ok_or_else(|| Error::Internal("no page-locked memory for counts".into()))
     }
 
     /// What a worker left, as work; a sample that failed is dealt with.
-    pub fn receive(&self, item: Item) -> Work {
+    pub(crate) fn receive(&self, item: Item) -> Work {
         let Item { place, ticket, pixels } = item;
         let mut work = Work {
             ticket,
@@ -135,7 +135,7 @@ impl<'a> Intake<'a> {
 
     /// Gives the decoding engine and the CUDA kernels each their share of what both can decode, and leaves the batched
     /// kernels only what is enough for a call of theirs.
-    pub fn share_out(&self, todo: &mut VecDeque<Work>) {
+    pub(crate) fn share_out(&self, todo: &mut VecDeque<Work>) {
         let stage = self.stage;
         let mut both: Vec<&mut Rung> = Vec::with_capacity(todo.len());
         for Work { image, draw, .. } in todo.iter_mut() {
@@ -174,7 +174,7 @@ impl<'a> Intake<'a> {
 
     /// Decodes on the CPU what only that can, and what takes the place of an image that failed: when it is an image's
     /// turn, so that planes of one at a time are in memory that nothing bounds.
-    pub fn settle_cpu(&mut self, run: &Run, work: &mut Work) {
+    pub(crate) fn settle_cpu(&mut self, run: &Run, work: &mut Work) {
         if let Image::ForCpu(bytes) = &work.image {
             let bytes = bytes.clone();
             match self.decode(run, work.draw, &bytes) {
@@ -201,7 +201,7 @@ impl<'a> Intake<'a> {
     ///
     /// # Errors
     /// [`Error::Internal`].
-    pub fn stage(&mut self, work: &mut Work) -> Result<bool> {
+    pub(crate) fn stage(&mut self, work: &mut Work) -> Result<bool> {
         let Image::Decoded { planes, drawn } = &mut work.image else { return Ok(true) };
         let layout = PlanesLayout::staged(planes);
         let places = [Some(&self.stage.slots), self.reserve.as_ref()];
@@ -220,7 +220,7 @@ impl<'a> Intake<'a> {
     ///
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
-    pub fn reserve(&mut self, bytes: u64) -> Result<()> {
+    pub(crate) fn reserve(&mut self, bytes: u64) -> Result<()> {
         let bytes = bytes as usize;
         if self.reserve.as_ref().is_none_or(|reserve| reserve.slots().largest() < bytes) {
             // Doubled, so that larger and larger images make it grow a few times and no more.
@@ -232,7 +232,7 @@ impl<'a> Intake<'a> {
     }
 
     /// The next decoder's turn, after `error` was this one's answer.
-    pub fn demote(&self, work: &mut Work, error: Error) {
+    pub(crate) fn demote(&self, work: &mut Work, error: Error) {
         let Image::Encoded { bytes, header, rung, .. } = &mut work.image else { return };
         let sample = work.draw.sample;
         match &error {
@@ -252,7 +252,7 @@ impl<'a> Intake<'a> {
 
     /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is
     /// doubtful or there is none, the same one's once more.
-    pub fn accept(&self, run: &Run, work: &mut Work, finding: Finding) -> bool {
+    pub(crate) fn accept(&self, run: &Run, work: &mut Work, finding: Finding) -> bool {
         let Image::Encoded { header, rung, .. } = &work.image else { return true };
         let rung = *rung;
         if finding == Finding::Written {
@@ -282,7 +282,7 @@ impl<'a> Intake<'a> {
     /// # Errors
     /// Where that has no room either, or the CPU may not: it is the setting that is at fault, not the sample, which is
     /// neither replaced nor left out.
-    pub fn too_large(&self, work: &mut Work, needed: u64) -> Result<()> {
+    pub(crate) fn too_large(&self, work: &mut Work, needed: u64) -> Result<()> {
         match &work.image {
             Image::Encoded { bytes, .. } if self.stage.cpu_may => work.image = Image::ForCpu(bytes.clone()),
             _ => {
@@ -294,7 +294,7 @@ impl<'a> Intake<'a> {
     }
 
     /// Page-locked memory for a table. What this lane has under way holds some of it until it has landed.
-    pub fn desk(&self, bytes: usize, flight: &mut Flight) -> Result<Slot> {
+    pub(crate) fn desk(&self, bytes: usize, flight: &mut Flight) -> Result<Slot> {
         let slots = self.desk.slots();
         if let Some(slot) = slots.try_take(bytes) {
             return Ok(slot);
@@ -307,7 +307,7 @@ impl<'a> Intake<'a> {
     }
 
     /// A table from the desk as memory to copy from.
-    pub fn pin(&self, table: Slot) -> Result<PinnedSlice> {
+    pub(crate) fn pin(&self, table: Slot) -> Result<PinnedSlice> {
         self.desk.pin(table)
     }
 
@@ -362,7 +362,7 @@ impl<'a> Intake<'a> {
 }
 
 /// Bytes that an image's planes take of the arena: they begin where nvJPEG and wide loads like.
-pub fn arena_bytes(layout: &PlanesLayout) -> u64 {
+pub(crate) fn arena_bytes(layout: &PlanesLayout) -> u64 {
     layout.bytes.next_multiple_of(256)
 }
 
