@@ -96,6 +96,8 @@ check: test-module ## formatting, lints and house rules; that the stub and docs/
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
 	cargo clippy --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
+		cargo doc --locked --no-deps --lib --document-private-items
 	cargo clippy --locked -p nvjpeg-bindings -- -D warnings
 	$(BIN)/ruff check python tests benches cuda examples
 	$(BIN)/ruff format --check python tests benches cuda examples

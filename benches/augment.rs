@@ -3,10 +3,12 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use foreload::augment::{Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
-use foreload::decode::{ColorModel, Plane, Planes};
-use foreload::rng::{Key, Use};
-use foreload::simd::Level;
+use foreload::testing::augment::{
+    Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View,
+};
+use foreload::testing::decode::{ColorModel, Plane, Planes};
+use foreload::testing::rng::{Key, Use};
+use foreload::testing::simd::Level;
 
 const WIDTH: u32 = 500;
 const HEIGHT: u32 = 375;

@@ -7,10 +7,10 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use foreload::augment::{Fidelity, MemoryFormat, Recipe, Transforms};
-use foreload::decode::{Decoder, Planes, Region};
-use foreload::rng::{Key, Use};
-use foreload::simd::Level;
+use foreload::testing::augment::{Fidelity, MemoryFormat, Recipe, Transforms};
+use foreload::testing::decode::{Decoder, Planes, Region};
+use foreload::testing::rng::{Key, Use};
+use foreload::testing::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use libjpeg_reference::{J_COLOR_SPACE, pixels_into};
 

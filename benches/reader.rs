@@ -5,10 +5,10 @@
 //! replays them. Without a dataset nothing is measured; criterion's flags do not apply.
 
 use clap::{Parser, ValueEnum};
-use foreload::dataset::{DatasetIndex, Extent, IndexOptions};
-use foreload::io::{self, Completion, Direct, IoChoice, ReadRequest};
-use foreload::schedule::Order;
-use foreload::slot::{PAGE, SlotPool};
+use foreload::testing::dataset::{DatasetIndex, Extent, IndexOptions};
+use foreload::testing::io::{self, Completion, Direct, IoChoice, ReadRequest};
+use foreload::testing::schedule::Order;
+use foreload::testing::slot::{PAGE, SlotPool};
 use foreload::{Error, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -2,11 +2,11 @@
 //! order's draws with and without weights, forth and back.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use foreload::config::LoaderOptions;
-use foreload::dataset::build::{Builder, Group, Packed, Rows, ShardRows, Whole};
-use foreload::dataset::{Contents, DatasetIndex, Fingerprint, Layout, Stamp};
-use foreload::pipeline::Pipeline;
-use foreload::schedule::{Order, Selection};
+use foreload::testing::config::LoaderOptions;
+use foreload::testing::dataset::build::{Builder, Group, Packed, Rows, ShardRows, Whole};
+use foreload::testing::dataset::{Contents, DatasetIndex, Fingerprint, Layout, Stamp};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::schedule::{Order, Selection};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

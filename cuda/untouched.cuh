@@ -1,7 +1,8 @@
 //! Whether images were decoded at all. A decoder may say that it has decoded an image and not have touched its planes:
-//! what lay there before, an older image perhaps, would go into the batch. So the memory is filled with a word of poison
-//! first, and afterwards some lines of each plane are looked at: one of which all points are poison still was most likely
-//! never written. Should the image really look so, it is decoded once more, with another poison; nothing else.
+//! what lay there before, an older image perhaps, would go into the batch. So the memory is filled with a word of
+//! poison first, and afterwards some lines of each plane are looked at: one of which all points are poison still was
+//! most likely never written. Should the image really look so, it is decoded once more, with another poison; nothing
+//! else.
 
 #ifndef FORELOAD_UNTOUCHED
 #define FORELOAD_UNTOUCHED

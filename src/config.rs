@@ -13,22 +13,24 @@ mod settings;
 mod share;
 mod units;
 
-pub use choice::Choice;
-pub use device::{
-    Chosen, CpuDecode, Device, DevicePools, LANES, Rungs, choose as choose_device,
-    choose_of as choose_device_of, look_for_libraries_in, unavailable as unavailable_device,
+pub(crate) use choice::Choice;
+pub(crate) use device::{
+    Chosen, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
+    unavailable as unavailable_device,
 };
-pub use fields::{Field, FieldContent, FieldOptions, Fields, LABEL, MaskType};
-pub use images::{ImageField, Images};
+pub use device::{CpuDecode, Device, LANES, Rungs};
+pub use fields::FieldOptions;
+pub(crate) use fields::{Field, FieldContent, Fields, LABEL};
+pub(crate) use images::{ImageField, Images};
 pub use labels::Labels;
 pub use pfs::parse_pfs;
-pub use recipe::check_said_once;
+pub(crate) use recipe::check_said_once;
 pub use selection::Weights;
+pub(crate) use settings::{Given, Setting, docstring, python_name, unknown_setting};
 pub use settings::{
-    Description, Given, LoaderKind, LoaderOptions, ObjectMember, Parameter, SETTINGS, Setting, SettingsClass,
-    SettingsObject, Topic, docstring, manual, parameters, python_name, signature, stub, unknown_setting,
+    LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
-pub use units::{parse_bytes, parse_duration};
+pub(crate) use units::{parse_bytes, parse_duration};
 
 use crate::augment::Output;
 use crate::augment::cuda::LaneMemory;

@@ -7,22 +7,22 @@ use crate::error::Result;
 use std::ffi::c_void;
 
 /// `kDLCPU`.
-pub const DEVICE_CPU: i32 = 1;
+pub(crate) const DEVICE_CPU: i32 = 1;
 /// `kDLCUDA`.
-pub const DEVICE_CUDA: i32 = 2;
+pub(crate) const DEVICE_CUDA: i32 = 2;
 /// Name of a capsule that holds a [`ManagedTensor`].
-pub const LEGACY_NAME: &std::ffi::CStr = c"dltensor";
+pub(crate) const LEGACY_NAME: &std::ffi::CStr = c"dltensor";
 /// Name of a capsule that holds a [`ManagedTensorVersioned`].
-pub const VERSIONED_NAME: &std::ffi::CStr = c"dltensor_versioned";
+pub(crate) const VERSIONED_NAME: &std::ffi::CStr = c"dltensor_versioned";
 /// The version this module writes: (major, minor).
-pub const VERSION: (u32, u32) = (1, 0);
+pub(crate) const VERSION: (u32, u32) = (1, 0);
 /// Flag of a versioned tensor: the data were copied for the consumer.
-pub const FLAG_COPIED: u64 = 2;
+pub(crate) const FLAG_COPIED: u64 = 2;
 
 /// `DLDevice`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Device {
+pub(crate) struct Device {
     /// `DLDeviceType`.
     pub kind: i32,
     /// Ordinal.
@@ -32,7 +32,7 @@ pub struct Device {
 /// `DLDataType`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct DataType {
+pub(crate) struct DataType {
     /// `DLDataTypeCode`.
     pub code: u8,
     /// Bits of a lane.
@@ -44,7 +44,7 @@ pub struct DataType {
 /// `DLTensor`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct DlTensor {
+pub(crate) struct DlTensor {
     /// First element.
     pub data: *mut c_void,
     /// Where the data are.
@@ -63,7 +63,7 @@ pub struct DlTensor {
 
 /// `DLManagedTensor`, the ABI before 1.0.
 #[repr(C)]
-pub struct ManagedTensor {
+pub(crate) struct ManagedTensor {
     /// The tensor.
     pub tensor: DlTensor,
     /// The owner.
@@ -74,7 +74,7 @@ pub struct ManagedTensor {
 
 /// `DLManagedTensorVersioned`, since 1.0.
 #[repr(C)]
-pub struct ManagedTensorVersioned {
+pub(crate) struct ManagedTensorVersioned {
     /// Major and minor version.
     pub version: (u32, u32),
     /// The owner.
@@ -97,7 +97,7 @@ impl From<Place> for Device {
 }
 
 /// What a consumer gets.
-pub enum Share {
+pub(crate) enum Share {
     /// The tensor itself, where it is; on a GPU lent to the consumer's stream until the consumer deletes it.
     Same(Option<Loan>),
     /// A copy in host memory.
@@ -188,7 +188,7 @@ fn export(tensor: Tensor, share: Share) -> Result<(Box<Owner>, DlTensor)> {
 ///
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu) when a copy from a GPU fails.
-pub fn managed(tensor: Tensor, share: Share) -> Result<*mut ManagedTensor> {
+pub(crate) fn managed(tensor: Tensor, share: Share) -> Result<*mut ManagedTensor> {
     let (owner, tensor) = export(tensor, share)?;
     let context = Box::into_raw(owner).cast();
     Ok(Box::into_raw(Box::new(ManagedTensor { tensor, context, deleter: Some(delete) })))
@@ -198,7 +198,7 @@ pub fn managed(tensor: Tensor, share: Share) -> Result<*mut ManagedTensor> {
 ///
 /// # Errors
 /// As [`managed`].
-pub fn managed_versioned(tensor: Tensor, share: Share) -> Result<*mut ManagedTensorVersioned> {
+pub(crate) fn managed_versioned(tensor: Tensor, share: Share) -> Result<*mut ManagedTensorVersioned> {
     let flags = if matches!(share, Share::HostCopy) { FLAG_COPIED } else { 0 };
     let (owner, tensor) = export(tensor, share)?;
     let context = Box::into_raw(owner).cast();
@@ -241,7 +241,7 @@ unsafe extern "C" fn delete_versioned(tensor: *mut ManagedTensorVersioned) {
 ///
 /// # Safety
 /// `tensor` comes from [`managed`] and is not used again.
-pub unsafe fn discard(tensor: *mut ManagedTensor) {
+pub(crate) unsafe fn discard(tensor: *mut ManagedTensor) {
     // SAFETY: passed on.
     unsafe { delete(tensor) }
 }
@@ -250,7 +250,7 @@ pub unsafe fn discard(tensor: *mut ManagedTensor) {
 ///
 /// # Safety
 /// `tensor` comes from [`managed_versioned`] and is not used again.
-pub unsafe fn discard_versioned(tensor: *mut ManagedTensorVersioned) {
+pub(crate) unsafe fn discard_versioned(tensor: *mut ManagedTensorVersioned) {
     // SAFETY: passed on.
     unsafe { delete_versioned(tensor) }
 }

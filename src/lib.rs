@@ -1,30 +1,97 @@
 //! Foreload: a data loader for people who train on GPUs. It knows the epoch's order and loads ahead.
 //!
-//! Data flows one way: [`dataset`] → [`schedule`] → [`tier`] → [`io`] → [`decode`] → [`augment`] → [`batch`] →
-//! hand-off by [`dlpack`]. [`pipeline`] is the one module that knows every stage; `ARCHITECTURE.md` has the
-//! picture, the invariants and the words.
+//! What can be set is a field of [`LoaderOptions`], whose defaults are those of Python. [`LoaderOptions::check`] holds
+//! them against a dataset and this machine, and a [`Pipeline`] makes the batches of each epoch:
+//!
+//! ```
+//! use foreload::{Contents, DType, DatasetIndex, LoaderOptions, Pipeline};
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! fn train(root: &Path, index_dir: &Path) -> foreload::Result<u64> {
+//!     let options = LoaderOptions {
+//!         batch_size: 4,
+//!         image_size: (32, 48),
+//!         dtype: DType::U8,
+//!         index_dir: Some(index_dir.to_owned()),
+//!         ..LoaderOptions::default()
+//!     };
+//!     let index = Arc::new(DatasetIndex::open(root, &options.index_options(Contents::Images))?);
+//!     let pipeline = Pipeline::new(index.clone(), options.check(&index)?);
+//!     let mut samples = 0;
+//!     for number in 0..2 {
+//!         // This process is rank 0 of 1, and begins with the epoch's first step.
+//!         let mut epoch = pipeline.epoch(number, 0, 1, 0)?;
+//!         while let Some(batch) = epoch.next_batch()? {
+//!             let (images, labels) = (batch.images(), batch.labels());
+//!             assert_eq!(images.shape(), [4, 3, 32, 48]);
+//!             assert_eq!(images.bytes().len(), 4 * 3 * 32 * 48);
+//!             assert_eq!(labels.shape(), [4]);
+//!             samples += batch.len() as u64;
+//!         }
+//!     }
+//!     Ok(samples)
+//! }
+//! # let folder = tempfile::tempdir().unwrap();
+//! # for number in 0..8 {
+//! #     let class = folder.path().join(["data/cat", "data/dog"][number % 2]);
+//! #     std::fs::create_dir_all(&class).unwrap();
+//! #     let file = std::fs::File::create(class.join(format!("{number}.png"))).unwrap();
+//! #     let mut encoder = png::Encoder::new(file, 60, 50);
+//! #     encoder.set_color(png::ColorType::Rgb);
+//! #     encoder.write_header().unwrap().write_image_data(&[number as u8; 60 * 50 * 3]).unwrap();
+//! # }
+//! # let (data, index_dir) = (folder.path().join("data"), folder.path().join("index"));
+//! # assert_eq!(train(&data, &index_dir).unwrap(), 2 * 8);
+//! ```
+//!
+//! Inside, data flows one way: `dataset` → `schedule` → `tier` → `io` → `decode` → `augment` → `batch` → hand-off by
+//! `dlpack`. `pipeline` is the one module that knows every stage; `ARCHITECTURE.md` has the picture, the invariants
+//! and the words.
 
-pub mod augment;
-pub mod batch;
+// Without the tests' face, `pub` items that only the tests name would count as unreachable, too.
+#![cfg_attr(feature = "testing", warn(unreachable_pub))]
+// What only the Python module uses is dead without it. With it, the compiler finds what nobody uses.
+#![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))]
+
+mod augment;
+mod batch;
 pub mod cli;
-pub mod config;
-pub mod dataset;
-pub mod decode;
-pub mod dlpack;
-pub mod error;
-pub mod gpu;
-pub mod io;
-pub mod notices;
-pub mod pipeline;
+mod config;
+mod dataset;
+mod decode;
+#[cfg(feature = "python")]
+mod dlpack;
+mod error;
+mod gpu;
+mod io;
+mod notices;
+mod pipeline;
 #[cfg(feature = "python")]
 mod python;
-pub mod rng;
-pub mod schedule;
-pub mod simd;
-pub mod simulate;
-pub mod slot;
-pub mod state;
-pub mod tier;
-pub mod trace;
+mod rng;
+mod schedule;
+mod simd;
+mod simulate;
+mod slot;
+mod state;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod tier;
+mod trace;
 
-pub use error::{Error, Result};
+pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Transform, Transforms};
+pub use batch::{Batch, Element, FieldValues, Place, Tensor};
+pub use config::{CpuDecode, Device, FieldOptions, Labels, LoaderConfig, LoaderOptions, OnError, Weights};
+pub use dataset::{
+    Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions, Layout, Select,
+};
+pub use decode::Damaged;
+pub use error::{DecodeError, Error, Result};
+pub use io::{Direct, IoChoice};
+pub use notices::Notices;
+pub use pipeline::{Cursor, Epoch, EpochStats, FailureLog, Pipeline, Poll, Progress, SampleFailure, Start};
+pub use schedule::{Draw, LastBatch, Order, Schedule};
+pub use state::State;
+pub use tier::{CacheOptions, FillChoice, Verify};
+pub use trace::Trace;

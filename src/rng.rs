@@ -8,7 +8,7 @@
 use sha2::{Digest, Sha256};
 
 /// Version of every random stream; part of each key.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// What a stream of random numbers is for. Distinct uses of one (seed, epoch, sample) never share numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

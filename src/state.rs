@@ -6,7 +6,7 @@ use crate::schedule::{LastBatch, Schedule};
 use serde::{Deserialize, Serialize};
 
 /// Of the state's fields and of the order they stand for; a new generator of random numbers is a new version too.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// Samples of a global batch that no training has.
 const LARGEST_BATCH: u64 = 1 << 40;

@@ -10,10 +10,10 @@ mod read;
 mod summary;
 mod writer;
 
-pub use histogram::{Histogram, SharedHistogram};
-pub use lane::Lane;
-pub use read::{Recording, read};
-pub use summary::{EpochSummary, StageSummary, Summary};
+pub(crate) use histogram::{Histogram, SharedHistogram};
+pub(crate) use lane::Lane;
+pub use read::read;
+pub(crate) use summary::{EpochSummary, StageSummary, Summary};
 
 use crate::error::Result;
 use std::path::Path;

@@ -152,7 +152,7 @@ class ImageLoader(Loader):
         labels: Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or
             without extension) or `sample_id` says which sample a row is of, and whose others are fields by their names;
             or a number, or a list of as many numbers, for each sample in the index's order: the field `label`. Whole
-            numbers are int64, others float32, [n] or [n, length]; anything else text. A sample without a row is an
+            numbers are int64, others float32, `[n]` or `[n, length]`; anything else text. A sample without a row is an
             error. `classes` and `weights` go by the dataset's own classes. None: the dataset's labels.
         transforms: What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have
             several images, the first leads and the others follow its geometry; or a dict has for each image field what

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -217,7 +217,7 @@ class _Reader:
         """Add what a step is, if Foreload can do it there; answers the size of images by then, where all have one."""
         known = len(self.steps)
         try:
-            self.steps += _READERS[name](self, step)
+            self.steps += _READERS[name](self, step, name)
             return compiled_size(transforms.to_json(self.steps))
         except ConfigError as refusal:
             # What the core says of the last step is said of torchvision's.
@@ -228,24 +228,15 @@ class _Reader:
                 raise self._refusal(said) from None
             raise
 
-    def random_resized_crop(self, step: Any) -> list[transforms.Transform]:
-        """The same, with its interpolation."""
-        how = self._interpolation(step)
-        return [transforms.RandomResizedCrop(step.size, step.scale, step.ratio, how)]
+    def same(self, step: Any, name: str) -> list[transforms.Transform]:
+        """Foreload's transform of this name with the parameters of torchvision's, which are kept by their names."""
+        kind = getattr(transforms, name)
+        parameters = {parameter.name: getattr(step, parameter.name) for parameter in fields(kind)}
+        if "interpolation" in parameters:
+            parameters["interpolation"] = self._interpolation(step)
+        return [kind(**parameters)]
 
-    def random_horizontal_flip(self, step: Any) -> list[transforms.Transform]:
-        """The same."""
-        return [transforms.RandomHorizontalFlip(step.p)]
-
-    def resize(self, step: Any) -> list[transforms.Transform]:
-        """The same, with its interpolation."""
-        return [transforms.Resize(step.size, self._interpolation(step), step.max_size)]
-
-    def center_crop(self, step: Any) -> list[transforms.Transform]:
-        """The same."""
-        return [transforms.CenterCrop(step.size)]
-
-    def random_crop(self, step: Any) -> list[transforms.Transform]:
+    def random_crop(self, step: Any, _: str) -> list[transforms.Transform]:
         """The same; what v2 keeps of `padding` is in an order of its own."""
         padding = step.padding
         if padding is not None and _is(step, "torchvision.transforms.v2", "RandomCrop"):
@@ -253,21 +244,13 @@ class _Reader:
             padding = (left, top, right, bottom)
         return [transforms.RandomCrop(step.size, padding, step.pad_if_needed, step.fill, step.padding_mode)]
 
-    def pad(self, step: Any) -> list[transforms.Transform]:
-        """The same."""
-        return [transforms.Pad(step.padding, step.fill, step.padding_mode)]
-
-    def grayscale(self, step: Any) -> list[transforms.Transform]:
-        """The same."""
-        return [transforms.Grayscale(step.num_output_channels)]
-
-    def to_grey_levels(self, step: Any) -> list[transforms.Transform]:
+    def to_grey_levels(self, step: Any, _: str) -> list[transforms.Transform]:
         """Values 0..255, as they are."""
         self._check_image("leave it out, these are tensors already")
         self.dtype = "uint8"
         return []
 
-    def to_tensor(self, step: Any) -> list[transforms.Transform]:
+    def to_tensor(self, step: Any, _: str) -> list[transforms.Transform]:
         """Values 0..1, float32."""
         self._check_image(
             "leave it out, these are tensors already; ToDtype(torch.float32, scale=True) scales them"
@@ -275,7 +258,7 @@ class _Reader:
         self.dtype = "float32"
         return [transforms.ToDtype("float32")]
 
-    def convert(self, step: Any) -> list[transforms.Transform]:
+    def convert(self, step: Any, _: str) -> list[transforms.Transform]:
         """`ToDtype` with the user's scale; ConvertImageDtype always scales."""
         if self.dtype is None:
             raise self._refusal("must come after ToImage() or PILToTensor()")
@@ -286,7 +269,7 @@ class _Reader:
         self.dtype = dtype
         return [transforms.ToDtype(dtype, scale=getattr(step, "scale", True))]
 
-    def normalize(self, step: Any) -> list[transforms.Transform]:
+    def normalize(self, step: Any, name: str) -> list[transforms.Transform]:
         """The same."""
         if self.dtype not in _FLOATS:
             raise self._refusal(
@@ -294,7 +277,7 @@ class _Reader:
             )
         if len(step.mean) != 3 or len(step.std) != 3:
             raise self._refusal("must have three means and three deviations: Foreload's images are RGB")
-        return [transforms.Normalize(step.mean, step.std)]
+        return self.same(step, name)
 
     def _interpolation(self, step: Any) -> Any:
         """How pixels are interpolated: antialiased, where torchvision can do without."""
@@ -328,13 +311,8 @@ class _Reader:
 
 
 _READERS = {
-    "RandomResizedCrop": _Reader.random_resized_crop,
-    "RandomHorizontalFlip": _Reader.random_horizontal_flip,
-    "Resize": _Reader.resize,
-    "CenterCrop": _Reader.center_crop,
+    **{kind.__name__: _Reader.same for kind in transforms.Transform.__subclasses__()},
     "RandomCrop": _Reader.random_crop,
-    "Pad": _Reader.pad,
-    "Grayscale": _Reader.grayscale,
     "PILToTensor": _Reader.to_grey_levels,
     "ToImage": _Reader.to_grey_levels,
     "ToTensor": _Reader.to_tensor,
@@ -342,6 +320,7 @@ _READERS = {
     "ToDtype": _Reader.convert,
     "Normalize": _Reader.normalize,
 }
+"""How each class of torchvision's is taken over; those with Foreload's names and parameters need no line here."""
 
 
 def _flatten(transform: Any) -> Iterator[Any]:

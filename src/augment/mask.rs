@@ -30,7 +30,7 @@ fn sources(
 /// Gives `put` each output pixel's place and value: that of the `values` (`width` a row) of a whole mask, seen as the
 /// image that was `drawn` is, by [`Filter::Nearest`] or [`Filter::NearestExact`]; where that shows padding by a colour,
 /// `fill`.
-pub fn render_mask(
+pub(crate) fn render_mask(
     values: &[u16],
     width: u32,
     drawn: &DrawnView,

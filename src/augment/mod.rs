@@ -1,7 +1,7 @@
 //! Pixels to the network's input: a recipe of transforms draws from (seed, epoch, sample) what of an image is
 //! shown, then one fused pass of antialiased resize, colour conversion, normalisation, cast and store.
 
-pub mod cuda;
+pub(crate) mod cuda;
 mod kernels;
 mod mask;
 mod names;
@@ -11,12 +11,10 @@ mod upsample;
 mod view;
 mod weights;
 
-pub use mask::render_mask;
+pub(crate) use mask::render_mask;
 pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
-pub use recipe::{
-    DrawnView, DrawnViews, FillLevels, ImageTransforms, LARGEST_SIDE, Margins, Recipe, RecipeKeys,
-    RecipeView, Renderer, Sides, Transform, Transforms, Views,
-};
+pub(crate) use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView, Renderer};
+pub use recipe::{ImageTransforms, Recipe, Sides, Transform, Transforms};
 pub use render::Augmenter;
 pub use view::{Axis, Filter, Padding, View};
 

@@ -6,7 +6,7 @@ use crate::io::Filled;
 use std::collections::BTreeMap;
 
 /// The encoded bytes of one sample, and what keeps them.
-pub enum Encoded {
+pub(crate) enum Encoded {
     /// In a slot of the reader's arena.
     Slot(Filled),
     /// Read outside of it: a substitute.
@@ -52,7 +52,7 @@ impl Batch {
         matches!(self.buffer.storage(), Storage::Slots)
     }
 
-    /// The files of the samples, uint8 [bytes] each; no bytes for a failed sample with `on_error = zero`. They
+    /// The files of the samples, `uint8 [bytes]` each; no bytes for a failed sample with `on_error = zero`. They
     /// begin at any address: where the reader put them.
     pub fn encoded(&self) -> Vec<Tensor> {
         let tensor = |index: u32| {

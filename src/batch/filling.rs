@@ -89,7 +89,7 @@ impl Filling {
 
 /// The right to fill one place of a batch. A ticket dropped without [`Ticket::finish`] spoils its batch, which then is
 /// never delivered.
-pub struct Ticket {
+pub(crate) struct Ticket {
     filling: Arc<Filling>,
     index: u32,
     finished: bool,
@@ -97,7 +97,7 @@ pub struct Ticket {
 
 impl Ticket {
     /// Its place in the batch.
-    pub fn index(&self) -> u32 {
+    pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
@@ -105,14 +105,14 @@ impl Ticket {
     ///
     /// # Panics
     /// In a batch on a GPU: its images are written by kernels.
-    pub fn image(&mut self, number: usize) -> &mut [u8] {
+    pub(crate) fn image(&mut self, number: usize) -> &mut [u8] {
         let images = self.filling.images.expect("a batch in host memory");
         let span = self.filling.plan.images[number];
         self.row(images, span)
     }
 
     /// The bytes of this place in the further column of this number.
-    pub fn column(&mut self, number: usize) -> &mut [u8] {
+    pub(crate) fn column(&mut self, number: usize) -> &mut [u8] {
         let span = self.filling.plan.further[number];
         self.row(self.filling.columns, span)
     }
@@ -124,24 +124,24 @@ impl Ticket {
     }
 
     /// Gives this place's value of the field of this number among those whose lengths differ.
-    pub fn put(&mut self, field: usize, value: Option<Value>) {
+    pub(crate) fn put(&mut self, field: usize, value: Option<Value>) {
         let mut values = self.filling.values.lock().unwrap_or_else(PoisonError::into_inner);
         values[field][self.index as usize] = value;
     }
 
     /// Puts the bytes of this place's file into the batch, which keeps them until its last tensor is gone.
-    pub fn keep(&mut self, bytes: Encoded) {
+    pub(crate) fn keep(&mut self, bytes: Encoded) {
         self.filling.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, bytes);
     }
 
     /// Notes that a sample that belongs here failed; `fatal` when there is nothing to put in its place.
-    pub fn fail(&mut self, sample: u64, error: Error, fatal: bool) {
+    pub(crate) fn fail(&mut self, sample: u64, error: Error, fatal: bool) {
         let failure = Failure { index: self.index, sample, error, fatal };
         self.filling.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 
     /// The place is filled: with `sample` of class `label`; `valid` is its mask.
-    pub fn finish(mut self, sample: u64, label: u32, valid: bool) {
+    pub(crate) fn finish(mut self, sample: u64, label: u32, valid: bool) {
         let (plan, index) = (&self.filling.plan, self.index as usize);
         // SAFETY: the three elements lie inside the columns at their natural alignment (each array starts at a
         // multiple of 64) and belong to this ticket's place alone.
@@ -163,14 +163,14 @@ impl Drop for Ticket {
 
 /// The right to close a batch: it goes nowhere before its seal, whatever became of the tickets. A seal dropped without
 /// [`Seal::close`] or [`Seal::close_on`] spoils the batch.
-pub struct Seal {
+pub(crate) struct Seal {
     filling: Arc<Filling>,
     closed: bool,
 }
 
 impl Seal {
     /// Nothing more is to be done to the batch than filling its places.
-    pub fn close(mut self) {
+    pub(crate) fn close(mut self) {
         self.closed = true;
     }
 
@@ -180,7 +180,7 @@ impl Seal {
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`].
-    pub fn images(&self, stream: &Stream) -> Result<impl Iterator<Item = u64>> {
+    pub(crate) fn images(&self, stream: &Stream) -> Result<impl Iterator<Item = u64>> {
         let base = self.with_buffer(|buffer| {
             buffer.memory().cuda().ok_or_else(on_host)?.wait_for_earlier(stream)?;
             Ok(buffer.memory().base().0 as u64)
@@ -193,7 +193,7 @@ impl Seal {
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory or with tickets left; [`Error::Gpu`].
-    pub fn close_on(mut self, flight: &mut Flight) -> Result<()> {
+    pub(crate) fn close_on(mut self, flight: &mut Flight) -> Result<()> {
         // Acquire: what the tickets wrote is copied from here.
         if self.filling.open.load(Ordering::Acquire) != 1 {
             return Err(Error::Internal("a batch was closed before its places were filled".into()));

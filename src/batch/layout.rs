@@ -82,7 +82,7 @@ pub(super) struct Span {
 
 impl Plan {
     /// Saturates instead of overflowing: such a batch is refused by whoever compares it with memory.
-    pub fn new(layout: &BatchLayout, capacity: usize) -> Self {
+    pub(crate) fn new(layout: &BatchLayout, capacity: usize) -> Self {
         let mut end = 0usize;
         let mut take = |each: usize| {
             let start = end;

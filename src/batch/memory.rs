@@ -15,7 +15,7 @@ const MOST_SPARE: usize = 8;
 
 /// Where a pool's buffers are.
 #[derive(Clone, Default)]
-pub enum Storage {
+pub(crate) enum Storage {
     /// In host memory.
     #[default]
     Host,
@@ -27,7 +27,7 @@ pub enum Storage {
 
 /// What buffers on a GPU are made of.
 #[derive(Clone)]
-pub struct CudaStorage {
+pub(crate) struct CudaStorage {
     /// Where their memory comes from.
     pub pool: MemoryPool,
     /// In whose order it is taken and given back; nothing else is queued there.
@@ -270,8 +270,8 @@ impl CudaMemory {
     /// `stream` reads the batch from now on, once it is there.
     pub(super) fn lend(&self, stream: StreamRef) -> Result<()> {
         if stream.captures(self.device())? {
-            let message = "captures a CUDA graph, of which no batch can be a part: take batches before the capture, and copy \
-                           them into what the graph reads";
+            let message = "captures a CUDA graph, of which no batch can be a part: take batches before the capture, \
+                           and copy them into what the graph reads";
             return Err(Error::config("stream", message));
         }
         self.ready().map_or(Ok(()), |ready| stream.wait(&ready))
@@ -290,8 +290,8 @@ impl CudaMemory {
     /// `stream` reads no more than what it has queued: the next user of the buffer waits for that. May come from any
     /// thread.
     pub(super) fn return_from(&self, stream: StreamRef) {
-        // "This thread's default stream" was another thread's when it was lent. The legacy default stream waits for those
-        // of all threads.
+        // "This thread's default stream" was another thread's when it was lent. The legacy default stream waits for
+        // those of all threads.
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
         let mut users = self.users();
         // Nobody waits for a mark of this batch before the batch is over: it may be set anew.
@@ -338,8 +338,8 @@ impl Drop for CudaMemory {
 #[derive(Clone, Copy)]
 pub(super) struct Base(pub *mut u8);
 
-// SAFETY: the memory is kept by the buffer (or the encoded file) beside it; tickets write through it each to a place of its own, and tensors
-// exist only when the last ticket is gone.
+// SAFETY: the memory is kept by the buffer (or the encoded file) beside it; tickets write through it each to a place of
+// its own, and tensors exist only when the last ticket is gone.
 unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}

@@ -12,13 +12,15 @@ mod pool;
 mod tensor;
 mod values;
 
-pub use encoded::Encoded;
-pub use filling::{Seal, Ticket};
-pub use layout::{BatchLayout, Column};
-pub use memory::{CudaStorage, Storage};
-pub use pool::{BatchPool, Pools};
-pub use tensor::{Element, Loan, Place, Tensor};
-pub use values::{Array, FieldValues, Raggedness, Value};
+pub(crate) use encoded::Encoded;
+pub(crate) use filling::{Seal, Ticket};
+pub(crate) use layout::{BatchLayout, Column};
+pub(crate) use memory::{CudaStorage, Storage};
+pub(crate) use pool::{BatchPool, Pools};
+pub(crate) use tensor::Loan;
+pub use tensor::{Element, Place, Tensor};
+pub use values::FieldValues;
+pub(crate) use values::{Array, Raggedness, Value};
 
 use crate::error::{Error, Result};
 use crate::gpu::StreamRef;
@@ -27,7 +29,7 @@ use pool::Buffer;
 use std::sync::Arc;
 
 /// Where a finished batch goes.
-pub trait Sink: Send + Sync {
+pub(crate) trait Sink: Send + Sync {
     /// Takes the batch, or drops it when nobody waits for it any more.
     fn put(&self, batch: Batch);
     /// Hears that there was no memory to complete a batch: it does not come.
@@ -92,9 +94,9 @@ impl Batch {
         ready.map_or(Ok(()), |ready| ready.synchronize())
     }
 
-    /// Lets the GPU stream `stream` read any tensor of the batch until the last of them is gone; the stream must live as
-    /// long. For a second stream beside the one that a tensor was [lent](Tensor::lend) to: the buffer is not written again
-    /// before that stream, too, has passed what it has queued by then. Nothing for a batch in host memory.
+    /// Lets the GPU stream `stream` read any tensor of the batch until the last of them is gone; the stream must live
+    /// as long. For a second stream beside the one that a tensor was [lent](Tensor::lend) to: the buffer is not written
+    /// again before that stream, too, has passed what it has queued by then. Nothing for a batch in host memory.
     ///
     /// # Errors
     /// [`Error::Config`] while the stream captures a CUDA graph; [`Error::Gpu`].
@@ -135,13 +137,13 @@ impl Batch {
         self.tensor(offset, shape, *element)
     }
 
-    /// Class numbers: int64 [n]. They mean nothing where the dataset has none; ask
+    /// Class numbers: `int64 [n]`. They mean nothing where the dataset has none; ask
     /// [`crate::dataset::DatasetIndex::is_labeled`].
     pub fn labels(&self) -> Tensor {
         self.column(self.buffer.plan().labels, Element::I64)
     }
 
-    /// Sample ids: int64 [n].
+    /// Sample ids: `int64 [n]`.
     pub fn sample_ids(&self) -> Tensor {
         self.column(self.buffer.plan().ids, Element::I64)
     }
@@ -151,7 +153,7 @@ impl Batch {
         Tensor { element: Element::U8, ..self.mask() }
     }
 
-    /// Which images count: bool [n]; false for padding and for failed samples replaced by zeros.
+    /// Which images count: `bool [n]`; false for padding and for failed samples replaced by zeros.
     pub fn mask(&self) -> Tensor {
         self.column(self.buffer.plan().mask, Element::Bool)
     }

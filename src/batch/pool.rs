@@ -22,7 +22,7 @@ pub struct Pools {
 
 /// Batch buffers up to a fixed number, allocated when first needed and used again and again.
 #[derive(Clone)]
-pub struct BatchPool(Arc<PoolShared>);
+pub(crate) struct BatchPool(Arc<PoolShared>);
 
 struct PoolShared {
     plan: Plan,
@@ -45,7 +45,7 @@ struct PoolState {
 
 impl BatchPool {
     /// A pool of buffers in `storage` for `capacity` samples of `layout`, within `limits`.
-    pub fn new(
+    pub(crate) fn new(
         capacity: usize,
         layout: BatchLayout,
         limits: Pools,
@@ -92,13 +92,18 @@ impl BatchPool {
         }))
     }
 
-    /// Takes a buffer for batch `step` of `len` samples and hands out one ticket per place and the seal. When all of them
-    /// are done the batch goes to `ready`. `None`: see [`BatchPool`]'s limits; try again after a buffer came back.
+    /// Takes a buffer for batch `step` of `len` samples and hands out one ticket per place and the seal. When all of
+    /// them are done the batch goes to `ready`. `None`: see [`BatchPool`]'s limits; try again after a buffer came back.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) when the system, [`Error::Gpu`](crate::Error::Gpu) when the device has no memory
     /// left.
-    pub fn begin(&self, step: u64, len: u32, ready: &Arc<dyn Sink>) -> Result<Option<(Seal, Vec<Ticket>)>> {
+    pub(crate) fn begin(
+        &self,
+        step: u64,
+        len: u32,
+        ready: &Arc<dyn Sink>,
+    ) -> Result<Option<(Seal, Vec<Ticket>)>> {
         Ok(self.take()?.map(|buffer| filling::begin(buffer, step, len, ready)))
     }
 
@@ -109,13 +114,13 @@ impl BatchPool {
     }
 
     /// Whether nothing can move until the consumer gives a buffer back: it holds every one there may be.
-    pub fn all_held(&self) -> bool {
+    pub(crate) fn all_held(&self) -> bool {
         let state = self.0.lock();
         state.in_pipeline == 0 && state.free.is_empty() && state.allocated == self.0.limits.batches
     }
 
     /// Number of buffers there may be, and bytes of each.
-    pub fn limits(&self) -> (usize, usize) {
+    pub(crate) fn limits(&self) -> (usize, usize) {
         (self.0.limits.batches, self.0.plan.bytes)
     }
 }
@@ -136,7 +141,8 @@ pub(super) struct Buffer {
     pub(super) values: Vec<Gathered>,
     delivered: bool,
     pool: Arc<PoolShared>,
-    /// Which took it: a forked child has a copy of the buffer, but the pool's locks may be held by threads that it has not.
+    /// Which took it: a forked child has a copy of the buffer, but the pool's locks may be held by threads that it has
+    /// not.
     process: u32,
 }
 

@@ -156,11 +156,12 @@ impl Tensor {
         self.data.0
     }
 
-    /// Lets the GPU stream `stream` read the tensor: it waits until the batch is there, and until it has passed what it has
-    /// queued when the loan is dropped, the memory is not written again. Nothing for tensors in host memory.
+    /// Lets the GPU stream `stream` read the tensor: it waits until the batch is there, and until it has passed what it
+    /// has queued when the loan is dropped, the memory is not written again. Nothing for tensors in host memory.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) while the stream captures a CUDA graph; [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error::Config`](crate::Error::Config) while the stream captures a CUDA graph;
+    /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn lend(&self, stream: StreamRef) -> Result<Loan> {
         if let Some(memory) = self.cuda() {
             memory.lend(stream)?;
@@ -169,8 +170,8 @@ impl Tensor {
     }
 }
 
-/// A batch lent to a stream, which must live at least as long; one that captures a CUDA graph when this is dropped, as long
-/// as the batch's pool, for it is looked at again when the capture may have ended.
+/// A batch lent to a stream, which must live at least as long; one that captures a CUDA graph when this is dropped, as
+/// long as the batch's pool, for it is looked at again when the capture may have ended.
 pub struct Loan {
     buffer: Arc<Buffer>,
     stream: StreamRef,

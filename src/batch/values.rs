@@ -10,7 +10,7 @@ use memmap2::MmapMut;
 
 /// What a field of a sample holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub(crate) enum Value {
     /// Text, or a JSON document.
     Text(String),
     /// Bytes as they are.
@@ -21,7 +21,7 @@ pub enum Value {
 
 /// An array of a field: numbers of one type, row-major.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Array {
+pub(crate) struct Array {
     /// Their type.
     pub element: Element,
     /// Lengths of the dimensions, outermost first.
@@ -32,7 +32,7 @@ pub struct Array {
 
 impl Array {
     /// An image as `output` has it, of exactly [`Output::bytes`].
-    pub fn of_image(output: &Output, bytes: Vec<u8>) -> Self {
+    pub(crate) fn of_image(output: &Output, bytes: Vec<u8>) -> Self {
         let (shape, element) = of_images(output, 1);
         Self { element, shape: shape[1..].to_vec(), bytes }
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// What `foreload doctor` is asked for.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Also say how data at this path will be read
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
@@ -67,7 +67,7 @@ struct At {
 }
 
 /// Looks and prints.
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let probe = probe();
     let gpu = gpu::probe();
     let path = args.path.as_deref().map(|path| look_at(path, &probe)).transpose()?;

@@ -6,14 +6,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 
 /// A progress bar over `total` `things` on stderr; draws nothing when stderr is no terminal.
-pub fn bar(total: u64, things: &str) -> ProgressBar {
+pub(crate) fn bar(total: u64, things: &str) -> ProgressBar {
     let template = format!("{{bar:32}} {{pos}}/{{len}} {things} {{per_sec}} {{eta}} left {{msg}}");
     let style = ProgressStyle::with_template(&template).expect("a template of our own");
     ProgressBar::new(total).with_style(style)
 }
 
 /// Prints the result of a command to stdout, with a newline.
-pub fn print(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
         // Whoever reads has seen enough (`| head`): not our failure.
@@ -23,12 +23,12 @@ pub fn print(text: &str) -> Result<()> {
 }
 
 /// Prints one JSON object to stdout.
-pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| crate::Error::Internal(error.to_string()))?)
 }
 
 /// Prints what was noticed and not printed yet to stderr, and returns it for `--json`.
-pub fn print_notices(notices: &Notices) -> Vec<Notice> {
+pub(crate) fn print_notices(notices: &Notices) -> Vec<Notice> {
     let print = |notice: &Notice| {
         let kind = match notice.kind {
             Kind::Warning => "warning",
@@ -40,7 +40,7 @@ pub fn print_notices(notices: &Notices) -> Vec<Notice> {
 }
 
 /// Bytes with a decimal unit: `108 KB`, `1.41 GB`.
-pub fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut value = count as f64;
     let mut unit = 0;
@@ -53,7 +53,7 @@ pub fn bytes(count: u64) -> String {
 }
 
 /// A time with three digits and a unit: `250 µs`, `1.41 s`.
-pub fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     let (value, unit) = match seconds.abs() {
         s if s < 0.999_5e-3 => (seconds * 1e6, "µs"),
         s if s < 0.999_5 => (seconds * 1e3, "ms"),

@@ -10,7 +10,7 @@ use crate::schedule::LastBatch;
 use crate::tier::{FillChoice, Verify};
 
 /// A setting with a few named values: one list of names for Python and the command line.
-pub trait Choice: Copy + PartialEq + 'static {
+pub(crate) trait Choice: Copy + PartialEq + 'static {
     /// Every value by the name users write.
     const NAMES: &'static [(&'static str, Self)];
 

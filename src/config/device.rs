@@ -125,13 +125,13 @@ pub(super) fn validate(text: &str) -> Result<()> {
 }
 
 /// Makes NVIDIA's libraries be looked for in these directories of Python packages too (`sys.path`).
-pub fn look_for_libraries_in(packages: Vec<PathBuf>) {
+pub(crate) fn look_for_libraries_in(packages: Vec<PathBuf>) {
     nvjpeg::Library::look_in(packages);
 }
 
 /// A device, and why it is that one.
 #[derive(Debug, Clone)]
-pub struct Chosen {
+pub(crate) struct Chosen {
     /// Where batches end.
     pub device: Device,
     /// In words.
@@ -146,7 +146,7 @@ pub struct Chosen {
 ///
 /// # Errors
 /// [`Error::Config`] for text that means nothing; [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
-pub fn choose(text: &str) -> Result<Chosen> {
+pub(crate) fn choose(text: &str) -> Result<Chosen> {
     choose_of(text, gpu::probe)
 }
 
@@ -154,7 +154,7 @@ pub fn choose(text: &str) -> Result<Chosen> {
 ///
 /// # Errors
 /// As [`choose`].
-pub fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chosen> {
+pub(crate) fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chosen> {
     let cpu = |why: String, overlooked| Chosen { device: Device::Cpu, why, memory: 0, overlooked };
     let asked = parse(text)?;
     if asked == Asked::Cpu {
@@ -176,7 +176,7 @@ pub fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chose
 }
 
 /// That the GPU asked for as `device` cannot serve.
-pub fn unavailable(device: &str, why: &str) -> Error {
+pub(crate) fn unavailable(device: &str, why: &str) -> Error {
     Error::Unavailable(format!("device: {device}: {why}; device=\"cpu\" decodes without a GPU"))
 }
 
@@ -279,8 +279,7 @@ impl DevicePools {
         if cap < least {
             let message = format!(
                 "is {cap} bytes, must be at least {least}: three batches of {batch_bytes}, and room to decode; raise \
-                 it, \
-                 or lower batch_size"
+                 it, or lower batch_size"
             );
             return Err(Error::config("device_memory", message));
         }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use serde::Deserialize;
 
 /// The name of a sample's class number among the fields.
-pub const LABEL: &str = "label";
+pub(crate) const LABEL: &str = "label";
 
 /// A field as it is asked for.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

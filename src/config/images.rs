@@ -17,7 +17,7 @@ pub struct Images {
 
 /// A field whose members are images.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageField {
+pub(crate) struct ImageField {
     /// Its name.
     pub name: String,
     /// Number of its field.
@@ -28,27 +28,27 @@ pub struct ImageField {
 
 impl Images {
     /// The image fields; other code knows them by their numbers in this list.
-    pub fn list(&self) -> &[ImageField] {
+    pub(crate) fn list(&self) -> &[ImageField] {
         &self.list
     }
 
     /// The recipes of those that lead: what is done to each of these and to its followers.
-    pub fn recipes(&self) -> &[Recipe] {
+    pub(crate) fn recipes(&self) -> &[Recipe] {
         &self.recipes
     }
 
     /// What is done to the image of this number.
-    pub fn recipe(&self, image: usize) -> &Recipe {
+    pub(crate) fn recipe(&self, image: usize) -> &Recipe {
         &self.recipes[self.list[image].leader]
     }
 
     /// Number of the image that was asked for first.
-    pub fn first(&self) -> Option<usize> {
+    pub(crate) fn first(&self) -> Option<usize> {
         (0..self.list.len()).min_by_key(|&image| self.list[image].field)
     }
 
     /// What is done to that; without images, what would be.
-    pub fn first_recipe(&self) -> &Recipe {
+    pub(crate) fn first_recipe(&self) -> &Recipe {
         self.first().map_or(&self.recipes[0], |image| self.recipe(image))
     }
 
@@ -58,12 +58,12 @@ impl Images {
     }
 
     /// Whether anything that is done to an image is drawn at random.
-    pub fn are_random(&self) -> bool {
+    pub(crate) fn are_random(&self) -> bool {
         self.recipes.iter().any(Recipe::is_random)
     }
 
     /// The keys of an epoch's random numbers, for each recipe: those of the first leader go without a name.
-    pub fn keys(&self, seed: u64, epoch: u64) -> Vec<RecipeKeys> {
+    pub(crate) fn keys(&self, seed: u64, epoch: u64) -> Vec<RecipeKeys> {
         let of = |(leader, recipe): (usize, &Recipe)| match leader {
             0 => recipe.keys(seed, epoch),
             _ => recipe.keys_of_field(seed, epoch, &self.list[leader].name),
@@ -72,7 +72,7 @@ impl Images {
     }
 
     /// Number of the image of this name.
-    pub fn named(&self, name: &str) -> Option<usize> {
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.list.iter().position(|image| image.name == name)
     }
 

@@ -25,7 +25,7 @@ const SAID_BY_TRANSFORMS: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// [`Error::Config`] naming both.
-pub fn check_said_once(given: &[&str]) -> Result<()> {
+pub(crate) fn check_said_once(given: &[&str]) -> Result<()> {
     match SAID_BY_TRANSFORMS.iter().find(|(setting, _)| given.contains(setting)) {
         None => Ok(()),
         Some((setting, by)) => Err(Error::config(

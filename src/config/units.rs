@@ -7,7 +7,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// [`Error::Config`] naming `setting`.
-pub fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
+pub(crate) fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
     let (number, unit) = split(text);
     let factor = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,
@@ -31,7 +31,7 @@ pub fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
 ///
 /// # Errors
 /// [`Error::Config`] naming `setting`.
-pub fn parse_duration(setting: &'static str, text: &str) -> Result<Duration> {
+pub(crate) fn parse_duration(setting: &'static str, text: &str) -> Result<Duration> {
     let (number, unit) = split(text);
     let factor = match unit {
         "ns" => 1e-9,

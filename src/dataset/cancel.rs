@@ -11,16 +11,16 @@ pub(super) struct Cancel(Option<Arc<AtomicBool>>);
 
 impl Cancel {
     /// Asked for by setting `flag`; the default is never.
-    pub fn by(flag: &Arc<AtomicBool>) -> Self {
+    pub(crate) fn by(flag: &Arc<AtomicBool>) -> Self {
         Self(Some(flag.clone()))
     }
 
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// The error that ends the indexing of `root`.
-    pub fn check(&self, root: &Path) -> Result<()> {
+    pub(crate) fn check(&self, root: &Path) -> Result<()> {
         if self.is_asked() {
             return Err(Error::dataset(root, "indexing was interrupted; the next start begins it anew"));
         }
@@ -28,7 +28,7 @@ impl Cancel {
     }
 
     /// The same below, where errors are the system's. Not of the kind `Interrupted`, which means: try again.
-    pub fn check_io(&self) -> std::io::Result<()> {
+    pub(crate) fn check_io(&self) -> std::io::Result<()> {
         if self.is_asked() { Err(std::io::Error::other("indexing was interrupted")) } else { Ok(()) }
     }
 }

@@ -84,7 +84,7 @@ struct Row {
 /// # Errors
 /// [`Error::Config`] for `labels` that names the line: a row that is none, a sample without a row or with two, a column
 /// of numbers with something else in it. [`Error::Io`] when the file cannot be read.
-pub fn read(path: &Path, index: &DatasetIndex) -> Result<Vec<SampleColumn>> {
+pub(crate) fn read(path: &Path, index: &DatasetIndex) -> Result<Vec<SampleColumn>> {
     let (header, rows) = table(path)?;
     let naming = naming(path, &header)?;
     let samples = samples(path, &header, naming, &rows, index)?;
@@ -132,7 +132,7 @@ fn format(path: &Path) -> Result<ReadTable> {
 ///
 /// # Errors
 /// As [`read`], as far as it looks.
-pub fn names(path: &Path) -> Result<Vec<String>> {
+pub(crate) fn names(path: &Path) -> Result<Vec<String>> {
     let (header, _) = table(path)?;
     let naming = naming(path, &header)?;
     Ok((0..header.len()).filter(|&column| column != naming).map(|column| header[column].clone()).collect())
@@ -229,8 +229,7 @@ fn samples(
         let file = index.path(index.extent(first as u64).file);
         let message = format!(
             "{}: has no row for {missing} of {} samples, for one number {first} ({}): add rows, or leave the samples \
-             out of \
-             the dataset's directory",
+             out of the dataset's directory",
             path.display(),
             found.len(),
             file.display()

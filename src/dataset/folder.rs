@@ -251,8 +251,7 @@ impl Walk<'_> {
                 }
                 _ if self.contents == Contents::Files && survey::is_tfrecord(name) => {
                     let message = "is a TFRecord shard among other files or in a directory of them: open each \
-                                   directory \
-                                   of shards as a dataset; several may be read as one";
+                                   directory of shards as a dataset; several may be read as one";
                     return Err(Error::dataset(path.join(OsStr::from_bytes(name)), message));
                 }
                 _ if self.contents == Contents::Files || is_image_file(name) => {

@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// What gives samples labels.
-pub const TO_LABEL: &str = "put the number of its class beside each image (a .cls member, or a .json member with \
-                            label), \
-                            or keep each class in a directory of its own";
+pub(crate) const TO_LABEL: &str = "put the number of its class beside each image (a .cls member, or a .json member \
+     with label), or keep each class in a directory of its own";
 
 /// All samples' extents and labels, in memory: of loose files some 20 bytes a sample.
 pub struct DatasetIndex {

@@ -30,7 +30,7 @@ pub enum FieldKind {
 pub(super) const RULES: u32 = 2;
 
 /// Extensions of the images that can be decoded. Where a sample has several, the first of this list is its image.
-pub const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp"];
+pub(crate) const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp"];
 
 /// Ends of the keys of masks, which are images by their extension.
 const MASKS: &[&str] = &["seg.png", "mask.png"];

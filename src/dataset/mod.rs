@@ -12,8 +12,8 @@ use crate::notices::Notices;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-pub mod archive;
-pub mod build;
+pub(crate) mod archive;
+pub(crate) mod build;
 mod cancel;
 mod changes;
 mod classes;
@@ -22,28 +22,32 @@ mod directory;
 mod folder;
 mod format;
 mod index;
-pub mod kind;
+pub(crate) mod kind;
 mod open;
 mod parallel;
 mod part;
 mod publish;
 mod record;
-pub mod records;
+pub(crate) mod records;
 mod samples;
 mod select;
-pub mod shards;
-pub mod source;
+pub(crate) mod shards;
+pub(crate) mod source;
 mod stamp;
 mod summary;
 mod survey;
 
-pub use columns::{ColumnValues, SampleColumn, names as column_names, read as read_columns};
-pub use index::{DatasetIndex, TO_LABEL};
+pub(crate) use columns::{ColumnValues, SampleColumn, names as column_names, read as read_columns};
+pub use index::DatasetIndex;
+pub(crate) use index::TO_LABEL;
 pub use kind::FieldKind;
-pub use record::{IMAGE, MemberBytes};
+pub(crate) use record::IMAGE;
+pub use record::MemberBytes;
 pub use select::{ClassRef, Select};
-pub use stamp::{COARSE_TICK, Stamp, TICK, Version};
-pub use summary::{Notes, Origin, Skipped, Summary};
+pub(crate) use stamp::COARSE_TICK;
+pub use stamp::{Stamp, TICK, Version};
+pub(crate) use summary::Notes;
+pub use summary::{Origin, Summary};
 
 /// Hash of what defines the dataset: layout, relative paths, extents, labels. Not of times: a copy has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use std::ops::Range;
 
 /// The name of a sample's own image among the fields, whatever its extension.
-pub const IMAGE: &str = "image";
+pub(crate) const IMAGE: &str = "image";
 
 /// Members with at most so many bytes between them are read at once: a request costs about what it takes to read these.
 const TOGETHER: u64 = 64 << 10;

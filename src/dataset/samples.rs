@@ -296,8 +296,7 @@ fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &Member, first: No
         offset: second.offset,
         message: format!(
             "sample {:?} has two members of one kind, {:?} at byte {} and {:?} at byte {}: keep one, or give each \
-             sample \
-             a name of its own",
+             sample a name of its own",
             String::from_utf8_lossy(stem),
             String::from_utf8_lossy(&first.name),
             first.offset,

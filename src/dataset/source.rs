@@ -28,7 +28,7 @@ impl ReadAt for [u8] {
 }
 
 /// A file whose size was taken when it was opened.
-pub struct SizedFile {
+pub(crate) struct SizedFile {
     /// The file.
     pub file: File,
     /// Its size in bytes.

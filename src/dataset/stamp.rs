@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Within so much of its last change a file may change again and have the same stamp: a tick of the kernel's clock.
 pub const TICK: Duration = Duration::from_millis(20);
 /// The same where times are kept in whole seconds, or in two.
-pub const COARSE_TICK: Duration = Duration::from_secs(2);
+pub(crate) const COARSE_TICK: Duration = Duration::from_secs(2);
 
 /// What the system says of a file or directory. 0 in `ctime` or `inode` means: not known, and not compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use std::io::Cursor;
 
 /// The values of a whole mask, row by row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mask {
+pub(crate) struct Mask {
     /// Columns.
     pub width: u32,
     /// Rows.
@@ -25,7 +25,7 @@ impl Mask {
     /// # Errors
     /// [`DecodeError::NotAnImage`] for what is no PNG, [`DecodeError::Unsupported`] for several channels,
     /// [`DecodeError::TooLarge`] for more than `max_pixels`, [`DecodeError::Corrupt`] for a damaged file.
-    pub fn decode(bytes: &[u8], max_pixels: u64) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(bytes: &[u8], max_pixels: u64) -> Result<Self, DecodeError> {
         if !is_png(bytes) {
             let message = format!("a mask must be a PNG: this {}", beginning(bytes));
             return Err(DecodeError::Unsupported(message));

@@ -6,13 +6,15 @@ mod header;
 mod jpeg;
 mod mask;
 mod npy;
-pub mod nvjpeg;
+pub(crate) mod nvjpeg;
 mod planes;
 
-pub use codecs::{Backend, DecodedBy, Format};
-pub use header::{Coding, Header, Process, parse_header};
-pub use mask::Mask;
-pub use npy::{NpyArray, Number};
+pub use codecs::Backend;
+pub(crate) use codecs::{DecodedBy, Format};
+pub(crate) use header::Process;
+pub use header::{Header, parse_header};
+pub(crate) use mask::Mask;
+pub(crate) use npy::{NpyArray, Number};
 
 use codecs::Choose;
 
@@ -211,6 +213,6 @@ impl Decoder {
 ///
 /// # Errors
 /// [`DecodeError`] where there is none that can be read.
-pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+pub(crate) fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     (Format::of(bytes)?.size)(bytes)
 }

@@ -9,7 +9,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// What an array's elements are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Number {
+pub(crate) enum Number {
     /// Truth values, a byte each.
     Bool,
     /// Signed integers of so many bytes: 1, 2, 4 or 8.
@@ -22,7 +22,7 @@ pub enum Number {
 
 impl Number {
     /// Bytes of an element.
-    pub fn size(self) -> usize {
+    pub(crate) fn size(self) -> usize {
         match self {
             Self::Bool => 1,
             Self::Signed(bytes) | Self::Unsigned(bytes) | Self::Float(bytes) => usize::from(bytes),
@@ -32,7 +32,7 @@ impl Number {
 
 /// An array of numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NpyArray {
+pub(crate) struct NpyArray {
     /// What its elements are.
     pub number: Number,
     /// Lengths of the dimensions, outermost first; none for a single number.
@@ -47,7 +47,7 @@ impl NpyArray {
     /// # Errors
     /// [`DecodeError::Corrupt`] for what is no such file, or ends too early or too late; [`DecodeError::Unsupported`]
     /// for arrays of other things than numbers.
-    pub fn decode(file: &[u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
             parted(file).ok_or_else(|| corrupt("it does not begin as one, or is cut short"))?;
         let header = std::str::from_utf8(header).map_err(|_| corrupt("its header is no text"))?;
@@ -75,7 +75,7 @@ impl NpyArray {
 
 impl NpyArray {
     /// The elements as single floats; `None` of truth values and of floats of two bytes.
-    pub fn floats(&self) -> Option<Vec<f32>> {
+    pub(crate) fn floats(&self) -> Option<Vec<f32>> {
         macro_rules! read {
             ($type:ty) => {
                 self.bytes.as_chunks().0.iter().map(|&bytes| <$type>::from_ne_bytes(bytes) as f32).collect()

@@ -180,7 +180,7 @@ pub(super) fn started() -> Result<&'static Driver, NoDriver> {
 }
 
 /// Whether the driver was started and serves this process still: not so in a child that was forked afterwards.
-pub fn is_usable() -> bool {
+pub(crate) fn is_usable() -> bool {
     DRIVER.get().is_some() && !FORKED.load(Ordering::Relaxed)
 }
 

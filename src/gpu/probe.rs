@@ -7,7 +7,7 @@ use std::fmt;
 
 /// A version of CUDA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub struct Version {
+pub(crate) struct Version {
     /// 12 of 12.2.
     pub major: u32,
     /// 2 of 12.2.
@@ -22,7 +22,7 @@ impl fmt::Display for Version {
 
 /// What [`probe()`] found.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct Probe {
+pub(crate) struct Probe {
     /// The newest CUDA the driver serves; `None` without a driver that starts.
     pub driver: Option<Version>,
     /// All devices the driver shows, those that cannot serve included.
@@ -36,14 +36,14 @@ pub struct Probe {
 
 impl Probe {
     /// The devices that can serve.
-    pub fn usable(&self) -> impl Iterator<Item = &DeviceInfo> {
+    pub(crate) fn usable(&self) -> impl Iterator<Item = &DeviceInfo> {
         self.devices.iter().filter(|device| device.problem.is_none())
     }
 }
 
 /// Looks for a driver and its devices. It never fails, takes no device into use, and costs milliseconds; but it starts
 /// the driver, so that children forked later cannot use CUDA.
-pub fn probe() -> Probe {
+pub(crate) fn probe() -> Probe {
     let mut found = Probe { driver: None, devices: Vec::new(), problem: None, absent: false };
     let driver = match started() {
         Ok(driver) => driver,

@@ -1,7 +1,7 @@
 //! A reader that fails on purpose: errors, delays, another order and cancellation, drawn from a seed.
 //!
 //! It wraps any [`Reader`], so that what stands above is tested against every fault below it. Short reads come
-//! from [`super::ShortReads`] inside the readers, so that asking for the rest is really done.
+//! from `ShortReads` inside the readers, so that asking for the rest is really done.
 
 use super::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::Extent;

@@ -59,7 +59,7 @@ pub(super) struct OpenMode {
 }
 
 impl OpenMode {
-    pub fn flags(self) -> OFlags {
+    pub(crate) fn flags(self) -> OFlags {
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
         flags.set(OFlags::DIRECT, self.direct);
         flags.set(OFlags::NOATIME, self.noatime);
@@ -67,7 +67,7 @@ impl OpenMode {
     }
 
     /// Multiple that offsets and lengths of reads must be of.
-    pub fn alignment(self) -> usize {
+    pub(crate) fn alignment(self) -> usize {
         if self.direct { PAGE } else { 1 }
     }
 }
@@ -82,16 +82,16 @@ pub(super) struct OpenPolicy {
 }
 
 impl OpenPolicy {
-    pub fn new(direct: bool, direct_is_required: bool) -> Self {
+    pub(crate) fn new(direct: bool, direct_is_required: bool) -> Self {
         Self { direct: direct.into(), noatime: true.into(), direct_is_required }
     }
 
-    pub fn mode(&self) -> OpenMode {
+    pub(crate) fn mode(&self) -> OpenMode {
         OpenMode { direct: self.direct.load(Relaxed), noatime: self.noatime.load(Relaxed) }
     }
 
     /// The mode to try after `mode` failed, if a weaker one can help.
-    pub fn weaker(&self, mode: OpenMode, failure: &Failure) -> Option<OpenMode> {
+    pub(crate) fn weaker(&self, mode: OpenMode, failure: &Failure) -> Option<OpenMode> {
         let (Failure::Open(error) | Failure::Read(error)) = failure else { return None };
         match *error {
             // O_NOATIME is for the file's owner.
@@ -105,7 +105,7 @@ impl OpenPolicy {
 
     /// Remembers that a file could be read in `mode`: after a refusal, the next files are asked for no more.
     /// Not called for what failed in a weaker mode too: a directory refuses O_DIRECT, yet its neighbours may not.
-    pub fn worked(&self, mode: OpenMode) {
+    pub(crate) fn worked(&self, mode: OpenMode) {
         if !mode.direct {
             self.direct.store(false, Relaxed);
         }
@@ -135,7 +135,7 @@ impl From<Error> for Failure {
 
 impl Failure {
     /// The same for the next of several that failed by one cause.
-    pub fn again(&self) -> Self {
+    pub(crate) fn again(&self) -> Self {
         match self {
             Self::Open(error) => Self::Open(*error),
             Self::Read(error) => Self::Read(*error),
@@ -149,7 +149,7 @@ impl Failure {
     }
 
     /// The error of `extent` of the file at `path`, with the knob to turn where there is one.
-    pub fn into_error(self, path: &Path, extent: Extent) -> Error {
+    pub(crate) fn into_error(self, path: &Path, extent: Extent) -> Error {
         match self {
             Self::Open(error) => {
                 let what = match error {
@@ -193,24 +193,24 @@ pub(super) struct Attempt {
 
 impl Attempt {
     /// One that begins now, after so many others.
-    pub fn begin(former: u8) -> Self {
+    pub(crate) fn begin(former: u8) -> Self {
         Self { begun: Instant::now(), before: None, is_last: former >= MOST_MOVES }
     }
 
     /// The same of a file that is open, which is looked at before its read as well: then clocks that differ from this
     /// machine's do not matter.
-    pub fn of_open(fd: &OwnedFd, former: u8) -> Self {
+    pub(crate) fn of_open(fd: &OwnedFd, former: u8) -> Self {
         Self { before: look_after(fd), ..Self::begin(former) }
     }
 
     /// Looks at the open file after its read, as [`Attempt::check_path`] does.
-    pub fn check_open(self, fd: &OwnedFd) -> Result<(), Failure> {
+    pub(crate) fn check_open(self, fd: &OwnedFd) -> Result<(), Failure> {
         self.check(look_after(fd))
     }
 
     /// Looks at the file at `path` after its read: where its last change lies before that, its bytes are of one moment.
     /// Else a part of them may be older than the rest, and it is to be read once more.
-    pub fn check_path(self, path: &CStr) -> Result<(), Failure> {
+    pub(crate) fn check_path(self, path: &CStr) -> Result<(), Failure> {
         let found = rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS);
         self.check(found.ok().map(|found| Stamp::of_statx(&found)))
     }
@@ -246,12 +246,12 @@ pub(super) struct OpenShard {
 
 impl OpenShard {
     /// Opens and checks the shard at `path`.
-    pub fn open(path: &Path, stamp: Stamp, mode: OpenMode) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path, stamp: Stamp, mode: OpenMode) -> Result<Self, Failure> {
         Self::check(open_file(path, mode)?, mode, path, stamp)
     }
 
     /// Checks an opened shard against its `stamp`, and whether our alignment is enough for its O_DIRECT.
-    pub fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, Failure> {
+    pub(crate) fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, Failure> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
             .map_err(|error| Error::io("stat", path, error.into()))?;
@@ -270,7 +270,7 @@ impl OpenShard {
 
     /// Looks at the open shard after a read: bytes of one that is overwritten meanwhile are never taken for the sample
     /// that was indexed there.
-    pub fn check_again(&self) -> Result<(), Failure> {
+    pub(crate) fn check_again(&self) -> Result<(), Failure> {
         let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
         let found =
             rustix::fs::statx(&self.fd, c"", flags, StatxFlags::BASIC_STATS).map_err(Failure::Read)?;
@@ -278,7 +278,7 @@ impl OpenShard {
     }
 
     /// Whether it does for reads that are to be done in `mode`.
-    pub fn serves(&self, mode: OpenMode) -> bool {
+    pub(crate) fn serves(&self, mode: OpenMode) -> bool {
         mode.direct || !self.mode.direct
     }
 }
@@ -311,22 +311,22 @@ pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
 impl ShardTable {
     /// A table of at most a quarter of the files this process may have open, and at most 4096: up to three readers have
     /// one, of the source, of the cache and for staging.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         Self::with_capacity(limit.map_or(4096, |files| (files / 4).clamp(1, 4096) as usize))
     }
 
-    pub fn with_capacity(capacity: usize) -> Self {
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
         Self { capacity, clock: 0, opened: 0, shards: HashMap::new() }
     }
 
     /// Closes `file`, once nobody reads it: it is opened anew for the next read.
-    pub fn forget(&mut self, file: FileId) {
+    pub(crate) fn forget(&mut self, file: FileId) {
         self.shards.remove(&file);
     }
 
     /// The place of `file`; makes room for a new one, and now and then closes what is gone from `files`.
-    pub fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
+    pub(crate) fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
         self.clock += 1;
         if let Some((used, cell)) = self.shards.get_mut(&file) {
             *used = self.clock;

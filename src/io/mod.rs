@@ -1,28 +1,28 @@
 //! Bytes from files into slots: one trait, io_uring where the system lets us, threads with pread where not.
 
-pub mod fault;
+pub(crate) mod fault;
 mod files;
 mod open;
 mod own_thread;
 mod pfs;
-pub mod pread;
+pub(crate) mod pread;
 mod probe;
 mod read_blocking;
 mod resident;
-pub mod storage;
+pub(crate) mod storage;
 mod throttled;
 mod transfer;
-pub mod uring;
+pub(crate) mod uring;
 
 pub use files::Files;
 pub use open::{Source, open, open_source};
 pub use own_thread::OwnThread;
 pub use pfs::{Pfs, PfsRates, PfsStats};
-pub use probe::{PathReport, ProbeReport, UringReport, probe};
+pub use probe::probe;
+pub(crate) use probe::{PathReport, ProbeReport};
 pub use read_blocking::read_blocking;
-pub use resident::{Resident, ResidentReader};
+pub(crate) use resident::Resident;
 pub use throttled::Throttled;
-pub use transfer::ShortReads;
 
 use crate::dataset::Extent;
 use crate::error::{Error, Result};

@@ -82,7 +82,7 @@ pub fn probe() -> ProbeReport {
     }
 }
 
-/// The bracketed word of "always [madvise] never".
+/// The bracketed word of `always [madvise] never`.
 pub(super) fn huge_pages() -> Option<String> {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
     let (_, chosen) = setting.split_once('[')?;

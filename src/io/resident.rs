@@ -9,14 +9,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The bytes of samples.
-pub struct Resident {
+pub(crate) struct Resident {
     index: Arc<DatasetIndex>,
     files: HashMap<u64, Box<[u8]>>,
 }
 
 impl Resident {
     /// These `files`, by sample.
-    pub fn new(index: &Arc<DatasetIndex>, files: HashMap<u64, Box<[u8]>>) -> Arc<Self> {
+    pub(crate) fn new(index: &Arc<DatasetIndex>, files: HashMap<u64, Box<[u8]>>) -> Arc<Self> {
         Arc::new(Self { index: index.clone(), files })
     }
 
@@ -24,7 +24,7 @@ impl Resident {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when they do not.
-    pub fn check(index: &DatasetIndex) -> Result<()> {
+    pub(crate) fn check(index: &DatasetIndex) -> Result<()> {
         let (needed, half) = (index.total_bytes(), memory_limit() / 2);
         if needed <= half {
             return Ok(());
@@ -40,7 +40,7 @@ impl Resident {
     ///
     /// # Errors
     /// As [`Resident::check`]; those of reading.
-    pub fn load(index: &Arc<DatasetIndex>, progress: &(dyn Fn(u64) + Sync)) -> Result<Arc<Self>> {
+    pub(crate) fn load(index: &Arc<DatasetIndex>, progress: &(dyn Fn(u64) + Sync)) -> Result<Arc<Self>> {
         Self::check(index)?;
         let threads = 16.min(index.len()).max(1);
         let part = |n: u64| n * index.len() / threads..(n + 1) * index.len() / threads;
@@ -60,7 +60,7 @@ impl Resident {
     }
 
     /// A reader of them with `depth` requests at once.
-    pub fn reader(self: &Arc<Self>, depth: usize) -> ResidentReader {
+    pub(crate) fn reader(self: &Arc<Self>, depth: usize) -> ResidentReader {
         ResidentReader {
             files: self.clone(),
             depth: depth.max(1),
@@ -85,7 +85,7 @@ fn load_part(
 }
 
 /// Copies samples from memory. Requests are done when they are submitted.
-pub struct ResidentReader {
+pub(crate) struct ResidentReader {
     files: Arc<Resident>,
     depth: usize,
     done: Vec<Completion>,

@@ -168,7 +168,7 @@ fn some_file(path: &Path, depth: usize) -> Option<PathBuf> {
 }
 
 /// Bytes of memory that could hold page cache: what the system has available, or the limit of the control group.
-pub fn available_memory() -> u64 {
+pub(crate) fn available_memory() -> u64 {
     meminfo("MemAvailable:").map_or(0, |available| available.min(memory_limit()))
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    pub fn new(request: ReadRequest, whole: bool) -> Result<Self, Completion> {
+    pub(crate) fn new(request: ReadRequest, whole: bool) -> Result<Self, Completion> {
         let ReadRequest { token, extent, slot } = request;
         let mut transfer =
             Self { token, extent, slot, whole, alignment: 1, head: 0, need: 0, want: 0, done: 0 };
@@ -61,7 +61,7 @@ impl Transfer {
     }
 
     /// (Re)starts from the first byte, in `mode`.
-    pub fn start(&mut self, mode: OpenMode) {
+    pub(crate) fn start(&mut self, mode: OpenMode) {
         self.alignment = mode.alignment();
         self.head = (self.extent.offset % self.alignment as u64) as usize;
         self.need = self.head + self.extent.length as usize;
@@ -70,14 +70,14 @@ impl Transfer {
     }
 
     /// What to ask for now.
-    pub fn next(&self, short: Option<&mut ShortReads>) -> Piece {
+    pub(crate) fn next(&self, short: Option<&mut ShortReads>) -> Piece {
         let left = self.want - self.done;
         let length = short.map_or(left, |short| short.limit(left, self.alignment));
         Piece { offset: self.extent.offset - self.head as u64 + self.done as u64, at: self.done, length }
     }
 
     /// Takes note that `arrived` bytes of `piece` came.
-    pub fn advance(&mut self, piece: Piece, arrived: usize) -> Progress {
+    pub(crate) fn advance(&mut self, piece: Piece, arrived: usize) -> Progress {
         let reached = piece.at + arrived;
         // Fewer bytes than asked for, with all that are needed, is the end of the file: no second look.
         let looked_past_end = !self.whole || arrived < piece.length || reached >= self.want;
@@ -96,7 +96,7 @@ impl Transfer {
     }
 
     /// The extent's bytes, once `advance` said so.
-    pub fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
+    pub(crate) fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
         let Self { token, extent, slot, whole, head, need, done, .. } = self;
         let changed = |message| Error::DatasetChanged { path: path(), message };
         if done < need {
@@ -117,19 +117,19 @@ impl Transfer {
     }
 
     /// The answer that it could not be read.
-    pub fn fail(self, path: &Path, failure: Failure) -> Completion {
+    pub(crate) fn fail(self, path: &Path, failure: Failure) -> Completion {
         Completion::failed(self.token, failure.into_error(path, self.extent), self.slot)
     }
 }
 
 /// Test hook beneath the readers: asks for random parts, so that reads come short and the rest is asked for again.
-pub struct ShortReads {
+pub(crate) struct ShortReads {
     random: Stream,
 }
 
 impl ShortReads {
     /// Parts drawn from `seed`; readers with several threads give each its own `lane`.
-    pub fn new(seed: u64, lane: u64) -> Self {
+    pub(crate) fn new(seed: u64, lane: u64) -> Self {
         Self { random: Key::new(b"short reads", seed, 0, Use::Order).stream(lane) }
     }
 

@@ -35,8 +35,8 @@ impl ConcealedLog {
 }
 
 impl Run {
-    /// Notes that damage of an image of a draw's sample was concealed; `what` is damaged. Each image counts, and the first
-    /// of a sample names it.
+    /// Notes that damage of an image of a draw's sample was concealed; `what` is damaged. Each image counts, and the
+    /// first of a sample names it.
     pub(super) fn conceal(&self, shared: &Shared, image: usize, draw: Draw, what: &str) {
         self.clock.concealed.fetch_add(1, Ordering::Relaxed);
         let index = &shared.index;

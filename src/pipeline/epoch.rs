@@ -286,8 +286,8 @@ impl Epoch {
         if slots_held {
             let message = format!(
                 "leaves {} bytes for encoded files, and the batches that the consumer keeps leave no room for the \
-                 next one; \
-                 drop batches, or raise keep, the number of them you keep at once (and memory, if you set it)",
+                 next one; drop batches, or raise keep, the number of them you keep at once (and memory, if you set \
+                 it)",
                 self.shared.config.pools.slot_bytes
             );
             return Err(Error::config("memory", message));
@@ -306,8 +306,7 @@ impl Epoch {
         };
         let message = format!(
             "allows {count} batches of {bytes} bytes and the consumer holds all of them; drop or copy batches, or \
-             raise \
-             {setting} to at least {enough}"
+             raise {setting} to at least {enough}"
         );
         Err(Error::config(setting, message))
     }

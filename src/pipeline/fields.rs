@@ -126,7 +126,8 @@ impl Shared {
                 let (name, ((width, height), (w, h))) = (&images[leader].name, (size, led.size));
                 let message = format!(
                     "is {width}×{height} pixels, and {name:?}, whose geometry it follows, {w}×{h}: they must be alike; \
-                     images of other sizes need transforms of their own, as transforms={{{name:?}: [...], {:?}: [...]}}",
+                     images of other sizes need transforms of their own, as transforms={{{name:?}: [...], \
+                     {:?}: [...]}}",
                     images[image].name
                 );
                 Err(DecodeError::Damaged(message).into())

@@ -20,12 +20,13 @@ mod threads;
 mod watch;
 mod work;
 
-pub use concealed::{ConcealedLog, ConcealedSample};
+pub(crate) use concealed::{ConcealedLog, ConcealedSample};
 pub use cuda::release_gpus;
 pub use cursor::{Cursor, Start};
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use progress::Progress;
-pub use stats::{EpochStats, GpuStats, StageTimes};
+pub use stats::EpochStats;
+pub(crate) use stats::StageTimes;
 
 use crate::augment::{DrawnViews, RecipeKeys};
 use crate::config::LoaderConfig;
@@ -53,7 +54,7 @@ pub struct Pipeline {
 }
 
 /// Makes the reader, on the thread that will drive it.
-pub type OpenReader =
+pub(crate) type OpenReader =
     dyn Fn(&Arc<DatasetIndex>, &SlotPool, &LoaderConfig) -> Result<Box<dyn Reader>> + Send + Sync;
 
 /// What all threads know.
@@ -240,8 +241,7 @@ impl Pipeline {
             self.index().notices().say("epoch", || {
                 format!(
                     "epoch {} was chosen, but nothing of it is left in the state that was loaded: this iteration has \
-                     no \
-                     batch; a training goes on with epoch {}, which the loader's `epoch` says when none is chosen",
+                     no batch; a training goes on with epoch {}, which the loader's `epoch` says when none is chosen",
                     state.epoch,
                     state.epoch.saturating_add(1)
                 )
@@ -337,8 +337,7 @@ impl Pipeline {
 fn forked() -> Error {
     Error::Unavailable(
         "this loader was used before the process forked; its threads live in the parent: make a new loader in the \
-         child \
-         (with torch, num_workers=0)"
+         child (with torch, num_workers=0)"
             .into(),
     )
 }

@@ -22,8 +22,7 @@ impl Shared {
             let max_errors = self.config.max_errors;
             format!(
                 "{error}; {instead}, as up to {max_errors} times in an epoch (on_error, max_errors): `foreload index \
-                 --verify \
-                 --decode` finds all damaged images"
+                 --verify --decode` finds all damaged images"
             )
         });
     }
@@ -34,9 +33,8 @@ impl Shared {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "{}: members of a sample lie apart, as {field:?} of sample {sample}: each is a read of its own, by \
-                 the thread \
-                 that decodes, and not kept in the cache; write the members of a sample side by side, as WebDataset \
-                 does",
+                 the thread that decodes, and not kept in the cache; write the members of a sample side by side, as \
+                 WebDataset does",
                 path.display()
             )
         });
@@ -49,8 +47,8 @@ impl Shared {
             let path = path.display();
             format!(
                 "some images are damaged and decoded all the same, as Pillow decodes them; the first is sample \
-                 {sample} \
-                 ({path}): {message}; `concealed` of the loader names them, damaged=\"refuse\" makes them failures"
+                 {sample} ({path}): {message}; `concealed` of the loader names them, damaged=\"refuse\" makes them \
+                 failures"
             )
         });
     }
@@ -61,10 +59,8 @@ impl Shared {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "the GPU's decoder ({}) reports success for images that it has not decoded; the first is sample \
-                 {sample} \
-                 ({}): they are decoded again by the next decoder, and `decoded_again` of the statistics counts them; \
-                 a \
-                 newer driver or nvJPEG may mend it, FORELOAD_GPU_RUNG=cuda or =cpu does without",
+                 {sample} ({}): they are decoded again by the next decoder, and `decoded_again` of the statistics \
+                 counts them; a newer driver or nvJPEG may mend it, FORELOAD_GPU_RUNG=cuda or =cpu does without",
                 rung.name(),
                 path.display()
             )
@@ -77,8 +73,7 @@ impl Shared {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "sample {sample} ({}) was refused by the GPU's decoder ({}) twice: {error}; this and others like it \
-                 are left to \
-                 the next decoder from now on",
+                 are left to the next decoder from now on",
                 path.display(),
                 rung.name()
             )
@@ -92,10 +87,8 @@ impl Shared {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample \
-                 {sample} ({}); \
-                 the next decoder has its images, and it is tried again with the next ones: where memory is short, \
-                 lower \
-                 device_memory or batch_size, or end what else has the GPU's",
+                 {sample} ({}); the next decoder has its images, and it is tried again with the next ones: where \
+                 memory is short, lower device_memory or batch_size, or end what else has the GPU's",
                 rung.name(),
                 path.display()
             )
@@ -108,12 +101,9 @@ impl Shared {
         self.index.notices().say(subject, || {
             format!(
                 "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; it is left alone for \
-                 pauses that \
-                 double up to {LONGEST_PAUSE} batches, until it decodes again, wherever another one or the CPU may \
-                 have its \
-                 images: see with nvidia-smi whether another process holds the GPU or it wants a reset; where memory \
-                 is \
-                 short, lower device_memory or batch_size",
+                 pauses that double up to {LONGEST_PAUSE} batches, until it decodes again, wherever another one or \
+                 the CPU may have its images: see with nvidia-smi whether another process holds the GPU or it wants a \
+                 reset; where memory is short, lower device_memory or batch_size",
                 rung.name()
             )
         });
@@ -124,10 +114,8 @@ impl Shared {
         self.index.notices().say("untried", || {
             format!(
                 "the GPU's decoder ({}) failed when it was tried, and this loader does without: {why}; the next \
-                 decoder or \
-                 the CPU has its images. The process's next loader tries it again: end what else has the GPU's \
-                 memory, or \
-                 see with nvidia-smi whether it wants a reset",
+                 decoder or the CPU has its images. The process's next loader tries it again: end what else has the \
+                 GPU's memory, or see with nvidia-smi whether it wants a reset",
                 rung.name()
             )
         });
@@ -138,8 +126,7 @@ impl Shared {
         self.index.notices().say("unprepared", || {
             format!(
                 "not all of the GPU's decoders could be made before the first batch: {error}; they are made when they \
-                 are \
-                 needed, which may spoil a CUDA graph that is captured just then: where memory is short, lower \
+                 are needed, which may spoil a CUDA graph that is captured just then: where memory is short, lower \
                  device_memory or batch_size, or end what else has the GPU's"
             )
         });
@@ -179,8 +166,7 @@ impl Shared {
             let directory = options.directory.display();
             format!(
                 "cache: {directory} is full with {} bytes of this dataset, of {room} that were meant to fit: other \
-                 datasets \
-                 in use have the rest; raise its size, or see `foreload cache show {directory}`",
+                 datasets in use have the rest; raise its size, or see `foreload cache show {directory}`",
                 tiers.held_bytes
             )
         });

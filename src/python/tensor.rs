@@ -132,8 +132,7 @@ impl Tensor {
                     ),
                     _ => format!(
                         "dl_device is {asked:?}: this tensor is on a GPU and can be handed over there, {own:?}, or \
-                         copied \
-                         to CPU memory, (1, 0)"
+                         copied to CPU memory, (1, 0)"
                     ),
                 }))
             }

@@ -146,7 +146,7 @@ impl Accesses {
 }
 
 /// Never again.
-pub const NEVER: u32 = u32::MAX;
+pub(crate) const NEVER: u32 = u32::MAX;
 
 /// One node's accesses, numbered from 0 through all epochs. Samples that it uses have numbers of their own (*ids*), by
 /// which caches are tables instead of maps.
@@ -212,11 +212,11 @@ impl Trace {
 
 /// Where samples are in the caches of all nodes: for each the earliest copy. Filled by many threads at once.
 #[derive(Debug)]
-pub struct Held(Vec<AtomicU32>);
+pub(crate) struct Held(Vec<AtomicU32>);
 
 /// A cached copy of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Copy {
+pub(crate) struct Copy {
     /// The step from which it can be read.
     pub step: u64,
     /// The cache that holds it.
@@ -225,18 +225,18 @@ pub struct Copy {
 
 impl Held {
     /// Nothing is held.
-    pub fn none(samples: u64) -> Self {
+    pub(crate) fn none(samples: u64) -> Self {
         Self((0..samples).map(|_| AtomicU32::new(u32::MAX)).collect())
     }
 
     /// Notes a copy of `sample`; the earliest stays.
-    pub fn publish(&self, sample: u32, copy: Copy) {
+    pub(crate) fn publish(&self, sample: u32, copy: Copy) {
         let word = (copy.step.min(LAST_STEP) as u32) << 3 | u32::from(copy.cache);
         self.0[sample as usize].fetch_min(word, Ordering::Relaxed);
     }
 
     /// The copy of `sample` that can be read in `step`.
-    pub fn copy(&self, sample: u32, step: u64) -> Option<Copy> {
+    pub(crate) fn copy(&self, sample: u32, step: u64) -> Option<Copy> {
         let word = self.0[sample as usize].load(Ordering::Relaxed);
         let copy = Copy { step: u64::from(word >> 3), cache: (word & 7) as u8 };
         (copy.step <= step && copy.step < LAST_STEP).then_some(copy)

@@ -6,7 +6,7 @@ use crate::tier::plan::{Admission, Group, Plan, Rule};
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// A cache that one node fills with what it reads.
-pub trait NodeCache {
+pub(crate) trait NodeCache {
     /// Uses the sample of access `access`: the cache that has it, or `None` when it comes from the slow tier. What
     /// stays and what leaves is decided here too.
     fn access(&mut self, trace: &Trace, access: usize) -> Option<u8>;
@@ -14,31 +14,31 @@ pub trait NodeCache {
 
 /// Room in the caches of a node, the preferred first.
 #[derive(Debug, Clone)]
-pub struct Shelves {
+pub(crate) struct Shelves {
     free: Vec<f64>,
     largest: f64,
 }
 
 impl Shelves {
     /// Those of a node of `scenario`, empty.
-    pub fn of(scenario: &Scenario) -> Self {
+    pub(crate) fn of(scenario: &Scenario) -> Self {
         Self::new(scenario.cache.iter().map(|cache| cache.capacity.0).collect())
     }
 
     /// Caches of so many bytes.
-    pub fn new(capacities: Vec<f64>) -> Self {
+    pub(crate) fn new(capacities: Vec<f64>) -> Self {
         Self { largest: capacities.iter().copied().fold(0.0, f64::max), free: capacities }
     }
 
     /// Puts `bytes` into the first cache with room.
-    pub fn put(&mut self, bytes: f64) -> Option<u8> {
+    pub(crate) fn put(&mut self, bytes: f64) -> Option<u8> {
         let cache = self.free.iter().position(|free| *free >= bytes)?;
         self.free[cache] -= bytes;
         Some(cache as u8)
     }
 
     /// Gives room back.
-    pub fn take(&mut self, cache: u8, bytes: f64) {
+    pub(crate) fn take(&mut self, cache: u8, bytes: f64) {
         self.free[usize::from(cache)] += bytes;
     }
 
@@ -61,14 +61,14 @@ fn held(place: u8) -> Option<u8> {
 
 /// Whoever came first stays.
 #[derive(Debug)]
-pub struct NeverEvict {
+pub(crate) struct NeverEvict {
     shelves: Shelves,
     places: Vec<u8>,
 }
 
 impl NeverEvict {
     /// An empty cache for the samples of `trace`.
-    pub fn new(shelves: Shelves, trace: &Trace) -> Self {
+    pub(crate) fn new(shelves: Shelves, trace: &Trace) -> Self {
         Self { shelves, places: vec![OUT; trace.samples.len()] }
     }
 }
@@ -86,7 +86,7 @@ impl NodeCache for NeverEvict {
 
 /// Whoever was used longest ago leaves.
 #[derive(Debug)]
-pub struct Lru {
+pub(crate) struct Lru {
     shelves: Shelves,
     places: Vec<u8>,
     /// By id: the last access. A sample's entry in the queue counts only if it is that one.
@@ -97,7 +97,7 @@ pub struct Lru {
 
 impl Lru {
     /// An empty cache for the samples of `trace`.
-    pub fn new(shelves: Shelves, trace: &Trace) -> Self {
+    pub(crate) fn new(shelves: Shelves, trace: &Trace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], used: vec![NEVER; ids], oldest: 0 }
     }
@@ -128,7 +128,7 @@ impl NodeCache for Lru {
 /// Whoever is used last leaves, unless the newcomer is used later still (Belady, "A study of replacement algorithms for
 /// a virtual-storage computer", 1966, with bypass).
 #[derive(Debug)]
-pub struct Belady {
+pub(crate) struct Belady {
     shelves: Shelves,
     places: Vec<u8>,
     /// By id: its next use, for those held.
@@ -139,7 +139,7 @@ pub struct Belady {
 
 impl Belady {
     /// An empty cache for the samples of `trace`.
-    pub fn new(shelves: Shelves, trace: &Trace) -> Self {
+    pub(crate) fn new(shelves: Shelves, trace: &Trace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], next: vec![NEVER; ids], farthest: BinaryHeap::new() }
     }
@@ -189,7 +189,7 @@ impl NodeCache for Belady {
 
 /// What the pipeline does: the decisions of [`Plan`], whole groups leaving together.
 #[derive(Debug)]
-pub struct Planned {
+pub(crate) struct Planned {
     plan: Plan,
     rule: Rule,
     capacities: Vec<f64>,
@@ -212,7 +212,7 @@ struct Batch {
 
 impl Planned {
     /// Empty caches of `capacities` bytes, the preferred first, kept by `rule`, whose moments are accesses.
-    pub fn new(rule: Rule, capacities: Vec<f64>, trace: &Trace) -> Self {
+    pub(crate) fn new(rule: Rule, capacities: Vec<f64>, trace: &Trace) -> Self {
         Self {
             plan: Plan::new(rule, capacities.iter().sum::<f64>() as u64),
             rule,
@@ -226,7 +226,7 @@ impl Planned {
     }
 
     /// Bytes written into the caches so far; what is kept on for a later use is written anew, among those used then.
-    pub fn written(&self) -> f64 {
+    pub(crate) fn written(&self) -> f64 {
         self.written
     }
 

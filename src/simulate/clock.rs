@@ -11,7 +11,7 @@ use super::scenario::Scenario;
 
 /// How a policy reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reading {
+pub(crate) enum Reading {
     /// What is needed is there.
     Perfect,
     /// One sample after the other, none ahead of its step; only preprocessing is shared by the staging threads.
@@ -23,7 +23,7 @@ pub enum Reading {
 }
 
 /// When the cells end, seconds from the start.
-pub fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Vec<f64> {
+pub(crate) fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Vec<f64> {
     let model = Model::new(scenario, ledger, reading);
     let mut ends: Vec<f64> = Vec::with_capacity(ledger.cells.count());
     let mut staged = vec![0.0f64; ledger.nodes()];

@@ -5,7 +5,7 @@ use super::scenario::Scenario;
 
 /// Where bytes come from, as a column of a [`Ledger`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub(crate) enum Source {
     /// The slow tier.
     Slow,
     /// A cache of the node itself.
@@ -26,7 +26,7 @@ impl Source {
 
 /// Counts of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Count {
+pub(crate) struct Count {
     /// Samples used.
     pub uses: u64,
     /// Of them, from the node's own caches.
@@ -39,12 +39,12 @@ pub struct Count {
 
 impl Count {
     /// Share of the uses that some cache gave.
-    pub fn hits(&self) -> f64 {
+    pub(crate) fn hits(&self) -> f64 {
         (self.local + self.peer) as f64 / self.uses.max(1) as f64
     }
 
     /// Adds what `other` counted.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.uses += other.uses;
         self.local += other.local;
         self.peer += other.peer;
@@ -54,7 +54,7 @@ impl Count {
 
 /// How epochs are cut: one cell a step, or so many steps that the ledger stays small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cells {
+pub(crate) struct Cells {
     /// Steps of a cell, but the last of an epoch may have fewer.
     pub steps: u64,
     /// Cells of an epoch.
@@ -71,7 +71,7 @@ const MOST: u64 = 100_000_000;
 
 impl Cells {
     /// The cells for the accesses of a scenario.
-    pub fn of(scenario: &Scenario, accesses: &Accesses) -> Self {
+    pub(crate) fn of(scenario: &Scenario, accesses: &Accesses) -> Self {
         let columns = 1 + 2 * scenario.cache.len();
         let all = u64::from(scenario.nodes) * accesses.steps() * accesses.epochs() * columns as u64;
         let steps = all.div_ceil(MOST).clamp(1, accesses.steps());
@@ -80,30 +80,30 @@ impl Cells {
     }
 
     /// Cells of all epochs.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         (self.per_epoch * self.epochs) as usize
     }
 
     /// The cell of a step that is counted through all epochs.
-    pub fn of_step(&self, step: u64) -> usize {
+    pub(crate) fn of_step(&self, step: u64) -> usize {
         (step / self.epoch_steps * self.per_epoch + step % self.epoch_steps / self.steps) as usize
     }
 
     /// The first step of a cell, counted through all epochs.
-    pub fn first_step(&self, cell: usize) -> u64 {
+    pub(crate) fn first_step(&self, cell: usize) -> u64 {
         let (epoch, cell) = (cell as u64 / self.per_epoch, cell as u64 % self.per_epoch);
         epoch * self.epoch_steps + cell * self.steps
     }
 
     /// The epoch of a cell.
-    pub fn epoch(&self, cell: usize) -> usize {
+    pub(crate) fn epoch(&self, cell: usize) -> usize {
         cell / self.per_epoch as usize
     }
 }
 
 /// What one node reads.
 #[derive(Debug, Clone)]
-pub struct NodeLedger {
+pub(crate) struct NodeLedger {
     cells: Cells,
     bytes: Vec<f32>,
     epochs: Vec<Count>,
@@ -113,13 +113,13 @@ pub struct NodeLedger {
 
 impl NodeLedger {
     /// An empty one.
-    pub fn new(cells: Cells) -> Self {
+    pub(crate) fn new(cells: Cells) -> Self {
         let epochs = vec![Count::default(); cells.epochs as usize];
         Self { cells, bytes: vec![0.0; cells.count() * cells.columns], epochs, filling_until: 0 }
     }
 
     /// A sample of `bytes`, used in `step` (through all epochs), comes from `source`.
-    pub fn read(&mut self, step: u64, source: Source, bytes: f32) {
+    pub(crate) fn read(&mut self, step: u64, source: Source, bytes: f32) {
         let cell = self.cells.of_step(step);
         self.bytes[cell * self.cells.columns + source.column()] += bytes;
         let epoch = &mut self.epochs[self.cells.epoch(cell)];
@@ -132,7 +132,7 @@ impl NodeLedger {
     }
 
     /// A sample of `bytes` has been brought into a cache ahead of its use, by cell `cell`.
-    pub fn prefetched(&mut self, cell: usize, bytes: f32) {
+    pub(crate) fn prefetched(&mut self, cell: usize, bytes: f32) {
         self.epochs[self.cells.epoch(cell)].slow_bytes += f64::from(bytes);
         self.filling_until = self.filling_until.max(cell);
     }
@@ -140,7 +140,7 @@ impl NodeLedger {
 
 /// What all nodes read.
 #[derive(Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     /// How epochs are cut.
     pub cells: Cells,
     nodes: Vec<NodeLedger>,
@@ -148,33 +148,33 @@ pub struct Ledger {
 
 impl Ledger {
     /// The ledgers of all nodes, in any order.
-    pub fn new(cells: Cells, nodes: Vec<NodeLedger>) -> Self {
+    pub(crate) fn new(cells: Cells, nodes: Vec<NodeLedger>) -> Self {
         Self { cells, nodes }
     }
 
     /// Number of nodes.
-    pub fn nodes(&self) -> usize {
+    pub(crate) fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
     /// Bytes that `node` takes from `source` in `cell`.
-    pub fn bytes(&self, node: usize, cell: usize, source: Source) -> f64 {
+    pub(crate) fn bytes(&self, node: usize, cell: usize, source: Source) -> f64 {
         f64::from(self.nodes[node].bytes[cell * self.cells.columns + source.column()])
     }
 
     /// Bytes that `node` takes in `cell`, wherever from.
-    pub fn all_bytes(&self, node: usize, cell: usize) -> f64 {
+    pub(crate) fn all_bytes(&self, node: usize, cell: usize) -> f64 {
         let first = cell * self.cells.columns;
         self.nodes[node].bytes[first..first + self.cells.columns].iter().map(|&bytes| f64::from(bytes)).sum()
     }
 
     /// Whether `node` reads the slow tier in `cell`.
-    pub fn reads_slow(&self, node: usize, cell: usize) -> bool {
+    pub(crate) fn reads_slow(&self, node: usize, cell: usize) -> bool {
         self.bytes(node, cell, Source::Slow) > 0.0 || cell < self.nodes[node].filling_until
     }
 
     /// The counts of an epoch, of all nodes.
-    pub fn count(&self, epoch: usize) -> Count {
+    pub(crate) fn count(&self, epoch: usize) -> Count {
         let mut sum = Count::default();
         self.nodes.iter().for_each(|node| sum.add(&node.epochs[epoch]));
         sum

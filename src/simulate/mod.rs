@@ -6,16 +6,16 @@
 //! [`shared`]) and writes down what comes from where in each step ([`ledger`]); the [`clock`] makes seconds of that.
 //! [`predict`] answers for one job on one kind of machine, from measured rates.
 
-pub mod access;
-pub mod cache;
-pub mod clock;
+pub(crate) mod access;
+pub(crate) mod cache;
+pub(crate) mod clock;
 pub mod counts;
-pub mod ledger;
+pub(crate) mod ledger;
 mod nodes;
 mod policy;
-pub mod predict;
-pub mod scenario;
-pub mod shared;
+pub(crate) mod predict;
+pub(crate) mod scenario;
+pub(crate) mod shared;
 
-pub use policy::{EpochOutcome, Outcome, Policy, Simulation};
+pub use policy::{Outcome, Policy, Simulation};
 pub use scenario::Scenario;

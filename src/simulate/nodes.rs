@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 /// Does `work` for each of `nodes`, with its number.
-pub fn each_mut<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sync) {
+pub(crate) fn each_mut<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(nodes.len());
     let queue = Mutex::new((0u32..).zip(nodes));
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -19,7 +19,7 @@ pub fn each_mut<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sync) {
 }
 
 /// What `work` makes of each of `nodes` nodes, in order.
-pub fn each<T: Send>(nodes: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
+pub(crate) fn each<T: Send>(nodes: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
     let mut results: Vec<Option<T>> = (0..nodes).map(|_| None).collect();
     each_mut(&mut results, |node, result| *result = Some(work(node)));
     results.into_iter().flatten().collect()

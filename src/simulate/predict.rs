@@ -16,7 +16,7 @@ use serde::Serialize;
 
 /// The job.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Job {
+pub(crate) struct Job {
     /// Samples of the dataset.
     pub samples: u64,
     /// Their bytes.
@@ -47,7 +47,7 @@ const STAGING_READS: f64 = 2.0;
 /// What an epoch waits for most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Limit {
+pub(crate) enum Limit {
     /// The slow tier gives no more bytes a second.
     SourceBandwidth,
     /// The slow tier answers late, and no more requests are in flight.
@@ -62,7 +62,7 @@ pub enum Limit {
 
 impl Limit {
     /// In words.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::SourceBandwidth => "the slow tier's bandwidth",
             Self::SourceLatency => "the slow tier's latency",
@@ -75,7 +75,7 @@ impl Limit {
 
 /// Seconds that each stage works in an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Stages {
+pub(crate) struct Stages {
     /// The slow tier gives what samples are waited for.
     pub source: f64,
     /// The cache reads and writes.
@@ -88,7 +88,7 @@ pub struct Stages {
 
 /// An epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct EpochCost {
+pub(crate) struct EpochCost {
     /// Seconds.
     pub seconds: f64,
     /// Seconds in which the consumer waits.
@@ -105,7 +105,7 @@ pub struct EpochCost {
 
 /// The whole job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Prediction {
+pub(crate) struct Prediction {
     /// Bytes of each node's cache.
     pub cache_bytes: u64,
     /// The most of the dataset that a node's cache holds.
@@ -125,7 +125,7 @@ pub struct Prediction {
 }
 
 /// What `job` will cost on nodes like `machine`.
-pub fn predict(job: &Job, machine: &Machine) -> Prediction {
+pub(crate) fn predict(job: &Job, machine: &Machine) -> Prediction {
     let work = fill::Job {
         samples: job.samples,
         bytes: job.bytes,

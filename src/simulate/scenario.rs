@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 
 /// The scenarios of Dryden et al. (SC'21), by the names of `--scenario`.
-pub const BUILT_IN: &[(&str, &str)] = &[
+pub(crate) const BUILT_IN: &[(&str, &str)] = &[
     ("nopfs-1", include_str!("scenarios/nopfs-1.toml")),
     ("nopfs-2", include_str!("scenarios/nopfs-2.toml")),
     ("nopfs-3", include_str!("scenarios/nopfs-3.toml")),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a policy works on.
 #[derive(Debug, Clone, Copy)]
-pub struct World<'a> {
+pub(crate) struct World<'a> {
     /// Nodes, caches, rates.
     pub scenario: &'a Scenario,
     /// Sizes of the samples.
@@ -27,7 +27,7 @@ pub struct World<'a> {
 ///
 /// Prefetching is measured against a consumer that never waits.
 #[derive(Debug)]
-pub struct Frequency<'a> {
+pub(crate) struct Frequency<'a> {
     world: World<'a>,
     /// What peers can read; without a network nothing.
     held: Option<Held>,
@@ -37,7 +37,7 @@ pub struct Frequency<'a> {
 
 impl<'a> Frequency<'a> {
     /// Nothing is held yet.
-    pub fn new(world: World<'a>) -> Self {
+    pub(crate) fn new(world: World<'a>) -> Self {
         let held = world.scenario.network.map(|_| Held::none(world.sizes.samples()));
         let cell_bytes =
             (world.cells.steps * u64::from(world.scenario.node_batch())) as f64 * world.sizes.mean();
@@ -45,7 +45,7 @@ impl<'a> Frequency<'a> {
     }
 
     /// Tells all what the node of `trace` will hold from when.
-    pub fn publish(&self, trace: &Trace) {
+    pub(crate) fn publish(&self, trace: &Trace) {
         let Some(held) = &self.held else { return };
         for (&sample, copy) in trace.samples.iter().zip(Placement::new(self, trace).copies) {
             if let Some(copy) = copy {
@@ -55,7 +55,7 @@ impl<'a> Frequency<'a> {
     }
 
     /// What all nodes read, once all have published.
-    pub fn ledger(&self) -> Ledger {
+    pub(crate) fn ledger(&self) -> Ledger {
         let read = |node| {
             let trace = self.world.accesses.trace(node, self.world.sizes);
             let placement = Placement::new(self, &trace);
@@ -128,7 +128,7 @@ impl Placement {
 
 /// One copy of each sample among all nodes: whoever uses it first keeps it, by the plan of its caches, and gives it to
 /// the others. While the caches have room no sample is read twice from the slow tier.
-pub fn one_copy(world: World) -> Ledger {
+pub(crate) fn one_copy(world: World) -> Ledger {
     let World { scenario, sizes, accesses, cells } = world;
     let owners = Owners::none(sizes.samples());
     let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|_| Keeper::new(scenario, cells)).collect();

@@ -52,7 +52,7 @@ const MEASURE_FOR: Duration = Duration::from_millis(300);
 const WORTH_MEASURING: u64 = 20_000_000_000;
 
 /// Opens a reader of the source on the thread that calls it, into slots of a pool, for so many reads in flight.
-pub type OpenSource = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + Send + Sync;
+pub(crate) type OpenSource = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + Send + Sync;
 
 /// The fast tier.
 pub struct Cache {

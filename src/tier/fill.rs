@@ -16,7 +16,7 @@ pub enum FillChoice {
 
 /// How it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fill {
+pub(crate) enum Fill {
     /// On use.
     Use,
     /// Ahead.
@@ -25,7 +25,7 @@ pub enum Fill {
 
 /// Bytes of one staging read: large enough for any parallel file system, small enough that reads in demand wait little
 /// behind it.
-pub const PIECE: u64 = 4 << 20;
+pub(crate) const PIECE: u64 = 4 << 20;
 
 /// Staging must be this much faster than reading on use: it costs a second reader, and what is used before its shard
 /// has come is read by itself all the same.
@@ -33,7 +33,7 @@ const ADVANTAGE: f64 = 1.5;
 
 /// What the cost model looks at.
 #[derive(Debug, Clone, Copy)]
-pub struct Job {
+pub(crate) struct Job {
     /// Samples of the dataset.
     pub samples: u64,
     /// Their bytes.
@@ -48,7 +48,7 @@ pub struct Job {
 ///
 /// Compares the time a first epoch needs for its reads: all samples in random order, or all shards in pieces of
 /// [`PIECE`]; both as [`TierRates`] has it. `source` may say why its rates are not known.
-pub fn choose(choice: FillChoice, job: &Job, source: Result<TierRates, String>) -> (Fill, String) {
+pub(crate) fn choose(choice: FillChoice, job: &Job, source: Result<TierRates, String>) -> (Fill, String) {
     match choice {
         FillChoice::Use => return (Fill::Use, "fill=use".into()),
         FillChoice::Ahead => return (Fill::Ahead, "fill=ahead".into()),

@@ -59,7 +59,7 @@ impl Looks {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when no thread can be started.
-    pub fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
+    pub(crate) fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
         let local = |root: &std::path::Path| {
             let kind = Storage::of(root).map(|storage| storage.kind);
             matches!(kind, Ok(StorageKind::Local | StorageKind::Memory))
@@ -72,17 +72,17 @@ impl Looks {
         Ok(Self { index: index.clone(), in_flight: 0, ready: VecDeque::new(), threads, count: 0 })
     }
 
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
     /// Files looked at since this was last asked.
-    pub fn take_count(&mut self) -> u64 {
+    pub(crate) fn take_count(&mut self) -> u64 {
         std::mem::take(&mut self.count)
     }
 
     /// Asks for the version of `file`.
-    pub fn ask(&mut self, token: u64, file: FileId) {
+    pub(crate) fn ask(&mut self, token: u64, file: FileId) {
         self.in_flight += 1;
         self.count += 1;
         match &self.threads {
@@ -93,7 +93,7 @@ impl Looks {
     }
 
     /// Appends the answers that are there, without waiting.
-    pub fn take(&mut self, out: &mut Vec<Looked>) {
+    pub(crate) fn take(&mut self, out: &mut Vec<Looked>) {
         let before = out.len();
         out.extend(self.ready.drain(..));
         if let Some(threads) = &self.threads {
@@ -106,7 +106,7 @@ impl Looks {
     }
 
     /// Waits until there is an answer, or until somebody wakes.
-    pub fn wait(&mut self, out: &mut Vec<Looked>) {
+    pub(crate) fn wait(&mut self, out: &mut Vec<Looked>) {
         if self.ready.is_empty()
             && self.in_flight > 0
             && let Some(threads) = &self.threads
@@ -120,7 +120,7 @@ impl Looks {
     }
 
     /// From now on the first answer rouses. `false`: there are answers already.
-    pub fn listen(&self) -> bool {
+    pub(crate) fn listen(&self) -> bool {
         let Some(threads) = &self.threads else { return self.ready.is_empty() };
         threads.shared.listening.store(true, Ordering::SeqCst);
         // What came before the flag was seen by nobody.
@@ -128,7 +128,7 @@ impl Looks {
     }
 
     /// Ends a wait.
-    pub fn waker(&self) -> Waker {
+    pub(crate) fn waker(&self) -> Waker {
         let shared = self.threads.as_ref().map(|threads| threads.shared.clone());
         Waker(Arc::new(move || {
             if let Some(shared) = &shared

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// What reads of one kind gave.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
-pub struct Reads {
+pub(crate) struct Reads {
     /// At once.
     pub in_flight: usize,
     /// How many were answered in time.
@@ -28,11 +28,11 @@ pub struct Reads {
 }
 
 /// Makes a reader into slots of a pool, for so many reads in flight.
-pub type Open<'a> = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + 'a;
+pub(crate) type Open<'a> = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + 'a;
 
 /// A tier's rates and the reads they come from.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// How it was read, in words.
     pub io: String,
     /// What a plan computes with.
@@ -67,7 +67,12 @@ const ARENA: usize = 128 << 20;
 ///
 /// # Errors
 /// Those of `open`, and the first read that fails.
-pub fn source(index: &DatasetIndex, open: &Open<'_>, depth: usize, limit: Duration) -> Result<Measured> {
+pub(crate) fn source(
+    index: &DatasetIndex,
+    open: &Open<'_>,
+    depth: usize,
+    limit: Duration,
+) -> Result<Measured> {
     let slots = slots(depth, index.largest() as usize)?;
     let mut reader = open(&slots, depth)?;
     let io = reader.describe();
@@ -103,7 +108,13 @@ pub fn source(index: &DatasetIndex, open: &Open<'_>, depth: usize, limit: Durati
 ///
 /// # Errors
 /// Those of `open`, and the first read that fails.
-pub fn file(size: u64, length: u32, open: &Open<'_>, depth: usize, limit: Duration) -> Result<Measured> {
+pub(crate) fn file(
+    size: u64,
+    length: u32,
+    open: &Open<'_>,
+    depth: usize,
+    limit: Duration,
+) -> Result<Measured> {
     let length = u64::from(length).clamp(1, size.max(1)) as u32;
     let slots = slots(depth, length as usize)?;
     let mut reader = open(&slots, depth)?;
@@ -150,7 +161,7 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
 
 impl Measured {
     /// Bytes that were read for it.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let all = [self.opened.as_ref(), Some(&self.one), Some(&self.full), self.large.as_ref()];
         all.into_iter().flatten().map(|reads| reads.bytes).sum()
     }
@@ -158,12 +169,12 @@ impl Measured {
 
 impl Reads {
     /// Bytes per second.
-    pub fn bandwidth(&self) -> f64 {
+    pub(crate) fn bandwidth(&self) -> f64 {
         self.bytes as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 
     /// Reads per second.
-    pub fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         self.reads as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 

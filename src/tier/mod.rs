@@ -4,21 +4,23 @@
 //! is both, with the thread that stages ahead; its reader, over both tiers, carries the plan out beneath the pipeline.
 
 mod cache;
-pub mod fill;
+pub(crate) mod fill;
 mod look;
-pub mod measure;
-pub mod plan;
+pub(crate) mod measure;
+pub(crate) mod plan;
 mod rates;
 mod read_blocking;
 mod reader;
 mod stage;
 mod stats;
-pub mod store;
+pub(crate) mod store;
 mod way;
 
-pub use cache::{Cache, CacheOptions, OpenSource};
-pub use fill::{Fill, FillChoice};
-pub use rates::{Machine, TierRates};
-pub use reader::TieredReader;
+pub use cache::CacheOptions;
+pub(crate) use cache::{Cache, OpenSource};
+pub(crate) use fill::Fill;
+pub use fill::FillChoice;
+pub use rates::Machine;
+pub(crate) use rates::TierRates;
 pub use stats::TierStats;
 pub use store::Verify;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A place in the future of a training: `epoch · samples + position`.
-pub type Moment = u64;
+pub(crate) type Moment = u64;
 
 /// Which samples a node uses when, for as many epochs as are known. Pure; nothing of it is exchanged between nodes.
 #[derive(Debug, Clone)]
-pub struct Future {
+pub(crate) struct Future {
     samples: u64,
     first_epoch: u64,
     orders: Vec<Order>,
@@ -18,7 +18,7 @@ pub struct Future {
 
 /// The part of each global batch that a node's ranks take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slice {
+pub(crate) struct Slice {
     /// Samples all ranks take in a step.
     pub global_batch: u64,
     /// First of the node's in it.
@@ -29,7 +29,7 @@ pub struct Slice {
 
 impl Slice {
     /// The part of `ranks`, `batch_size` samples each, in a world of `world_size`.
-    pub fn of(ranks: Range<u32>, batch_size: u32, world_size: u32) -> Self {
+    pub(crate) fn of(ranks: Range<u32>, batch_size: u32, world_size: u32) -> Self {
         let batch = u64::from(batch_size);
         let (begin, end) = (batch * u64::from(ranks.start), batch * u64::from(ranks.end));
         Self { global_batch: batch * u64::from(world_size), begin, end }
@@ -37,32 +37,32 @@ impl Slice {
 
     /// Whether the node takes what is at `position` of an epoch's order. Where the last batch is dropped or split anew,
     /// the answer for its positions is a guess.
-    pub fn takes(&self, position: u64) -> bool {
+    pub(crate) fn takes(&self, position: u64) -> bool {
         (self.begin..self.end).contains(&(position % self.global_batch))
     }
 
     /// Whether the node takes all there is.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.end - self.begin == self.global_batch
     }
 }
 
 impl Future {
     /// The epochs from `first_epoch` on, in these `orders`, of which the node takes `slice`.
-    pub fn new(first_epoch: u64, orders: Vec<Order>, slice: Slice) -> Self {
+    pub(crate) fn new(first_epoch: u64, orders: Vec<Order>, slice: Slice) -> Self {
         let samples = orders.first().map_or(0, Order::len);
         Self { samples, first_epoch, orders, slice }
     }
 
     /// When `position` of `epoch` comes.
-    pub fn moment(&self, epoch: u64, position: u64) -> Moment {
+    pub(crate) fn moment(&self, epoch: u64, position: u64) -> Moment {
         epoch * self.samples + position
     }
 
     /// When the node uses `sample` next after `moment`, or `None` where the known epochs do not say. Costs one inverse
     /// of the order for each epoch looked at and each time it comes up there; with every sample once an epoch `nodes`
     /// on average.
-    pub fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
+    pub(crate) fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
         (first..known.end).find_map(|epoch| {
@@ -75,7 +75,7 @@ impl Future {
 
 /// Who stays when not all fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// Whoever came first: fill the tier, then stop. No rule reads less where a node uses every sample once an epoch.
     Keep,
     /// Whoever is used soonest: the known future pays where a node uses a part of each epoch (two to five times the
@@ -88,7 +88,7 @@ pub enum Rule {
 
 impl Rule {
     /// The best rule for a node that takes `slice` of epochs such as `order`.
-    pub fn best(slice: Slice, order: &Order) -> Self {
+    pub(crate) fn best(slice: Slice, order: &Order) -> Self {
         // What comes up again and again in an epoch is used soon at any time: it came first, and is kept for that.
         if slice.is_whole() || order.selection().repeats() {
             return Self::Keep;
@@ -101,11 +101,11 @@ impl Rule {
 
 /// Samples that are used at about the same time: the number of their stretch of moments. Under [`Rule::Keep`] all are
 /// in group 0.
-pub type Group = u64;
+pub(crate) type Group = u64;
 
 /// What becomes of a sample whose bytes are at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// It is not kept.
     Bypass,
     /// It is kept, among those of `group`.
@@ -117,7 +117,7 @@ pub enum Admission {
 
 /// The decisions about one tier of `capacity` bytes.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub(crate) struct Plan {
     rule: Rule,
     capacity: u64,
     held: u64,
@@ -127,23 +127,24 @@ pub struct Plan {
 
 impl Plan {
     /// A plan for an empty tier.
-    pub fn new(rule: Rule, capacity: u64) -> Self {
+    pub(crate) fn new(rule: Rule, capacity: u64) -> Self {
         Self { rule, capacity, held: 0, groups: BTreeMap::new(), evicted: Vec::new() }
     }
 
     /// Bytes held.
-    pub fn held(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> u64 {
         self.held
     }
 
     /// Takes account of `bytes` that are in the tier already.
-    pub fn found(&mut self, group: Group, bytes: u64) {
+    pub(crate) fn found(&mut self, group: Group, bytes: u64) {
         *self.groups.entry(group).or_default() += bytes;
         self.held += bytes;
     }
 
     /// Takes account of `bytes` that were to be kept and could not be.
-    pub fn lost(&mut self, group: Group, bytes: u64) {
+    pub(crate) fn lost(&mut self, group: Group, bytes: u64) {
         if let Some(held) = self.groups.get_mut(&group) {
             let less = bytes.min(*held);
             *held -= less;
@@ -154,7 +155,7 @@ impl Plan {
     /// Whether to keep a sample of `bytes` that is used at `now`, and at `next` again.
     ///
     /// The groups that must leave for it are in [`Plan::take_evicted`] after this.
-    pub fn admit(&mut self, bytes: u64, next: Option<Moment>, now: Moment) -> Admission {
+    pub(crate) fn admit(&mut self, bytes: u64, next: Option<Moment>, now: Moment) -> Admission {
         let group = match self.rule {
             Rule::Keep => 0,
             Rule::NextUse { moments } => {
@@ -178,7 +179,7 @@ impl Plan {
     }
 
     /// The groups that left since the last call.
-    pub fn take_evicted(&mut self) -> Vec<Group> {
+    pub(crate) fn take_evicted(&mut self) -> Vec<Group> {
         std::mem::take(&mut self.evicted)
     }
 

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Reads from the store what is there, and the rest from the source; what the store has but cannot give, too.
-pub struct TieredReader {
+pub(crate) struct TieredReader {
     cache: Arc<Cache>,
     source: OwnThread,
     nvme: Box<dyn Reader>,

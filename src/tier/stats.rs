@@ -75,7 +75,7 @@ pub(super) struct Counters {
 
 impl Counters {
     /// These numbers and those of the store, which may hold `quota` bytes.
-    pub fn with(&self, store: &StoreStats, quota: u64) -> TierStats {
+    pub(crate) fn with(&self, store: &StoreStats, quota: u64) -> TierStats {
         let number = |counter: &AtomicU64| counter.load(Relaxed);
         TierStats {
             nvme_hits: number(&self.nvme_hits),

@@ -71,7 +71,7 @@ impl std::ops::AddAssign<&Self> for Histogram {
 }
 
 /// A histogram that threads write while others read.
-pub struct SharedHistogram {
+pub(crate) struct SharedHistogram {
     counts: Box<[AtomicU64]>,
     max: AtomicU64,
 }
@@ -84,14 +84,14 @@ impl Default for SharedHistogram {
 
 impl SharedHistogram {
     /// Counts one more.
-    pub fn record(&self, time: Duration) {
+    pub(crate) fn record(&self, time: Duration) {
         let nanoseconds = time.as_nanos() as u64;
         self.counts[bucket(nanoseconds)].fetch_add(1, Ordering::Relaxed);
         self.max.fetch_max(nanoseconds, Ordering::Relaxed);
     }
 
     /// What was counted so far.
-    pub fn snapshot(&self) -> Histogram {
+    pub(crate) fn snapshot(&self) -> Histogram {
         let counts: Vec<u64> = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         if counts.iter().all(|&count| count == 0) {
             return Histogram::default();

@@ -5,10 +5,10 @@ mod child;
 pub mod scene;
 
 pub use child::{await_no_threads, child, threads};
-use foreload::config::LoaderOptions;
-use foreload::dataset::{DatasetIndex, IndexOptions};
-use foreload::pipeline::Pipeline;
-use foreload::rng::{Key, Use};
+use foreload::testing::config::LoaderOptions;
+use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::rng::{Key, Use};
 use jpeg_encoder::{ColorType, Encoder};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;

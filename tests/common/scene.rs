@@ -1,7 +1,7 @@
 //! A dataset in a temporary directory, and what its tests share.
 
 use foreload::Result;
-use foreload::dataset::{DatasetIndex, Extent, FileId, IndexOptions, Summary};
+use foreload::testing::dataset::{DatasetIndex, Extent, FileId, IndexOptions, Summary};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use crate::common::scene::Scene;
 use foreload::Error;
-use foreload::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

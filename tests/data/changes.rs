@@ -3,7 +3,7 @@
 use crate::common::child;
 use crate::common::scene::{Scene, bytes_of, summary, tfrecord};
 use foreload::Error;
-use foreload::dataset::{Changed, Contents, DatasetIndex, FileId, IndexOptions, Origin, Stamp};
+use foreload::testing::dataset::{Changed, Contents, DatasetIndex, FileId, IndexOptions, Origin, Stamp};
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

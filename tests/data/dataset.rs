@@ -2,7 +2,7 @@
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use foreload::Error;
-use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin};
+use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! The members that samples in shards have beside their images: which there are, where they lie, what is read at once.
 
 use crate::common::scene::{Scene, summary};
-use foreload::dataset::{Changed, DatasetIndex, Extent, IndexOptions, MemberBytes};
+use foreload::testing::dataset::{Changed, DatasetIndex, Extent, IndexOptions, MemberBytes};
 use std::fs;
 
 /// An archive of members in this order, as the `tar` crate writes it.

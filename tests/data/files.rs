@@ -1,9 +1,9 @@
 //! Datasets of files that are no images: any files below a directory, and the records of TFRecord shards.
 
 use crate::common::scene::{Scene, bytes_of, masked, python, samples_are_found_by_extent, summary, tfrecord};
-use foreload::dataset::{Contents, DatasetIndex, Layout, Origin};
-use foreload::io::{Direct, IoChoice, ReadRequest, open as open_reader, read_blocking};
-use foreload::slot::SlotPool;
+use foreload::testing::dataset::{Contents, DatasetIndex, Layout, Origin};
+use foreload::testing::io::{Direct, IoChoice, ReadRequest, open as open_reader, read_blocking};
+use foreload::testing::slot::SlotPool;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::process::Command;

@@ -4,11 +4,11 @@
 //! About two seconds by default; `FORELOAD_FUZZ_SECONDS` lengthens it, `FORELOAD_FUZZ_SEED` repeats a run.
 
 use crate::common::scene::{Scene, masked, summary, tfrecord};
-use foreload::dataset::archive::Members;
-use foreload::dataset::records::records;
-use foreload::dataset::shards::{self, Stems};
-use foreload::dataset::{ClassRef, DatasetIndex, Select};
-use foreload::rng::{Key, Stream, Use};
+use foreload::testing::dataset::archive::Members;
+use foreload::testing::dataset::records::records;
+use foreload::testing::dataset::shards::{self, Stems};
+use foreload::testing::dataset::{ClassRef, DatasetIndex, Select};
+use foreload::testing::rng::{Key, Stream, Use};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use crate::common::child;
 use crate::common::scene::{Scene, summary};
-use foreload::dataset::{DatasetIndex, IndexOptions, Origin};
+use foreload::testing::dataset::{DatasetIndex, IndexOptions, Origin};
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

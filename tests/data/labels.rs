@@ -2,8 +2,8 @@
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use crate::together::{folder, shards};
-use foreload::config::{LoaderOptions, Weights};
-use foreload::dataset::{ClassRef, Contents, DatasetIndex, IndexOptions, Layout, Select};
+use foreload::testing::config::{LoaderOptions, Weights};
+use foreload::testing::dataset::{ClassRef, Contents, DatasetIndex, IndexOptions, Layout, Select};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! Ten million samples are indexed, loaded and read within 300 MB.
 
 use crate::common::child;
-use foreload::dataset::build::{Builder, Group, Loose, Packed, Rows, ShardRows, Whole};
-use foreload::dataset::{Contents, DatasetIndex, IndexOptions, Layout, Stamp};
+use foreload::testing::dataset::build::{Builder, Group, Loose, Packed, Rows, ShardRows, Whole};
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions, Layout, Stamp};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

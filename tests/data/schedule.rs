@@ -1,8 +1,8 @@
 //! Properties of the epoch's order and of its batches: what resuming, sharding and reproducing an epoch rest on.
 
 use foreload::Error;
-use foreload::dataset::Fingerprint;
-use foreload::schedule::{LastBatch, Order, Place, Schedule, TABLE_LIMIT};
+use foreload::testing::dataset::Fingerprint;
+use foreload::testing::schedule::{LastBatch, Order, Place, Schedule, TABLE_LIMIT};
 use proptest::prelude::*;
 
 const DATASET: Fingerprint = Fingerprint([7; 32]);
@@ -284,7 +284,8 @@ fn batches_are_as_balanced_as_a_shuffle_makes_them() {
             let order = order(3, epoch, len);
             ours += spread(&|p| order.sample(p)) / EPOCHS as f64;
             let mut stream =
-                foreload::rng::Key::new(b"textbook", 3, epoch, foreload::rng::Use::Order).stream(0);
+                foreload::testing::rng::Key::new(b"textbook", 3, epoch, foreload::testing::rng::Use::Order)
+                    .stream(0);
             let mut table: Vec<u64> = (0..len).collect();
             for i in (1..table.len()).rev() {
                 table.swap(i, stream.below(i as u64 + 1) as usize);

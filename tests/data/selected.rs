@@ -3,7 +3,7 @@
 use crate::common::scene::Scene;
 use crate::together::{folder, open_all, shards};
 use foreload::Error;
-use foreload::dataset::{ClassRef, DatasetIndex, Select};
+use foreload::testing::dataset::{ClassRef, DatasetIndex, Select};
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStrExt;
 

@@ -1,7 +1,7 @@
 //! Properties of subsets, weights and mixtures: what an epoch draws, how often, and that it can be inverted.
 
-use foreload::dataset::Fingerprint;
-use foreload::schedule::{Draw, LastBatch, Order, Schedule, Selection, TABLE_LIMIT};
+use foreload::testing::dataset::Fingerprint;
+use foreload::testing::schedule::{Draw, LastBatch, Order, Schedule, Selection, TABLE_LIMIT};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Tar shards made by GNU tar, by Python's tarfile and by hand: every sample found, every damage named.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
-use foreload::dataset::archive::{Member, Members};
-use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Stamp};
+use foreload::testing::dataset::archive::{Member, Members};
+use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Stamp};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! How often caches hit, against figures known from theory and simulated by others, and how often a node uses a sample.
 
-use foreload::dataset::Fingerprint;
-use foreload::simulate::access::{Accesses, Sizes};
-use foreload::simulate::{Outcome, Policy, Scenario, Simulation, counts};
+use foreload::testing::dataset::Fingerprint;
+use foreload::testing::simulate::access::{Accesses, Sizes};
+use foreload::testing::simulate::{Outcome, Policy, Scenario, Simulation, counts};
 
 /// Training of `nodes` nodes, each with a cache of the fraction `cached` of `samples` samples of one size.
 fn scenario(nodes: u32, samples: u64, cached: f64, epochs: u32, network: &str) -> Scenario {

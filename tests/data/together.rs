@@ -1,7 +1,7 @@
 //! Several datasets as one: every sample as in its own, labels brought together or refused.
 
 use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent};
-use foreload::dataset::{DatasetIndex, FileId, IndexOptions};
+use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions};
 use foreload::{Error, Result};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;

@@ -2,15 +2,15 @@
 //! the bytes of the CPU's pass.
 
 use crate::stand_in;
-use foreload::augment::cuda::{ImageParams, Kernels, Launcher};
-use foreload::augment::{
+use foreload::testing::augment::cuda::{ImageParams, Kernels, Launcher};
+use foreload::testing::augment::{
     Augmenter, DType, Fidelity, Filter, MemoryFormat, Output, Recipe, Sides, Transform, Transforms, View,
 };
-use foreload::decode::nvjpeg::PlanesLayout;
-use foreload::decode::{Decoder, Planes};
-use foreload::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Registration, Stream};
-use foreload::simd::Level;
-use foreload::slot::SlotPool;
+use foreload::testing::decode::nvjpeg::PlanesLayout;
+use foreload::testing::decode::{Decoder, Planes};
+use foreload::testing::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Registration, Stream};
+use foreload::testing::simd::Level;
+use foreload::testing::slot::SlotPool;
 use jpeg_encoder::{ColorType, Encoder};
 
 fn jpeg(width: u16, height: u16) -> Vec<u8> {

@@ -4,8 +4,8 @@
 use crate::common::{Dataset, child, thorough};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
-use foreload::config::{LoaderOptions, Rungs};
-use foreload::gpu::{Device, Event, Stream};
+use foreload::testing::config::{LoaderOptions, Rungs};
+use foreload::testing::gpu::{Device, Event, Stream};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 

@@ -4,8 +4,8 @@ use crate::common::{Dataset, await_no_threads, child};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in;
 use crate::work::everything;
-use foreload::config::Rungs;
-use foreload::gpu::{Device, Flight, MemoryPool, Stream};
+use foreload::testing::config::Rungs;
+use foreload::testing::gpu::{Device, Flight, MemoryPool, Stream};
 use std::process::{Command, Output};
 
 /// Runs one of the ignored tests below in its process, and gives what it showed.

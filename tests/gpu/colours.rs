@@ -4,9 +4,9 @@ use crate::common::Dataset;
 use crate::pipeline::{on_cpu, pipeline};
 use crate::stand_in;
 use crate::views::{asked, epoch};
-use foreload::augment::{Fidelity, MemoryFormat};
-use foreload::batch::Place;
-use foreload::config::{LoaderOptions, OnError, Rungs};
+use foreload::testing::augment::{Fidelity, MemoryFormat};
+use foreload::testing::batch::Place;
+use foreload::testing::config::{LoaderOptions, OnError, Rungs};
 
 /// A list of crops that are made grey, of so many rows and columns and of this type, after further `steps`.
 fn grey(size: [u32; 2], steps: &str, dtype: &str) -> String {

@@ -1,8 +1,8 @@
 //! Device memory with a cap, page-locked memory, and everything that gives them back.
 
 use crate::stand_in;
-use foreload::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Registration, Stream};
-use foreload::slot::SlotPool;
+use foreload::testing::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Registration, Stream};
+use foreload::testing::slot::SlotPool;
 
 #[test]
 fn the_cap_holds_and_names_its_setting() {

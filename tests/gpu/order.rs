@@ -2,7 +2,7 @@
 
 use crate::stand_in;
 use crate::work::add;
-use foreload::gpu::{
+use foreload::testing::gpu::{
     Arg, Device, DeviceBuffer, Event, Flight, MemoryPool, PinnedBuffer, PinnedSlice, Stream,
 };
 use libloading::os::unix::Library;
@@ -277,7 +277,7 @@ fn contexts_and_handles_are_checked() {
 
 #[test]
 fn default_streams_wait_for_blocking_streams_alone() {
-    use foreload::gpu::StreamRef;
+    use foreload::testing::gpu::StreamRef;
     let mut cuda = stand_in::cuda();
     let bench = Bench::new();
     let (buffer, flight) = bench.written();

@@ -4,12 +4,12 @@
 use crate::common::{Dataset, await_no_threads, child, png, thorough, threads, webp};
 use crate::stand_in;
 use foreload::Error;
-use foreload::augment::{DType, Fidelity, MemoryFormat};
-use foreload::batch::{Batch, Place, Tensor};
-use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
-use foreload::decode::Backend;
-use foreload::pipeline::{EpochStats, Pipeline, Poll, release_gpus};
-use foreload::schedule::LastBatch;
+use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
+use foreload::testing::batch::{Batch, Place, Tensor};
+use foreload::testing::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::testing::decode::Backend;
+use foreload::testing::pipeline::{EpochStats, Pipeline, Poll, release_gpus};
+use foreload::testing::schedule::LastBatch;
 use std::time::Duration;
 
 pub fn options() -> LoaderOptions {

@@ -4,11 +4,11 @@ use crate::common::{jpeg, png};
 use crate::pipeline::{mean_difference, on_cpu, options};
 use crate::stand_in;
 use crate::views::{Tensors, epoch};
-use foreload::augment::ImageTransforms;
-use foreload::batch::Place;
-use foreload::config::{FieldOptions, LoaderConfig, LoaderOptions, OnError, Rungs};
-use foreload::dataset::{Contents, DatasetIndex, IndexOptions};
-use foreload::pipeline::Pipeline;
+use foreload::testing::augment::ImageTransforms;
+use foreload::testing::batch::Place;
+use foreload::testing::config::{FieldOptions, LoaderConfig, LoaderOptions, OnError, Rungs};
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
+use foreload::testing::pipeline::Pipeline;
 use std::sync::Arc;
 use tempfile::TempDir;
 

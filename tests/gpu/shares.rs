@@ -3,8 +3,8 @@
 use crate::common::{Dataset, child, png};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::config::{CpuDecode, LANES, LoaderOptions, OnError, Rungs};
-use foreload::pipeline::EpochStats;
+use foreload::testing::config::{CpuDecode, LANES, LoaderOptions, OnError, Rungs};
+use foreload::testing::pipeline::EpochStats;
 use libjpeg_reference::Encoding;
 
 /// What nvJPEG's ways cost on a machine that is not there: the host's Huffman codes, and the device, of which both
@@ -31,7 +31,7 @@ fn no_image_is_half_decoded_on_a_lane() {
         (32, "no-hardware", CpuDecode::Never, [0, 0, 128, 0]),
     ] {
         // What another test found out is of another GPU.
-        foreload::pipeline::release_gpus();
+        foreload::testing::pipeline::release_gpus();
         nvjpeg.reset();
         nvjpeg.knobs(knobs);
         let asked = LoaderOptions { batch_size, cpu_decode, ..options() };
@@ -48,7 +48,7 @@ fn no_image_is_half_decoded_on_a_lane() {
         let said = pipeline.index().notices().take().join("\n");
         assert_eq!(said.contains("raise batch_size"), expected[3] > 0, "{what}: {said}");
     }
-    foreload::pipeline::release_gpus();
+    foreload::testing::pipeline::release_gpus();
 }
 
 /// A dataset of which every eighth image is gray, progressive, CMYK or a PNG.
@@ -92,7 +92,7 @@ fn a_mixed_batch_costs_no_more_than_a_plain_one() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let (plain, mixed) = (Dataset::folder(256), mixed(256));
     for (knobs, batch_size) in [("", 32), ("", 128), ("no-hardware", 128)] {
-        foreload::pipeline::release_gpus();
+        foreload::testing::pipeline::release_gpus();
         nvjpeg.reset();
         nvjpeg.knobs(knobs);
         nvjpeg.costs(COSTS);
@@ -105,7 +105,7 @@ fn a_mixed_batch_costs_no_more_than_a_plain_one() {
         assert!(of_mixed * 10 <= of_plain * 11, "{what}");
         println!("{what}");
     }
-    foreload::pipeline::release_gpus();
+    foreload::testing::pipeline::release_gpus();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn moves_shares() {
     let (slow, fast) = (part_of_engine("engine:3000,kernels:300"), part_of_engine("engine:300,kernels:3000"));
     println!("the engine's part: {slow} where it is slow, {fast} where it is fast");
     assert!(slow < 0.4 && fast > 0.6, "{slow} where it is slow, {fast} where it is fast");
-    foreload::pipeline::release_gpus();
+    foreload::testing::pipeline::release_gpus();
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
         ("nvjpegCreateExV2", 4),
         ("nvjpegDecodeBatchedEx", 1),
     ] {
-        foreload::pipeline::release_gpus();
+        foreload::testing::pipeline::release_gpus();
         nvjpeg.reset();
         let asked = LoaderOptions { batch_size: 16, ..options() };
         let pipeline = pipeline(&dataset, &asked, Rungs::All);
@@ -191,7 +191,7 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
             assert_eq!(by_rung(&epoch(&pipeline, number).1), [16, 0, 0, 0], "{call}, epoch {number}");
         }
     }
-    foreload::pipeline::release_gpus();
+    foreload::testing::pipeline::release_gpus();
 }
 
 /// Who asks for one decoder measures that one.
@@ -208,7 +208,7 @@ fn a_fixed_decoder_gets_no_help() {
         println!("{rungs:?}: the CPU decoded {helped} of 384");
         assert!(rungs == Rungs::All || helped == 0, "{rungs:?}: {helped}");
     }
-    foreload::pipeline::release_gpus();
+    foreload::testing::pipeline::release_gpus();
 }
 
 /// Where the CPU may not decode, a refused image stays what its decoders said of it, and the CPU never sees it.
@@ -239,5 +239,5 @@ fn what_decoders_say_of_an_image_is_said_in_every_epoch() {
         }
     }
     assert!(nvjpeg.calls("nvjpegDecodeBatchedEx") > 0);
-    foreload::pipeline::release_gpus();
+    foreload::testing::pipeline::release_gpus();
 }

@@ -3,11 +3,11 @@
 use crate::common::Dataset;
 use crate::pipeline::{epoch, mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
-use foreload::augment::cuda::{ImageParams, POISON, Untouched};
-use foreload::augment::{Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
-use foreload::config::{CpuDecode, LoaderOptions, OnError, Rungs};
-use foreload::decode::nvjpeg::PlanesLayout;
-use foreload::decode::{ColorModel, Planes};
+use foreload::testing::augment::cuda::{ImageParams, POISON, Untouched};
+use foreload::testing::augment::{Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
+use foreload::testing::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::testing::decode::nvjpeg::PlanesLayout;
+use foreload::testing::decode::{ColorModel, Planes};
 use jpeg_encoder::{ColorType, Encoder};
 
 #[test]

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
-use foreload::pipeline::release_gpus;
+use foreload::testing::pipeline::release_gpus;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};

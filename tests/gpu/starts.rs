@@ -5,9 +5,9 @@ use crate::common::{Dataset, await_no_threads};
 use crate::counting;
 use crate::pipeline::{drive, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::config::{LANES, LoaderOptions, Rungs};
-use foreload::decode::nvjpeg::Rung;
-use foreload::pipeline::release_gpus;
+use foreload::testing::config::{LANES, LoaderOptions, Rungs};
+use foreload::testing::decode::nvjpeg::Rung;
+use foreload::testing::pipeline::release_gpus;
 use std::time::{Duration, Instant};
 
 /// Microseconds of calls of nvJPEG that take long: estimates, on the high side.

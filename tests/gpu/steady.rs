@@ -5,9 +5,9 @@ use crate::common::{Dataset, child};
 use crate::counting;
 use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::config::{LANES, LoaderOptions, OnError, Rungs};
-use foreload::gpu::StreamRef;
-use foreload::pipeline::Pipeline;
+use foreload::testing::config::{LANES, LoaderOptions, OnError, Rungs};
+use foreload::testing::gpu::StreamRef;
+use foreload::testing::pipeline::Pipeline;
 
 /// Calls that make, allocate or page-lock something, or wait for everything.
 const NEVER: [&str; 17] = [

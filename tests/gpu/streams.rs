@@ -3,10 +3,10 @@
 use crate::common::{Dataset, child};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
-use foreload::batch::Batch;
-use foreload::config::{LoaderOptions, Rungs};
-use foreload::gpu::{Device, PinnedBuffer, Stream, StreamRef};
-use foreload::pipeline::{Epoch, Pipeline};
+use foreload::testing::batch::Batch;
+use foreload::testing::config::{LoaderOptions, Rungs};
+use foreload::testing::gpu::{Device, PinnedBuffer, Stream, StreamRef};
+use foreload::testing::pipeline::{Epoch, Pipeline};
 use std::time::Duration;
 
 const RELAXED: u32 = 2;

@@ -3,10 +3,10 @@
 use crate::common::Dataset;
 use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
-use foreload::augment::{Fidelity, ImageTransforms, MemoryFormat};
-use foreload::batch::{Batch, Place};
-use foreload::config::{LoaderOptions, OnError, Rungs};
-use foreload::pipeline::{EpochStats, Pipeline};
+use foreload::testing::augment::{Fidelity, ImageTransforms, MemoryFormat};
+use foreload::testing::batch::{Batch, Place};
+use foreload::testing::config::{LoaderOptions, OnError, Rungs};
+use foreload::testing::pipeline::{EpochStats, Pipeline};
 
 const TWO: &str = r#"{"Views": {"n": 2, "transforms": [
     {"RandomResizedCrop": {"size": 32}}, {"RandomHorizontalFlip": {}}, {"ToDtype": {"dtype": "uint8"}}]}}"#;

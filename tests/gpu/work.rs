@@ -1,9 +1,9 @@
 //! A program as the pipeline writes them: slots to the device, a kernel, an event, another stream, back to the host.
 
 use crate::stand_in;
-use foreload::gpu::{Arg, Capability, Device, Event, Flight, Function, Image, MemoryPool, Module};
-use foreload::gpu::{PinnedBuffer, Registration, Stream};
-use foreload::slot::SlotPool;
+use foreload::testing::gpu::{Arg, Capability, Device, Event, Flight, Function, Image, MemoryPool, Module};
+use foreload::testing::gpu::{PinnedBuffer, Registration, Stream};
+use foreload::testing::slot::SlotPool;
 
 /// A kernel of the stand-in: `to[i] = from[i] + addend`.
 const ADD: &str = ".version 7.0\n.target sm_80\n.visible .entry standin_add()\n";

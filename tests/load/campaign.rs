@@ -3,12 +3,12 @@
 
 use super::store::world::on_tmpfs;
 use crate::common::{Dataset, child};
-use foreload::config::{LoaderOptions, OnError};
-use foreload::io::IoChoice;
-use foreload::io::fault::{FaultOptions, FaultReader};
-use foreload::pipeline::Pipeline;
-use foreload::rng::{Key, Stream, Use};
-use foreload::tier::{FillChoice, Verify};
+use foreload::testing::config::{LoaderOptions, OnError};
+use foreload::testing::io::IoChoice;
+use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::tier::{FillChoice, Verify};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
@@ -169,7 +169,7 @@ impl Scene<'_> {
             decoded: false,
             train: self.chance(50),
             shuffle: Some(true),
-            last_batch: Some(foreload::schedule::LastBatch::Partial),
+            last_batch: Some(foreload::testing::schedule::LastBatch::Partial),
             device: "cpu".into(),
             memory: Some(24 << 20),
             io: if self.chance(50) { IoChoice::Pread } else { IoChoice::Auto },
@@ -198,8 +198,9 @@ impl Scene<'_> {
             ..FaultOptions::everything(options.seed)
         });
         self.count("runs with failing reads", u64::from(faults.is_some()));
-        let open = move |index: &_, slots: &_, config: &foreload::config::LoaderConfig| {
-            let reader = foreload::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
+        let open = move |index: &_, slots: &_, config: &foreload::testing::config::LoaderConfig| {
+            let reader =
+                foreload::testing::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
             Ok(match faults {
                 Some(faults) => Box::new(FaultReader::new(reader, faults)),
                 None => reader,
@@ -318,11 +319,11 @@ fn kill_one(scene: &mut Scene<'_>) {
 #[ignore = "run and killed by the test below, in a process of its own"]
 fn fills_until_killed() {
     let told = |name| PathBuf::from(std::env::var_os(name).expect("set by the test that runs this one"));
-    let options = foreload::dataset::IndexOptions {
+    let options = foreload::testing::dataset::IndexOptions {
         directory: Some(told("CAMPAIGN_INDEX")),
-        ..foreload::dataset::IndexOptions::default()
+        ..foreload::testing::dataset::IndexOptions::default()
     };
-    let index = foreload::dataset::DatasetIndex::open(&told("CAMPAIGN_DATA"), &options).unwrap();
+    let index = foreload::testing::dataset::DatasetIndex::open(&told("CAMPAIGN_DATA"), &options).unwrap();
     let asked = LoaderOptions {
         batch_size: 2,
         threads: Some(1),

@@ -2,10 +2,10 @@
 
 use crate::common::Dataset;
 use foreload::Error;
-use foreload::batch::Batch;
-use foreload::config::{LoaderOptions, OnError};
-use foreload::io::{Direct, IoChoice};
-use foreload::schedule::LastBatch;
+use foreload::testing::batch::Batch;
+use foreload::testing::config::{LoaderOptions, OnError};
+use foreload::testing::io::{Direct, IoChoice};
+use foreload::testing::schedule::LastBatch;
 
 fn options() -> LoaderOptions {
     LoaderOptions { batch_size: 8, seed: 5, decoded: false, ..LoaderOptions::default() }

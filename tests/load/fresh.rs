@@ -1,10 +1,10 @@
 //! The cache never hides a changed dataset: a copy is used only as long as its file is the one it was made of.
 
 use crate::common::Dataset;
-use foreload::config::{LoaderOptions, OnError};
-use foreload::pipeline::Pipeline;
-use foreload::tier::store::{Offer, Store, StoreOptions};
-use foreload::tier::{TierStats, Verify};
+use foreload::testing::config::{LoaderOptions, OnError};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::tier::store::{Offer, Store, StoreOptions};
+use foreload::testing::tier::{TierStats, Verify};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::Path;
@@ -271,12 +271,12 @@ fn who_goes_on_with_an_old_index_gets_no_old_copies() {
     let class = 512;
     bytes[class] = if bytes[class] == b'0' { b'1' } else { b'0' };
     fs::write(&path, bytes).unwrap();
-    let index = foreload::dataset::IndexOptions {
+    let index = foreload::testing::dataset::IndexOptions {
         directory: Some(dataset.beside("index")),
-        changed: foreload::dataset::Changed::Warn,
-        ..foreload::dataset::IndexOptions::default()
+        changed: foreload::testing::dataset::Changed::Warn,
+        ..foreload::testing::dataset::IndexOptions::default()
     };
-    let index = foreload::dataset::DatasetIndex::open(&dataset.beside("data"), &index).unwrap();
+    let index = foreload::testing::dataset::DatasetIndex::open(&dataset.beside("data"), &index).unwrap();
     let config = LoaderOptions { on_error: OnError::Zero, ..options }.check(&index).unwrap();
     let pipeline = Pipeline::new(index.into(), config);
     let (delivered, tiers) = epoch(&pipeline, 0);

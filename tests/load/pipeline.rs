@@ -3,13 +3,13 @@
 
 use crate::common::{Dataset, await_no_threads, child, epoch_bytes, threads};
 use foreload::Error;
-use foreload::augment::DType;
-use foreload::config::{LoaderOptions, OnError};
-use foreload::decode::Damaged;
-use foreload::io::fault::{FaultOptions, FaultReader};
-use foreload::io::{Direct, IoChoice};
-use foreload::pipeline::{Pipeline, Poll};
-use foreload::schedule::LastBatch;
+use foreload::testing::augment::DType;
+use foreload::testing::config::{LoaderOptions, OnError};
+use foreload::testing::decode::Damaged;
+use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use foreload::testing::io::{Direct, IoChoice};
+use foreload::testing::pipeline::{Pipeline, Poll};
+use foreload::testing::schedule::LastBatch;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn options() -> LoaderOptions {
     }
 }
 
-fn ids(batch: &foreload::batch::Batch) -> Vec<i64> {
+fn ids(batch: &foreload::testing::batch::Batch) -> Vec<i64> {
     let ids = batch.sample_ids();
     ids.bytes().chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap())).collect()
 }
@@ -340,7 +340,8 @@ fn faulty(dataset: &Dataset, options: &LoaderOptions, faults: FaultOptions) -> P
         index,
         config,
         Box::new(move |index, slots, config| {
-            let reader = foreload::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
+            let reader =
+                foreload::testing::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
             Ok(Box::new(FaultReader::new(reader, faults)))
         }),
     )

@@ -2,13 +2,13 @@
 //! same.
 
 use crate::common::Dataset;
-use foreload::batch::Batch;
-use foreload::config::{LoaderOptions, Weights};
-use foreload::dataset::{ClassRef, Fingerprint};
-use foreload::pipeline::{Epoch, Pipeline};
-use foreload::rng::{Key, Stream, Use};
-use foreload::schedule::{LastBatch, Order, Schedule, Selection};
-use foreload::state::{Identity, State};
+use foreload::testing::batch::Batch;
+use foreload::testing::config::{LoaderOptions, Weights};
+use foreload::testing::dataset::{ClassRef, Fingerprint};
+use foreload::testing::pipeline::{Epoch, Pipeline};
+use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::schedule::{LastBatch, Order, Schedule, Selection};
+use foreload::testing::state::{Identity, State};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The table of settings, and what is written of it: the stub's and the manual's text are those that `make stub`
 //! writes.
 
-use foreload::config::{
+use foreload::testing::config::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
 use std::path::Path;

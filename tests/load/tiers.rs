@@ -2,11 +2,11 @@
 //! byte from the source as seldom as can be.
 
 use crate::common::{Dataset, epoch_bytes, jpeg};
-use foreload::config::LoaderOptions;
-use foreload::io::fault::{FaultOptions, FaultReader};
-use foreload::pipeline::Pipeline;
-use foreload::schedule::LastBatch;
-use foreload::tier::{FillChoice, TierStats};
+use foreload::testing::config::LoaderOptions;
+use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::schedule::LastBatch;
+use foreload::testing::tier::{FillChoice, TierStats};
 use std::path::PathBuf;
 
 const SAMPLES: usize = 120;
@@ -190,8 +190,9 @@ fn faults_of_the_source_below_a_cache_change_no_byte() {
         };
         let index = dataset.index();
         let config = options.check(&index).unwrap();
-        let open = move |index: &_, slots: &_, config: &foreload::config::LoaderConfig| {
-            let reader = foreload::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
+        let open = move |index: &_, slots: &_, config: &foreload::testing::config::LoaderConfig| {
+            let reader =
+                foreload::testing::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
             Ok(Box::new(FaultReader::new(reader, FaultOptions::reordering(seed))) as _)
         };
         let pipeline = Pipeline::with_reader(index, config, Box::new(open));

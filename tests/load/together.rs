@@ -2,11 +2,11 @@
 
 use crate::common::scene::bytes_of;
 use crate::common::{Dataset, epoch_bytes};
-use foreload::config::LoaderOptions;
-use foreload::dataset::{DatasetIndex, IndexOptions};
-use foreload::pipeline::Pipeline;
-use foreload::schedule::LastBatch;
-use foreload::tier::FillChoice;
+use foreload::testing::config::LoaderOptions;
+use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::schedule::LastBatch;
+use foreload::testing::tier::FillChoice;
 use std::sync::Arc;
 
 const LOOSE: usize = 61;

@@ -2,8 +2,8 @@
 
 #[allow(dead_code, reason = "only what makes small datasets is used")]
 use crate::common::Dataset;
-use foreload::config::LoaderOptions;
-use foreload::trace::{Stage, Trace, read};
+use foreload::testing::config::LoaderOptions;
+use foreload::testing::trace::{Stage, Trace, read};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

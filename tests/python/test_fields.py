@@ -192,7 +192,10 @@ def test_what_is_absent_fails_its_sample_or_is_said(tmp_path: Path, key: str) ->
 def test_masks_keep_their_values(tmp_path: Path) -> None:
     values = {number: np.full((30, 40), 300 * number, np.uint16) for number in range(4)}
     rng = np.random.default_rng(0)
-    made = lambda number: {"jpg": shards.jpeg(rng, 40, 30), "mask.png": shards.mask(values[number], "I;16")}  # noqa: E731
+
+    def made(number: int) -> dict[str, bytes]:
+        return {"jpg": shards.jpeg(rng, 40, 30), "mask.png": shards.mask(values[number], "I;16")}
+
     shards.make(tmp_path / "deep", 4, 1, made)
     small = foreload.ImageLoader(tmp_path / "deep", batch_size=4, fields=["jpg", "mask.png"], image_size=8)
     with pytest.raises(foreload.SampleError, match=r'field "mask.png".*more than uint8 holds.*dtype="int32"'):

@@ -7,7 +7,7 @@ const fn capability(major: u32, minor: u32) -> Capability {
 }
 
 /// Machine code for the devices there are, and PTX of an old version for those to come.
-pub const KERNELS: [Image; 7] = [
+pub(crate) const KERNELS: [Image; 7] = [
     Image::Cubin(capability(8, 0), include_bytes!("../../../cuda/kernels/augment.sm_80.cubin")),
     Image::Cubin(capability(8, 6), include_bytes!("../../../cuda/kernels/augment.sm_86.cubin")),
     Image::Cubin(capability(8, 9), include_bytes!("../../../cuda/kernels/augment.sm_89.cubin")),

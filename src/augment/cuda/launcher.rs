@@ -39,8 +39,8 @@ impl Launch {
         let threads_across = tile_columns.next_multiple_of(32);
         let threads = threads_across * (MOST_THREADS / threads_across);
         let step_rows = (threads / (tile_columns / 4)).min(MOST_STEP).min(height);
-        // Small tiles keep all multiprocessors busy, large ones share the work on the columns' weights: as many tiles as
-        // leave each multiprocessor the blocks that it can hold.
+        // Small tiles keep all multiprocessors busy, large ones share the work on the columns' weights: as many tiles
+        // as leave each multiprocessor the blocks that it can hold.
         let wanted = RESIDENT * multiprocessors / (n.max(1) * tiles_across);
         let most = MOST_ROWS / step_rows * step_rows;
         let tiles_down = wanted.clamp(height.div_ceil(most), height.div_ceil(step_rows));
@@ -113,9 +113,9 @@ impl Launcher {
         &self.function
     }
 
-    /// Queues the making of `n` images on `stream`: each of the [`ImageParams`](super::ImageParams) at the device address
-    /// `table` becomes the image at its [place](super::ImageParams::at) behind `images`, [`Output::bytes`] each, of which
-    /// every byte is written. Both addresses are multiples of 16.
+    /// Queues the making of `n` images on `stream`: each of the [`ImageParams`](super::ImageParams) at the device
+    /// address `table` becomes the image at its [place](super::ImageParams::at) behind `images`, [`Output::bytes`]
+    /// each, of which every byte is written. Both addresses are multiples of 16.
     ///
     /// # Safety
     ///

@@ -10,7 +10,6 @@ mod params;
 mod untouched;
 
 pub(crate) use colours::{LaneMemory, MOST_COLOUR_STEPS, ViewLauncher};
-pub use kernels::KERNELS;
 pub use launcher::{Kernels, Launch, Launcher};
 pub use params::{ImageParams, OutputParams};
 pub use untouched::{POISON, Untouched};

@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::gpu::{Arg, Function, Stream};
 
 /// What memory is filled with before images are decoded into it, in one round and the next: should an image hold one of
-/// them by itself, it does not hold the other. No byte is a level that images have much of, as black, white, or no colour.
+/// them by itself, it does not hold the other. No byte is a level that images have much of, as black, white, or no
+/// colour.
 pub const POISON: [u32; 2] = [0x5b_d3_25_e7, 0xc9_2f_b5_4d];
 
 /// Lines of a plane, and points on each, as in the kernel.
@@ -31,22 +32,23 @@ impl Untouched {
 
     /// How many lines of an image may look untouched because of what it shows; more are no chance.
     ///
-    /// Of a plane with a border of one level the last column may: as rows begin at multiples of four, all its points want the
-    /// same byte of the poison. A row's points want different bytes, which no image has in a row; but where the plane is a
-    /// single sample wide, or they are a multiple of four samples apart, one level may be all of them, in every row. Two and
-    /// three samples are too few to be sure of.
+    /// Of a plane with a border of one level the last column may: as rows begin at multiples of four, all its points
+    /// want the same byte of the poison. A row's points want different bytes, which no image has in a row; but where
+    /// the plane is a single sample wide, or they are a multiple of four samples apart, one level may be all of them,
+    /// in every row. Two and three samples are too few to be sure of.
     pub fn by_chance(layout: &PlanesLayout) -> u32 {
         let blind = |width: u32| width < 4 || (width - 1).is_multiple_of(4 * (POINTS - 1));
         layout.used().iter().map(|plane| if blind(plane.width) { LINES } else { 1 }).sum()
     }
 
-    /// Queues the check of `n` images on `stream`: of each of the [`ImageParams`](super::ImageParams) at the device address
-    /// `table`, the number of lines that are all `poison` goes to the 32-bit number of its place behind `counts`.
+    /// Queues the check of `n` images on `stream`: of each of the [`ImageParams`](super::ImageParams) at the device
+    /// address `table`, the number of lines that are all `poison` goes to the 32-bit number of its place behind
+    /// `counts`.
     ///
     /// # Safety
     ///
-    /// The table, the planes its entries name and the counts are device memory that stays allocated until the stream has
-    /// passed the launch, and whose other users are ordered with `stream` by events.
+    /// The table, the planes its entries name and the counts are device memory that stays allocated until the stream
+    /// has passed the launch, and whose other users are ordered with `stream` by events.
     pub unsafe fn launch(
         &self,
         stream: &Stream,

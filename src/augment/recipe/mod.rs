@@ -16,11 +16,12 @@ mod tests;
 mod torchvision;
 mod transform;
 
-pub use asked::{ImageTransforms, Transforms, Views};
+pub use asked::{ImageTransforms, Transforms};
 pub(super) use colour::ColourStep;
-pub use renderer::Renderer;
+pub(crate) use renderer::Renderer;
+pub(crate) use transform::LARGEST_SIDE;
 pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE};
-pub use transform::{FillLevels, LARGEST_SIDE, Margins, Sides, Transform};
+pub use transform::{Sides, Transform};
 
 use super::{DType, Fidelity, MemoryFormat, Output, View};
 use crate::decode::Region;

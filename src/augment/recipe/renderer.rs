@@ -8,7 +8,7 @@ use crate::simd::Level;
 
 /// Renders the views of a recipe, one image after another; owns tables and scratch memory. One per thread.
 #[derive(Debug)]
-pub struct Renderer {
+pub(crate) struct Renderer {
     /// Of each list: its views are rendered alike.
     lists: Vec<ListRenderer>,
     /// The list of each view.
@@ -35,7 +35,7 @@ struct ColourStudio {
 
 impl Renderer {
     /// A renderer of `recipe`, with the instructions of `level` or the best below it that this processor has.
-    pub fn new(recipe: &Recipe, level: Level) -> Self {
+    pub(crate) fn new(recipe: &Recipe, level: Level) -> Self {
         let mut lists: Vec<ListRenderer> = Vec::new();
         let mut list_of = Vec::new();
         for view in recipe.views() {
@@ -54,7 +54,7 @@ impl Renderer {
     /// # Panics
     /// As [`Augmenter::render`], when `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), or
     /// there is no such view.
-    pub fn render(&mut self, view: usize, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
+    pub(crate) fn render(&mut self, view: usize, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
         self.lists[self.list_of[view]].render(planes, drawn, out);
     }
 }

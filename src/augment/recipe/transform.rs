@@ -4,13 +4,13 @@ use crate::augment::{DType, Filter, Padding};
 use serde::Deserialize;
 
 /// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
-pub const LARGEST_SIDE: u32 = 16_384;
+pub(crate) const LARGEST_SIDE: u32 = 16_384;
 
 /// Bounds of a random crop's share of the image's area, unless the user says otherwise.
-pub const CROP_SCALE: (f64, f64) = (0.08, 1.0);
+pub(crate) const CROP_SCALE: (f64, f64) = (0.08, 1.0);
 
 /// Bounds of a random crop's width / height, unless the user says otherwise.
-pub const CROP_RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
+pub(crate) const CROP_RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
 
 /// One transform of a list. Each variant has the name and the parameters of a class of torchvision v2.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

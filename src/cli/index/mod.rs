@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// What `foreload index` is asked for.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The dataset: a directory of class directories or of tar shards, or one tar file; several are read as one
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
@@ -94,7 +94,7 @@ struct Together {
 }
 
 /// Opens or builds the index and prints what it holds.
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let options = IndexOptions {
         // All that the index knows is shown and verified.
         members: Some(Vec::new()),

@@ -7,7 +7,7 @@ use crate::rng::Stream;
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, EncodingError, SamplingFactor};
 
 /// One encoded image.
-pub struct Encoded {
+pub(crate) struct Encoded {
     /// The file.
     pub bytes: Vec<u8>,
     /// Quality setting it was encoded with, 1 to 100.
@@ -16,7 +16,7 @@ pub struct Encoded {
 
 /// Sensor noise, drawn once and cut at a random place for every image: luminance noise is white, chrominance
 /// noise blurred, as demosaicing leaves it.
-pub struct Grain {
+pub(crate) struct Grain {
     pixels: Vec<Pixel>,
 }
 
@@ -25,7 +25,7 @@ impl Grain {
     const SIDE: usize = 512;
 
     /// Draws the tile.
-    pub fn new(random: &mut Stream) -> Self {
+    pub(crate) fn new(random: &mut Stream) -> Self {
         let side = Self::SIDE;
         let mut draw = || -> Vec<f32> { (0..side * side).map(|_| normal(random) as f32).collect() };
         let luminance = draw();
@@ -62,7 +62,7 @@ struct Finish {
 const BAND: usize = 32;
 
 /// Encodes `image` as `recipe` says.
-pub fn encode(
+pub(crate) fn encode(
     image: &Plane,
     recipe: &PhotoRecipe,
     grain: &Grain,

@@ -15,7 +15,7 @@ const TABLES: usize = 4;
 
 /// `bytes` with Huffman tables made for it; `None` unless it is a baseline JPEG of one scan that uses at most two
 /// tables of either kind and no restart markers.
-pub fn optimize(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn optimize(bytes: &[u8]) -> Option<Vec<u8>> {
     let header = Header::parse(bytes)?;
     let symbols = header.read(&unstuffed(bytes.get(header.data..)?))?;
     let mut counts = [[0u32; 256]; TABLES];

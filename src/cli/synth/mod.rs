@@ -23,7 +23,7 @@ use std::time::Instant;
 
 /// What `foreload synth` is asked for.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Directory to make; must not exist or be empty
     #[arg(value_name = "DIR")]
     directory: PathBuf,
@@ -76,7 +76,7 @@ struct Studio {
 }
 
 /// Makes the dataset and prints its statistics.
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
     let mut store = store::Store::create(&args.directory, args.layout, args.classes, args.shard_size)?;
     let studio = Studio::open(args)?;

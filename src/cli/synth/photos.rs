@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Red, green, blue (0 to 255) and an unused fourth lane, so that a pixel is one vector.
-pub type Pixel = [f32; 4];
+pub(crate) type Pixel = [f32; 4];
 
 /// An image in memory, rows from the top.
-pub struct Plane {
+pub(crate) struct Plane {
     /// Pixels a row.
     pub width: usize,
     /// Rows.
@@ -19,7 +19,7 @@ pub struct Plane {
 }
 
 /// A photograph at full size and halved again and again, for resampling without aliasing.
-pub struct Photo {
+pub(crate) struct Photo {
     /// Where it came from.
     pub path: PathBuf,
     /// Full size first, each next level half of it.
@@ -54,7 +54,7 @@ const SMALLEST: usize = 64;
 
 /// The photographs below `directories`, or the shipped ones when there are none; sorted, so that the choice among
 /// them is the same everywhere.
-pub fn find(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub(crate) fn find(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
     if directories.is_empty() {
         return shipped();
     }
@@ -145,7 +145,7 @@ fn site_directories(python: &Path) -> Vec<PathBuf> {
 
 impl Photo {
     /// Reads and decodes a PNG or JPEG file; `None` when it is too small to crop from.
-    pub fn load(path: &Path) -> Result<Option<Self>> {
+    pub(crate) fn load(path: &Path) -> Result<Option<Self>> {
         let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
         let decoded = if bytes.starts_with(b"\x89PNG") { decode_png(&bytes) } else { decode_jpeg(&bytes) };
         let full = decoded.map_err(|message| Error::dataset(path, message))?;

@@ -6,7 +6,7 @@ use crate::rng::Stream;
 
 /// How the pixels are coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coding {
+pub(crate) enum Coding {
     /// Baseline, chroma halved both ways: nearly all photographs.
     Yuv420,
     /// Baseline, chroma at full resolution.
@@ -21,7 +21,7 @@ pub enum Coding {
 
 impl Coding {
     /// Every coding with its share in 1000 images and its name in the summary.
-    pub const SHARES: [(Self, u32, &'static str); 5] = [
+    pub(crate) const SHARES: [(Self, u32, &'static str); 5] = [
         (Self::Progressive, 20, "progressive"),
         (Self::Gray, 10, "gray"),
         (Self::Cmyk, 3, "cmyk"),
@@ -32,7 +32,7 @@ impl Coding {
     /// The coding of image `index` of a dataset whose codings begin at `start` in [0, 1).
     ///
     /// Steps of the golden ratio instead of random draws: any run of images has nearly the right shares.
-    pub fn of(index: u64, start: f64) -> Self {
+    pub(crate) fn of(index: u64, start: f64) -> Self {
         const GOLDEN: f64 = 0.618_033_988_749_894_9;
         let mut left = (start + GOLDEN * index as f64).fract() * 1000.0;
         for (coding, share, _) in Self::SHARES {
@@ -47,7 +47,7 @@ impl Coding {
 
 /// One image to make.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PhotoRecipe {
+pub(crate) struct PhotoRecipe {
     /// Pixels a row.
     pub width: usize,
     /// Rows.
@@ -62,7 +62,7 @@ pub struct PhotoRecipe {
 
 impl PhotoRecipe {
     /// Draws the recipe of image `index`.
-    pub fn draw(index: u64, start: f64, random: &mut Stream) -> Self {
+    pub(crate) fn draw(index: u64, start: f64, random: &mut Stream) -> Self {
         let (width, height) = size(random);
         let coding = Coding::of(index, start);
         let large = (width * height) as f64 > 6e5;
@@ -80,7 +80,7 @@ impl PhotoRecipe {
 }
 
 /// A standard normal number (Box and Muller, 1958).
-pub fn normal(random: &mut Stream) -> f64 {
+pub(crate) fn normal(random: &mut Stream) -> f64 {
     let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.unit()).cos()
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// How a synthetic dataset is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Layout {
+pub(crate) enum Layout {
     /// `n00000003/n00000003_00000042.jpg`
     Folder,
     /// `shard-000000.tar` with `00000042.jpg` and `00000042.cls`
@@ -19,7 +19,7 @@ pub enum Layout {
 
 /// A dataset being written. It appears under its name only when complete; until then, and if it never is, its files
 /// lie in a hidden directory beside it, which the next attempt removes.
-pub struct Store {
+pub(crate) struct Store {
     directory: PathBuf,
     partial: PathBuf,
     // Held for its lock: two writers of one dataset would mix their files.
@@ -31,7 +31,7 @@ pub struct Store {
 
 impl Store {
     /// Begins a dataset at `directory`, which must not exist or be empty.
-    pub fn create(directory: &Path, layout: Layout, classes: u32, shard_size: u64) -> Result<Self> {
+    pub(crate) fn create(directory: &Path, layout: Layout, classes: u32, shard_size: u64) -> Result<Self> {
         let occupied = match fs::read_dir(directory) {
             Ok(mut entries) => entries.next().is_some(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// Adds image `index`; indices come in order.
-    pub fn add(&mut self, index: u64, class: u32, jpeg: &[u8]) -> Result<()> {
+    pub(crate) fn add(&mut self, index: u64, class: u32, jpeg: &[u8]) -> Result<()> {
         match self.layout {
             Layout::Folder => {
                 let class = class_name(class);
@@ -107,7 +107,7 @@ impl Store {
     }
 
     /// Publishes the dataset under its name.
-    pub fn publish(mut self) -> Result<()> {
+    pub(crate) fn publish(mut self) -> Result<()> {
         self.finish_shard()?;
         // Replaces the empty directory that may be there, and fails if it has been filled meanwhile.
         fs::rename(&self.partial, &self.directory).map_err(|error| {

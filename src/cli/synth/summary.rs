@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Collected while images are written.
 #[derive(Default)]
-pub struct Statistics {
+pub(crate) struct Statistics {
     bytes: Vec<f64>,
     widths: Vec<f64>,
     heights: Vec<f64>,
@@ -21,7 +21,7 @@ pub struct Statistics {
 
 /// What `foreload synth` prints.
 #[derive(Debug, Serialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     version: String,
     layout: Layout,
     images: usize,
@@ -43,7 +43,7 @@ pub struct Summary {
 
 impl Statistics {
     /// Counts an image.
-    pub fn add(&mut self, recipe: &PhotoRecipe, quality: u8, bytes: usize) {
+    pub(crate) fn add(&mut self, recipe: &PhotoRecipe, quality: u8, bytes: usize) {
         self.bytes.push(bytes as f64);
         self.widths.push(recipe.width as f64);
         self.heights.push(recipe.height as f64);
@@ -54,7 +54,7 @@ impl Statistics {
     }
 
     /// The summary of all images counted.
-    pub fn summary(self, layout: Layout, classes: u32, seed: u64, elapsed: Duration) -> Summary {
+    pub(crate) fn summary(self, layout: Layout, classes: u32, seed: u64, elapsed: Duration) -> Summary {
         let images = self.bytes.len();
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let seconds = elapsed.as_secs_f64();

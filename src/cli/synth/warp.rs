@@ -40,7 +40,7 @@ impl Homography {
 }
 
 /// Draws a random view of `photo` with `width`×`height` pixels, values nominally 0 to 255, not yet clamped.
-pub fn view(photo: &Photo, width: usize, height: usize, random: &mut Stream) -> Plane {
+pub(crate) fn view(photo: &Photo, width: usize, height: usize, random: &mut Stream) -> Plane {
     let (corners, scale) = quadrilateral(&photo.levels[0], width, height, random);
     // The level whose pixels are nearest to the output's: never more than 1.4 source pixels an output pixel.
     let level = ((scale.log2() + 0.5).floor().max(0.0) as usize).min(photo.levels.len() - 1);

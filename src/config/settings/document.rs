@@ -177,7 +177,7 @@ fn member(object: SettingsObject, number: usize, setting: &Setting) -> Parameter
 }
 
 /// The docstring of a class, which begins at the left margin.
-pub fn docstring(class: SettingsClass) -> String {
+pub(crate) fn docstring(class: SettingsClass) -> String {
     // In the stub it stands further to the right.
     let width = WIDTH - 4;
     let mut lines = wrapped(class.summary(), "", "", width);

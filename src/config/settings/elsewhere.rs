@@ -63,7 +63,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
 ];
 
 /// What to say of a keyword that a loader has not: "is no setting of ImageLoader, ...".
-pub fn unknown(loader: LoaderKind, name: &str) -> String {
+pub(crate) fn unknown(loader: LoaderKind, name: &str) -> String {
     let of = loader.name();
     if super::Setting::named(name).is_some() {
         return format!(

@@ -11,10 +11,11 @@ mod given;
 mod objects;
 mod table;
 
-pub use document::{Parameter, SettingsClass, docstring, manual, parameters, signature, stub};
-pub use elsewhere::unknown as unknown_setting;
-pub use forms::Description;
-pub use given::Given;
+pub(crate) use document::docstring;
+pub use document::{SettingsClass, manual, parameters, signature, stub};
+pub(crate) use elsewhere::unknown as unknown_setting;
+pub(crate) use forms::Description;
+pub(crate) use given::Given;
 pub use objects::SettingsObject;
 pub use table::{LoaderOptions, SETTINGS};
 
@@ -266,6 +267,6 @@ impl Setting {
 }
 
 /// What Python calls a setting that an error of Rust's names.
-pub fn python_name(setting: &str) -> String {
+pub(crate) fn python_name(setting: &str) -> String {
     Setting::named(setting).map_or_else(|| setting.to_owned(), Setting::python_name)
 }

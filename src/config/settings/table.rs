@@ -128,13 +128,13 @@ settings! {
     /// Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or without
     /// extension) or `sample_id` says which sample a row is of, and whose others are fields by their names; or a
     /// number, or a list of as many numbers, for each sample in the index's order: the field `label`. Whole numbers are
-    /// int64, others float32, [n] or [n, length]; anything else text. A sample without a row is an error. `classes` and
-    /// `weights` go by the dataset's own classes. None: the dataset's labels.
+    /// int64, others float32, `[n]` or `[n, length]`; anything else text. A sample without a row is an error. `classes`
+    /// and `weights` go by the dataset's own classes. None: the dataset's labels.
     labels: Option<Labels> = None, Maybe(LabelSource), Fields.images_only();
 
-    /// What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have several images, the
-    /// first leads and the others follow its geometry; or a dict has for each image field what is done to it. It takes
-    /// the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to
+    /// What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have several images,
+    /// the first leads and the others follow its geometry; or a dict has for each image field what is done to it. It
+    /// takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way to
     /// the usual lists. None: what these mean.
     transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images.images_only();
 

@@ -17,7 +17,7 @@ type Size = Result<(u32, u32), DecodeError>;
 
 /// A kind of image file.
 #[derive(Debug)]
-pub struct Format {
+pub(crate) struct Format {
     /// What the format is called in messages.
     pub name: &'static str,
     /// Whether a file is of this kind, by its signature.
@@ -57,7 +57,7 @@ impl Format {
     ///
     /// # Errors
     /// [`DecodeError::NotAnImage`] where no codec is for such a file.
-    pub fn of(bytes: &[u8]) -> Result<&'static Self, DecodeError> {
+    pub(crate) fn of(bytes: &[u8]) -> Result<&'static Self, DecodeError> {
         FORMATS.iter().find(|format| (format.is)(bytes)).ok_or_else(|| not_an_image(bytes))
     }
 }

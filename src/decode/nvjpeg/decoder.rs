@@ -10,7 +10,7 @@ use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 
 /// What became of an image: queued, or refused. [`Error::Decode`] is about the file, and will be said again;
 /// [`Error::Unavailable`] is about the rung: for want of memory, say.
-pub type Outcome = Result<()>;
+pub(crate) type Outcome = Result<()>;
 
 /// What became of a call's images.
 #[derive(Debug)]

@@ -11,8 +11,10 @@ mod phased;
 mod specimen;
 mod trial;
 
-pub use decoder::{Decoder, Outcome, Verdict};
-pub use layout::{PlaneLayout, PlanesLayout};
+pub(crate) use decoder::Outcome;
+pub use decoder::{Decoder, Verdict};
+pub(crate) use layout::PlaneLayout;
+pub use layout::PlanesLayout;
 pub use library::Library;
 
 use super::{ColorModel, Header, Process, Region};
@@ -290,7 +292,7 @@ pub struct Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::Coding;
+    use crate::decode::header::Coding;
 
     /// A baseline file of 100×80 pixels.
     pub(super) fn header(factors: [(u8, u8); 4], components: u8) -> Header {

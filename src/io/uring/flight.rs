@@ -25,11 +25,11 @@ pub(super) enum Tag {
 }
 
 impl Tag {
-    pub fn with(self, number: u32) -> u64 {
+    pub(crate) fn with(self, number: u32) -> u64 {
         (self as u64) << 32 | u64::from(number)
     }
 
-    pub fn of(user_data: u64) -> (Self, u32) {
+    pub(crate) fn of(user_data: u64) -> (Self, u32) {
         let tag = match user_data >> 32 {
             0 => Self::Open,
             1 => Self::Read,
@@ -48,7 +48,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub fn note(&mut self, tag: Tag, result: i32) {
+    pub(crate) fn note(&mut self, tag: Tag, result: i32) {
         match tag {
             Tag::Open => self.open = result,
             Tag::Read => self.read = result,
@@ -86,7 +86,7 @@ pub(super) struct Flight {
 
 impl Flight {
     /// Appends the requests for its next piece to `entries`; answers how many files they open.
-    pub fn requests(
+    pub(crate) fn requests(
         &mut self,
         number: u32,
         ring: &Ring,
@@ -131,7 +131,7 @@ impl Flight {
     }
 
     /// What the answers mean.
-    pub fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> Step {
         if let Some(error) = errno(self.answers.open) {
             return if is_transient(error) { Step::Again } else { Step::Failed(Failure::Open(error)) };
         }
@@ -146,13 +146,13 @@ impl Flight {
     }
 
     /// Begins anew in a weaker mode.
-    pub fn restart(&mut self, mode: OpenMode) {
+    pub(crate) fn restart(&mut self, mode: OpenMode) {
         self.mode = mode;
         self.transfer.start(mode);
     }
 
     /// The mode its file was opened in.
-    pub fn used_mode(&self) -> OpenMode {
+    pub(crate) fn used_mode(&self) -> OpenMode {
         self.shard.as_ref().map_or(self.mode, |shard| shard.mode)
     }
 }

@@ -53,7 +53,7 @@ const CANCEL: u64 = u64::MAX - 1;
 
 /// An io_uring with the arena of a pool registered (where the limits allow it), a table of direct descriptors, and
 /// an eventfd that wakes it.
-pub struct Ring {
+pub(crate) struct Ring {
     ring: IoUring,
     pub mode: RingMode,
     /// Why the arena is not registered; `None`: it is.
@@ -70,7 +70,7 @@ pub struct Ring {
 impl Ring {
     /// A ring with room for `entries` queued requests and `files` direct descriptors. With a `mode`, that or nothing;
     /// else the best one that is granted.
-    pub fn new(
+    pub(crate) fn new(
         entries: u32,
         files: u32,
         mode: Option<RingMode>,
@@ -119,17 +119,17 @@ impl Ring {
     }
 
     /// The eventfd: a write wakes [`Ring::enter`].
-    pub fn wake_fd(&self) -> &Arc<OwnedFd> {
+    pub(crate) fn wake_fd(&self) -> &Arc<OwnedFd> {
         &self.wake
     }
 
     /// Uses `wake` instead of its own eventfd: wakers that were given out stay good.
-    pub fn adopt_wake_fd(&mut self, wake: Arc<OwnedFd>) {
+    pub(crate) fn adopt_wake_fd(&mut self, wake: Arc<OwnedFd>) {
         self.wake = wake;
     }
 
     /// Whether the current thread may use it, for good if it is the first to. `Ok(false)`: it is another's.
-    pub fn claim(&mut self) -> io::Result<bool> {
+    pub(crate) fn claim(&mut self) -> io::Result<bool> {
         let current = std::thread::current().id();
         match self.owner {
             Some(owner) => Ok(owner == current || self.mode != RingMode::Deferred),
@@ -142,7 +142,7 @@ impl Ring {
     }
 
     /// Number of the registered buffer that holds all of these bytes.
-    pub fn registered(&self, address: usize, length: usize) -> Option<u16> {
+    pub(crate) fn registered(&self, address: usize, length: usize) -> Option<u16> {
         let first = (address - self.base) / LARGEST_BUFFER;
         let last = (address - self.base + length.max(1) - 1) / LARGEST_BUFFER;
         (self.unregistered.is_none() && first == last).then_some(first as u16)
@@ -152,7 +152,7 @@ impl Ring {
     ///
     /// # Safety
     /// Memory that the requests name must stay until their completions have come.
-    pub unsafe fn push(&mut self, entries: &[squeue::Entry]) -> io::Result<()> {
+    pub(crate) unsafe fn push(&mut self, entries: &[squeue::Entry]) -> io::Result<()> {
         // SAFETY: the caller's promise.
         while unsafe { self.ring.submission().push_multiple(entries) }.is_err() {
             self.ring.submit()?;
@@ -161,7 +161,7 @@ impl Ring {
     }
 
     /// Submits what is queued and waits for `want` completions, at most for `limit`. `Ok` does not mean they are there.
-    pub fn enter(&mut self, want: usize, limit: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn enter(&mut self, want: usize, limit: Option<Duration>) -> io::Result<()> {
         if !self.wake_armed {
             let poll =
                 opcode::PollAdd::new(Fd(self.wake.as_raw_fd()), libc::POLLIN as u32).build().user_data(WAKE);
@@ -187,7 +187,7 @@ impl Ring {
     }
 
     /// Takes the completions that are there. Answers whether the eventfd was written to.
-    pub fn reap(&mut self, out: &mut Vec<cqueue::Entry>) -> bool {
+    pub(crate) fn reap(&mut self, out: &mut Vec<cqueue::Entry>) -> bool {
         let before = out.len();
         out.extend(self.ring.completion());
         let mut woken = false;
@@ -212,7 +212,7 @@ impl Ring {
     }
 
     /// Asks the kernel to give up everything in flight (Linux 5.19; older ones finish it).
-    pub fn cancel_all(&mut self) {
+    pub(crate) fn cancel_all(&mut self) {
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(CANCEL);
         // SAFETY: it names no memory.
         let _ = unsafe { self.push(&[cancel]) };

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A sample as a worker leaves it.
-pub struct Item {
+pub(crate) struct Item {
     pub place: Place,
     pub ticket: Ticket,
     /// Its images, or why one of them or another field could not be read or understood.
@@ -23,7 +23,7 @@ pub struct Item {
 }
 
 /// An image before a lane has it, in page-locked memory.
-pub enum Pixels {
+pub(crate) enum Pixels {
     /// A file for the GPU to decode.
     Encoded { bytes: PinnedSlice, header: Header, drawn: DrawnViews },
     /// Planes, decoded by the CPU.
@@ -37,7 +37,7 @@ pub enum Pixels {
 }
 
 /// What a lane works on at a time: a whole batch, or a part of one where buffers ran short before it was complete.
-pub struct Piece {
+pub(crate) struct Piece {
     pub run: Arc<Run>,
     pub items: Vec<Item>,
     pub seal: Arc<Seal>,
@@ -47,9 +47,10 @@ pub struct Piece {
     pub under_way: UnderWay,
 }
 
-/// Counts pieces under way: each has a clone, beside those of the reading thread and of assemblies, which count nothing.
+/// Counts pieces under way: each has a clone, beside those of the reading thread and of assemblies, which count
+/// nothing.
 #[derive(Default)]
-pub struct UnderWay {
+pub(crate) struct UnderWay {
     count: Arc<AtomicUsize>,
     counted: bool,
 }
@@ -62,7 +63,7 @@ impl UnderWay {
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
 }
@@ -82,7 +83,7 @@ impl Drop for UnderWay {
 }
 
 /// The lanes' queues.
-pub struct Lanes {
+pub(crate) struct Lanes {
     /// Of batches that are whole, for whichever lane is free first.
     pub common: Sender<Piece>,
     /// Of pieces that only one lane may have, one for each lane.
@@ -90,7 +91,7 @@ pub struct Lanes {
 }
 
 /// Gathers the samples of one batch.
-pub struct Assembly {
+pub(crate) struct Assembly {
     run: Arc<Run>,
     /// All pieces of a batch go through one lane, in order; a batch that is whole goes to the lane that is free first.
     own: Sender<Piece>,
@@ -110,7 +111,14 @@ struct State {
 
 impl Assembly {
     /// Waits for `len` samples, at least one, of the batch of `step`.
-    pub fn new(run: Arc<Run>, lanes: &Lanes, under_way: UnderWay, step: u64, len: u32, seal: Seal) -> Self {
+    pub(crate) fn new(
+        run: Arc<Run>,
+        lanes: &Lanes,
+        under_way: UnderWay,
+        step: u64,
+        len: u32,
+        seal: Seal,
+    ) -> Self {
         let own = lanes.own[(step % lanes.own.len() as u64) as usize].clone();
         let common = lanes.common.clone();
         let items = Vec::with_capacity(len as usize);
@@ -119,7 +127,7 @@ impl Assembly {
     }
 
     /// Adds a sample; the last one sends the batch to its lane.
-    pub fn add(&self, item: Item) {
+    pub(crate) fn add(&self, item: Item) {
         let mut state = self.lock();
         state.items.push(item);
         state.missing -= 1;
@@ -129,7 +137,7 @@ impl Assembly {
     }
 
     /// Sends what is there ahead of the rest: the page-locked memory it holds is needed.
-    pub fn flush(&self) {
+    pub(crate) fn flush(&self) {
         let mut state = self.lock();
         if !state.items.is_empty() {
             self.send(&mut state);

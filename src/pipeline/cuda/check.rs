@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, DeviceRange, Flight, PinnedBuffer};
 
 /// The checks of one lane.
-pub struct Check {
+pub(crate) struct Check {
     kernel: Untouched,
     /// A number for each image of a batch, on the device and on the host.
     counts: DeviceBuffer,
@@ -24,7 +24,7 @@ impl Check {
     ///
     /// # Errors
     /// [`Error::Gpu`], [`Error::Config`] where the device has no memory.
-    pub fn new(stage: &Stage, flight: &mut Flight, images: usize, host: PinnedBuffer) -> Result<Self> {
+    pub(crate) fn new(stage: &Stage, flight: &mut Flight, images: usize, host: PinnedBuffer) -> Result<Self> {
         let counts = stage.memory.allocate(flight.stream(), 4 * images)?;
         flight.fill(counts.whole(), 0)?;
         let kernel = Untouched::new(&stage.kept.kernels)?;
@@ -35,21 +35,21 @@ impl Check {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub fn poison(&self, flight: &mut Flight, memory: DeviceRange<'_>) -> Result<()> {
+    pub(crate) fn poison(&self, flight: &mut Flight, memory: DeviceRange<'_>) -> Result<()> {
         flight.fill_words(memory, self.word())
     }
 
     /// Images whose counts are queued since the last time.
-    pub fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.by_chance.len()
     }
 
-    /// The kernel that counts, where its next counts go, one for each of `layouts` (`None`: a blank image), and which poison
-    /// it is to find: for a launch on the lane's stream.
+    /// The kernel that counts, where its next counts go, one for each of `layouts` (`None`: a blank image), and which
+    /// poison it is to find: for a launch on the lane's stream.
     ///
     /// # Errors
     /// [`Error::Internal`] for more images than there is room for.
-    pub fn next<'a>(
+    pub(crate) fn next<'a>(
         &mut self,
         layouts: impl Iterator<Item = Option<&'a PlanesLayout>>,
     ) -> Result<(&Untouched, u64, u32)> {
@@ -63,7 +63,7 @@ impl Check {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub fn land(&mut self, flight: &mut Flight) -> Result<Vec<Finding>> {
+    pub(crate) fn land(&mut self, flight: &mut Flight) -> Result<Vec<Finding>> {
         flight.copy_to_host(self.arrived.take().ok_or_else(lost)?, self.counts.whole())?;
         flight.depart()?;
         flight.land()?;
@@ -83,10 +83,11 @@ impl Check {
 
 /// What was found of an image's planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finding {
+pub(crate) enum Finding {
     /// All lines were written.
     Written,
-    /// Some look as if not; the image may really be so. Decoded once more, over another poison, it is not doubtful again.
+    /// Some look as if not; the image may really be so. Decoded once more, over another poison, it is not doubtful
+    /// again.
     Doubtful,
     /// So many were not that it is no chance.
     Skipped,

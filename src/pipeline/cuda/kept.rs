@@ -1,10 +1,10 @@
 //! What a process keeps of a GPU for its next loader: to find out what nvJPEG can do, to make its decoders and to load
 //! kernels takes seconds, of which a second loader, or the same one's next epoch, shall pay none.
 //!
-//! Decoders are lent for a piece of a batch at a time. For a GPU there is one for each of a loader's lanes, whatever number of
-//! loaders runs: what more of them would queue, the GPU could not do sooner. All are made, with every rung that the loader
-//! may need, before its first batch is: later, other code may be capturing a CUDA graph, and nobody knows what nvJPEG does
-//! then. What is idle stays until [`release_gpus`].
+//! Decoders are lent for a piece of a batch at a time. For a GPU there is one for each of a loader's lanes, whatever
+//! number of loaders runs: what more of them would queue, the GPU could not do sooner. All are made, with every rung
+//! that the loader may need, before its first batch is: later, other code may be capturing a CUDA graph, and nobody
+//! knows what nvJPEG does then. What is idle stays until [`release_gpus`].
 
 use crate::augment::cuda::Kernels;
 use crate::config::LANES;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 static KEPT: Mutex<Vec<Arc<Kept>>> = Mutex::new(Vec::new());
 
 /// One GPU as this process has it in use.
-pub struct Kept {
+pub(crate) struct Kept {
     pub device: Device,
     pub abilities: Abilities,
     pub kernels: Kernels,
@@ -39,13 +39,13 @@ struct Decoders {
 }
 
 /// A decoder that is lent. Dropped instead of given back, it is gone, and another one may be made.
-pub struct Lent {
+pub(crate) struct Lent {
     decoder: Option<Decoder>,
     kept: Arc<Kept>,
 }
 
-/// Gives back what this process keeps on GPUs for the next loader: nvJPEG's decoders with their memory, and kernels. What
-/// loaders have in use stays with them until they end.
+/// Gives back what this process keeps on GPUs for the next loader: nvJPEG's decoders with their memory, and kernels.
+/// What loaders have in use stays with them until they end.
 pub fn release_gpus() {
     // A forked child has nothing to give back, and the lock may be its parent's threads'.
     if crate::gpu::is_usable() {
@@ -60,8 +60,8 @@ impl Kept {
     /// GPU `ordinal`, taken into use and tried unless it was before.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](crate::Error::Unavailable), [`Error::Gpu`](crate::Error::Gpu) when it cannot serve.
-    pub fn open(ordinal: u32) -> Result<Arc<Self>> {
+    /// [`Error::Unavailable`], [`Error::Gpu`] when it cannot serve.
+    pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>> {
         // Before the lock: in a forked child this is an error.
         let device = Device::open(ordinal)?;
         // Held through the trial: who comes meanwhile wants its result.
@@ -88,11 +88,12 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Makes all decoders that there will be, for batches of about `batch` images, and of each the rungs that it has not yet.
+    /// Makes all decoders that there will be, for batches of about `batch` images, and of each the rungs that it has
+    /// not yet.
     ///
     /// # Errors
     /// What the first one met that could not be made: that is tried again when it is needed.
-    pub fn prepare(self: &Arc<Self>, rungs: &[Rung], batch: usize) -> Result<()> {
+    pub(crate) fn prepare(self: &Arc<Self>, rungs: &[Rung], batch: usize) -> Result<()> {
         // Two that each hold some would wait for each other. Lanes hold one and wait for none.
         let _alone = lock(&self.gathering);
         let is_complete = |decoders: &Decoders| rungs.iter().all(|&rung| decoders.complete[rung as usize]);
@@ -115,12 +116,12 @@ impl Kept {
         outcome
     }
 
-    /// A decoder, for batches of about `batch` images. Where other lanes have all it waits for a piece's time, which is that of
-    /// the GPU's work and of the wait for whoever read the batch's memory before.
+    /// A decoder, for batches of about `batch` images. Where other lanes have all it waits for a piece's time, which is
+    /// that of the GPU's work and of the wait for whoever read the batch's memory before.
     ///
     /// # Errors
     /// As [`Decoder::new`].
-    pub fn borrow(self: &Arc<Self>, batch: usize) -> Result<Lent> {
+    pub(crate) fn borrow(self: &Arc<Self>, batch: usize) -> Result<Lent> {
         let mut decoders = lock(&self.decoders);
         while decoders.idle.is_empty() && decoders.lent >= LANES {
             decoders = self.returned.wait(decoders).unwrap_or_else(PoisonError::into_inner);
@@ -142,15 +143,15 @@ impl Lent {
     ///
     /// # Errors
     /// [`Error::Internal`] when it was given back.
-    pub fn get(&mut self) -> Result<&mut Decoder> {
+    pub(crate) fn get(&mut self) -> Result<&mut Decoder> {
         self.decoder.as_mut().ok_or_else(|| Error::Internal("a decoder that was given back".into()))
     }
 
     /// Gives it back; its work must be done.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu) when the GPU has failed; the decoder is gone then.
-    pub fn give_back(mut self) -> Result<()> {
+    /// [`Error::Gpu`] when the GPU has failed; the decoder is gone then.
+    pub(crate) fn give_back(mut self) -> Result<()> {
         self.get()?.settle()?;
         lock(&self.kept.decoders).idle.extend(self.decoder.take());
         Ok(())

@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Works until no more pieces can come, as the lane of this `number`: from its own queue and the common one.
-pub fn run(shared: &Shared, stage: &Stage, number: usize, queues: [&Receiver<Piece>; 2]) {
+pub(crate) fn run(shared: &Shared, stage: &Stage, number: usize, queues: [&Receiver<Piece>; 2]) {
     let mut lane = None;
     while let Some(Piece { run, items, seal, last, under_way }) = next(queues) {
         if run.stopped() {
@@ -98,8 +98,8 @@ struct Placed {
     at: PerImage<Option<(u64, PlanesLayout)>>,
 }
 
-/// A sample that is queued and to be checked, and where the findings of its images are: of the first, and so many further
-/// on of the next.
+/// A sample that is queued and to be checked, and where the findings of its images are: that of the first, and so many
+/// further on that of the next.
 struct Queued {
     work: Work,
     first: usize,

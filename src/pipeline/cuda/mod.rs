@@ -1,5 +1,5 @@
-//! The way to a GPU: workers prepare samples ([`prepare`]), which gather to batches ([`assembly`]); lanes ([`lane`]) queue
-//! what makes them images there.
+//! The way to a GPU: workers prepare samples ([`prepare`]), which gather to batches ([`assembly`]); lanes ([`lane`])
+//! queue what makes them images there.
 
 pub(super) mod assembly;
 mod check;
@@ -23,7 +23,7 @@ use crate::gpu::{Device, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
 use kept::Kept;
 pub use kept::release_gpus;
-pub use pause::LONGEST_PAUSE;
+pub(crate) use pause::LONGEST_PAUSE;
 use pause::Pauses;
 use refused::{ImageId, Refused};
 use shares::Shares;
@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use timing::Origin;
 
 /// What all workers and lanes share.
-pub struct Stage {
+pub(crate) struct Stage {
     device: Device,
     kept: Arc<Kept>,
     /// The GPU's decoders have been made.
@@ -60,7 +60,12 @@ impl Stage {
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Gpu`] when the GPU cannot serve; [`Error::Config`] for memory it has not.
-    pub fn open(ordinal: u32, config: &LoaderConfig, pools: &DevicePools, slots: &SlotPool) -> Result<Self> {
+    pub(crate) fn open(
+        ordinal: u32,
+        config: &LoaderConfig,
+        pools: &DevicePools,
+        slots: &SlotPool,
+    ) -> Result<Self> {
         let kept = Kept::open(ordinal).map_err(|error| match error {
             Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
             other => other,
@@ -91,17 +96,17 @@ impl Stage {
     }
 
     /// What the GPU's decoders can do, and why not more, each by its name.
-    pub fn decoders(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
         Rung::ALL.map(|rung| (rung.name(), self.kept.abilities.describe(rung))).into()
     }
 
     /// A decoder that failed when it was tried, and why.
-    pub fn failed(&self) -> Option<&(Rung, String)> {
+    pub(crate) fn failed(&self) -> Option<&(Rung, String)> {
         self.kept.abilities.failed()
     }
 
     /// Makes the calling thread one that works for the GPU. Should that fail, so will its first call, and say so.
-    pub fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let _ = self.device.settle();
     }
 
@@ -123,17 +128,17 @@ impl Stage {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub fn storage(&self) -> Result<CudaStorage> {
+    pub(crate) fn storage(&self) -> Result<CudaStorage> {
         let stream = Stream::new(&self.device)?;
         Ok(CudaStorage { pool: self.memory.clone(), stream, desk: self.desk.clone() })
     }
 
     /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
     ///
-    /// nvJPEG's way of decoding Huffman codes on the host takes a core some 2.5 ms an image, on a lane's thread, while the
-    /// batch waits; the CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted of the image. So
-    /// progressive images and such, and those that are too few for a large call of the kernels, are the CPU's, unless that
-    /// may not decode.
+    /// nvJPEG's way of decoding Huffman codes on the host takes a core some 2.5 ms an image, on a lane's thread, while
+    /// the batch waits; the CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted of the
+    /// image. So progressive images and such, and those that are too few for a large call of the kernels, are the
+    /// CPU's, unless that may not decode.
     fn rungs(&self, header: &Header, id: ImageId) -> impl Iterator<Item = Rung> + use<> {
         let allowed = Rung::ALL.map(|rung| self.allows(rung));
         let refuses = self.refused.of(id);

@@ -1,9 +1,9 @@
 //! When a rung that fails is left alone, and for how long.
 //!
-//! An engine that hangs or that another process has taken, and memory that is not there, fail every call, and each costs its
-//! halves, and theirs, in every batch. But what went may come back. So after a few failures in a row come pauses that
-//! double: they soon cost nothing, and end by themselves. Workers know of them too, so that a rung's images are soon
-//! prepared for the next one. What a file is to blame for is none of this.
+//! An engine that hangs or that another process has taken, and memory that is not there, fail every call, and each
+//! costs its halves, and theirs, in every batch. But what went may come back. So after a few failures in a row come
+//! pauses that double: they soon cost nothing, and end by themselves. Workers know of them too, so that a rung's images
+//! are soon prepared for the next one. What a file is to blame for is none of this.
 
 use crate::decode::nvjpeg::{Outcome, Rung};
 use crate::error::Error;
@@ -14,11 +14,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const TOLERATED: u32 = 3;
 
 /// Most pieces of batches that a pause lasts, so that a trial costs next to nothing.
-pub const LONGEST_PAUSE: u32 = 1024;
+pub(crate) const LONGEST_PAUSE: u32 = 1024;
 
 /// How a GPU's rungs have fared of late, with one loader's images.
 #[derive(Default)]
-pub struct Pauses {
+pub(crate) struct Pauses {
     /// Some rung has failed: as long as none has there is nothing to look for.
     any: AtomicBool,
     rungs: Mutex<[Pause; Rung::ALL.len()]>,
@@ -34,7 +34,7 @@ struct Pause {
 
 impl Pauses {
     /// Which rungs are left alone now.
-    pub fn resting(&self) -> [bool; Rung::ALL.len()] {
+    pub(crate) fn resting(&self) -> [bool; Rung::ALL.len()] {
         if !self.any.load(Ordering::Relaxed) {
             return Default::default();
         }
@@ -42,7 +42,7 @@ impl Pauses {
     }
 
     /// A lane has given its piece's images to rungs.
-    pub fn piece_went(&self) {
+    pub(crate) fn piece_went(&self) {
         if self.any.load(Ordering::Relaxed) {
             for pause in self.lock().iter_mut() {
                 pause.left = pause.left.saturating_sub(1);
@@ -51,7 +51,7 @@ impl Pauses {
     }
 
     /// Learns from what became of a call's images; why a pause begins, if one does.
-    pub fn learn(&self, rung: Rung, outcomes: &[Outcome]) -> Option<String> {
+    pub(crate) fn learn(&self, rung: Rung, outcomes: &[Outcome]) -> Option<String> {
         if outcomes.iter().any(Result::is_ok) {
             if self.any.load(Ordering::Relaxed) {
                 self.lock()[rung as usize] = Pause::default();

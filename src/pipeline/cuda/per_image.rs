@@ -5,19 +5,19 @@ use crate::error::Result;
 /// A value for each image of a sample, in the order of [`Images::list`](crate::config::Images::list). Most samples have
 /// one image, for which nothing is allocated.
 #[derive(Debug)]
-pub struct PerImage<T> {
+pub(crate) struct PerImage<T> {
     first: T,
     others: Vec<T>,
 }
 
 impl<T> PerImage<T> {
     /// That of the only image.
-    pub fn one(value: T) -> Self {
+    pub(crate) fn one(value: T) -> Self {
         Self { first: value, others: Vec::new() }
     }
 
     /// What `make` gives for each of `images` images, at least one.
-    pub fn new(images: usize, mut make: impl FnMut(usize) -> T) -> Self {
+    pub(crate) fn new(images: usize, mut make: impl FnMut(usize) -> T) -> Self {
         Self { first: make(0), others: (1..images).map(make).collect() }
     }
 
@@ -25,7 +25,7 @@ impl<T> PerImage<T> {
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn try_new(images: usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<Self> {
+    pub(crate) fn try_new(images: usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<Self> {
         Ok(Self { first: make(0)?, others: (1..images).map(make).collect::<Result<_>>()? })
     }
 
@@ -33,7 +33,7 @@ impl<T> PerImage<T> {
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn try_map<U>(self, mut make: impl FnMut(usize, T) -> Result<U>) -> Result<PerImage<U>> {
+    pub(crate) fn try_map<U>(self, mut make: impl FnMut(usize, T) -> Result<U>) -> Result<PerImage<U>> {
         let first = make(0, self.first)?;
         let others =
             (1..).zip(self.others).map(|(image, value)| make(image, value)).collect::<Result<_>>()?;
@@ -41,37 +41,37 @@ impl<T> PerImage<T> {
     }
 
     /// What `make` gives for each image and its value.
-    pub fn map<U>(&self, mut make: impl FnMut(&T) -> U) -> PerImage<U> {
+    pub(crate) fn map<U>(&self, mut make: impl FnMut(&T) -> U) -> PerImage<U> {
         PerImage { first: make(&self.first), others: self.others.iter().map(make).collect() }
     }
 
     /// How many images there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         1 + self.others.len()
     }
 
     /// The value of the image of this number.
-    pub fn get(&self, image: usize) -> &T {
+    pub(crate) fn get(&self, image: usize) -> &T {
         if image == 0 { &self.first } else { &self.others[image - 1] }
     }
 
     /// The same, to be changed.
-    pub fn get_mut(&mut self, image: usize) -> &mut T {
+    pub(crate) fn get_mut(&mut self, image: usize) -> &mut T {
         if image == 0 { &mut self.first } else { &mut self.others[image - 1] }
     }
 
     /// All of them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
     /// The same, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         std::iter::once(&mut self.first).chain(&mut self.others)
     }
 
     /// The same for all of them.
-    pub fn set_all(&mut self, mut make: impl FnMut() -> T) {
+    pub(crate) fn set_all(&mut self, mut make: impl FnMut() -> T) {
         self.iter_mut().for_each(|value| *value = make());
     }
 }

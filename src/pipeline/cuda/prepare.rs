@@ -23,7 +23,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// Prepares one sample after another. One per worker.
-pub struct Preparer<'a> {
+pub(crate) struct Preparer<'a> {
     shared: &'a Shared,
     stage: &'a Stage,
     cpu: CpuDecoder,
@@ -40,16 +40,16 @@ enum Found {
 }
 
 impl<'a> Preparer<'a> {
-    pub fn new(shared: &'a Shared, stage: &'a Stage) -> Self {
+    pub(crate) fn new(shared: &'a Shared, stage: &'a Stage) -> Self {
         Self { shared, stage, cpu: CpuDecoder::new(shared), seen: Vec::new() }
     }
 
-    /// Fills all fields of a place but its images, of which `record` was read for a batch of `batch` samples. Decides who
-    /// decodes each image, and decodes it when that is the CPU.
+    /// Fills all fields of a place but its images, of which `record` was read for a batch of `batch` samples. Decides
+    /// who decodes each image, and decodes it when that is the CPU.
     ///
     /// # Errors
     /// What is wrong with the sample.
-    pub fn prepare(
+    pub(crate) fn prepare(
         &mut self,
         run: &Run,
         draw: Draw,
@@ -225,7 +225,7 @@ fn is_ended(bytes: &[u8]) -> bool {
 }
 
 /// What is wrong with an image's file that the GPU does not serve, where the CPU may not help.
-pub fn nobody(stage: &Stage, bytes: &[u8], id: ImageId) -> Error {
+pub(crate) fn nobody(stage: &Stage, bytes: &[u8], id: ImageId) -> Error {
     if let Err(error) = Format::of(bytes) {
         return error.into();
     }
@@ -238,8 +238,8 @@ pub fn nobody(stage: &Stage, bytes: &[u8], id: ImageId) -> Error {
     let refused = stage.refused.why(id).filter(|_| is_ended(bytes));
     let unknown = || {
         DecodeError::Unsupported(
-            "the GPU's decoders do not know its kind, or it does not end with an end marker; cpu_decode=\"fallback\" lets \
-             the CPU look at it"
+            "the GPU's decoders do not know its kind, or it does not end with an end marker; \
+             cpu_decode=\"fallback\" lets the CPU look at it"
                 .into(),
         )
     };
@@ -247,7 +247,7 @@ pub fn nobody(stage: &Stage, bytes: &[u8], id: ImageId) -> Error {
 }
 
 /// Copies the planes to where `layout` says, which is [`PlanesLayout::staged`].
-pub fn copy(planes: &Planes, layout: &PlanesLayout, to: &mut [u8]) {
+pub(crate) fn copy(planes: &Planes, layout: &PlanesLayout, to: &mut [u8]) {
     for (place, plane) in layout.used().iter().zip(&planes.planes) {
         let bytes = &plane.data[..plane.stride * plane.height as usize];
         to[place.offset as usize..][..bytes.len()].copy_from_slice(bytes);

@@ -1,5 +1,5 @@
-//! What decoders of the GPU have refused: an image that failed twice need not fail a third time, in every epoch, and cost the
-//! images beside it their call.
+//! What decoders of the GPU have refused: an image that failed twice need not fail a third time, in every epoch, and
+//! cost the images beside it their call.
 
 use crate::decode::nvjpeg::Rung;
 use crate::error::DecodeError;
@@ -15,14 +15,14 @@ const MOST: usize = 1 << 16;
 
 /// An image of the dataset: its sample, and which of the sample's images it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ImageId {
+pub(crate) struct ImageId {
     pub sample: u64,
     pub image: u32,
 }
 
 /// Images that decoders refused, for as long as the loader lives.
 #[derive(Default)]
-pub struct Refused {
+pub(crate) struct Refused {
     any: AtomicBool,
     /// How often each rung did.
     by_image: Mutex<HashMap<ImageId, Known>>,
@@ -38,7 +38,7 @@ struct Known {
 
 impl Refused {
     /// `rung` refused an image, and said why: whether it is now known not to take it.
-    pub fn note(&self, id: ImageId, rung: Rung, why: &DecodeError) -> bool {
+    pub(crate) fn note(&self, id: ImageId, rung: Rung, why: &DecodeError) -> bool {
         let mut by_image = self.lock();
         if by_image.len() >= MOST && !by_image.contains_key(&id) {
             return false;
@@ -53,7 +53,7 @@ impl Refused {
     }
 
     /// The rungs that do not take an image.
-    pub fn of(&self, id: ImageId) -> impl Fn(Rung) -> bool + use<> {
+    pub(crate) fn of(&self, id: ImageId) -> impl Fn(Rung) -> bool + use<> {
         // Nearly always there is nothing to look for.
         let any = self.any.load(Ordering::Relaxed);
         let known = any.then(|| self.lock().get(&id).map(|known| known.counts)).flatten();
@@ -61,7 +61,7 @@ impl Refused {
     }
 
     /// Why an image was refused the last time; `None` where it never was.
-    pub fn why(&self, id: ImageId) -> Option<DecodeError> {
+    pub(crate) fn why(&self, id: ImageId) -> Option<DecodeError> {
         self.lock().get(&id).map(|known| known.why.clone())
     }
 

@@ -1,5 +1,5 @@
-//! What lanes and workers measure of each other, and what follows for who decodes an image: the pipeline asks here. How the
-//! GPU's part is split between the engine and the kernels is the model of [`split`](super::split).
+//! What lanes and workers measure of each other, and what follows for who decodes an image: the pipeline asks here. How
+//! the GPU's part is split between the engine and the kernels is the model of [`split`](super::split).
 
 use super::split::Split;
 use crate::decode::nvjpeg::Rung;
@@ -15,7 +15,7 @@ const KINDS: f64 = 1.0 / 256.0;
 const LEAST: f64 = 0.02;
 
 /// Shares of images, in the whole pipeline.
-pub struct Shares(Mutex<State>);
+pub(crate) struct Shares(Mutex<State>);
 
 struct State {
     gpu: Split,
@@ -33,7 +33,7 @@ struct State {
 
 /// The batch's images of one kind that the kernels would decode in one call, if they are enough.
 #[derive(Debug, Clone, Copy)]
-pub struct KernelCall {
+pub(crate) struct KernelCall {
     /// Gray images are in a call of their own.
     pub gray: bool,
     /// Images of the batch that the call is for.
@@ -58,18 +58,18 @@ impl State {
 
 impl Shares {
     /// For decoding engines that work on so many images side by side.
-    pub fn new(cores: usize) -> Self {
+    pub(crate) fn new(cores: usize) -> Self {
         let gpu = Split::new(cores);
         Self(Mutex::new(State { gpu, cpu: None, waiting: 0.0, due: 0.0, counted: 0.0, parts: [0.0; 2] }))
     }
 
     /// Tells what a flight's calls took.
-    pub fn gpu_took(&self, tell: impl FnOnce(&mut Split)) {
+    pub(crate) fn gpu_took(&self, tell: impl FnOnce(&mut Split)) {
         tell(&mut self.lock().gpu);
     }
 
     /// One of `workers` decoded an image in `seconds`.
-    pub fn cpu_took(&self, workers: usize, seconds: f64) {
+    pub(crate) fn cpu_took(&self, workers: usize, seconds: f64) {
         if seconds.is_finite() && seconds > 0.0 {
             let one = seconds / workers as f64;
             let cpu = &mut self.lock().cpu;
@@ -78,18 +78,18 @@ impl Shares {
     }
 
     /// A batch came to its lane and found others `waiting` before it, or none.
-    pub fn batch_came(&self, waiting: bool) {
+    pub(crate) fn batch_came(&self, waiting: bool) {
         let mut state = self.lock();
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
     }
 
     /// Of a batch's `images` that both serve, how many the kernels shall decode instead of the engine.
-    pub fn for_cuda(&self, images: usize) -> usize {
+    pub(crate) fn for_cuda(&self, images: usize) -> usize {
         self.lock().gpu.for_cuda(images)
     }
 
     /// Counts an image, whoever decodes it: it is left for a call of the kernels', or is not. To be told of each.
-    pub fn count(&self, left_for: Option<KernelCall>) {
+    pub(crate) fn count(&self, left_for: Option<KernelCall>) {
         let mut state = self.lock();
         let weight = state.weight();
         state.counted += 1.0;
@@ -100,18 +100,19 @@ impl Shares {
     }
 
     /// Whether the images that are left for a call make it a large one.
-    pub fn is_large(&self, call: KernelCall) -> bool {
+    pub(crate) fn is_large(&self, call: KernelCall) -> bool {
         call.is_large(self.lock().parts[usize::from(call.gray)])
     }
 
     /// Whether most images are left for a call that is too small even so: larger batches would mend it.
-    pub fn is_wanted(&self, call: KernelCall) -> bool {
+    pub(crate) fn is_wanted(&self, call: KernelCall) -> bool {
         let state = self.lock();
         state.counted * KINDS >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
     }
 
-    /// Whether the next image that the GPU could decode shall be the CPU's. What a `call` needs to be large is left to it.
-    pub fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
+    /// Whether the next image that the GPU could decode shall be the CPU's. What a `call` needs to be large is left to
+    /// it.
+    pub(crate) fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
         let Some(gpu) = state.gpu.of_one() else { return false };
         let share = state.cpu.map_or(LEAST, |cpu| gpu / (gpu + cpu)) * state.waiting;

@@ -1,11 +1,11 @@
 //! Who decodes how much: the decoding engine or the CUDA kernels, by rates that are measured while they work.
 //!
-//! A model without clocks and threads: told what was decoded between which moments, it says who shall have what. The tests
-//! drive it through whole trainings in virtual time. Two decoders that work side by side end together when each has as much
-//! work as the other, counted in seconds; so each batch is divided as evens their accounts. But the kernels want
-//! [`LARGE_BATCH`] images of a batch or none, and the engine as many as its cores: a batch that is too small to be divided
-//! goes to one of them whole, the other's turn comes when its account has fallen behind by so much. From batches of fewer
-//! than [`LARGE_BATCH`] images the kernels never get any, and the engine works alone.
+//! A model without clocks and threads: told what was decoded between which moments, it says who shall have what. The
+//! tests drive it through whole trainings in virtual time. Two decoders that work side by side end together when each
+//! has as much work as the other, counted in seconds; so each batch is divided as evens their accounts. But the kernels
+//! want [`LARGE_BATCH`] images of a batch or none, and the engine as many as its cores: a batch that is too small to be
+//! divided goes to one of them whole, the other's turn comes when its account has fallen behind by so much. From
+//! batches of fewer than [`LARGE_BATCH`] images the kernels never get any, and the engine works alone.
 
 use crate::decode::nvjpeg::Rung;
 
@@ -18,13 +18,13 @@ const REMEMBERED: usize = 8;
 /// Two measurements in a row that are off by this factor mean that the rate is another one now.
 const OFF: f64 = 2.0;
 
-/// A decoder can fall behind by the time that both together need for so many batches, not more: a call that takes it longer
-/// than the batches beside its own take the other one would be waited for by all. With as many lanes, and batches under way,
-/// as there are, the tests find this to be right.
+/// A decoder can fall behind by the time that both together need for so many batches, not more: a call that takes it
+/// longer than the batches beside its own take the other one would be waited for by all. With as many lanes, and
+/// batches under way, as there are, the tests find this to be right.
 const BESIDE: f64 = 7.0;
 
-/// A decoder that got nothing is tried after so many batches, that its rate may be seen; after each trial in vain it is twice
-/// as many.
+/// A decoder that got nothing is tried after so many batches, that its rate may be seen; after each trial in vain it is
+/// twice as many.
 const PATIENCE: u32 = 10;
 const MOST_PATIENCE: u32 = 160;
 
@@ -130,7 +130,7 @@ impl Trial {
 
 /// How batches are split between the engine and the kernels.
 #[derive(Debug)]
-pub struct Split {
+pub(crate) struct Split {
     engine: Meter,
     cuda: Meter,
     /// Images that the engine works on side by side.
@@ -143,7 +143,7 @@ pub struct Split {
 
 impl Split {
     /// For an engine that works on so many images side by side; nothing is known yet of either's rate.
-    pub fn new(cores: usize) -> Self {
+    pub(crate) fn new(cores: usize) -> Self {
         Self {
             engine: Meter::default(),
             cuda: Meter::default(),
@@ -155,18 +155,19 @@ impl Split {
     }
 
     /// The engine was given `images` at one moment and done with them at another.
-    pub fn engine_took(&mut self, images: usize, given: f64, done: f64) {
+    pub(crate) fn engine_took(&mut self, images: usize, given: f64, done: f64) {
         // One more than fills its cores takes as long as if it filled them again.
         self.engine.saw(Call { images: images.next_multiple_of(self.cores), given, done });
     }
 
     /// So did the kernels with a large batch.
-    pub fn cuda_took(&mut self, images: usize, given: f64, done: f64) {
+    pub(crate) fn cuda_took(&mut self, images: usize, given: f64, done: f64) {
         self.cuda.saw(Call { images, given, done });
     }
 
-    /// Of a batch's `images` that both decode, how many the kernels shall have: none, enough for a call of theirs, or all.
-    pub fn for_cuda(&mut self, images: usize) -> usize {
+    /// Of a batch's `images` that both decode, how many the kernels shall have: none, enough for a call of theirs, or
+    /// all.
+    pub(crate) fn for_cuda(&mut self, images: usize) -> usize {
         if images < LARGE_BATCH {
             return 0;
         }
@@ -198,7 +199,7 @@ impl Split {
     }
 
     /// Seconds of an image for all that decode on the GPU.
-    pub fn of_one(&self) -> Option<f64> {
+    pub(crate) fn of_one(&self) -> Option<f64> {
         match (self.engine.of_one(), self.cuda.of_one()) {
             (Some(engine), Some(cuda)) => Some(together(engine, cuda)),
             (engine, cuda) => engine.or(cuda),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const NEAR: Duration = Duration::from_secs(60);
 
 /// A moment that others are measured from.
-pub struct Origin {
+pub(crate) struct Origin {
     event: Event,
     /// Since the stage's beginning.
     at: Duration,
@@ -24,8 +24,8 @@ impl Origin {
     /// Now, on `stream`, `at` the stage's beginning or by another origin.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn new(device: &Device, stream: &Stream, other: Option<&Self>) -> Result<Self> {
+    /// [`Error::Gpu`].
+    pub(crate) fn new(device: &Device, stream: &Stream, other: Option<&Self>) -> Result<Self> {
         let event = Event::timed(device)?;
         event.record(stream)?;
         event.synchronize()?;
@@ -40,7 +40,7 @@ impl Origin {
 }
 
 /// The events of one lane; those of a flight are read when it has landed.
-pub struct Timing {
+pub(crate) struct Timing {
     device: Device,
     /// What this lane measures from.
     origin: Arc<Origin>,
@@ -50,12 +50,12 @@ pub struct Timing {
 }
 
 /// Around the parts of one chunk of images.
-pub struct Marks {
+pub(crate) struct Marks {
     begin: Event,
     /// Planes and tables are on the device.
     copied: Event,
-    /// The decoding engine's part, on its own stream, from where the host has prepared it; and that of the kernels which
-    /// decode large batches.
+    /// The decoding engine's part, on its own stream, from where the host has prepared it; and that of the kernels
+    /// which decode large batches.
     pub engine: [Event; 2],
     pub batched: [Event; 2],
     /// All planes are there.
@@ -82,43 +82,43 @@ impl Marks {
     }
 
     /// Work begins on `stream`, and on the engine's behind it.
-    pub fn begin(&mut self, stream: &Stream, engine: &Stream) -> Result<()> {
+    pub(crate) fn begin(&mut self, stream: &Stream, engine: &Stream) -> Result<()> {
         (self.on_engine, self.on_batched) = (0, 0);
         self.begin.record(stream)?;
         engine.wait(&self.begin)
     }
 
     /// All copies are queued.
-    pub fn copied(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn copied(&self, stream: &Stream) -> Result<()> {
         self.copied.record(stream)
     }
 
     /// The engine's part is queued. Marked at once: later, and its time would be that which the host takes to queue the
     /// CUDA kernels' part, so that an engine that idles looked busy.
-    pub fn engine_queued(&self, engine: &Stream) -> Result<()> {
+    pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
         self.engine[1].record(engine)
     }
 
     /// All decoding is queued; `stream` goes on when the engine has done its part too.
-    pub fn decoded(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn decoded(&self, stream: &Stream) -> Result<()> {
         // CUDA's part ends here, before the engine's is waited for.
         self.decoded.record(stream)?;
         stream.wait(&self.engine[1])
     }
 
     /// All is queued.
-    pub fn done(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn done(&self, stream: &Stream) -> Result<()> {
         self.done.record(stream)
     }
 }
 
 impl Timing {
-    pub fn new(device: &Device, origin: Arc<Origin>, log: Lane) -> Self {
+    pub(crate) fn new(device: &Device, origin: Arc<Origin>, log: Lane) -> Self {
         Self { device: device.clone(), origin, marks: Vec::new(), used: 0, log }
     }
 
     /// Marks for the next chunk.
-    pub fn next(&mut self) -> Result<&mut Marks> {
+    pub(crate) fn next(&mut self) -> Result<&mut Marks> {
         if self.used == self.marks.len() {
             self.marks.push(Marks::new(&self.device)?);
         }
@@ -130,12 +130,12 @@ impl Timing {
     ///
     /// # Panics
     /// Before the first.
-    pub fn current(&mut self) -> &mut Marks {
+    pub(crate) fn current(&mut self) -> &mut Marks {
         &mut self.marks[self.used - 1]
     }
 
     /// Adds what the flight that has landed took; `stream` is idle.
-    pub fn collect(&mut self, run: &Run, shares: &Shares, stream: &Stream) -> Result<()> {
+    pub(crate) fn collect(&mut self, run: &Run, shares: &Shares, stream: &Stream) -> Result<()> {
         let landed = Instant::now();
         let mut flown = Vec::new();
         for marks in &self.marks[..std::mem::take(&mut self.used)] {
@@ -171,7 +171,8 @@ impl Timing {
         Ok(())
     }
 
-    /// Logs a flight that `landed` just now: the device's clock is not the host's, but the last of it has just been done.
+    /// Logs a flight that `landed` just now: the device's clock is not the host's, but the last of it has just been
+    /// done.
     fn log(&mut self, epoch: u64, flown: &[GpuTimes], landed: Instant) {
         let end = flown.last().map_or(Duration::ZERO, |times| times.done);
         let work = Work { epoch: Some(epoch), ..Work::default() };

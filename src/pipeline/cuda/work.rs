@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 
 /// One sample of a piece. Its images go through the lane together: where one is decoded anew all are, and where one
 /// fails the sample does.
-pub struct Work {
+pub(crate) struct Work {
     pub ticket: Ticket,
     position: u64,
     /// Which sample it is, and which of its draws: another one when it is a substitute.
@@ -43,13 +43,13 @@ impl Work {
     }
 
     /// Whether nvJPEG decodes an image of it, or did.
-    pub fn is_encoded(&self) -> bool {
+    pub(crate) fn is_encoded(&self) -> bool {
         self.images.iter().any(Image::is_encoded)
     }
 }
 
 /// What there is of an image.
-pub enum Image {
+pub(crate) enum Image {
     /// A file for nvJPEG.
     Encoded {
         bytes: PinnedSlice,
@@ -77,12 +77,12 @@ pub enum Image {
 
 impl Image {
     /// Whether it is for nvJPEG, or was.
-    pub fn is_encoded(&self) -> bool {
+    pub(crate) fn is_encoded(&self) -> bool {
         matches!(self, Self::Encoded { .. })
     }
 
     /// What its views show of it, where that is known.
-    pub fn drawn(&self) -> Option<&DrawnViews> {
+    pub(crate) fn drawn(&self) -> Option<&DrawnViews> {
         match self {
             Self::Encoded { drawn, .. } | Self::Planes { drawn, .. } | Self::Decoded { drawn, .. } => {
                 Some(drawn)
@@ -93,7 +93,7 @@ impl Image {
 }
 
 /// Takes prepared samples in and finds a way for each.
-pub struct Intake<'a> {
+pub(crate) struct Intake<'a> {
     shared: &'a Shared,
     stage: &'a Stage,
     cpu: CpuDecoder,
@@ -109,7 +109,7 @@ const RESERVE: usize = 4 << 20;
 impl<'a> Intake<'a> {
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
-    pub fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
+    pub(crate) fn new(shared: &'a Shared, stage: &'a Stage) -> Result<Self> {
         let table = LaneMemory::new(shared.config.images.views(), shared.config.batch_size as usize).table;
         // Two of the largest: one is written while the other is copied.
         let counts = 4 * stage.batch;
@@ -119,12 +119,12 @@ impl<'a> Intake<'a> {
     }
 
     /// Page-locked memory for a number of each of `images` images.
-    pub fn counts(&self, images: usize) -> Result<PinnedBuffer> {
+    pub(crate) fn counts(&self, images: usize) -> Result<PinnedBuffer> {
         self.desk.buffer(4 * images).ok_or_else(|| Error::Internal("no page-locked memory for counts".into()))
     }
 
     /// What a worker left, as work; a sample that failed is dealt with.
-    pub fn receive(&self, item: Item) -> Work {
+    pub(crate) fn receive(&self, item: Item) -> Work {
         let Item { place, ticket, pixels } = item;
         let images = PerImage::one(Image::Nothing);
         let mut work =
@@ -161,7 +161,7 @@ impl<'a> Intake<'a> {
 
     /// Gives the decoding engine and the CUDA kernels each their share of what both can decode, and leaves the batched
     /// kernels only what is enough for a call of theirs.
-    pub fn share_out(&self, todo: &mut VecDeque<Work>) {
+    pub(crate) fn share_out(&self, todo: &mut VecDeque<Work>) {
         let stage = self.stage;
         let mut both: Vec<&mut Rung> = Vec::with_capacity(todo.len());
         for Work { images, draw, .. } in todo.iter_mut() {
@@ -205,9 +205,9 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Decodes on the CPU what only that can, and what takes the place of a sample that failed: when it is a sample's turn,
-    /// so that planes of one at a time are in memory that nothing bounds.
-    pub fn settle_cpu(&mut self, run: &Run, work: &mut Work) {
+    /// Decodes on the CPU what only that can, and what takes the place of a sample that failed: when it is a sample's
+    /// turn, so that planes of one at a time are in memory that nothing bounds.
+    pub(crate) fn settle_cpu(&mut self, run: &Run, work: &mut Work) {
         for image in 0..work.images.len() {
             let decoded = match work.images.get(image) {
                 Image::ForCpu(bytes) => {
@@ -251,7 +251,7 @@ impl<'a> Intake<'a> {
     ///
     /// # Errors
     /// [`Error::Internal`].
-    pub fn stage(&mut self, work: &mut Work) -> Result<bool> {
+    pub(crate) fn stage(&mut self, work: &mut Work) -> Result<bool> {
         let images = work.images.iter().filter_map(|image| match image {
             Image::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             _ => None,
@@ -274,12 +274,12 @@ impl<'a> Intake<'a> {
         Ok(true)
     }
 
-    /// Makes sure that the lane's own page-locked memory has room for the planes of a sample of `images` images, `bytes` in
-    /// all. Slots would come free too, but they may be other batches', and waiting for them waiting for each other.
+    /// Makes sure that the lane's own page-locked memory has room for the planes of a sample of `images` images, `bytes`
+    /// in all. Slots would come free too, but they may be other batches', and waiting for them waiting for each other.
     ///
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
-    pub fn reserve(&mut self, images: usize, bytes: u64) -> Result<()> {
+    pub(crate) fn reserve(&mut self, images: usize, bytes: u64) -> Result<()> {
         let room = bytes as usize + 2 * images * PAGE;
         // What images of it still wait to be checked stays where it is.
         let serves = |reserve: &Registration| {
@@ -296,7 +296,7 @@ impl<'a> Intake<'a> {
     }
 
     /// The next decoder's turn, after `error` was this one's answer to the image of this number.
-    pub fn demote(&self, work: &mut Work, number: usize, error: Error) {
+    pub(crate) fn demote(&self, work: &mut Work, number: usize, error: Error) {
         let id = work.id(number);
         let image = work.images.get_mut(number);
         let Image::Encoded { bytes, header, rung, tried_again, .. } = image else { return };
@@ -319,7 +319,7 @@ impl<'a> Intake<'a> {
     }
 
     /// Whether all images of a sample that decoders decoded are really there, by the `finding` of each.
-    pub fn accept(&self, run: &Run, work: &mut Work, finding: impl Fn(usize) -> Finding) -> bool {
+    pub(crate) fn accept(&self, run: &Run, work: &mut Work, finding: impl Fn(usize) -> Finding) -> bool {
         let mut is_there = true;
         for image in 0..work.images.len() {
             is_there &= self.accept_image(run, work, image, finding(image));
@@ -335,8 +335,8 @@ impl<'a> Intake<'a> {
         is_there
     }
 
-    /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is doubtful
-    /// or there is none, the same one's once more.
+    /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is
+    /// doubtful or there is none, the same one's once more.
     fn accept_image(&self, run: &Run, work: &mut Work, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
         let Image::Encoded { header, rung, tried_again, .. } = work.images.get_mut(number) else {
@@ -362,12 +362,13 @@ impl<'a> Intake<'a> {
         false
     }
 
-    /// A sample whose images have no room on the device with all their pixels: the CPU decodes only what is needed of them.
+    /// A sample whose images have no room on the device with all their pixels: the CPU decodes only what is needed of
+    /// them.
     ///
     /// # Errors
     /// Where that has no room either, or the CPU may not: it is the setting that is at fault, not the sample, which is
     /// neither replaced nor left out.
-    pub fn too_large(&self, work: &mut Work, needed: u64) -> Result<()> {
+    pub(crate) fn too_large(&self, work: &mut Work, needed: u64) -> Result<()> {
         let is_encoded = work.is_encoded();
         for image in work.images.iter_mut() {
             if let (Image::Encoded { bytes, .. }, true) = (&image, self.stage.cpu_may) {
@@ -381,7 +382,7 @@ impl<'a> Intake<'a> {
     }
 
     /// Page-locked memory for a table. What this lane has under way holds some of it until it has landed.
-    pub fn desk(&self, bytes: usize, flight: &mut Flight) -> Result<Slot> {
+    pub(crate) fn desk(&self, bytes: usize, flight: &mut Flight) -> Result<Slot> {
         let slots = self.desk.slots();
         if let Some(slot) = slots.try_take(bytes) {
             return Ok(slot);
@@ -394,7 +395,7 @@ impl<'a> Intake<'a> {
     }
 
     /// A table from the desk as memory to copy from.
-    pub fn pin(&self, table: Slot) -> Result<PinnedSlice> {
+    pub(crate) fn pin(&self, table: Slot) -> Result<PinnedSlice> {
         self.desk.pin(table)
     }
 
@@ -453,7 +454,7 @@ impl<'a> Intake<'a> {
 }
 
 /// Bytes that an image's planes take of the arena: they begin where nvJPEG and wide loads like.
-pub fn arena_bytes(layout: &PlanesLayout) -> u64 {
+pub(crate) fn arena_bytes(layout: &PlanesLayout) -> u64 {
     layout.bytes.next_multiple_of(256)
 }
 

@@ -57,7 +57,7 @@ struct Desk {
 
 impl Stager {
     /// Starts the thread; `open` makes its reader.
-    pub fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
+    pub(crate) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
         let desk = Arc::new(Desk::default());
         let (living, alive) = bounded::<()>(0);
         let work = {
@@ -74,7 +74,7 @@ impl Stager {
     }
 
     /// Stages for this epoch from now on.
-    pub fn begin(&self, schedule: Schedule, first_step: u64) {
+    pub(crate) fn begin(&self, schedule: Schedule, first_step: u64) {
         self.desk.first_step.store(first_step, Relaxed);
         self.desk.asked.store(0, Relaxed);
         let mut order = self.desk.order.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +86,7 @@ impl Stager {
     }
 
     /// The pipeline asked for one more sample.
-    pub fn asked(&self) {
+    pub(crate) fn asked(&self) {
         self.desk.asked.fetch_add(1, Relaxed);
     }
 }

@@ -8,7 +8,7 @@ const LONGEST_REST: f64 = 9.0;
 
 /// When the next staging read may begin.
 #[derive(Debug, Clone)]
-pub struct Pace {
+pub(crate) struct Pace {
     /// Bytes per second the user allows.
     limit: Option<f64>,
     /// When what was read so far is paid for at that rate.
@@ -19,13 +19,13 @@ pub struct Pace {
 
 impl Pace {
     /// At most `limit` bytes per second; `None`: whatever reads in demand leave.
-    pub fn new(limit: Option<u64>) -> Self {
+    pub(crate) fn new(limit: Option<u64>) -> Self {
         Self { limit: limit.map(|limit| limit as f64), paid: Duration::ZERO, rest: 0.0 }
     }
 
     /// How long to rest at `now` (of any clock), after a read of `bytes` that took `took`; `demand_waits` says that the
     /// pipeline waits for reads of its own.
-    pub fn rest(&mut self, now: Duration, bytes: u64, took: Duration, demand_waits: bool) -> Duration {
+    pub(crate) fn rest(&mut self, now: Duration, bytes: u64, took: Duration, demand_waits: bool) -> Duration {
         if let Some(limit) = self.limit {
             // What was not used in time is forfeited.
             self.paid =

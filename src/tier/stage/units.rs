@@ -11,7 +11,7 @@ const GAP: u64 = 8 << 10;
 
 /// Samples that are staged one after another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// A shard: by whichever process claims it first.
     Shard(FileId),
     /// The loose files of a rank's batch: other ranks have their own.
@@ -20,7 +20,7 @@ pub enum Unit {
 
 /// The units of an epoch in the order of their next use, for a rank that has come to `step`. Steps begin `lead` steps
 /// later: what is needed before is being read already.
-pub fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<Unit> {
+pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<Unit> {
     if !index.is_sharded() {
         return (step + lead..schedule.steps()).map(Unit::Step).collect();
     }
@@ -41,7 +41,7 @@ fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> Option<u64> {
 }
 
 /// The samples of a unit that epochs draw, by their places in the source.
-pub fn samples(unit: &Unit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
+pub(crate) fn samples(unit: &Unit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
     match unit {
         Unit::Shard(file) => {
             let selection = schedule.order().selection();
@@ -60,7 +60,7 @@ pub fn samples(unit: &Unit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u6
 
 /// One staging read and the samples that lie in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// What is read.
     pub extent: Extent,
     /// What of it is wanted, by offset.
@@ -69,7 +69,7 @@ pub struct Piece {
 
 impl Piece {
     /// Where in the piece the bytes of `extent`, one of its samples', are.
-    pub fn range(&self, extent: Extent) -> Range<usize> {
+    pub(crate) fn range(&self, extent: Extent) -> Range<usize> {
         let begin = (extent.offset - self.extent.offset) as usize;
         begin..begin + extent.length as usize
     }
@@ -79,7 +79,7 @@ impl Piece {
 ///
 /// Neighbours are read together, up to [`PIECE`] bytes; over what is not wanted only where it is less than [`GAP`].
 /// A shard half of whose samples were used before its turn is read by halves, so that no byte leaves the source twice.
-pub fn pieces(index: &DatasetIndex, samples: &[u64], wanted: impl Fn(u64) -> bool) -> Vec<Piece> {
+pub(crate) fn pieces(index: &DatasetIndex, samples: &[u64], wanted: impl Fn(u64) -> bool) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for &sample in samples.iter().filter(|&&sample| wanted(sample)) {
         let extent = index.extent(sample);

@@ -19,19 +19,19 @@ pub(super) struct About {
 }
 
 impl About {
-    pub fn of(index: &DatasetIndex) -> Self {
+    pub(crate) fn of(index: &DatasetIndex) -> Self {
         let whole = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let roots = index.parts().map(|(root, _)| whole(root).to_string_lossy().into_owned()).collect();
         Self { fingerprint: index.fingerprint().to_string(), roots }
     }
 
     /// What the directory `own` says; `None` where it says nothing: it was filled by an older program.
-    pub fn read(own: &Path) -> Option<Self> {
+    pub(crate) fn read(own: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(own.join(NAME)).ok()?).ok()
     }
 
     /// Says so in the directory `own`. Nothing depends on it, so that a full drive fails nobody.
-    pub fn write(&self, own: &Path) {
+    pub(crate) fn write(&self, own: &Path) {
         if Self::read(own).as_ref() != Some(self) {
             // Who is killed meanwhile leaves no half of it.
             let _ = self.replace(own);

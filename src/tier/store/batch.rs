@@ -21,7 +21,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// An empty batch with memory for `capacity` bytes, which is touched: page faults are not for a reading thread.
-    pub fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.resize(capacity, 1);
         bytes.clear();
@@ -33,7 +33,7 @@ impl Batch {
     }
 
     /// Copies a sample; there must be room.
-    pub fn push(&mut self, sample: u64, version: Version, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, sample: u64, version: Version, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
         let (offset, length) = (self.bytes.len() as u32, bytes.len() as u32);
         self.rows.push(Row { sample, version, offset, length, crc: 0 });
@@ -41,7 +41,7 @@ impl Batch {
     }
 
     /// Keeps the samples that `wanted` wants, one behind the other, and returns the others.
-    pub fn keep(&mut self, mut wanted: impl FnMut(&Row) -> bool) -> Vec<Row> {
+    pub(crate) fn keep(&mut self, mut wanted: impl FnMut(&Row) -> bool) -> Vec<Row> {
         let mut end = 0;
         let mut others = Vec::new();
         self.rows.retain_mut(|row| {
@@ -62,13 +62,13 @@ impl Batch {
     }
 
     /// Computes the samples' checksums.
-    pub fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         for row in &mut self.rows {
             row.crc = checksum(&self.bytes[row.offset as usize..][..row.length as usize]);
         }
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.rows.clear();
     }
@@ -90,14 +90,14 @@ pub(super) struct Intake {
 
 impl Intake {
     /// Batches of `budget` bytes together, or of one sample if that is more; written ones come back by `back`.
-    pub fn new(budget: usize, back: Receiver<Batch>, jobs: Sender<Job>) -> Self {
+    pub(crate) fn new(budget: usize, back: Receiver<Batch>, jobs: Sender<Job>) -> Self {
         let batch = BATCH.min(budget / 2);
         let spare = (0..budget / batch.max(1)).map(|_| Batch::new(batch)).collect();
         Self { open: HashMap::new(), batch, spare, taken: 0, budget, back, jobs }
     }
 
     /// The batch of `group` with room for `length` bytes; `None` when all wait for the drive.
-    pub fn batch_for(&mut self, group: u64, length: usize) -> Option<&mut Batch> {
+    pub(crate) fn batch_for(&mut self, group: u64, length: usize) -> Option<&mut Batch> {
         if self.open.get(&group).is_some_and(|batch| !batch.has_room(length)) {
             self.hand_over(group);
         }
@@ -133,7 +133,7 @@ impl Intake {
     }
 
     /// Hands over what is open of a group, however little.
-    pub fn hand_over(&mut self, group: u64) {
+    pub(crate) fn hand_over(&mut self, group: u64) {
         if let Some(batch) = self.open.remove(&group) {
             // A writer that is gone takes nothing, and nothing can be done about it here.
             let _ = self.jobs.send(Job::Write(batch));
@@ -141,7 +141,7 @@ impl Intake {
     }
 
     /// Hands over all that is open.
-    pub fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         let groups: Vec<u64> = self.open.keys().copied().collect();
         groups.into_iter().for_each(|group| self.hand_over(group));
     }

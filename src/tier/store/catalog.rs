@@ -20,7 +20,7 @@ impl Place {
         Self { segment, offset, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
     }
 
-    pub fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         Version(u64::from(self.version[0]) | u64::from(self.version[1]) << 32)
     }
 }
@@ -49,7 +49,7 @@ pub(super) struct Segment {
 
 impl Segment {
     /// Whether it was forgotten.
-    pub fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.state == State::Dead
     }
 
@@ -121,7 +121,7 @@ pub(super) struct Catalog {
 
 impl Catalog {
     /// An empty catalog for `samples` samples.
-    pub fn new(samples: u64) -> Self {
+    pub(crate) fn new(samples: u64) -> Self {
         let chunks = (0..samples.div_ceil(64)).map(|_| Chunk::default()).collect();
         Self { chunks, segments: Vec::new(), by_number: HashMap::new(), held_samples: 0, held_bytes: 0 }
     }
@@ -135,14 +135,14 @@ impl Catalog {
     }
 
     /// Where a sample can be read, and whether its copy was checked in this run.
-    pub fn locate(&self, sample: u64) -> Option<(Place, bool)> {
+    pub(crate) fn locate(&self, sample: u64) -> Option<(Place, bool)> {
         let place = self.get(sample).filter(|&place| self.is_live(place))?;
         let checked = self.chunks[(sample / 64) as usize].checked >> (sample % 64) & 1 == 1;
         Some((place, checked))
     }
 
     /// The copy of a sample that is in segment `slot` is the source's.
-    pub fn confirm(&mut self, sample: u64, slot: u32) {
+    pub(crate) fn confirm(&mut self, sample: u64, slot: u32) {
         if self.get(sample).is_some_and(|place| place.segment == slot) {
             self.chunks[(sample / 64) as usize].checked |= 1 << (sample % 64);
         }
@@ -150,7 +150,7 @@ impl Catalog {
 
     /// The copy of a sample that is in segment `slot` is not the source's any more. Whether it still was the sample's
     /// place, and whether most of the segment is of no use.
-    pub fn outdate(&mut self, sample: u64, slot: u32) -> (bool, bool) {
+    pub(crate) fn outdate(&mut self, sample: u64, slot: u32) -> (bool, bool) {
         let Some(place) = self.get(sample).filter(|place| place.segment == slot) else {
             return (false, false);
         };
@@ -164,14 +164,14 @@ impl Catalog {
     }
 
     /// Whether a sample is here among those of `group`, or on its way.
-    pub fn keeps(&self, sample: u64, group: u64) -> bool {
+    pub(crate) fn keeps(&self, sample: u64, group: u64) -> bool {
         let here = |place: Place| self.is_live(place) && self.segments[place.segment as usize].group == group;
         self.get(sample).is_some_and(|place| place == PENDING || here(place))
     }
 
     /// Notes that a sample is on its way to `group`; not when it is kept there already. From another group it moves:
     /// until it has come it cannot be located.
-    pub fn expect(&mut self, sample: u64, group: u64) -> bool {
+    pub(crate) fn expect(&mut self, sample: u64, group: u64) -> bool {
         let new = !self.keeps(sample, group);
         if new {
             self.set(sample, PENDING, false);
@@ -180,12 +180,12 @@ impl Catalog {
     }
 
     /// Whether a sample is on its way and nowhere yet.
-    pub fn expects(&self, sample: u64) -> bool {
+    pub(crate) fn expects(&self, sample: u64) -> bool {
         self.get(sample) == Some(PENDING)
     }
 
     /// A sample that was on its way will not come.
-    pub fn give_up(&mut self, sample: u64) {
+    pub(crate) fn give_up(&mut self, sample: u64) {
         if self.expects(sample) {
             self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
         }
@@ -204,7 +204,7 @@ impl Catalog {
     }
 
     /// A segment that is about to be readable, under a number of its own; `None` when it is known.
-    pub fn announce(&mut self, number: u64, group: u64, bytes: u64, mtime: i64) -> Option<u32> {
+    pub(crate) fn announce(&mut self, number: u64, group: u64, bytes: u64, mtime: i64) -> Option<u32> {
         if self.by_number.contains_key(&number) {
             return None;
         }
@@ -216,7 +216,7 @@ impl Catalog {
     }
 
     /// The announced segment is there; its samples follow.
-    pub fn publish(&mut self, slot: u32) {
+    pub(crate) fn publish(&mut self, slot: u32) {
         let segment = &mut self.segments[slot as usize];
         if segment.state == State::Coming {
             segment.state = State::Live;
@@ -227,7 +227,7 @@ impl Catalog {
 
     /// Samples of a published segment are found in it from here on, but for those that a later segment has. `checked`:
     /// they are known to be the source's in this run.
-    pub fn place(&mut self, slot: u32, rows: &[Row], checked: bool) {
+    pub(crate) fn place(&mut self, slot: u32, rows: &[Row], checked: bool) {
         self.segments[slot as usize].rows += rows.len() as u32;
         for row in rows {
             let number = self.segments[slot as usize].number;
@@ -244,7 +244,7 @@ impl Catalog {
     }
 
     /// Segment `slot` has so many samples of files that have changed since. Whether that is most of it.
-    pub fn note_stale(&mut self, slot: u32, samples: u32) -> bool {
+    pub(crate) fn note_stale(&mut self, slot: u32, samples: u32) -> bool {
         let segment = &mut self.segments[slot as usize];
         segment.rows += samples;
         segment.stale += samples;
@@ -252,7 +252,7 @@ impl Catalog {
     }
 
     /// Forgets a segment with all its samples. Whether it was there to be read.
-    pub fn forget(&mut self, slot: u32) -> bool {
+    pub(crate) fn forget(&mut self, slot: u32) -> bool {
         let Some(segment) = self.segments.get_mut(slot as usize) else { return false };
         let was = std::mem::replace(&mut segment.state, State::Dead);
         if was == State::Dead {
@@ -267,23 +267,23 @@ impl Catalog {
     }
 
     /// A segment by the number that readers know it by, forgotten ones too.
-    pub fn segment(&self, slot: u32) -> Option<Segment> {
+    pub(crate) fn segment(&self, slot: u32) -> Option<Segment> {
         self.segments.get(slot as usize).copied()
     }
 
     /// Whether segment `number` of the directory is known.
-    pub fn has(&self, number: u64) -> bool {
+    pub(crate) fn has(&self, number: u64) -> bool {
         self.by_number.contains_key(&number)
     }
 
     /// The segments that can be read, with their numbers in the directory.
-    pub fn live(&self) -> impl Iterator<Item = (u32, Segment)> {
+    pub(crate) fn live(&self) -> impl Iterator<Item = (u32, Segment)> {
         let all = self.by_number.values().map(|&slot| (slot, self.segments[slot as usize]));
         all.filter(|(_, segment)| segment.state == State::Live)
     }
 
     /// Samples that can be located, and bytes of the segments they are in.
-    pub fn held(&self) -> (u64, u64) {
+    pub(crate) fn held(&self) -> (u64, u64) {
         (self.held_samples, self.held_bytes)
     }
 }

@@ -112,44 +112,44 @@ impl Directory {
     }
 
     /// Whether this process may add to the directory and evict from it.
-    pub fn is_writable(&self) -> bool {
+    pub(crate) fn is_writable(&self) -> bool {
         self.writable
     }
 
     /// Where this dataset's segments are.
-    pub fn own(&self) -> &Path {
+    pub(crate) fn own(&self) -> &Path {
         &self.own
     }
 
     /// The dataset's key.
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         self.key
     }
 
     /// The quota in pages.
-    pub fn quota(&self) -> u64 {
+    pub(crate) fn quota(&self) -> u64 {
         self.quota
     }
 
     /// Path of a segment of this dataset.
-    pub fn segment_path(&self, number: u64) -> PathBuf {
+    pub(crate) fn segment_path(&self, number: u64) -> PathBuf {
         self.own.join(segment::name(number))
     }
 
     /// Whether this is the process that opened the directory, not one forked from it: locks are common to both.
-    pub fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
 
     /// The generation now: another number whenever something was published or evicted.
-    pub fn generation(&self) -> Result<u64> {
+    pub(crate) fn generation(&self) -> Result<u64> {
         let mut bytes = [0; 8];
         self.lock.file().read_exact_at(&mut bytes, 24).map_err(|error| self.failed("read", error))?;
         Ok(u64::from_le_bytes(bytes))
     }
 
     /// This dataset's published segments, and the generation at which these they were.
-    pub fn published(&self) -> Result<(HashSet<u64>, u64)> {
+    pub(crate) fn published(&self) -> Result<(HashSet<u64>, u64)> {
         if !self.is_writable() {
             // Without the lock: what is just being published is seen when something else is.
             let generation = self.generation()?;
@@ -163,7 +163,7 @@ impl Directory {
     }
 
     /// Begins a segment of `pages` pages; or else how many pages there are.
-    pub fn begin(self: &Arc<Self>, pages: u64) -> Result<Result<Draft, u64>> {
+    pub(crate) fn begin(self: &Arc<Self>, pages: u64) -> Result<Result<Draft, u64>> {
         let file = nameless(&self.own).map_err(|error| Error::io("create a segment in", &self.own, error))?;
         let mut guard = self.enter()?;
         let free = guard.make_room(pages)?;
@@ -179,7 +179,7 @@ impl Directory {
     }
 
     /// Reserves `pages` pages in all for a segment being filled; or else says how many it could have.
-    pub fn extend(&self, draft: &mut Draft, pages: u64) -> Result<Result<(), u64>> {
+    pub(crate) fn extend(&self, draft: &mut Draft, pages: u64) -> Result<Result<(), u64>> {
         let more = pages.saturating_sub(draft.pages());
         if more == 0 {
             return Ok(Ok(()));
@@ -209,7 +209,7 @@ impl Directory {
     }
 
     /// Gives a segment its name, and its reservation back: its file counts from now on.
-    pub fn publish(&self, mut draft: Draft, bytes: u64) -> Result<()> {
+    pub(crate) fn publish(&self, mut draft: Draft, bytes: u64) -> Result<()> {
         let number = draft.number();
         debug_assert!(pages(bytes) <= draft.pages(), "grown beyond what was reserved");
         let mut guard = self.enter()?;
@@ -233,7 +233,7 @@ impl Directory {
     }
 
     /// Unlinks a segment of this dataset. Its bytes, if it was there.
-    pub fn remove(&self, number: u64) -> Result<Option<u64>> {
+    pub(crate) fn remove(&self, number: u64) -> Result<Option<u64>> {
         if !self.is_writable() {
             return Ok(None);
         }
@@ -243,7 +243,7 @@ impl Directory {
     }
 
     /// Pages that are free now, without evicting anything.
-    pub fn free(&self) -> Result<u64> {
+    pub(crate) fn free(&self) -> Result<u64> {
         let mut guard = self.enter()?;
         guard.settle()?;
         Ok(self.quota.saturating_sub(guard.used()?))

@@ -41,7 +41,7 @@ struct Reserved {
 
 impl Draft {
     /// The segment `number` with `pages` pages, which are reserved.
-    pub fn new(directory: &Arc<Directory>, file: File, number: u64, pages: u64) -> io::Result<Self> {
+    pub(crate) fn new(directory: &Arc<Directory>, file: File, number: u64, pages: u64) -> io::Result<Self> {
         let reserved = Reserved { directory: directory.clone(), number, pages, published: false };
         let lock = directory.lock.file().as_raw_fd();
         let file = if file.as_raw_fd() > lock {
@@ -53,16 +53,16 @@ impl Draft {
         Ok(Self { file, reserved, _last: last })
     }
 
-    pub fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.reserved.number
     }
 
     /// Pages that are reserved for it.
-    pub fn pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         self.reserved.pages
     }
 

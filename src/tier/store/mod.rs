@@ -19,7 +19,7 @@ mod batch;
 mod catalog;
 mod directory;
 mod draft;
-pub mod inspect;
+pub(crate) mod inspect;
 mod listing;
 mod ranges;
 mod segment;
@@ -30,8 +30,8 @@ mod unit;
 mod verify;
 mod writer;
 
-pub use stats::StoreStats;
-pub use unit::UnitClaim;
+pub(crate) use stats::StoreStats;
+pub(crate) use unit::UnitClaim;
 pub use verify::Verify;
 
 use crate::dataset::{DatasetIndex, Extent, FileId, Version};

@@ -20,16 +20,16 @@ pub(super) enum Kind {
 }
 
 impl Ranges {
-    pub fn new(file: File) -> Self {
+    pub(crate) fn new(file: File) -> Self {
         Self { file }
     }
 
-    pub fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
     /// Locks bytes, or says that others have some of them. Extends, shrinks or changes what this description has.
-    pub fn try_lock(&self, bytes: Range<u64>, kind: Kind) -> io::Result<bool> {
+    pub(crate) fn try_lock(&self, bytes: Range<u64>, kind: Kind) -> io::Result<bool> {
         let kind = if kind == Kind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
         match self.control(libc::F_OFD_SETLK, kind, &bytes) {
             Ok(_) => Ok(true),
@@ -38,12 +38,12 @@ impl Ranges {
         }
     }
 
-    pub fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
+    pub(crate) fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
         self.control(libc::F_OFD_SETLK, libc::F_UNLCK, &bytes).map(drop)
     }
 
     /// The ranges within `bytes` that other descriptions have locked.
-    pub fn of_others(&self, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    pub(crate) fn of_others(&self, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let mut found = Vec::new();
         let mut left = vec![bytes];
         while let Some(bytes) = left.pop() {
@@ -65,7 +65,7 @@ impl Ranges {
     }
 
     /// Another descriptor of this description, with a number above `other`.
-    pub fn descriptor_above(&self, other: i32) -> io::Result<OwnedFd> {
+    pub(crate) fn descriptor_above(&self, other: i32) -> io::Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&self.file, other + 1)?)
     }
 

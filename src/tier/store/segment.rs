@@ -28,7 +28,7 @@ const TRAILER: usize = 64;
 pub(super) struct Key(pub [u8; 16]);
 
 impl Key {
-    pub fn of(index: &DatasetIndex) -> Self {
+    pub(crate) fn of(index: &DatasetIndex) -> Self {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&index.fingerprint().0[..8]);
         key[8..].copy_from_slice(&index.identity()[..8]);
@@ -36,7 +36,7 @@ impl Key {
     }
 
     /// The key a directory is named by.
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let key = u128::from_str_radix(name, 16).ok()?.to_be_bytes();
         (Self(key).to_string() == name).then_some(Self(key))
     }

@@ -44,7 +44,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub fn new(
+    pub(crate) fn new(
         index: Arc<DatasetIndex>,
         directory: Directory,
         counters: Arc<Counters>,
@@ -69,15 +69,15 @@ impl Shared {
         }
     }
 
-    pub fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+    pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
         self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+    pub(crate) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
         self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub fn gate(&self) -> Gate {
+    pub(crate) fn gate(&self) -> Gate {
         match self.gate.load(Relaxed) {
             0 => Gate::Open,
             1 => Gate::Full,
@@ -85,12 +85,12 @@ impl Shared {
         }
     }
 
-    pub fn set_gate(&self, gate: Gate) {
+    pub(crate) fn set_gate(&self, gate: Gate) {
         self.gate.store(gate as u8, Relaxed);
     }
 
     /// Samples that will not come.
-    pub fn give_up(&self, rows: &[Row]) {
+    pub(crate) fn give_up(&self, rows: &[Row]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             let mut catalog = self.catalog_mut();
             rows.iter().for_each(|row| catalog.give_up(row.sample));
@@ -99,7 +99,7 @@ impl Shared {
 
     /// A published segment that was announced as `slot` can be read from here on. `checked`: its samples are known to
     /// be the source's in this run.
-    pub fn publish(&self, slot: u32, rows: &[Row], checked: bool) {
+    pub(crate) fn publish(&self, slot: u32, rows: &[Row], checked: bool) {
         self.catalog_mut().publish(slot);
         for rows in rows.chunks(PLACED_AT_ONCE) {
             self.catalog_mut().place(slot, rows, checked);
@@ -107,7 +107,7 @@ impl Shared {
     }
 
     /// Most of a segment is of files that have changed since: what is left is not worth its room.
-    pub fn remove_stale(&self, slot: u32) {
+    pub(crate) fn remove_stale(&self, slot: u32) {
         let Some(segment) = self.catalog().segment(slot).filter(|_| self.directory.is_writable()) else {
             return;
         };
@@ -123,7 +123,7 @@ impl Shared {
     }
 
     /// Counts a failure that stops nothing, keeps what it said, and says it once.
-    pub fn failed(&self, error: String) {
+    pub(crate) fn failed(&self, error: String) {
         self.index.notices().say("cache errors", || {
             format!("the cache: {error}; training goes on, and what the cache lacks is read from the dataset")
         });
@@ -131,7 +131,7 @@ impl Shared {
     }
 
     /// Keeps what there is to say of a damaged segment, and says it once.
-    pub fn note_damage(&self, what: String) {
+    pub(crate) fn note_damage(&self, what: String) {
         self.index.notices().say("damaged copies", || {
             format!("cache segment {what}, and its samples are read from the dataset (check the drive if it goes on)")
         });
@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// Says once that copies were of files as they are no more.
-    pub fn note_stale(&self, sample: u64, samples: u64) {
+    pub(crate) fn note_stale(&self, sample: u64, samples: u64) {
         count(&self.counters.stale, samples);
         self.index.notices().say("stale copies", || {
             let path = self.index.path(self.index.extent(sample).file);
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// Learns what was published and evicted, if anything was.
-    pub fn refresh(&self) -> Result<()> {
+    pub(crate) fn refresh(&self) -> Result<()> {
         if !self.directory.is_ours() {
             // The locks of a forked process are its parent's.
             return Ok(());

@@ -66,7 +66,7 @@ pub(super) fn count(counter: &AtomicU64, more: u64) {
 
 impl Counters {
     /// The counters; gauges that others know are left at 0.
-    pub fn stats(&self) -> StoreStats {
+    pub(crate) fn stats(&self) -> StoreStats {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         StoreStats {
             admitted_samples: read(&self.admitted_samples),
@@ -87,27 +87,27 @@ impl Counters {
     }
 
     /// Lowers the gauge of what is used, until it is looked at again.
-    pub fn freed(&self, bytes: u64) {
+    pub(crate) fn freed(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
     }
 
     /// Counts what failed and keeps what it said.
-    pub fn failed(&self, error: String) {
+    pub(crate) fn failed(&self, error: String) {
         count(&self.write_errors, 1);
         self.note(error);
     }
 
     /// Keeps what there is to say of something that is counted elsewhere.
-    pub fn note(&self, error: String) {
+    pub(crate) fn note(&self, error: String) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
     }
 
-    pub fn forget_error(&self) {
+    pub(crate) fn forget_error(&self) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
     }
 
-    pub fn last_error(&self) -> Option<String> {
+    pub(crate) fn last_error(&self) -> Option<String> {
         self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 }

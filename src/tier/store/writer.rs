@@ -76,7 +76,7 @@ fn file_bytes(payload: u64, rows: usize) -> u64 {
 }
 
 impl Writer {
-    pub fn new(
+    pub(crate) fn new(
         shared: Arc<Shared>,
         jobs: Receiver<Job>,
         empty: Sender<Batch>,
@@ -101,7 +101,7 @@ impl Writer {
     }
 
     /// Works until it is told to stop.
-    pub fn run(mut self) {
+    pub(crate) fn run(mut self) {
         loop {
             match self.jobs.recv_timeout(LOOK) {
                 Ok(Job::Write(batch)) => self.write(batch),

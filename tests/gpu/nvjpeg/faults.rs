@@ -1,7 +1,7 @@
 //! Each call of nvJPEG failing in turn: an error or a refusal, never wrong planes, a crash or a leak.
 
-use foreload::decode::nvjpeg::{Abilities, Ability, Rung, Subsampling};
-use foreload::decode::parse_header;
+use foreload::testing::decode::nvjpeg::{Abilities, Ability, Rung, Subsampling};
+use foreload::testing::decode::parse_header;
 
 use super::files::{draw, stream};
 use super::{Job, Lane, assert_same, stand_in};

@@ -1,7 +1,7 @@
 //! JPEG files for the tests.
 
-use foreload::decode::Region;
-use foreload::rng::{Key, Stream, Use};
+use foreload::testing::decode::Region;
+use foreload::testing::rng::{Key, Stream, Use};
 use libjpeg_reference::Encoding;
 
 /// A stream of random numbers for a test.

@@ -1,8 +1,8 @@
 //! Who decodes what: by the GPU, by what the engine takes, and by what turns out to be wrong.
 
-use foreload::decode::nvjpeg::{Abilities, Ability, Decoder, Library, Rung, Subsampling, by_host};
-use foreload::decode::{Region, parse_header};
-use foreload::gpu::Device;
+use foreload::testing::decode::nvjpeg::{Abilities, Ability, Decoder, Library, Rung, Subsampling, by_host};
+use foreload::testing::decode::{Region, parse_header};
+use foreload::testing::gpu::Device;
 use libjpeg_reference::Encoding;
 
 use super::files::{encode, stream};

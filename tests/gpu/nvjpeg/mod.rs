@@ -7,11 +7,11 @@ mod rungs;
 
 use crate::stand_in;
 use foreload::Result;
-use foreload::decode::nvjpeg::{
+use foreload::testing::decode::nvjpeg::{
     Abilities, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Verdict,
 };
-use foreload::decode::{Header, Planes, Region, parse_header};
-use foreload::gpu::{Device, DeviceBuffer, Flight, MemoryPool, PinnedBuffer, PinnedSlice, Stream};
+use foreload::testing::decode::{Header, Planes, Region, parse_header};
+use foreload::testing::gpu::{Device, DeviceBuffer, Flight, MemoryPool, PinnedBuffer, PinnedSlice, Stream};
 
 /// A lane as the pipeline has them, with its memory.
 struct Lane {
@@ -118,7 +118,7 @@ fn assert_same(job: &Job, (layout, planes): &Decoded, what: &str) {
     let samples = planes.as_ref().unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut expected = Planes::default();
     let choose = |_, _| layout.decoded;
-    foreload::decode::Decoder::new(1 << 30).decode(&job.file, choose, &mut expected).unwrap();
+    foreload::testing::decode::Decoder::new(1 << 30).decode(&job.file, choose, &mut expected).unwrap();
     let inside =
         |start: u32, length: u32, outer: u32, all: u32| start >= outer && start + length <= outer + all;
     let (region, decoded) = (job.region, layout.decoded);

@@ -1,7 +1,7 @@
 //! Each rung's planes are the CPU's.
 
-use foreload::decode::nvjpeg::Rung;
-use foreload::decode::parse_header;
+use foreload::testing::decode::nvjpeg::Rung;
+use foreload::testing::decode::parse_header;
 use std::path::PathBuf;
 
 use super::files::{draw, region, stream};

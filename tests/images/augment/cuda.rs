@@ -1,12 +1,12 @@
 //! The kernels, compiled for the CPU, against the CPU's pass: bit for bit, whatever the image, the output, the shape of
 //! the launch and the order of the threads.
 
-use foreload::augment::cuda::{ImageParams, Launch, OutputParams};
-use foreload::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
-use foreload::decode::Planes;
-use foreload::decode::nvjpeg::PlanesLayout;
-use foreload::rng::Stream;
-use foreload::simd::Level;
+use foreload::testing::augment::cuda::{ImageParams, Launch, OutputParams};
+use foreload::testing::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
+use foreload::testing::decode::Planes;
+use foreload::testing::decode::nvjpeg::PlanesLayout;
+use foreload::testing::rng::Stream;
+use foreload::testing::simd::Level;
 
 use super::reference::Image;
 use super::{FILTERS, MEAN, PADDINGS, STD, axis, between, fill, one, scaled, stream};

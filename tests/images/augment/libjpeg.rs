@@ -1,7 +1,7 @@
 //! A random JPEG by libjpeg, and its planes and pixels as libjpeg has them.
 
-use foreload::decode::{ColorModel, Plane, Planes};
-use foreload::rng::Stream;
+use foreload::testing::decode::{ColorModel, Plane, Planes};
+use foreload::testing::rng::Stream;
 use libjpeg_reference::{Encoding, J_COLOR_SPACE};
 
 /// A JPEG of random colours whose chroma has 1/`across` of the columns and 1/`down` of the rows.

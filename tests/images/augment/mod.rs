@@ -5,10 +5,12 @@ mod cuda;
 mod libjpeg;
 mod reference;
 
-use foreload::augment::{Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
-use foreload::decode::{ColorModel, Planes};
-use foreload::rng::{Key, Stream, Use};
-use foreload::simd::Level;
+use foreload::testing::augment::{
+    Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View,
+};
+use foreload::testing::decode::{ColorModel, Planes};
+use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::simd::Level;
 use reference::Image;
 
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use foreload::augment::{Axis, Filter, Output, Padding, View};
-use foreload::decode::{ColorModel, Plane, Planes, Region};
-use foreload::rng::Stream;
+use foreload::testing::augment::{Axis, Filter, Output, Padding, View};
+use foreload::testing::decode::{ColorModel, Plane, Planes, Region};
+use foreload::testing::rng::Stream;
 
 use super::{between, scaled};
 

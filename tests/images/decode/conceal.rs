@@ -1,10 +1,10 @@
 //! Damaged files as libjpeg decodes them: each that Pillow would decode gives libjpeg's coefficients, transformed as
 //! libjpeg-turbo's vector code does; each that Pillow would refuse is refused.
 
-use foreload::decode::{Damaged, Decoded, Decoder, Planes, Region};
-use foreload::error::DecodeError;
-use foreload::rng::Stream;
-use foreload::simd::Level;
+use foreload::DecodeError;
+use foreload::testing::decode::{Damaged, Decoded, Decoder, Planes, Region};
+use foreload::testing::rng::Stream;
+use foreload::testing::simd::Level;
 
 use super::images::{Kind, stream};
 use super::region::{any_region, assert_equal};

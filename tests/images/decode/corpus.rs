@@ -3,9 +3,9 @@
 
 use std::path::PathBuf;
 
-use foreload::decode::{Backend, ColorModel};
-use foreload::error::DecodeError;
-use foreload::simd::Level;
+use foreload::DecodeError;
+use foreload::testing::decode::{Backend, ColorModel};
+use foreload::testing::simd::Level;
 use libjpeg_reference::J_COLOR_SPACE;
 
 use super::conceal::{Tally, check};
@@ -41,7 +41,7 @@ fn every_damaged_file_gives_what_libjpeg_gives() {
         let bytes = std::fs::read(path).unwrap();
         // Damage before the first scan is not concealed, nor is any in kinds that only the fallback decoder knows; a
         // file that is much too short for its size is not believed.
-        let header = foreload::decode::parse_header(&bytes);
+        let header = foreload::testing::decode::parse_header(&bytes);
         if header.as_ref().is_ok_and(|header| header.region_decodable) {
             check(&bytes, &mut stream(number as u64), &mut tally, &name);
         } else if libjpeg::pillow_decodes(&bytes) && decode(&bytes, Level::detect(), whole).is_err() {

@@ -1,8 +1,8 @@
 //! What other decoders do for us: four-component JPEG, baseline and progressive, and PNG. All of it cropped to the
 //! region.
 
-use foreload::decode::{Backend, ColorModel, Plane, Planes, Region};
-use foreload::simd::Level;
+use foreload::testing::decode::{Backend, ColorModel, Plane, Planes, Region};
+use foreload::testing::simd::Level;
 use jpeg_encoder::{ColorType, SamplingFactor};
 use libjpeg_reference::J_COLOR_SPACE;
 
@@ -107,6 +107,6 @@ fn texts_of_a_png_take_no_memory() {
     encoder.write_header().unwrap().write_image_data(&[7; 16]).unwrap();
     let mut planes = Planes::default();
     let whole = |width, height| Region { x: 0, y: 0, width, height };
-    foreload::decode::Decoder::new(16).decode(&bytes, whole, &mut planes).unwrap();
+    foreload::testing::decode::Decoder::new(16).decode(&bytes, whole, &mut planes).unwrap();
     assert_eq!(planes.planes[0].data[..16], [7; 16]);
 }

@@ -4,9 +4,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use foreload::decode::{ColorModel, Damaged, Decoder, Planes, Region};
-use foreload::rng::{Key, Stream, Use};
-use foreload::simd::Level;
+use foreload::testing::decode::{ColorModel, Damaged, Decoder, Planes, Region};
+use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::{scripts, webp};

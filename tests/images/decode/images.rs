@@ -1,6 +1,6 @@
 //! JPEG files of every kind the encoder makes, drawn from a number.
 
-use foreload::rng::{Key, Stream, Use};
+use foreload::testing::rng::{Key, Stream, Use};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::libjpeg;

@@ -11,9 +11,9 @@ mod region;
 mod scripts;
 mod webp;
 
-use foreload::decode::{Backend, Decoder, Planes, Region};
-use foreload::error::DecodeError;
-use foreload::simd::Level;
+use foreload::DecodeError;
+use foreload::testing::decode::{Backend, Decoder, Planes, Region};
+use foreload::testing::simd::Level;
 use libjpeg_reference as libjpeg;
 
 /// Decodes the region that `choose` picks, with the instructions of `level`.

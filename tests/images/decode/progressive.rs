@@ -1,7 +1,7 @@
 //! Progressive files of every kind of scan script against libjpeg, whatever the region, restart interval and level.
 
-use foreload::error::DecodeError;
-use foreload::simd::Level;
+use foreload::DecodeError;
+use foreload::testing::simd::Level;
 use jpeg_encoder::ColorType;
 
 use super::images::{Kind, stream};

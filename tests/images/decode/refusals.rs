@@ -1,8 +1,8 @@
 //! Files that are no good: each is refused with the error that names what is wrong.
 
-use foreload::decode::{Decoder, Planes, Region};
-use foreload::error::DecodeError;
-use foreload::simd::Level;
+use foreload::DecodeError;
+use foreload::testing::decode::{Decoder, Planes, Region};
+use foreload::testing::simd::Level;
 
 use super::images::{Kind, segment, stream};
 use super::{decode, whole};

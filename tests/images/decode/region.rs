@@ -1,8 +1,8 @@
 //! The region decoder's planes are libjpeg's, sample for sample, whatever the region and the level.
 
-use foreload::decode::{Backend, ColorModel, Planes, Region};
-use foreload::rng::Stream;
-use foreload::simd::Level;
+use foreload::testing::decode::{Backend, ColorModel, Planes, Region};
+use foreload::testing::rng::Stream;
+use foreload::testing::simd::Level;
 
 use super::images::{Kind, segment, stream};
 use super::{decode, libjpeg, whole};
@@ -78,7 +78,7 @@ fn planes_are_those_of_libjpeg() {
 
 #[test]
 fn a_decoder_carries_nothing_from_image_to_image() {
-    let mut decoder = foreload::decode::Decoder::new(1_000_000);
+    let mut decoder = foreload::testing::decode::Decoder::new(1_000_000);
     let mut planes = Planes::default();
     for number in 1000..1200 {
         let mut stream = stream(number);

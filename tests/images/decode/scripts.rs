@@ -1,6 +1,6 @@
 //! Progressive files in scans of every kind, drawn from a number.
 
-use foreload::rng::Stream;
+use foreload::testing::rng::Stream;
 
 use super::images::Kind;
 use super::libjpeg::{self, Scan};

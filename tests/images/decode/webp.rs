@@ -1,9 +1,9 @@
 //! WebP: what comes out, animations and their canvas, and that a file which is not whole is an error. What Pillow makes
 //! of the same files is compared in `tests/python/test_webp.py`.
 
-use foreload::decode::{Backend, ColorModel, Decoder, Planes, Region};
-use foreload::error::DecodeError;
-use foreload::simd::Level;
+use foreload::DecodeError;
+use foreload::testing::decode::{Backend, ColorModel, Decoder, Planes, Region};
+use foreload::testing::simd::Level;
 use image_webp::{ColorType, WebPEncoder};
 
 use super::fallback::difference;

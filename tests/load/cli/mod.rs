@@ -2,7 +2,7 @@
 
 mod kept;
 
-use foreload::rng::{Key, Use};
+use foreload::testing::rng::{Key, Use};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -358,7 +358,8 @@ fn calibrate_measures_what_is_there_and_leaves_nothing_behind() {
     for positive in ["/nvme/write_seconds", "/machine/nvme/write_bandwidth", "/machine/decode_bandwidth"] {
         assert!(number(positive) > 0.0, "{positive}: {found}");
     }
-    let machine: foreload::tier::Machine = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+    let machine: foreload::testing::tier::Machine =
+        serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     assert_eq!(serde_json::to_value(machine).unwrap(), found["machine"]);
     assert!(!Path::new(cache).exists(), "made for measuring, so gone with it");
 

@@ -2,8 +2,8 @@
 
 use super::variants;
 use super::world::{World, pool, random, read_all, shared, stamp};
-use foreload::dataset::{Extent, FileId};
-use foreload::io::{Completion, ReadRequest, Reader};
+use foreload::testing::dataset::{Extent, FileId};
+use foreload::testing::io::{Completion, ReadRequest, Reader};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -275,7 +275,7 @@ fn with_fifo(mut world: World) -> World {
     world
 }
 
-fn submit_slow(reader: &mut dyn Reader, world: &World, slots: &foreload::slot::SlotPool) -> FileId {
+fn submit_slow(reader: &mut dyn Reader, world: &World, slots: &foreload::testing::slot::SlotPool) -> FileId {
     let file = FileId(world.files.len() as u32 - 1);
     let slot = slots.try_take(1000).unwrap();
     reader.submit(ReadRequest { token: 1000, extent: Extent { file, offset: 0, length: 1000 }, slot });

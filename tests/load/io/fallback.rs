@@ -2,9 +2,9 @@
 
 use super::world::{World, pool, random, read_all};
 use crate::common::child;
-use foreload::dataset::{DatasetIndex, IndexOptions};
-use foreload::io::uring::{UringOptions, UringReader};
-use foreload::io::{Direct, IoChoice, Reader, Source, open, open_source, probe};
+use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::io::uring::{UringOptions, UringReader};
+use foreload::testing::io::{Direct, IoChoice, Reader, Source, open, open_source, probe};
 use std::sync::Arc;
 
 const ROLE: &str = "FORELOAD_IO_TEST_ROLE";
@@ -26,7 +26,7 @@ fn source(world: &Arc<World>, bytes: u64) -> Source {
     Source { files: world.clone(), root, first: world.loose()[12], bytes }
 }
 
-fn check(reader: &mut dyn Reader, world: &World, slots: &foreload::slot::SlotPool) {
+fn check(reader: &mut dyn Reader, world: &World, slots: &foreload::testing::slot::SlotPool) {
     let mut random = random(1);
     let mut extents = world.loose();
     extents.extend((0..50).map(|_| world.random_extent(&mut random)));
@@ -56,9 +56,9 @@ fn the_users_choice_is_obeyed_and_described() {
     // More than any memory: not kept by the page cache.
     let mut reader = open(IoChoice::Auto, Direct::Auto, 1 << 60);
     check(&mut *reader, &world, &slots);
-    let storage = foreload::io::storage::Storage::of(world.dir.path()).unwrap();
-    let direct =
-        storage.kind == foreload::io::storage::StorageKind::Local && storage.direct_works == Some(true);
+    let storage = foreload::testing::io::storage::Storage::of(world.dir.path()).unwrap();
+    let direct = storage.kind == foreload::testing::io::storage::StorageKind::Local
+        && storage.direct_works == Some(true);
     assert_eq!(reader.describe().contains("O_DIRECT ("), direct, "{}: {storage:?}", reader.describe());
 }
 
@@ -133,7 +133,7 @@ fn a_seccomp_filter_leads_to_threads_and_says_so() {
 }
 
 /// A reader that is not what was asked for is warned of, once; one that was asked for is not.
-fn what_is_slower_is_said(slots: &foreload::slot::SlotPool, role: &str) {
+fn what_is_slower_is_said(slots: &foreload::testing::slot::SlotPool, role: &str) {
     let scene = tempfile::tempdir().unwrap();
     let options = IndexOptions { directory: Some(scene.path().join("index")), ..IndexOptions::default() };
     std::fs::create_dir_all(scene.path().join("data/class")).unwrap();

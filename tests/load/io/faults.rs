@@ -1,11 +1,11 @@
 //! Faults injected above and beneath the readers: every request is answered once, with right bytes or an error.
 
 use super::world::{World, pool, random, read_all, shared};
-use foreload::io::fault::{FaultOptions, FaultReader};
-use foreload::io::pread::{PreadOptions, PreadReader};
-use foreload::io::uring::{UringOptions, UringReader};
-use foreload::io::{Completion, ReadRequest, Reader};
-use foreload::slot::SlotPool;
+use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use foreload::testing::io::pread::{PreadOptions, PreadReader};
+use foreload::testing::io::uring::{UringOptions, UringReader};
+use foreload::testing::io::{Completion, ReadRequest, Reader};
+use foreload::testing::slot::SlotPool;
 use std::sync::Arc;
 
 fn faulty(world: &Arc<World>, slots: &SlotPool, seed: u64) -> FaultReader {

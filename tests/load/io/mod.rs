@@ -8,11 +8,11 @@ mod throttled;
 mod world;
 mod written;
 
-use foreload::io::fault::{FaultOptions, FaultReader};
-use foreload::io::pread::{PreadOptions, PreadReader};
-use foreload::io::uring::{RingMode, UringOptions, UringReader};
-use foreload::io::{OwnThread, Pfs, PfsRates, Reader, Throttled, Waker};
-use foreload::slot::SlotPool;
+use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use foreload::testing::io::pread::{PreadOptions, PreadReader};
+use foreload::testing::io::uring::{RingMode, UringOptions, UringReader};
+use foreload::testing::io::{OwnThread, Pfs, PfsRates, Reader, Throttled, Waker};
+use foreload::testing::slot::SlotPool;
 use own_thread::Beside;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,10 +2,10 @@
 
 use super::world::{World, pool, random, read_all, shared};
 use foreload::Error;
-use foreload::error::Result;
-use foreload::io::fault::{FaultOptions, FaultReader};
-use foreload::io::pread::{PreadOptions, PreadReader};
-use foreload::io::{Completion, Files, OwnThread, ReadRequest, ReadStats, Reader, Waker};
+use foreload::Result;
+use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use foreload::testing::io::pread::{PreadOptions, PreadReader};
+use foreload::testing::io::{Completion, Files, OwnThread, ReadRequest, ReadStats, Reader, Waker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

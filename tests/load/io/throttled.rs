@@ -1,9 +1,9 @@
 //! The emulated parallel file system: right bytes, not before their time, one queue for all its readers.
 
 use super::world::{World, random, read_all, shared};
-use foreload::io::fault::{FaultOptions, FaultReader};
-use foreload::io::pread::{PreadOptions, PreadReader};
-use foreload::io::{Pfs, PfsRates, ReadRequest, Reader, Throttled};
+use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use foreload::testing::io::pread::{PreadOptions, PreadReader};
+use foreload::testing::io::{Pfs, PfsRates, ReadRequest, Reader, Throttled};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,10 @@
 //! A small dataset whose bytes are known, and a driver that reads extents of it.
 
-use foreload::dataset::{Extent, FileId, Stamp, TICK};
-use foreload::error::Result;
-use foreload::io::{Files, ReadRequest, Reader};
-use foreload::rng::{Key, Stream, Use};
-use foreload::slot::SlotPool;
+use foreload::Result;
+use foreload::testing::dataset::{Extent, FileId, Stamp, TICK};
+use foreload::testing::io::{Files, ReadRequest, Reader};
+use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::slot::SlotPool;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 
 use super::variants;
 use super::world::{World, pool, read_all};
-use foreload::dataset::FileId;
-use foreload::error::Error;
-use foreload::io::read_blocking;
+use foreload::Error;
+use foreload::testing::dataset::FileId;
+use foreload::testing::io::read_blocking;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Offered, published, located, read, evicted: by one process, by two stores, by real readers.
 
 use super::world::{World, random, shuffled, small};
-use foreload::io::{Direct, IoChoice, ReadRequest, Source, open_source};
-use foreload::slot::SlotPool;
-use foreload::tier::store::{Fault, Location, Offer, Store, StoreOptions};
+use foreload::testing::io::{Direct, IoChoice, ReadRequest, Source, open_source};
+use foreload::testing::slot::SlotPool;
+use foreload::testing::tier::store::{Fault, Location, Offer, Store, StoreOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -248,7 +248,10 @@ fn many_threads_locate_while_segments_come_and_go() {
                     let sample = random.below(200);
                     if let Some(location) = store.locate(sample) {
                         assert_eq!(location.extent.length, world.index.extent(sample).length);
-                        assert_eq!(location.crc, foreload::tier::store::checksum(world.bytes(sample)));
+                        assert_eq!(
+                            location.crc,
+                            foreload::testing::tier::store::checksum(world.bytes(sample))
+                        );
                     }
                 }
             });

@@ -1,8 +1,8 @@
 //! Segments spoilt by hand: never a wrong byte, never somebody else's file.
 
 use super::world::{World, leftovers, random};
-use foreload::rng::Stream;
-use foreload::tier::store::{Fault, checksum};
+use foreload::testing::rng::Stream;
+use foreload::testing::tier::store::{Fault, checksum};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -148,7 +148,8 @@ fn files_of_others_are_left_alone() {
     assert!(store.stats().evicted_segments > 3, "{:?}", store.stats());
     drop(store);
     let other = World::new(52, 50, 9000);
-    let options = foreload::tier::store::StoreOptions { directory: world.cache(), ..other.options(20_000) };
+    let options =
+        foreload::testing::tier::store::StoreOptions { directory: world.cache(), ..other.options(20_000) };
     let store = other.open_with(&options);
     other.offer_all(&store, 0..50);
     store.flush();

@@ -1,7 +1,7 @@
 //! Drives that fail, fill up or write a part: the caller never waits, no byte is ever wrong, filling goes on later.
 
 use super::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken};
-use foreload::tier::store::{Offer, StoreOptions, WriteFaults};
+use foreload::testing::tier::store::{Offer, StoreOptions, WriteFaults};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 

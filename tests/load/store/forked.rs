@@ -2,7 +2,7 @@
 
 use super::world::World;
 use crate::common::child;
-use foreload::tier::store::Offer;
+use foreload::testing::tier::store::Offer;
 
 const PLENTY: u64 = 64 << 20;
 

@@ -1,7 +1,7 @@
 //! A cache directory looked at, and emptied beside stores that use it.
 
 use super::world::{World, leftovers, random, shuffled, small};
-use foreload::tier::store::inspect::{clear, look};
+use foreload::testing::tier::store::inspect::{clear, look};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 

@@ -2,7 +2,7 @@
 
 use super::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken, told};
 use crate::common::child;
-use foreload::tier::store::Offer;
+use foreload::testing::tier::store::Offer;
 use std::io::{PipeReader, Read, Write};
 use std::path::Path;
 use std::process::Child;
@@ -34,8 +34,11 @@ fn fill_until_killed() {
     let step = || std::io::stdout().write_all(&[STEP]).and_then(|()| std::io::stdout().flush()).unwrap();
     step();
     let options = small(told("STORE_CACHE"), quota.parse().unwrap());
-    let options =
-        foreload::tier::store::StoreOptions { segment_bytes: Some(30_000), write_buffers: 30_000, ..options };
+    let options = foreload::testing::tier::store::StoreOptions {
+        segment_bytes: Some(30_000),
+        write_buffers: 30_000,
+        ..options
+    };
     let store = world.open_with(&options);
     loop {
         step();

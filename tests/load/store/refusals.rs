@@ -2,7 +2,7 @@
 
 use super::world::{World, on_tmpfs, random, shuffled, small, told};
 use crate::common::child;
-use foreload::tier::store::{Fault, Offer, Store, StoreOptions};
+use foreload::testing::tier::store::{Fault, Offer, Store, StoreOptions};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};

@@ -2,7 +2,7 @@
 
 use super::world::{World, linked, random, segments, shuffled, told};
 use crate::common::child;
-use foreload::tier::store::{Store, StoreOptions, checksum};
+use foreload::testing::tier::store::{Store, StoreOptions, checksum};
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
-use foreload::dataset::{DatasetIndex, FileId, IndexOptions, Stamp, Version};
-use foreload::rng::{Key, Stream, Use};
-use foreload::tier::store::{Offer, Store, StoreOptions, checksum};
+use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Stamp, Version};
+use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::tier::store::{Offer, Store, StoreOptions, checksum};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

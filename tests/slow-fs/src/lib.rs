@@ -7,7 +7,7 @@
 mod later;
 mod tree;
 
-use foreload::io::{Pfs, PfsRates, PfsStats};
+use foreload::testing::io::{Pfs, PfsRates, PfsStats};
 use fuser::{BackgroundSession, Config, MountOption};
 use std::io;
 use std::path::Path;

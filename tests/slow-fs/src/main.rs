@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [source, mountpoint, rates] = &arguments[..] else {
         return Err("usage: slow-fs DIR MOUNTPOINT open=2ms,read=1ms,bandwidth=200MB".into());
     };
-    let rates = foreload::config::parse_pfs("rates", &rates.to_string_lossy())?;
+    let rates = foreload::testing::config::parse_pfs("rates", &rates.to_string_lossy())?;
     let mounted = SlowFs::mount(Path::new(source), Path::new(mountpoint), rates)?;
     println!("ready");
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;

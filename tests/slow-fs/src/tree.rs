@@ -2,7 +2,7 @@
 
 use crate::later::Later;
 use crate::{BACKGROUND, COUNTERS, to_json};
-use foreload::io::Pfs;
+use foreload::testing::io::Pfs;
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request,

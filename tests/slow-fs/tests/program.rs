@@ -2,9 +2,9 @@
 //!
 //! Where FUSE cannot be used the tests say so and pass; with `FORELOAD_REQUIRE_FUSE=1` they fail.
 
-use foreload::config::parse_pfs;
-use foreload::dataset::{DatasetIndex, IndexOptions};
-use foreload::rng::{Key, Use};
+use foreload::testing::config::parse_pfs;
+use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::rng::{Key, Use};
 use serde_json::Value;
 use slow_fs::{COUNTERS, SlowFs};
 use std::io::{BufRead, BufReader, Read};

@@ -158,8 +158,8 @@ impl Handle {
         Ok(supported == 0)
     }
 
-    /// Whether a batched decode with `params` takes the file that `stream` has parsed. Backends that have no such decode,
-    /// all but the engine's, say so only when they are asked to decode.
+    /// Whether a batched decode with `params` takes the file that `stream` has parsed. Backends that have no such
+    /// decode, all but the engine's, say so only when they are asked to decode.
     ///
     /// # Errors
     /// The library's.

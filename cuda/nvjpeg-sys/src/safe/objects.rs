@@ -196,8 +196,8 @@ impl State {
         }
     }
 
-    /// Decodes a batch of as many images as it was prepared for, on `stream`: whole ones without `params`, else with those
-    /// from the index beside them on, which only the engine's backend does.
+    /// Decodes a batch of as many images as it was prepared for, on `stream`: whole ones without `params`, else with
+    /// those from the index beside them on, which only the engine's backend does.
     ///
     /// # Errors
     /// The library's; of the images nothing is then known.

@@ -1,4 +1,5 @@
-//! Trainings in virtual time: three lanes, an engine and kernels that each do one thing at a time, a consumer in no hurry.
+//! Trainings in virtual time: three lanes, an engine and kernels that each do one thing at a time, a consumer in no
+//! hurry.
 
 use super::*;
 use crate::config::LANES;
@@ -27,8 +28,8 @@ struct Landed {
 }
 
 impl Machine {
-    /// Images a second behind the first batches, when `for_cuda` divides batch after batch, told what has landed before. Each
-    /// time that a decoder takes is `jitter` times what it should be.
+    /// Images a second behind the first batches, when `for_cuda` divides batch after batch, told what has landed
+    /// before. Each time that a decoder takes is `jitter` times what it should be.
     fn run(
         &self,
         mut for_cuda: impl FnMut(usize, &[Landed]) -> usize,
@@ -59,8 +60,8 @@ impl Machine {
         (BATCHES - WARM) as f64 * self.images as f64 / (through[BATCHES - 1] - through[WARM - 1])
     }
 
-    /// Images a second by the best of all plans by which each batch, or every so many-th, is divided in one way and the others
-    /// go to one decoder whole.
+    /// Images a second by the best of all plans by which each batch, or every so many-th, is divided in one way and the
+    /// others go to one decoder whole.
     fn best(&self) -> f64 {
         let divided = (LARGE_BATCH..self.images).filter(|cuda| (self.images - cuda).is_multiple_of(CORES));
         let ways: Vec<usize> = [0].into_iter().chain(divided).chain([self.images]).collect();

@@ -19,8 +19,13 @@ impl Directory {
     /// be written or its lock is not to be had, what it has is read, and a notice says so.
     ///
     /// # Errors
-    /// As [`super::Store::open`].
-    pub fn open(path: &Path, quota: u64, index: &DatasetIndex, counters: Arc<Counters>) -> Result<Self> {
+    /// As [`crate::tier::store::Store::open`].
+    pub(crate) fn open(
+        path: &Path,
+        quota: u64,
+        index: &DatasetIndex,
+        counters: Arc<Counters>,
+    ) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
         let key = Key::of(index);
         let refusal = match Self::enter_to_write(&path, key, &About::of(index)) {

@@ -1,0 +1,115 @@
+//! What the tests and the benchmarks look into. Only they turn its feature on, and none of it is promised to anybody.
+//!
+//! An item that neither stands here nor in `lib.rs` is `pub(crate)`; the compiler says so.
+
+#![allow(missing_docs)]
+
+pub mod augment {
+    pub use crate::augment::{
+        Augmenter, Axis, DType, Fidelity, Filter, ImageTransforms, MemoryFormat, Output, Padding, Recipe,
+        Sides, Transform, Transforms, View,
+    };
+    pub mod cuda {
+        pub use crate::augment::cuda::{
+            ImageParams, Kernels, Launch, Launcher, OutputParams, POISON, Untouched,
+        };
+    }
+}
+pub mod batch {
+    pub use crate::batch::{Batch, Place, Tensor};
+}
+pub mod config {
+    pub use crate::config::{
+        CpuDecode, FieldOptions, LANES, LoaderConfig, LoaderKind, LoaderOptions, OnError, Rungs, SETTINGS,
+        SettingsClass, SettingsObject, Weights, manual, parameters, parse_pfs, signature, stub,
+    };
+}
+pub mod dataset {
+    pub use crate::dataset::{
+        Changed, ClassRef, Contents, DatasetIndex, Extent, FileId, Fingerprint, IndexOptions, Layout,
+        MemberBytes, Origin, Select, Stamp, Summary, TICK, Version,
+    };
+    pub mod archive {
+        pub use crate::dataset::archive::{Member, Members};
+    }
+    pub mod build {
+        pub use crate::dataset::build::{Builder, Group, Loose, Packed, Rows, ShardRows, Whole};
+    }
+    pub mod records {
+        pub use crate::dataset::records::records;
+    }
+    pub mod shards {
+        pub use crate::dataset::shards::{Stems, contents};
+    }
+}
+pub mod decode {
+    pub use crate::decode::{
+        Backend, ColorModel, Damaged, Decoded, Decoder, Header, Plane, Planes, Region, parse_header,
+    };
+    pub mod nvjpeg {
+        pub use crate::decode::nvjpeg::{
+            Abilities, Ability, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling,
+            Verdict, by_host,
+        };
+    }
+}
+pub mod gpu {
+    pub use crate::gpu::{
+        Arg, Capability, Device, DeviceBuffer, Event, Flight, Function, Image, MemoryPool, Module,
+        PinnedBuffer, PinnedSlice, Registration, Stream, StreamRef,
+    };
+}
+pub mod io {
+    pub use crate::io::{
+        Completion, Direct, Files, IoChoice, OwnThread, Pfs, PfsRates, PfsStats, ReadRequest, ReadStats,
+        Reader, Source, Throttled, Waker, open, open_source, probe, read_blocking,
+    };
+    pub mod fault {
+        pub use crate::io::fault::{FaultOptions, FaultReader};
+    }
+    pub mod pread {
+        pub use crate::io::pread::{PreadOptions, PreadReader};
+    }
+    pub mod storage {
+        pub use crate::io::storage::{Storage, StorageKind};
+    }
+    pub mod uring {
+        pub use crate::io::uring::{RingMode, UringOptions, UringReader};
+    }
+}
+pub mod pipeline {
+    pub use crate::pipeline::{Epoch, EpochStats, Pipeline, Poll, release_gpus};
+}
+pub mod rng {
+    pub use crate::rng::{Key, Stream, Use};
+}
+pub mod schedule {
+    pub use crate::schedule::{Draw, LastBatch, Order, Place, Schedule, Selection, TABLE_LIMIT};
+}
+pub mod simd {
+    pub use crate::simd::Level;
+}
+pub mod simulate {
+    pub use crate::simulate::{Outcome, Policy, Scenario, Simulation, counts};
+    pub mod access {
+        pub use crate::simulate::access::{Accesses, Sizes};
+    }
+}
+pub mod slot {
+    pub use crate::slot::{PAGE, SlotPool};
+}
+pub mod state {
+    pub use crate::state::{Identity, State};
+}
+pub mod tier {
+    pub use crate::tier::{FillChoice, Machine, TierStats, Verify};
+    pub mod store {
+        pub use crate::tier::store::{Fault, Location, Offer, Store, StoreOptions, WriteFaults, checksum};
+        pub mod inspect {
+            pub use crate::tier::store::inspect::{clear, look};
+        }
+    }
+}
+pub mod trace {
+    pub use crate::trace::{Stage, Trace, read};
+}
