@@ -50,7 +50,9 @@ def _repr(value: Any) -> str:
         value = os.fspath(value)
     elif isinstance(value, list):
         value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value[:10]]
-    if isinstance(value, list) and all(isinstance(item, Transform | Views) for item in value):
+    # Transforms are never cut short: one list, or one for each image field.
+    is_list = isinstance(value, list) and all(isinstance(item, Transform | Views) for item in value)
+    if is_list or isinstance(value, dict):
         return repr(value)
     short = reprlib.Repr()
     short.maxstring = short.maxother = 1000

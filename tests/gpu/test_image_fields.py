@@ -111,8 +111,7 @@ def test_torch_has_every_image_on_the_device(
     on_gpu, on_cpu = (ImageDataset(shard, **settings, device=device) for device in ("cuda", "cpu"))
     for batch, expected in zip(on_gpu, on_cpu, strict=True):
         assert len(batch["left.jpg"]) == 2
-        for seen, wanted in [*zip(batch["left.jpg"], expected["left.jpg"], strict=True)] + [
-            (batch["right.jpg"], expected["right.jpg"])
-        ]:
+        images_of = lambda of: (*of["left.jpg"], of["right.jpg"])  # noqa: E731
+        for seen, wanted in zip(images_of(batch), images_of(expected), strict=True):
             assert seen.device == torch.device("cuda", 0)
             assert torch.equal(seen.cpu(), wanted)

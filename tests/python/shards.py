@@ -62,6 +62,23 @@ def sample(number: int) -> Members:
     }
 
 
+def pair(number: int) -> Members:
+    """Sample `number` of pairs of pictures with a depth and a mask, and a smaller picture with a mask and a box."""
+    rng = np.random.default_rng(number)
+    width, height = (int(side) for side in rng.integers(40, 90, size=2))
+    values = rng.integers(0, 21, (height, width), dtype=np.uint8)
+    return {
+        "left.jpg": jpeg(rng, width, height),
+        "right.jpg": jpeg(rng, width, height),
+        "depth.png": saved(Image.fromarray(rng.integers(0, 256, (height, width), dtype=np.uint8)), "png"),
+        "small.jpg": jpeg(rng, 33, 30),
+        "seg.png": mask(values),
+        "small.seg.png": mask(values[:30, :33]),
+        "small.npy": npy(np.array([[1, 2, 30, 20]])),
+        "cls": str(number % 5).encode(),
+    }
+
+
 def write(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
     """A shard with the members of each sample side by side."""
     path.parent.mkdir(parents=True, exist_ok=True)

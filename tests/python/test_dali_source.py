@@ -381,3 +381,24 @@ def test_fields_are_outputs(tmp_path: Path) -> None:
         foreload.ConfigError, match=r'^config: fields: has "txt", whose values differ in size'
     ):
         ImageSource(root, fields=["jpg", "txt"])
+
+
+def test_all_images_of_a_sample_are_outputs(tmp_path: Path) -> None:
+    """Each by the transforms that are its own."""
+    root = shards.make(tmp_path, 24, 2, shards.pair)
+    settings = {
+        "batch_size": 8,
+        "seed": 3,
+        "fields": ["left.jpg", "right.jpg"],
+        "transforms": {
+            "left.jpg": [T.RandomResizedCrop(24)],
+            "right.jpg": T.Views(2, [T.RandomCrop(20), T.ToDtype("float16")]),
+        },
+    }
+    source = ImageSource(root, **settings)
+    assert source.num_outputs == 3
+    for step, batch in enumerate(foreload.ImageLoader(root, **settings)):
+        for found, tensor in zip(
+            source(info(0, step)), [batch["left.jpg"], *batch["right.jpg"]], strict=True
+        ):
+            np.testing.assert_array_equal(found, np.from_dlpack(tensor))

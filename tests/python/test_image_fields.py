@@ -12,34 +12,14 @@ import pytest
 import shards
 from foreload import fields
 from foreload import transforms as T
-from PIL import Image
 
 LIST = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToDtype("uint8")]
 SAMPLES = 24
 
 
-def sample(number: int) -> shards.Members:
-    """A pair of pictures, each with a mask, boxes and a depth; `small.jpg` is of another size."""
-    rng = np.random.default_rng(number)
-    width, height = (int(side) for side in rng.integers(40, 90, size=2))
-    values = rng.integers(0, 21, (height, width), dtype=np.uint8)
-    return {
-        "left.jpg": shards.jpeg(rng, width, height),
-        "right.jpg": shards.jpeg(rng, width, height),
-        "depth.png": shards.saved(
-            Image.fromarray(rng.integers(0, 256, (height, width), dtype=np.uint8)), "png"
-        ),
-        "small.jpg": shards.jpeg(rng, 33, 30),
-        "seg.png": shards.mask(values),
-        "small.seg.png": shards.mask(values[:30, :33]),
-        "small.npy": shards.npy(np.array([[1, 2, 30, 20]])),
-        "cls": str(number % 5).encode(),
-    }
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shards.make(tmp_path_factory.mktemp("images"), SAMPLES, 2, sample)
+    return shards.make(tmp_path_factory.mktemp("images"), SAMPLES, 2, shards.pair)
 
 
 def array(tensor: Any) -> np.ndarray:
@@ -206,14 +186,14 @@ def test_a_damaged_image_fails_its_sample_with_all_that_belongs_to_it(tmp_path: 
     """Whichever of the images it is."""
 
     def damaged(number: int) -> shards.Members:
-        members = sample(number)
+        members = shards.pair(number)
         if number % 4 == 1:
             members["right.jpg"] = members["right.jpg"][:40]
         return members
 
     shards.make(tmp_path, SAMPLES, 2, damaged)
     asked = ["left.jpg", "right.jpg", "seg.png", "cls"]
-    with pytest.raises(foreload.SampleError, match='field "right.jpg"'):
+    with pytest.raises(foreload.SampleError, match=r'field "right\.jpg"'):
         list(load(tmp_path, asked))
     for on_error in ("skip", "zero"):
         loader = load(tmp_path, asked, on_error=on_error, shuffle=False)
@@ -242,7 +222,7 @@ def test_a_damaged_image_fails_its_sample_with_all_that_belongs_to_it(tmp_path: 
 
 def test_damage_is_concealed_counted_and_named_with_its_field(tmp_path: Path) -> None:
     def damaged(number: int) -> shards.Members:
-        members = sample(number)
+        members = shards.pair(number)
         for name in ("left.jpg", "right.jpg")[number % 2 :]:
             coded = bytearray(members[name])
             middle = len(coded) * 4 // 5
@@ -265,7 +245,7 @@ def test_damage_is_concealed_counted_and_named_with_its_field(tmp_path: Path) ->
 
 def test_optional_images_say_where_they_are(tmp_path: Path) -> None:
     def without(number: int) -> shards.Members:
-        return {name: data for name, data in sample(number).items() if name != "right.jpg" or number % 3}
+        return {name: data for name, data in shards.pair(number).items() if name != "right.jpg" or number % 3}
 
     shards.make(tmp_path, SAMPLES, 2, without)
     with pytest.raises(foreload.SampleError, match=r'field "right.jpg".*optional=True'):

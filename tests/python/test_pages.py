@@ -97,6 +97,7 @@ def lay_out(folder: Path) -> None:
     for copy in ("data/try", "data/food-101/images", "data/real", "data/rendered", "pfs/imagenet/train"):
         shutil.copytree(folder / "data/train", folder / copy, copy_function=os.link)
     shards.make(folder / "data/segmented", 32, 2, shards.sample)
+    shards.make(folder / "data/pairs", 32, 2, shards.pair)
     listed = folder / "data/food-101/meta/train.txt"
     listed.parent.mkdir()
     listed.write_text("".join(f"cat/{number}\n" for number in range(0, 600, 3)))

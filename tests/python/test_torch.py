@@ -9,6 +9,7 @@ from pathlib import Path
 import foreload
 import numpy as np
 import pytest
+import shards
 
 if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
     pytest.importorskip(
@@ -16,6 +17,7 @@ if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
     )
 
 import torch
+from foreload import transforms as T
 from foreload.torch import ImageDataset
 from torch.utils.data import DataLoader
 
@@ -40,6 +42,25 @@ def test_it_shows_what_it_was_made_with(dataset: Path) -> None:
     assert shown.startswith(
         f"ImageDataset({str(dataset)!r}, batch_size=12, image_size=(32, 48), dtype=torch.float16"
     )
+
+
+def test_all_images_of_a_sample_come_and_what_is_done_to_each_is_shown(tmp_path: Path) -> None:
+    root = shards.make(tmp_path, 16, 1, shards.pair)
+    steps = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToDtype("uint8")]
+    each = dict.fromkeys(("left.jpg", "right.jpg", "depth.png", "small.jpg", "seg.png"), steps)
+    settings = {"batch_size": 8, "transforms": each, "device": "cpu"}
+    settings["fields"] = [*list(each)[:4], foreload.fields.Image("seg.png")]
+    dataset = ImageDataset(root, **settings)
+    # Nothing of it is cut short.
+    assert f"transforms={each!r}" in repr(dataset)
+    for batch, expected in zip(dataset, foreload.ImageLoader(root, **settings), strict=True):
+        assert batch.keys() == each.keys()
+        for name, tensor in batch.items():
+            assert np.array_equal(tensor, np.from_dlpack(expected[name]))
+    sized = ImageDataset(
+        root, batch_size=8, fields=["left.jpg"], transforms=[T.Resize(20)], memory_format=torch.channels_last
+    )
+    assert all(image.shape[0] == 3 and min(image.shape[1:]) == 20 for image in next(iter(sized))["left.jpg"])
 
 
 def test_under_a_data_loader_it_is_the_same(dataset: Path) -> None:

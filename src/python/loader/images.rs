@@ -70,7 +70,6 @@ impl ImageLoader {
     /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
     /// output_width, output_height. Of several views, number `view`; of several images, that of `field`.
     #[pyo3(signature = (sample_id, epoch=None, occurrence=0, view=0, field=None))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn view<'py>(
         this: PyRef<'py, Self>,
         py: Python<'py>,
