@@ -24,7 +24,7 @@ pub use transform::{Sides, Transform, Transforms};
 use super::{DType, Fidelity, MemoryFormat, Output, View};
 use crate::decode::Region;
 use crate::error::{Error, Result};
-use crate::rng::{Key, Use};
+use crate::rng::{RandomKey, Use};
 use geometry::Geometry;
 
 /// A list of transforms, compiled: what every view of an image becomes.
@@ -47,7 +47,7 @@ pub struct RecipeView {
 
 /// The keys of one epoch: for each view, and each of its steps, the streams of all samples.
 #[derive(Debug, Clone)]
-pub struct RecipeKeys(Vec<Vec<Key>>);
+pub struct RecipeKeys(Vec<Vec<RandomKey>>);
 
 /// What one view of a recipe shows of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Recipe {
 
     /// The keys of all random numbers of an epoch.
     pub fn keys(&self, seed: u64, epoch: u64) -> RecipeKeys {
-        let all = Key::new(&[], seed, epoch, Use::Augment);
+        let all = RandomKey::new(&[], seed, epoch, Use::Augment);
         let of = |view: &RecipeView| {
             let steps = view.geometry.steps().iter();
             steps.map(|step| all.part(view.id, step.transform.name(), step.nth)).collect()
@@ -129,7 +129,7 @@ impl Recipe {
         occurrence: u32,
         (width, height): (u32, u32),
     ) -> Result<DrawnViews> {
-        let draw = |(view, keys): (&RecipeView, &Vec<Key>)| {
+        let draw = |(view, keys): (&RecipeView, &Vec<RandomKey>)| {
             let streams = keys.iter().map(|key| key.stream_of(sample, occurrence));
             let drawn = view.geometry.draw(streams, (width, height));
             drawn.map_err(|why| Error::config("transforms", why))

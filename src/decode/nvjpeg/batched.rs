@@ -8,12 +8,12 @@ use nvjpeg_sys::safe::{
     Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
 };
 
-use super::decoder::{NotMade, Outcome, refusal, region};
-use super::memory::Memory;
+use super::decoder::{ImageOutcome, NotMade, refusal, region};
+use super::memory::WorkingMemory;
 use super::{Library, Request, Rung};
 use crate::decode::ColorModel;
 use crate::error::{DecodeError, Result};
-use crate::gpu::{Device, Event, Stream};
+use crate::gpu::{Event, GpuDevice, Stream};
 
 /// A batch's images all have the same output format, so gray ones go in a call of their own.
 const FORMATS: [(ColorModel, OutputFormat); 2] =
@@ -55,8 +55,8 @@ impl Batched {
     /// Where the GPU or the library does not have it.
     pub(super) fn new(
         library: &Library,
-        device: &Device,
-        memory: &Memory,
+        device: &GpuDevice,
+        memory: &WorkingMemory,
         rung: Rung,
         batch: usize,
     ) -> Result<Self, NotMade> {
@@ -108,7 +108,7 @@ impl Batched {
         stream: &Stream,
         begins: Option<&Event>,
         requests: &[Request<'_>],
-        outcomes: &mut [Outcome],
+        outcomes: &mut [ImageOutcome],
     ) -> Result<bool> {
         let Self { rung, callers, parsed, idle, handle } = self;
         for caller in callers.iter_mut() {
@@ -143,7 +143,7 @@ impl Caller {
         parsed: &mut BitStream,
         rung: Rung,
         requests: &[Request<'_>],
-        outcomes: &mut [Outcome],
+        outcomes: &mut [ImageOutcome],
     ) -> Result<()> {
         // The state and the parameters serve the last call until it is done.
         self.done.synchronize()?;
@@ -192,7 +192,7 @@ impl Caller {
         rung: Rung,
         stream: &Stream,
         idle: &Event,
-        outcomes: &mut [Outcome],
+        outcomes: &mut [ImageOutcome],
     ) -> Result<bool> {
         let count = self.indices.len();
         let least = if rung.takes_call_of(count) { rung.least_of_call() } else { 1 };

@@ -1,22 +1,22 @@
 //! A decoder: all rungs that the GPU has, and the images that are under way on them.
 
 use super::batched::Batched;
-use super::memory::Memory;
+use super::memory::WorkingMemory;
 use super::phased::Phased;
 use super::{Library, Request, Rung};
 use crate::error::{DecodeError, Error, Result};
-use crate::gpu::{Device, Event, Stream};
+use crate::gpu::{Event, GpuDevice, Stream};
 use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 
 /// What became of an image: queued, or refused. [`Error::Decode`] is about the file, and will be said again;
 /// [`Error::Unavailable`] is about the rung: for want of memory, say.
-pub(crate) type Outcome = Result<()>;
+pub(crate) type ImageOutcome = Result<()>;
 
 /// What became of a call's images.
 #[derive(Debug)]
 pub struct Verdict {
     /// Of each, in order.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<ImageOutcome>,
     /// Something failed and was tried in parts: how long it took says nothing of how long images take.
     pub in_parts: bool,
 }
@@ -26,27 +26,27 @@ pub struct Verdict {
 ///
 /// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
 /// keeps it.
-pub struct Decoder {
-    device: Device,
+pub struct NvJpegDecoder {
+    device: GpuDevice,
     library: Library,
     batch: usize,
     ladder: Option<Ladder>,
-    memory: Memory,
+    memory: WorkingMemory,
 }
 
-/// The rungs. Each is made by [`Decoder::make`], or when it is first asked for: that takes the library long, and not
-/// every loader uses all.
+/// The rungs. Each is made by [`NvJpegDecoder::make`], or when it is first asked for: that takes the library long, and
+/// not every loader uses all.
 #[derive(Default)]
 struct Ladder {
-    hardware: Place<Batched>,
-    cuda_batched: Place<Batched>,
-    cuda: Place<Phased>,
+    hardware: MadeBackend<Batched>,
+    cuda_batched: MadeBackend<Batched>,
+    cuda: MadeBackend<Phased>,
     /// Streams that were used.
     streams: Vec<Stream>,
 }
 
 /// A rung, once it is made; or why there is none on this GPU.
-type Place<T> = Option<Result<T, String>>;
+type MadeBackend<T> = Option<Result<T, String>>;
 
 /// Why a rung could not be made.
 pub(super) enum NotMade {
@@ -66,19 +66,19 @@ impl From<Error> for NotMade {
     }
 }
 
-impl std::fmt::Debug for Decoder {
+impl std::fmt::Debug for NvJpegDecoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "nvJPEG decoder on {:?}", self.device)
     }
 }
 
-impl Decoder {
+impl NvJpegDecoder {
     /// A decoder for batches of up to `batch` images; larger ones take more memory.
     ///
     /// # Errors
     /// [`Error::Gpu`] where the GPU fails.
-    pub fn new(library: &Library, device: &Device, batch: usize) -> Result<Self> {
-        let memory = Memory::new(device)?;
+    pub fn new(library: &Library, device: &GpuDevice, batch: usize) -> Result<Self> {
+        let memory = WorkingMemory::new(device)?;
         let ladder = Some(Ladder::default());
         Ok(Self { device: device.clone(), library: library.clone(), batch, ladder, memory })
     }
@@ -165,7 +165,7 @@ impl Decoder {
         }
     }
 
-    /// Whether this GPU or this nvJPEG has no such rung, as [`Decoder::make`] has found out.
+    /// Whether this GPU or this nvJPEG has no such rung, as [`NvJpegDecoder::make`] has found out.
     pub(super) fn is_without(&mut self, rung: Rung) -> bool {
         let Some(ladder) = &mut self.ladder else { return false };
         match rung {
@@ -197,7 +197,7 @@ impl Decoder {
     }
 }
 
-impl Drop for Decoder {
+impl Drop for NvJpegDecoder {
     fn drop(&mut self) {
         // nvJPEG's handles want the context; what they still work with must be done.
         let bound = self.device.bind();
@@ -224,13 +224,13 @@ impl Ladder {
     }
 
     /// Where a rung for batches is.
-    fn batched(&mut self, rung: Rung) -> &mut Place<Batched> {
+    fn batched(&mut self, rung: Rung) -> &mut MadeBackend<Batched> {
         if rung == Rung::Hardware { &mut self.hardware } else { &mut self.cuda_batched }
     }
 }
 
 /// Puts into an empty place what `make` makes.
-fn fill<T>(place: &mut Place<T>, rung: Rung, make: impl FnOnce() -> Result<T, NotMade>) -> Result<()> {
+fn fill<T>(place: &mut MadeBackend<T>, rung: Rung, make: impl FnOnce() -> Result<T, NotMade>) -> Result<()> {
     if place.is_none() {
         *place = Some(match make() {
             Ok(made) => Ok(made),
@@ -275,7 +275,7 @@ fn explain(rung: Rung, error: nvjpeg_sys::Error) -> String {
 }
 
 /// What can be seen of a request without decoding it.
-fn check(request: &Request<'_>) -> Outcome {
+fn check(request: &Request<'_>) -> ImageOutcome {
     let refuse = |what: &str| Err(DecodeError::Unsupported(what.into()).into());
     if !request.bytes.ends_with(&[0xFF, 0xD9]) {
         return refuse("JPEG that does not end with its end-of-image marker");
@@ -289,7 +289,7 @@ fn check(request: &Request<'_>) -> Outcome {
 }
 
 /// Refuses the images that were not yet, for the rung's sake.
-fn refuse_all(outcomes: &mut [Outcome], why: &str) {
+fn refuse_all(outcomes: &mut [ImageOutcome], why: &str) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
         *outcome = Err(Error::Unavailable(why.to_owned()));
     }

@@ -11,13 +11,13 @@ mod phased;
 mod specimen;
 mod trial;
 
-pub(crate) use decoder::Outcome;
-pub use decoder::{Decoder, Verdict};
+pub(crate) use decoder::ImageOutcome;
+pub use decoder::{NvJpegDecoder, Verdict};
 pub(crate) use layout::PlaneLayout;
 pub use layout::PlanesLayout;
 pub use library::Library;
 
-use super::{ColorModel, Header, Process, Region};
+use super::{ColorModel, JpegHeader, Process, Region};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ const HUGE: u64 = 1_000_000;
 
 /// Whether [`Rung::Cuda`] leaves an image's Huffman codes to the CPU. All of a file's codes are decoded, whatever
 /// region is wanted of it, and the kernels know those of one scan.
-pub fn by_host(header: &Header) -> bool {
+pub fn by_host(header: &JpegHeader) -> bool {
     let pixels = u64::from(header.width) * u64::from(header.height);
     pixels <= HUGE || header.process != Process::Baseline || !header.interleaved
 }
@@ -98,7 +98,7 @@ impl Subsampling {
     pub const ALL: [Self; 5] = [Self::S444, Self::S422, Self::S420, Self::S440, Self::Gray];
 
     /// That of a file; `None` for any other.
-    pub fn of(header: &Header) -> Option<Self> {
+    pub fn of(header: &JpegHeader) -> Option<Self> {
         match header.color()? {
             ColorModel::Gray => Some(Self::Gray),
             ColorModel::Rgb => None,
@@ -152,7 +152,7 @@ pub enum Ability {
 /// What a GPU and its nvJPEG can decode; found out once, by [`Abilities::probe`], then shared freely.
 #[derive(Debug, Clone, Default)]
 pub struct Abilities {
-    table: Table,
+    table: AbilityTable,
     /// Why a rung cannot do more.
     notes: Arc<[[Option<String>; Subsampling::ALL.len()]; Rung::ALL.len()]>,
     /// Decoding engines, and cores of each.
@@ -164,7 +164,7 @@ pub struct Abilities {
 /// What each rung can do with each sampling: with images of any size, and with those whose chroma has no samples that
 /// lie half outside.
 #[derive(Debug, Clone, Copy, Default)]
-struct Table([[(Ability, Ability); Subsampling::ALL.len()]; Rung::ALL.len()]);
+struct AbilityTable([[(Ability, Ability); Subsampling::ALL.len()]; Rung::ALL.len()]);
 
 impl Abilities {
     /// Notes what `rung` can do with `sampling`.
@@ -232,13 +232,13 @@ impl Abilities {
     }
 
     /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
-    pub fn rungs(&self, header: &Header) -> impl Iterator<Item = Rung> + use<> {
+    pub fn rungs(&self, header: &JpegHeader) -> impl Iterator<Item = Rung> + use<> {
         let (table, header) = (self.table, *header);
         Rung::ALL.into_iter().filter(move |&rung| table.of(&header, rung) != Ability::None)
     }
 
     /// Where the planes of an image will lie if `rung` decodes at least `region` of it; `None` where it cannot.
-    pub fn layout(&self, header: &Header, region: Region, rung: Rung) -> Option<PlanesLayout> {
+    pub fn layout(&self, header: &JpegHeader, region: Region, rung: Rung) -> Option<PlanesLayout> {
         match self.table.of(header, rung) {
             Ability::None => None,
             Ability::Whole => PlanesLayout::of(header, header.whole()),
@@ -247,8 +247,8 @@ impl Abilities {
     }
 }
 
-impl Table {
-    fn of(&self, header: &Header, rung: Rung) -> Ability {
+impl AbilityTable {
+    fn of(&self, header: &JpegHeader, rung: Rung) -> Ability {
         let known = match (header.process, rung) {
             // One scan, or the engine and the batched kernels would need to see the others.
             (Process::Baseline, _) => header.interleaved || rung == Rung::Cuda,
@@ -282,7 +282,7 @@ pub struct Request<'a> {
     /// The file. Whether nvJPEG is spared a copy where it is page-locked, its guide does not say.
     pub bytes: &'a [u8],
     /// What [`super::parse_header`] says of it.
-    pub header: &'a Header,
+    pub header: &'a JpegHeader,
     /// What [`Abilities::layout`] says for the asked region and rung.
     pub layout: &'a PlanesLayout,
     /// Device memory for each plane of the layout.
@@ -292,17 +292,17 @@ pub struct Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::header::Coding;
+    use crate::decode::header::JpegColorSpace;
 
     /// A baseline file of 100×80 pixels.
-    pub(super) fn header(factors: [(u8, u8); 4], components: u8) -> Header {
-        let coding = if components == 1 { Coding::Gray } else { Coding::YCbCr };
-        Header {
+    pub(super) fn header(factors: [(u8, u8); 4], components: u8) -> JpegHeader {
+        let color_space = if components == 1 { JpegColorSpace::Gray } else { JpegColorSpace::YCbCr };
+        JpegHeader {
             width: 100,
             height: 80,
             process: Process::Baseline,
             precision: 8,
-            coding,
+            color_space,
             components,
             factors,
             restart_interval: 0,
@@ -324,14 +324,14 @@ mod tests {
     #[test]
     fn the_ladder_goes_by_the_header() {
         let abilities = all(Ability::Whole);
-        let rungs = |header: &Header| abilities.rungs(header).collect::<Vec<_>>();
+        let rungs = |header: &JpegHeader| abilities.rungs(header).collect::<Vec<_>>();
         let plain = header([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
         assert_eq!(rungs(&plain), Rung::ALL);
-        assert_eq!(rungs(&Header { interleaved: false, ..plain }), [Rung::Cuda]);
-        assert_eq!(rungs(&Header { process: Process::Progressive, ..plain }), [Rung::Cuda]);
-        assert_eq!(rungs(&Header { process: Process::Extended, ..plain }), []);
-        assert_eq!(rungs(&Header { precision: 12, ..plain }), []);
-        assert_eq!(rungs(&Header { coding: Coding::Rgb, ..plain }), []);
+        assert_eq!(rungs(&JpegHeader { interleaved: false, ..plain }), [Rung::Cuda]);
+        assert_eq!(rungs(&JpegHeader { process: Process::Progressive, ..plain }), [Rung::Cuda]);
+        assert_eq!(rungs(&JpegHeader { process: Process::Extended, ..plain }), []);
+        assert_eq!(rungs(&JpegHeader { precision: 12, ..plain }), []);
+        assert_eq!(rungs(&JpegHeader { color_space: JpegColorSpace::Rgb, ..plain }), []);
         assert_eq!(rungs(&header([(4, 1), (1, 1), (1, 1), (0, 0)], 3)), []);
         assert_eq!(rungs(&header([(2, 1), (1, 1), (2, 1), (0, 0)], 3)), []);
         assert_eq!(rungs(&header([(1, 1), (1, 1), (1, 1), (1, 1)], 4)), []);

@@ -5,10 +5,12 @@
 //! version of nvJPEG need not hold of another.
 
 use super::specimen::{self, is_right};
-use super::{Abilities, Ability, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling};
-use crate::decode::{Header, Region, parse_header};
+use super::{
+    Abilities, Ability, Library, NvJpegDecoder, PlaneTarget, PlanesLayout, Request, Rung, Subsampling,
+};
+use crate::decode::{JpegHeader, Region, parse_header};
 use crate::error::{Error, Result};
-use crate::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Stream};
+use crate::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Stream};
 
 /// Not a multiple of anything, as the sizes of photographs are, and not smaller than what decoding engines take.
 const RAGGED: (u32, u32) = (203, 157);
@@ -23,15 +25,15 @@ fn even(sampling: Subsampling) -> (u32, u32) {
 const FEW: usize = 4;
 
 /// A rung's answer to a trial; if it cannot do it, why.
-type Answer = Result<(), String>;
+type TrialResult = Result<(), String>;
 
 impl Abilities {
     /// Finds out what nvJPEG can do on this GPU. It takes as long as making decoders does, and leaves nothing behind.
     ///
     /// # Errors
     /// Where nvJPEG cannot work with the GPU at all, or the GPU fails.
-    pub fn probe(library: &Library, device: &Device) -> Result<Self> {
-        let mut decoder = Decoder::new(library, device, Rung::CudaBatched.least_of_call() + 1)?;
+    pub fn probe(library: &Library, device: &GpuDevice) -> Result<Self> {
+        let mut decoder = NvJpegDecoder::new(library, device, Rung::CudaBatched.least_of_call() + 1)?;
         let engines = decoder.engines()?;
         let mut examiner = Examiner {
             decoder,
@@ -79,10 +81,10 @@ impl Abilities {
 
 /// Tries one rung with one kind of image at a time.
 struct Examiner {
-    decoder: Decoder,
+    decoder: NvJpegDecoder,
     stream: Stream,
     pool: MemoryPool,
-    device: Device,
+    device: GpuDevice,
     /// Why each rung failed last, where that is no word on what it can do.
     failures: [Option<String>; Rung::ALL.len()],
     /// Images that the engines work on side by side.
@@ -113,7 +115,13 @@ impl Examiner {
     }
 
     /// Whether a batch of the image's regions comes out as it should.
-    fn agrees(&mut self, rung: Rung, file: &[u8], header: &Header, regions: &[Region]) -> Result<Answer> {
+    fn agrees(
+        &mut self,
+        rung: Rung,
+        file: &[u8],
+        header: &JpegHeader,
+        regions: &[Region],
+    ) -> Result<TrialResult> {
         let unlaid = || Error::Internal("an image for trials without a layout".into());
         let layout = |region: &Region| PlanesLayout::of(header, *region).ok_or_else(unlaid);
         let layouts: Vec<PlanesLayout> = regions.iter().map(layout).collect::<Result<_>>()?;
@@ -127,7 +135,7 @@ impl Examiner {
         let room = layout(&header.whole())?.bytes.next_multiple_of(256) as usize;
         let memory = self.pool.allocate(&self.stream, count * room)?;
         // What a decoder leaves out must not look right by chance.
-        let mut flight = Flight::new(&self.stream)?;
+        let mut flight = InFlight::new(&self.stream)?;
         flight.fill(memory.whole(), 0)?;
         let mut bytes = PinnedBuffer::new(&self.device, file.len())?;
         bytes.copy_from_slice(file);

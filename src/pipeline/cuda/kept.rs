@@ -8,16 +8,16 @@
 
 use crate::augment::cuda::Kernels;
 use crate::config::LANES;
-use crate::decode::nvjpeg::{Abilities, Decoder, Library, Rung};
+use crate::decode::nvjpeg::{Abilities, Library, NvJpegDecoder, Rung};
 use crate::error::{Error, Result};
-use crate::gpu::Device;
+use crate::gpu::GpuDevice;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 static KEPT: Mutex<Vec<Arc<Kept>>> = Mutex::new(Vec::new());
 
 /// One GPU as this process has it in use.
 pub(crate) struct Kept {
-    pub device: Device,
+    pub device: GpuDevice,
     pub abilities: Abilities,
     pub kernels: Kernels,
     library: Library,
@@ -31,7 +31,7 @@ pub(crate) struct Kept {
 #[derive(Default)]
 struct Decoders {
     /// With nothing under way, the latest used last.
-    idle: Vec<Decoder>,
+    idle: Vec<NvJpegDecoder>,
     /// How many are lent.
     lent: usize,
     /// The rungs that all of them have, as many as there will be.
@@ -40,7 +40,7 @@ struct Decoders {
 
 /// A decoder that is lent. Dropped instead of given back, it is gone, and another one may be made.
 pub(crate) struct Lent {
-    decoder: Option<Decoder>,
+    decoder: Option<NvJpegDecoder>,
     kept: Arc<Kept>,
 }
 
@@ -63,7 +63,7 @@ impl Kept {
     /// [`Error::Unavailable`], [`Error::Gpu`] when it cannot serve.
     pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>> {
         // Before the lock: in a forked child this is an error.
-        let device = Device::open(ordinal)?;
+        let device = GpuDevice::open(ordinal)?;
         // Held through the trial: who comes meanwhile wants its result.
         let mut all = lock(&KEPT);
         if let Some(at) = all.iter().position(|known| known.device.ordinal() == ordinal) {
@@ -120,7 +120,7 @@ impl Kept {
     /// that of the GPU's work and of the wait for whoever read the batch's memory before.
     ///
     /// # Errors
-    /// As [`Decoder::new`].
+    /// As [`NvJpegDecoder::new`].
     pub(crate) fn borrow(self: &Arc<Self>, batch: usize) -> Result<Lent> {
         let mut decoders = lock(&self.decoders);
         while decoders.idle.is_empty() && decoders.lent >= LANES {
@@ -132,7 +132,7 @@ impl Kept {
         // Counted off by its drop, also where there is no decoder to be had.
         let mut lent = Lent { decoder: idle, kept: self.clone() };
         if lent.decoder.is_none() {
-            lent.decoder = Some(Decoder::new(&self.library, &self.device, batch)?);
+            lent.decoder = Some(NvJpegDecoder::new(&self.library, &self.device, batch)?);
         }
         Ok(lent)
     }
@@ -143,7 +143,7 @@ impl Lent {
     ///
     /// # Errors
     /// [`Error::Internal`] when it was given back.
-    pub(crate) fn get(&mut self) -> Result<&mut Decoder> {
+    pub(crate) fn get(&mut self) -> Result<&mut NvJpegDecoder> {
         self.decoder.as_mut().ok_or_else(|| Error::Internal("a decoder that was given back".into()))
     }
 

@@ -13,7 +13,7 @@ use crate::augment::cuda::{ImageParams, LaneMemory, ViewLauncher};
 use crate::batch::Seal;
 use crate::decode::nvjpeg::{PlaneLayout, PlaneTarget, PlanesLayout, Request, Rung, Verdict};
 use crate::error::{Error, Result};
-use crate::gpu::{DeviceBuffer, Flight, Stream};
+use crate::gpu::{DeviceBuffer, InFlight, Stream};
 use crate::pipeline::{Run, Shared};
 use crossbeam_channel::{Receiver, select};
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ struct Lane<'a> {
     intake: Intake<'a>,
     /// While a piece needs one. Dropped first: it waits for all streams it used, and what these read is the flight's.
     decoder: Option<Lent>,
-    flight: Flight,
+    flight: InFlight,
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
     /// One for each view.
@@ -104,7 +104,7 @@ impl<'a> Lane<'a> {
         let own = LaneMemory::new(recipe, batch);
         let allocate = |bytes| stage.memory.allocate(&stream, bytes);
         let launcher = |view| ViewLauncher::new(&stage.kept.kernels, view);
-        let mut flight = Flight::new(&stream)?;
+        let mut flight = InFlight::new(&stream)?;
         Ok(Self {
             stage,
             shared,

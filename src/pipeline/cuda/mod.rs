@@ -15,10 +15,10 @@ mod work;
 
 use crate::batch::CudaStorage;
 use crate::config::{self, CpuDecode, DevicePools, LANES, LoaderConfig, Rungs};
-use crate::decode::Header;
+use crate::decode::JpegHeader;
 use crate::decode::nvjpeg::{Rung, by_host};
 use crate::error::{Error, Result};
-use crate::gpu::{Device, MemoryPool, Registration, Stream};
+use crate::gpu::{GpuDevice, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
 use kept::Kept;
 pub use kept::release_gpus;
@@ -31,7 +31,7 @@ use timing::Origin;
 
 /// What all workers and lanes share.
 pub(crate) struct Stage {
-    device: Device,
+    device: GpuDevice,
     kept: Arc<Kept>,
     /// The GPU's decoders have been made.
     prepared: Mutex<bool>,
@@ -138,7 +138,7 @@ impl Stage {
     /// the batch waits; the CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted of the
     /// image. So progressive images and such, and those that are too few for a large call of the kernels, are the
     /// CPU's, unless that may not decode.
-    fn rungs(&self, header: &Header, sample: u64) -> impl Iterator<Item = Rung> + use<> {
+    fn rungs(&self, header: &JpegHeader, sample: u64) -> impl Iterator<Item = Rung> + use<> {
         let allowed = Rung::ALL.map(|rung| self.allows(rung));
         let refuses = self.refused.of(sample);
         let left_to_cpu = self.cpu_serves && by_host(header);
@@ -169,14 +169,14 @@ impl Stage {
     }
 
     /// Whether only the size of the batches keeps the GPU from decoding an image.
-    fn has_small_batches(&self, header: &Header) -> bool {
+    fn has_small_batches(&self, header: &JpegHeader) -> bool {
         let first = self.kept.abilities.rungs(header).next();
         let small = first == Some(Rung::CudaBatched) && !Rung::CudaBatched.takes_call_of(self.batch);
         self.cpu_serves && small && self.failed().is_none()
     }
 
     /// The rung after one that does not take a sample's image. One image is no call for the batched kernels.
-    fn rung_after(&self, rung: Rung, header: &Header, sample: u64) -> Option<Rung> {
+    fn rung_after(&self, rung: Rung, header: &JpegHeader, sample: u64) -> Option<Rung> {
         self.rungs(header, sample).find(|&next| next > rung && next.takes_call_of(1))
     }
 }

@@ -5,7 +5,7 @@
 //! pauses that double: they soon cost nothing, and end by themselves. Workers know of them too, so that a rung's images
 //! are soon prepared for the next one. What a file is to blame for is none of this.
 
-use crate::decode::nvjpeg::{Outcome, Rung};
+use crate::decode::nvjpeg::{ImageOutcome, Rung};
 use crate::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -51,7 +51,7 @@ impl Pauses {
     }
 
     /// Learns from what became of a call's images; why a pause begins, if one does.
-    pub(crate) fn learn(&self, rung: Rung, outcomes: &[Outcome]) -> Option<String> {
+    pub(crate) fn learn(&self, rung: Rung, outcomes: &[ImageOutcome]) -> Option<String> {
         if outcomes.iter().any(Result::is_ok) {
             if self.any.load(Ordering::Relaxed) {
                 self.lock()[rung as usize] = Pause::default();
@@ -87,7 +87,7 @@ mod tests {
 
     const RUNG: Rung = Rung::Hardware;
 
-    fn failed() -> [Outcome; 2] {
+    fn failed() -> [ImageOutcome; 2] {
         [Err(DecodeError::Corrupt("its codes".into()).into()), Err(Error::Unavailable("no memory".into()))]
     }
 

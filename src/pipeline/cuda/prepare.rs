@@ -5,7 +5,7 @@ use super::assembly::Pixels;
 use super::shares::KernelCall;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
-use crate::decode::{ColorModel, Format, Header, Planes, parse_header};
+use crate::decode::{ColorModel, Format, JpegHeader, Planes, parse_header};
 use crate::error::{DecodeError, Error, Result};
 use crate::io::Filled;
 use crate::pipeline::cpu::CpuDecoder;
@@ -64,7 +64,7 @@ impl<'a> Preparer<'a> {
     }
 
     /// The header of a file that the GPU shall decode: what it cannot, or not for sure, the CPU decodes or explains.
-    fn for_gpu(&self, bytes: &[u8], sample: u64, batch: usize) -> Option<Header> {
+    fn for_gpu(&self, bytes: &[u8], sample: u64, batch: usize) -> Option<JpegHeader> {
         let stage = self.stage;
         // A GPU's decoder may fill in what a file that was cut short lacks; the CPU says so.
         let header = parse_header(bytes).ok().filter(|_| is_ended(bytes));

@@ -9,9 +9,9 @@ use crate::augment::cuda::LaneMemory;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::decode::nvjpeg::{PlanesLayout, Rung};
-use crate::decode::{ColorModel, Header, Planes};
+use crate::decode::{ColorModel, JpegHeader, Planes};
 use crate::error::{DecodeError, Error, Result};
-use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
+use crate::gpu::{InFlight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::fields::SeenImage;
 use crate::pipeline::watch::Watch;
@@ -37,7 +37,7 @@ pub(crate) struct Work {
 /// What there is of an image.
 pub(crate) enum Image {
     /// A file for nvJPEG.
-    Encoded { bytes: PinnedSlice, header: Header, drawn: DrawnViews, rung: Rung },
+    Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews, rung: Rung },
     /// Planes in page-locked memory.
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU.
@@ -294,7 +294,7 @@ impl<'a> Intake<'a> {
     }
 
     /// Page-locked memory for a table. What this lane has under way holds some of it until it has landed.
-    pub(crate) fn desk(&self, bytes: usize, flight: &mut Flight) -> Result<Slot> {
+    pub(crate) fn desk(&self, bytes: usize, flight: &mut InFlight) -> Result<Slot> {
         let slots = self.desk.slots();
         if let Some(slot) = slots.try_take(bytes) {
             return Ok(slot);

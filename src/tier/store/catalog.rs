@@ -291,7 +291,7 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Use};
+    use crate::rng::{RandomKey, Use};
     use std::collections::HashMap;
 
     fn row(sample: u64, offset: u32) -> Row {
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn samples_are_where_the_last_living_segment_has_them() {
         let seed = 4;
-        let mut random = Key::new(b"catalog", seed, 0, Use::Order).stream(0);
+        let mut random = RandomKey::new(b"catalog", seed, 0, Use::Order).stream(0);
         let mut catalog = Catalog::new(300);
         let mut expected: HashMap<u64, (u32, u32)> = HashMap::new();
         let mut slots = Vec::new();

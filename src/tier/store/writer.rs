@@ -10,7 +10,7 @@ use super::verify::{Verify, versions_now};
 use super::{StoreOptions, WriteFaults};
 use crate::dataset::Stamp;
 use crate::error::{Error, Result};
-use crate::rng::{Key, Stream, Use};
+use crate::rng::{RandomKey, RandomStream, Use};
 use crate::trace::{Gauge, Lane, Stage, Work};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashMap;
@@ -387,13 +387,13 @@ fn start_writeback(file: &File, offset: u64, length: u64) {
 
 /// The drive, with the faults of the tests.
 struct Drive {
-    faults: Option<(WriteFaults, Stream)>,
+    faults: Option<(WriteFaults, RandomStream)>,
 }
 
 impl Drive {
     fn new(faults: Option<WriteFaults>) -> Self {
-        let faults =
-            faults.map(|faults| (faults, Key::new(b"cache faults", faults.seed, 0, Use::Order).stream(0)));
+        let faults = faults
+            .map(|faults| (faults, RandomKey::new(b"cache faults", faults.seed, 0, Use::Order).stream(0)));
         Self { faults }
     }
 

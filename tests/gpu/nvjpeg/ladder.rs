@@ -1,8 +1,10 @@
 //! Who decodes what: by the GPU, by what the engine takes, and by what turns out to be wrong.
 
-use foreload::testing::decode::nvjpeg::{Abilities, Ability, Decoder, Library, Rung, Subsampling, by_host};
+use foreload::testing::decode::nvjpeg::{
+    Abilities, Ability, Library, NvJpegDecoder, Rung, Subsampling, by_host,
+};
 use foreload::testing::decode::{Region, parse_header};
-use foreload::testing::gpu::Device;
+use foreload::testing::gpu::GpuDevice;
 use libjpeg_reference::Encoding;
 
 use super::files::{encode, stream};
@@ -36,13 +38,13 @@ fn table(abilities: &Abilities) -> Vec<(Rung, Subsampling, [Ability; 2])> {
 fn what_a_gpu_can_do_is_found_out_by_trying() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
-    let (library, device) = (Library::load().unwrap(), Device::open(0).unwrap());
+    let (library, device) = (Library::load().unwrap(), GpuDevice::open(0).unwrap());
     let abilities = |knobs: &str| {
         nvjpeg.knobs(knobs);
         Abilities::probe(&library, &device).unwrap()
     };
     let all = abilities("");
-    assert_eq!(Decoder::new(&library, &device, 1).unwrap().engines().unwrap(), Ok((1, 7)));
+    assert_eq!(NvJpegDecoder::new(&library, &device, 1).unwrap().engines().unwrap(), Ok((1, 7)));
     assert_eq!(all.engines(), Some((1, 7)));
     for (rung, sampling, found) in table(&all) {
         let expected = if rung == Rung::CudaBatched { Ability::Whole } else { Ability::Region };
@@ -61,7 +63,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
     };
     let none = engine_is("no-hardware", &|_| [Ability::None; 2], "this GPU cannot do it (status 7)");
     assert_eq!(none.engines(), None);
-    let reason = Decoder::new(&library, &device, 1).unwrap().engines().unwrap().unwrap_err();
+    let reason = NvJpegDecoder::new(&library, &device, 1).unwrap().engines().unwrap().unwrap_err();
     assert!(reason.starts_with("nvjpegCreateExV2: this GPU cannot do it (status 7)"), "{reason}");
     engine_is(
         "no-region",

@@ -8,18 +8,20 @@ mod rungs;
 use crate::stand_in;
 use foreload::Result;
 use foreload::testing::decode::nvjpeg::{
-    Abilities, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Verdict,
+    Abilities, Library, NvJpegDecoder, PlaneTarget, PlanesLayout, Request, Rung, Verdict,
 };
-use foreload::testing::decode::{Header, Planes, Region, parse_header};
-use foreload::testing::gpu::{Device, DeviceBuffer, Flight, MemoryPool, PinnedBuffer, PinnedSlice, Stream};
+use foreload::testing::decode::{JpegHeader, Planes, Region, parse_header};
+use foreload::testing::gpu::{
+    DeviceBuffer, GpuDevice, InFlight, MemoryPool, PinnedBuffer, PinnedSlice, Stream,
+};
 
 /// A lane as the pipeline has them, with its memory.
 struct Lane {
-    device: Device,
+    device: GpuDevice,
     stream: Stream,
     pool: MemoryPool,
     abilities: Abilities,
-    decoder: Decoder,
+    decoder: NvJpegDecoder,
     /// Of the last call: something failed and was tried in parts.
     in_parts: bool,
 }
@@ -36,16 +38,16 @@ type Decoded = (PlanesLayout, std::result::Result<Vec<u8>, String>);
 impl Lane {
     /// A lane that knows what the GPU can do.
     fn new() -> Result<Self> {
-        Self::of(Abilities::probe(&Library::load()?, &Device::open(0)?)?)
+        Self::of(Abilities::probe(&Library::load()?, &GpuDevice::open(0)?)?)
     }
 
     /// A lane that takes the GPU to be able to do this.
     fn of(abilities: Abilities) -> Result<Self> {
-        let device = Device::open(0)?;
+        let device = GpuDevice::open(0)?;
         Ok(Self {
             stream: Stream::new(&device)?,
             pool: MemoryPool::new(&device, 1 << 30)?,
-            decoder: Decoder::new(&Library::load()?, &device, 8)?,
+            decoder: NvJpegDecoder::new(&Library::load()?, &device, 8)?,
             abilities,
             in_parts: false,
             device,
@@ -54,7 +56,7 @@ impl Lane {
 
     /// Decodes images that the rung serves, in one call.
     fn decode(&mut self, rung: Rung, jobs: &[Job]) -> Result<Vec<Decoded>> {
-        let headers: Vec<Header> =
+        let headers: Vec<JpegHeader> =
             jobs.iter().map(|job| parse_header(&job.file)).collect::<std::result::Result<_, _>>()?;
         let layouts: Vec<PlanesLayout> = jobs
             .iter()
@@ -75,7 +77,7 @@ impl Lane {
             .collect();
         let total = layouts.iter().map(|layout| layout.bytes.next_multiple_of(256)).sum::<u64>() as usize;
         let memory: DeviceBuffer = self.pool.allocate(&self.stream, total)?;
-        let mut flight = Flight::new(&self.stream)?;
+        let mut flight = InFlight::new(&self.stream)?;
         files.iter().for_each(|file| flight.keep(file.clone()));
         // The engine must not write before this has been written.
         flight.fill(memory.whole(), 0xA5)?;
