@@ -20,8 +20,8 @@ pub mod batch {
 }
 pub mod config {
     pub use crate::config::{
-        CpuDecode, LANES, LoaderConfig, LoaderKind, LoaderOptions, OnError, Rungs, SETTINGS, SettingsClass,
-        SettingsObject, Weights, manual, parameters, parse_pfs, signature, stub,
+        AllowedBackends, CpuDecode, LANES, LoaderConfig, LoaderKind, LoaderOptions, OnError, SETTINGS,
+        SettingsClass, SettingsObject, Weights, manual, parameters, parse_pfs, signature, stub,
     };
 }
 pub mod dataset {
@@ -48,7 +48,7 @@ pub mod decode {
     };
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{
-            Abilities, Ability, Library, NvJpegDecoder, PlaneTarget, PlanesLayout, Request, Rung,
+            Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request,
             Subsampling, Verdict, by_host,
         };
     }

@@ -115,16 +115,16 @@ fn device(gpu: &gpu::Probe) -> ChoiceReport {
 }
 
 fn decoders() -> ChoiceReport {
-    match config::Rungs::from_environment() {
-        Ok(config::Rungs::All) => ChoiceReport {
+    match config::AllowedBackends::from_environment() {
+        Ok(config::AllowedBackends::All) => ChoiceReport {
             chosen: "all".to_owned(),
             because: "who decodes an image goes by measured speeds and shows in its rounding; \
-                      FORELOAD_GPU_RUNG=hardware, cuda_batched, cuda or cpu fixes it"
+                      FORELOAD_GPU_BACKEND=hardware, cuda_batched, cuda or cpu fixes it"
                 .to_owned(),
         },
-        Ok(rungs) => ChoiceReport {
-            chosen: config::Choice::name(rungs).to_owned(),
-            because: "FORELOAD_GPU_RUNG asks for it; what that cannot decode is the CPU's".to_owned(),
+        Ok(backends) => ChoiceReport {
+            chosen: config::Choice::name(backends).to_owned(),
+            because: "FORELOAD_GPU_BACKEND asks for it; what that cannot decode is the CPU's".to_owned(),
         },
         Err(error) => ChoiceReport { chosen: "none".to_owned(), because: error.to_string() },
     }
@@ -156,11 +156,11 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
             let engines = abilities.engines().map_or_else(String::new, |(engines, cores)| {
                 format!("engines {engines}, cores of each {cores}; ")
             });
-            let describe = |rung: nvjpeg::Rung| {
-                let engines = if rung == nvjpeg::Rung::Hardware { &engines[..] } else { "" };
-                (rung.name().to_owned(), format!("{engines}{}", abilities.describe(rung)))
+            let describe = |backend: nvjpeg::NvJpegBackend| {
+                let engines = if backend == nvjpeg::NvJpegBackend::Hardware { &engines[..] } else { "" };
+                (backend.name().to_owned(), format!("{engines}{}", abilities.describe(backend)))
             };
-            nvjpeg::Rung::ALL.map(describe).into()
+            nvjpeg::NvJpegBackend::ALL.map(describe).into()
         }
         Err(error) => vec![("none".to_owned(), error.to_string())],
     }

@@ -4,7 +4,7 @@
 use crate::common::{Dataset, child, thorough};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
-use foreload::testing::config::{LoaderOptions, Rungs};
+use foreload::testing::config::{AllowedBackends, LoaderOptions};
 use foreload::testing::gpu::{Event, GpuDevice, Stream};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -113,7 +113,7 @@ fn loads_beside_a_capture() {
     // Starts, epochs that end, one that is dropped, ends: all of it beside the capture.
     for _ in 0..3 {
         let capture = Capture::begin(&cuda);
-        let pipeline = pipeline(&dataset, &asked, Rungs::All);
+        let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
         for number in 0..epochs {
             let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
             while let Some(batch) = epoch.next_batch().unwrap() {

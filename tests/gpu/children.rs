@@ -4,7 +4,7 @@ use crate::common::{Dataset, await_no_threads, child};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in;
 use crate::work::everything;
-use foreload::testing::config::Rungs;
+use foreload::testing::config::AllowedBackends;
 use foreload::testing::gpu::{GpuDevice, InFlight, MemoryPool, Stream};
 use std::process::{Command, Output};
 
@@ -73,7 +73,7 @@ fn forks_on_purpose() {
     let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let nvjpeg = stand_in::nvjpeg(&cuda);
-    epoch(&pipeline(&Dataset::folder(8), &options(), Rungs::All), 0);
+    epoch(&pipeline(&Dataset::folder(8), &options(), AllowedBackends::All), 0);
     await_no_threads();
     // SAFETY: the child only asks and leaves; nobody else holds a lock that it needs.
     let child = unsafe { libc::fork() };

@@ -4,7 +4,7 @@ use crate::common::{Dataset, child};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
 use foreload::testing::batch::Batch;
-use foreload::testing::config::{LoaderOptions, Rungs};
+use foreload::testing::config::{AllowedBackends, LoaderOptions};
 use foreload::testing::gpu::{GpuDevice, PinnedBuffer, Stream, StreamRef};
 use foreload::testing::pipeline::{Epoch, Pipeline};
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn number(stream: u64) -> StreamRef {
 }
 
 fn start(dataset: &Dataset) -> Pipeline {
-    pipeline(dataset, &LoaderOptions { batch_size: 4, ..options() }, Rungs::Cpu)
+    pipeline(dataset, &LoaderOptions { batch_size: 4, ..options() }, AllowedBackends::Cpu)
 }
 
 /// Takes all batches that are left, and keeps them: every buffer that is free is written again.

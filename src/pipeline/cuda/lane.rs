@@ -11,7 +11,7 @@ use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
 use crate::augment::cuda::{ImageParams, LaneMemory, ViewLauncher};
 use crate::batch::Seal;
-use crate::decode::nvjpeg::{PlaneLayout, PlaneTarget, PlanesLayout, Request, Rung, Verdict};
+use crate::decode::nvjpeg::{NvJpegBackend, PlaneLayout, PlaneTarget, PlanesLayout, Request, Verdict};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, InFlight, Stream};
 use crate::pipeline::{Run, Shared};
@@ -221,9 +221,9 @@ impl<'a> Lane<'a> {
         while let Some(mut work) = todo.pop_front() {
             self.intake.settle_cpu(run, &mut work);
             let layout = match &work.image {
-                Image::Encoded { header, drawn, rung, .. } => {
-                    let layout = self.stage.kept.abilities.layout(header, drawn.region(), *rung);
-                    Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
+                Image::Encoded { header, drawn, backend, .. } => {
+                    let layout = self.stage.kept.abilities.layout(header, drawn.region(), *backend);
+                    Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", backend.name())))?)
                 }
                 Image::Planes { layout, .. } => Some(*layout),
                 Image::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
@@ -295,8 +295,8 @@ impl<'a> Lane<'a> {
     fn decode(&mut self, run: &Run, arena: u64, placed: &[Placed]) -> Result<Vec<(usize, Error)>> {
         let mut refused = Vec::new();
         let mut engine_queued = false;
-        for rung in Rung::ALL {
-            let (indices, requests) = requests(rung, arena, placed);
+        for backend in NvJpegBackend::ALL {
+            let (indices, requests) = requests(backend, arena, placed);
             for &index in &indices {
                 // Also where a call fails: the device may have begun to read.
                 if let Image::Encoded { bytes, .. } = &placed[index].work.image {
@@ -304,29 +304,29 @@ impl<'a> Lane<'a> {
                     run.clock.add_uploaded(bytes.len());
                 }
             }
-            if rung > Rung::Hardware && !engine_queued {
+            if backend > NvJpegBackend::Hardware && !engine_queued {
                 engine_queued = true;
                 self.timing.current().engine_queued(&self.engine)?;
             }
             if requests.is_empty() {
                 continue;
             }
-            let stream = if rung == Rung::Hardware { &self.engine } else { self.flight.stream() };
+            let stream = if backend == NvJpegBackend::Hardware { &self.engine } else { self.flight.stream() };
             let decoder = match &mut self.decoder {
                 Some(decoder) => decoder,
                 empty => empty.insert(self.stage.kept.borrow(self.shared.config.batch_size as usize)?),
             };
             let marks = self.timing.current();
-            let begins = match rung {
-                Rung::Hardware => Some(&marks.engine[0]),
-                Rung::CudaBatched => Some(&marks.batched[0]),
-                Rung::Cuda => None,
+            let begins = match backend {
+                NvJpegBackend::Hardware => Some(&marks.engine[0]),
+                NvJpegBackend::CudaBatched => Some(&marks.batched[0]),
+                NvJpegBackend::Cuda => None,
             };
-            let Verdict { outcomes, in_parts } = decoder.get()?.decode(stream, rung, begins, &requests)?;
-            if let Some(why) = self.stage.pauses.learn(rung, &outcomes) {
-                self.shared.tell_paused(rung, &why);
+            let Verdict { outcomes, in_parts } = decoder.get()?.decode(stream, backend, begins, &requests)?;
+            if let Some(why) = self.stage.pauses.learn(backend, &outcomes) {
+                self.shared.tell_paused(backend, &why);
             }
-            if rung == Rung::CudaBatched {
+            if backend == NvJpegBackend::CudaBatched {
                 marks.batched[1].record(stream)?;
             }
             let mut decoded = 0;
@@ -336,12 +336,12 @@ impl<'a> Lane<'a> {
                     Err(error) => refused.push((index, error)),
                 }
             }
-            match rung {
+            match backend {
                 // Its time says nothing of how fast images are decoded.
                 _ if in_parts => {}
-                Rung::Hardware => marks.on_engine += decoded,
-                Rung::CudaBatched => marks.on_batched += decoded,
-                Rung::Cuda => {}
+                NvJpegBackend::Hardware => marks.on_engine += decoded,
+                NvJpegBackend::CudaBatched => marks.on_batched += decoded,
+                NvJpegBackend::Cuda => {}
             }
         }
         refused.sort_by_key(|(index, _)| *index);
@@ -394,12 +394,13 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// What `rung` is asked to decode into the arena, and where in `placed` it stands.
-fn requests(rung: Rung, arena: u64, placed: &[Placed]) -> (Vec<usize>, Vec<Request<'_>>) {
+/// What `backend` is asked to decode into the arena, and where in `placed` it stands.
+fn requests(backend: NvJpegBackend, arena: u64, placed: &[Placed]) -> (Vec<usize>, Vec<Request<'_>>) {
     let (mut indices, mut requests) = (Vec::new(), Vec::new());
     for (index, Placed { work, at }) in placed.iter().enumerate() {
-        if let (Image::Encoded { bytes, header, rung: own, .. }, Some((offset, layout))) = (&work.image, at)
-            && *own == rung
+        if let (Image::Encoded { bytes, header, backend: own, .. }, Some((offset, layout))) =
+            (&work.image, at)
+            && *own == backend
         {
             let target =
                 |plane: PlaneLayout| PlaneTarget { ptr: arena + offset + plane.offset, stride: plane.stride };

@@ -1,7 +1,7 @@
 //! How long the GPU takes for what, by events between the parts of the work.
 
 use super::shares::Shares;
-use crate::decode::nvjpeg::Rung;
+use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{Error, Result};
 use crate::gpu::{Event, GpuDevice, Stream};
 use crate::pipeline::Run;
@@ -144,7 +144,7 @@ impl Timing {
                 let (given, done) = (seconds(&marks.engine[0])?, seconds(&marks.engine[1])?);
                 shares.gpu_took(|gpu| gpu.engine_took(marks.on_engine, given, done));
             }
-            if Rung::CudaBatched.takes_call_of(marks.on_batched) {
+            if NvJpegBackend::CudaBatched.takes_call_of(marks.on_batched) {
                 let (given, done) = (seconds(&marks.batched[0])?, seconds(&marks.batched[1])?);
                 shares.gpu_took(|gpu| gpu.cuda_took(marks.on_batched, given, done));
             }

@@ -8,7 +8,7 @@ use crate::augment::DrawnViews;
 use crate::augment::cuda::LaneMemory;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
-use crate::decode::nvjpeg::{PlanesLayout, Rung};
+use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
 use crate::decode::{ColorModel, JpegHeader, Planes};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{InFlight, PinnedBuffer, PinnedSlice, Registration};
@@ -37,7 +37,7 @@ pub(crate) struct Work {
 /// What there is of an image.
 pub(crate) enum Image {
     /// A file for nvJPEG.
-    Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews, rung: Rung },
+    Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews, backend: NvJpegBackend },
     /// Planes in page-locked memory.
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU.
@@ -118,8 +118,8 @@ impl<'a> Intake<'a> {
             Ok(Pixels::Waiting(bytes)) => work.image = Image::ForCpu(bytes),
             Ok(Pixels::Absent) => work.image = Image::Blank,
             Ok(Pixels::Encoded { bytes, header, drawn }) => {
-                match self.stage.rungs(&header, place.draw.sample).next() {
-                    Some(rung) => work.image = Image::Encoded { bytes, header, drawn, rung },
+                match self.stage.backends(&header, place.draw.sample).next() {
+                    Some(backend) => work.image = Image::Encoded { bytes, header, drawn, backend },
                     None if self.stage.cpu_may => work.image = Image::ForCpu(bytes),
                     // A lane's decoder has refused it since the worker looked.
                     None => {
@@ -137,33 +137,33 @@ impl<'a> Intake<'a> {
     /// kernels only what is enough for a call of theirs.
     pub(crate) fn share_out(&self, todo: &mut VecDeque<Work>) {
         let stage = self.stage;
-        let mut both: Vec<&mut Rung> = Vec::with_capacity(todo.len());
+        let mut both: Vec<&mut NvJpegBackend> = Vec::with_capacity(todo.len());
         for Work { image, draw, .. } in todo.iter_mut() {
             // Gray images are few, and would be a call of their own.
-            if let Image::Encoded { header, rung, .. } = image
-                && *rung == Rung::Hardware
+            if let Image::Encoded { header, backend, .. } = image
+                && *backend == NvJpegBackend::Hardware
                 && header.color() == Some(ColorModel::YCbCr)
-                && stage.rungs(header, draw.sample).any(|rung| rung == Rung::CudaBatched)
+                && stage.backends(header, draw.sample).any(|backend| backend == NvJpegBackend::CudaBatched)
             {
-                both.push(rung);
+                both.push(backend);
             }
         }
         let for_cuda = stage.shares.for_cuda(both.len());
-        both.into_iter().rev().take(for_cuda).for_each(|rung| *rung = Rung::CudaBatched);
+        both.into_iter().rev().take(for_cuda).for_each(|backend| *backend = NvJpegBackend::CudaBatched);
         for color in [ColorModel::YCbCr, ColorModel::Gray] {
             let is_of_call = |work: &Work| match &work.image {
-                Image::Encoded { header, rung, .. } => {
-                    *rung == Rung::CudaBatched && header.color() == Some(color)
+                Image::Encoded { header, backend, .. } => {
+                    *backend == NvJpegBackend::CudaBatched && header.color() == Some(color)
                 }
                 _ => false,
             };
-            if Rung::CudaBatched.takes_call_of(todo.iter().filter(|work| is_of_call(work)).count()) {
+            if NvJpegBackend::CudaBatched.takes_call_of(todo.iter().filter(|work| is_of_call(work)).count()) {
                 continue;
             }
             for work in todo.iter_mut().filter(|work| is_of_call(work)) {
-                let Image::Encoded { bytes, header, rung, .. } = &mut work.image else { continue };
-                match stage.rung_after(Rung::CudaBatched, header, work.draw.sample) {
-                    Some(next) => *rung = next,
+                let Image::Encoded { bytes, header, backend, .. } = &mut work.image else { continue };
+                match stage.backend_after(NvJpegBackend::CudaBatched, header, work.draw.sample) {
+                    Some(next) => *backend = next,
                     None if stage.cpu_may => work.image = Image::ForCpu(bytes.clone()),
                     // Nobody else may.
                     None => {}
@@ -233,18 +233,18 @@ impl<'a> Intake<'a> {
 
     /// The next decoder's turn, after `error` was this one's answer.
     pub(crate) fn demote(&self, work: &mut Work, error: Error) {
-        let Image::Encoded { bytes, header, rung, .. } = &mut work.image else { return };
+        let Image::Encoded { bytes, header, backend, .. } = &mut work.image else { return };
         let sample = work.draw.sample;
         match &error {
-            Error::Decode(why) if self.stage.refused.note(sample, *rung, why) => {
-                self.shared.tell_refused(*rung, sample, why);
+            Error::Decode(why) if self.stage.refused.note(sample, *backend, why) => {
+                self.shared.tell_refused(*backend, sample, why);
             }
             Error::Decode(_) => {}
             // It is no fault of the file's: the next time it may be decoded.
-            error => self.shared.tell_failing(*rung, sample, error),
+            error => self.shared.tell_failing(*backend, sample, error),
         }
-        match self.stage.rung_after(*rung, header, sample) {
-            Some(next) => *rung = next,
+        match self.stage.backend_after(*backend, header, sample) {
+            Some(next) => *backend = next,
             None if self.shared.config.cpu_decode == CpuDecode::Never => self.settle(work, error),
             None => work.image = Image::ForCpu(bytes.clone()),
         }
@@ -253,10 +253,10 @@ impl<'a> Intake<'a> {
     /// Whether an image that its decoder decoded is really there. If not it is the next decoder's; or, where that is
     /// doubtful or there is none, the same one's once more.
     pub(crate) fn accept(&self, run: &Run, work: &mut Work, finding: Finding) -> bool {
-        let Image::Encoded { header, rung, .. } = &work.image else { return true };
-        let rung = *rung;
+        let Image::Encoded { header, backend, .. } = &work.image else { return true };
+        let backend = *backend;
         if finding == Finding::Written {
-            run.clock.count_rung(rung, 1);
+            run.clock.count_nvjpeg(backend, 1);
             work.image = Image::Nothing;
             return true;
         }
@@ -264,15 +264,15 @@ impl<'a> Intake<'a> {
         // No image looks like one poison and then like the other.
         let doubtful = finding == Finding::Doubtful && !work.tried_again;
         if !doubtful {
-            self.shared.tell_skipped(rung, work.draw.sample);
+            self.shared.tell_skipped(backend, work.draw.sample);
         }
-        let is_last = self.stage.rung_after(rung, header, work.draw.sample).is_none();
+        let is_last = self.stage.backend_after(backend, header, work.draw.sample).is_none();
         if doubtful || is_last && self.shared.config.cpu_decode == CpuDecode::Never && !work.tried_again {
             work.tried_again = true;
             return false;
         }
         work.tried_again = false;
-        let message = format!("JPEG: nvJPEG's {} reports success and does not write it", rung.name());
+        let message = format!("JPEG: nvJPEG's {} reports success and does not write it", backend.name());
         self.demote(work, DecodeError::Unsupported(message).into());
         false
     }

@@ -1,14 +1,14 @@
-//! Decoding by nvJPEG, on the stand-ins: every rung against the CPU's decoder, the ladder, failures.
+//! Decoding by nvJPEG, on the stand-ins: every backend against the CPU's decoder, the order of backends, failures.
 
+mod backends;
 mod faults;
 mod files;
-mod ladder;
-mod rungs;
+mod planes;
 
 use crate::stand_in;
 use foreload::Result;
 use foreload::testing::decode::nvjpeg::{
-    Abilities, Library, NvJpegDecoder, PlaneTarget, PlanesLayout, Request, Rung, Verdict,
+    Abilities, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request, Verdict,
 };
 use foreload::testing::decode::{JpegHeader, Planes, Region, parse_header};
 use foreload::testing::gpu::{
@@ -54,14 +54,16 @@ impl Lane {
         })
     }
 
-    /// Decodes images that the rung serves, in one call.
-    fn decode(&mut self, rung: Rung, jobs: &[Job]) -> Result<Vec<Decoded>> {
+    /// Decodes images that the backend serves, in one call.
+    fn decode(&mut self, backend: NvJpegBackend, jobs: &[Job]) -> Result<Vec<Decoded>> {
         let headers: Vec<JpegHeader> =
             jobs.iter().map(|job| parse_header(&job.file)).collect::<std::result::Result<_, _>>()?;
         let layouts: Vec<PlanesLayout> = jobs
             .iter()
             .zip(&headers)
-            .map(|(job, header)| self.abilities.layout(header, job.region, rung).expect("the rung serves it"))
+            .map(|(job, header)| {
+                self.abilities.layout(header, job.region, backend).expect("the backend serves it")
+            })
             .collect();
         let files: Vec<PinnedSlice> = jobs
             .iter()
@@ -92,7 +94,7 @@ impl Lane {
                 }),
             })
             .collect();
-        let Verdict { outcomes, in_parts } = self.decoder.decode(&self.stream, rung, None, &requests)?;
+        let Verdict { outcomes, in_parts } = self.decoder.decode(&self.stream, backend, None, &requests)?;
         self.in_parts = in_parts;
         flight.depart()?;
         flight.land()?;
@@ -109,9 +111,9 @@ impl Lane {
             .collect())
     }
 
-    /// Whether any rung serves the image, by its own header.
-    fn rungs(&self, file: &[u8]) -> Vec<Rung> {
-        parse_header(file).map(|header| self.abilities.rungs(&header).collect()).unwrap_or_default()
+    /// Whether any backend serves the image, by its own header.
+    fn backends(&self, file: &[u8]) -> Vec<NvJpegBackend> {
+        parse_header(file).map(|header| self.abilities.backends(&header).collect()).unwrap_or_default()
     }
 }
 
