@@ -7,7 +7,7 @@ use foreload::testing::augment::{
     Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View,
 };
 use foreload::testing::decode::{ColorModel, Plane, Planes};
-use foreload::testing::rng::{Key, Use};
+use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::simd::Level;
 
 const WIDTH: u32 = 500;
@@ -16,7 +16,7 @@ const BATCH: usize = 64;
 
 /// Smooth areas with some noise; the pass takes the same time for any pixels.
 fn plane(index: u64, step: u32) -> Plane {
-    let mut random = Key::new(b"", 0, 0, Use::Augment).stream(index);
+    let mut random = RandomKey::new(b"", 0, 0, Use::Augment).stream(index);
     let (width, height) = (WIDTH.div_ceil(step), HEIGHT.div_ceil(step));
     let stride = (width as usize).next_multiple_of(64);
     let data = (0..stride * height as usize + 64)

@@ -9,7 +9,7 @@ use std::path::Path;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use foreload::testing::augment::{Fidelity, MemoryFormat, Recipe, Transforms};
 use foreload::testing::decode::{Decoder, Planes, Region};
-use foreload::testing::rng::{Key, Use};
+use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use libjpeg_reference::{J_COLOR_SPACE, pixels_into};
@@ -38,7 +38,7 @@ fn read(directory: &Path, depth: u32, files: &mut Vec<Vec<u8>>) {
 fn make() -> Vec<Vec<u8>> {
     let (width, height) = (500u16, 375u16);
     let image = |index| {
-        let mut random = Key::new(b"bench", 0, 0, Use::Augment).stream(index);
+        let mut random = RandomKey::new(b"bench", 0, 0, Use::Augment).stream(index);
         let mut pixels = Vec::new();
         for y in 0..u64::from(height) {
             for x in 0..u64::from(width) {

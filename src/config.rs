@@ -14,11 +14,11 @@ mod share;
 mod units;
 
 pub(crate) use choice::Choice;
+pub use device::{AllowedBackends, CpuDecode, Device, LANES};
 pub(crate) use device::{
     Chosen, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
     unavailable as unavailable_device,
 };
-pub use device::{CpuDecode, Device, LANES, Rungs};
 pub use fields::FieldOptions;
 pub(crate) use fields::{Field, FieldContent, Fields, LABEL};
 pub(crate) use images::{ImageField, Images};
@@ -78,7 +78,7 @@ pub struct LoaderConfig {
     /// What the CPU decodes when that is a GPU.
     pub cpu_decode: CpuDecode,
     /// Which decoders may serve then.
-    pub rungs: Rungs,
+    pub backends: AllowedBackends,
     /// The GPU's memory, when that is a GPU.
     pub device_pools: Option<DevicePools>,
     /// The images among the fields, and what is done to each.
@@ -231,7 +231,7 @@ impl LoaderOptions {
             device: chosen.device,
             device_reason: chosen.why,
             cpu_decode: self.cpu_decode,
-            rungs: Rungs::from_environment()?,
+            backends: AllowedBackends::from_environment()?,
             device_pools,
             images,
             fields,

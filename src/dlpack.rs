@@ -22,7 +22,7 @@ pub(crate) const FLAG_COPIED: u64 = 2;
 /// `DLDevice`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Device {
+pub(crate) struct DlDevice {
     /// `DLDeviceType`.
     pub kind: i32,
     /// Ordinal.
@@ -48,7 +48,7 @@ pub(crate) struct DlTensor {
     /// First element.
     pub data: *mut c_void,
     /// Where the data are.
-    pub device: Device,
+    pub device: DlDevice,
     /// Number of dimensions.
     pub ndim: i32,
     /// Type of an element.
@@ -87,7 +87,7 @@ pub(crate) struct ManagedTensorVersioned {
     pub tensor: DlTensor,
 }
 
-impl From<Place> for Device {
+impl From<Place> for DlDevice {
     fn from(place: Place) -> Self {
         match place {
             Place::Host => Self { kind: DEVICE_CPU, id: 0 },

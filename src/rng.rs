@@ -16,7 +16,7 @@ pub(crate) const VERSION: u32 = 1;
 pub enum Use {
     /// The order of the epoch.
     Order = 0,
-    /// What transforms draw for a sample; each has a [part](Key::part) of its own.
+    /// What transforms draw for a sample; each has a [part](RandomKey::part) of its own.
     Augment = 1,
     /// Choice of a substitute for a failed sample.
     Refill = 2,
@@ -32,12 +32,12 @@ pub enum Use {
 ///
 /// A hash, never `seed + epoch`: epoch 1 of seed 0 must share nothing with epoch 0 of seed 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+pub struct RandomKey {
     words: [u32; 2],
     domain: [u32; 2],
 }
 
-impl Key {
+impl RandomKey {
     /// The key of (fingerprint, seed, epoch, usage). The fingerprint may be empty where streams are not bound to a
     /// dataset.
     pub fn new(fingerprint: &[u8], seed: u64, epoch: u64, usage: Use) -> Self {
@@ -83,12 +83,12 @@ impl Key {
     }
 
     /// The stream of sample (or position) `index`.
-    pub fn stream(&self, index: u64) -> Stream {
-        Stream { key: *self, index, block: 0, buffer: [0; 4], used: 4 }
+    pub fn stream(&self, index: u64) -> RandomStream {
+        RandomStream { key: *self, index, block: 0, buffer: [0; 4], used: 4 }
     }
 
-    /// The stream of the `occurrence`-th time that sample `index` comes up; [`Key::stream`] is that of time 0.
-    pub fn stream_of(&self, index: u64, occurrence: u32) -> Stream {
+    /// The stream of the `occurrence`-th time that sample `index` comes up; [`RandomKey::stream`] is that of time 0.
+    pub fn stream_of(&self, index: u64, occurrence: u32) -> RandomStream {
         let mut key = *self;
         // The word of the counter that nothing else varies.
         key.domain[1] ^= occurrence;
@@ -104,15 +104,15 @@ impl Key {
 
 /// Random numbers of one sample, in order. Cheap to make; 2^34 words long.
 #[derive(Debug, Clone)]
-pub struct Stream {
-    key: Key,
+pub struct RandomStream {
+    key: RandomKey,
     index: u64,
     block: u32,
     buffer: [u32; 4],
     used: usize,
 }
 
-impl Stream {
+impl RandomStream {
     /// The next 32 random bits.
     pub fn next_u32(&mut self) -> u32 {
         if self.used == 4 {
@@ -193,16 +193,16 @@ mod tests {
 
     #[test]
     fn seed_and_epoch_do_not_add_up() {
-        let a = Key::new(b"d", 0, 1, Use::Order);
-        let b = Key::new(b"d", 1, 0, Use::Order);
+        let a = RandomKey::new(b"d", 0, 1, Use::Order);
+        let b = RandomKey::new(b"d", 1, 0, Use::Order);
         assert_ne!(a, b);
-        assert_ne!(a, Key::new(b"d", 0, 1, Use::Augment));
+        assert_ne!(a, RandomKey::new(b"d", 0, 1, Use::Augment));
         assert_ne!(a.stream(3).next_u64(), b.stream(3).next_u64());
     }
 
     #[test]
     fn parts_share_nothing_and_stay_what_they_were_promised() {
-        let key = Key::new(b"", 11, 2, Use::Augment);
+        let key = RandomKey::new(b"", 11, 2, Use::Augment);
         let parts = [
             key.part([0, 0], "RandomResizedCrop", 0),
             key.part([0, 1], "RandomResizedCrop", 0),
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn below_is_in_range_and_reaches_every_value() {
-        let mut stream = Key::new(b"", 7, 0, Use::Refill).stream(0);
+        let mut stream = RandomKey::new(b"", 7, 0, Use::Refill).stream(0);
         let mut seen = [0u32; 7];
         for _ in 0..7000 {
             seen[stream.below(7) as usize] += 1;

@@ -297,11 +297,11 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Stream, Use};
+    use crate::rng::{RandomKey, RandomStream, Use};
     use std::collections::VecDeque;
 
-    fn random(seed: u64) -> Stream {
-        Key::new(b"slot tests", seed, 0, Use::Order).stream(0)
+    fn random(seed: u64) -> RandomStream {
+        RandomKey::new(b"slot tests", seed, 0, Use::Order).stream(0)
     }
 
     #[test]

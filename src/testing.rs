@@ -20,8 +20,8 @@ pub mod batch {
 }
 pub mod config {
     pub use crate::config::{
-        CpuDecode, FieldOptions, LANES, LoaderConfig, LoaderKind, LoaderOptions, OnError, Rungs, SETTINGS,
-        SettingsClass, SettingsObject, Weights, manual, parameters, parse_pfs, signature, stub,
+        AllowedBackends, CpuDecode, FieldOptions, LANES, LoaderConfig, LoaderKind, LoaderOptions, OnError,
+        SETTINGS, SettingsClass, SettingsObject, Weights, manual, parameters, parse_pfs, signature, stub,
     };
 }
 pub mod dataset {
@@ -44,18 +44,18 @@ pub mod dataset {
 }
 pub mod decode {
     pub use crate::decode::{
-        Backend, ColorModel, Damaged, Decoded, Decoder, Header, Plane, Planes, Region, parse_header,
+        Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, parse_header,
     };
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{
-            Abilities, Ability, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling,
-            Verdict, by_host,
+            Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request,
+            Subsampling, Verdict, by_host,
         };
     }
 }
 pub mod gpu {
     pub use crate::gpu::{
-        Arg, Capability, Device, DeviceBuffer, Event, Flight, Function, Image, MemoryPool, Module,
+        Arg, Capability, DeviceBuffer, Event, Function, GpuDevice, InFlight, KernelImage, MemoryPool, Module,
         PinnedBuffer, PinnedSlice, Registration, Stream, StreamRef,
     };
 }
@@ -81,7 +81,7 @@ pub mod pipeline {
     pub use crate::pipeline::{Epoch, EpochStats, Pipeline, Poll, release_gpus};
 }
 pub mod rng {
-    pub use crate::rng::{Key, Stream, Use};
+    pub use crate::rng::{RandomKey, RandomStream, Use};
 }
 pub mod schedule {
     pub use crate::schedule::{Draw, LastBatch, Order, Place, Schedule, Selection, TABLE_LIMIT};

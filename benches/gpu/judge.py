@@ -18,8 +18,8 @@ COLOUR_TOLERANCE = 0.15
 """Largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
 RIVALS = ("dali", "torchvision")
 DECODED = "gpu_decoded_"
-"""What the counters of Foreload's rungs of decoders begin with."""
-RUNGS = ("hardware", "cuda_batched", "cuda", "cpu")
+"""What the counters of Foreload's decoding backends begin with."""
+BACKENDS = ("hardware", "cuda_batched", "cuda", "cpu")
 NAMED = 6
 """Threads that a line on CPU time names."""
 STAGES = ("copy", "decode", "augment", "idle")
@@ -54,7 +54,7 @@ def summarise(standings: Iterable[Any], peers: Mapping[str, Any], mean_bytes: fl
 
 def point_of(answer: dict, mean_bytes: float) -> dict:
     """One measurement with other settings."""
-    point = {key: answer[key] for key in ("told", "rung", "refused") if answer.get(key)}
+    point = {key: answer[key] for key in ("told", "backend", "refused") if answer.get(key)}
     if "images" in answer:
         point["images_per_s"] = answer["images"] / answer["seconds"]
         point["cpu_seconds_per_1000"] = 1000 * answer["cpu_seconds"] / answer["images"]
@@ -105,14 +105,14 @@ def measured(standing: Any, mean_bytes: float) -> dict:
 
 
 def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
-    """What Foreload itself counted: rungs, stages, bytes."""
+    """What Foreload itself counted: backends, stages, bytes."""
     names = dict.fromkeys(name for r in rounds for name in r["counters"])
     total = {name: sum(r["counters"].get(name, 0) for r in rounds) for name in names}
     seconds, images = sum(r["seconds"] for r in rounds), sum(r["images"] for r in rounds)
-    decoded = {rung: total[DECODED + rung] for rung in RUNGS if DECODED + rung in total}
+    decoded = {backend: total[DECODED + backend] for backend in BACKENDS if DECODED + backend in total}
     whole = max(sum(decoded.values()), 1)
     return {
-        "decoded_share": {rung: count / whole for rung, count in decoded.items()},
+        "decoded_share": {backend: count / whole for backend, count in decoded.items()},
         "decoded_again": total.get(f"{DECODED}again", 0),
         "h2d_bytes_per_s": total["gpu_h2d_bytes"] / seconds,
         "h2d_bytes_per_image": total["gpu_h2d_bytes"] / images,
@@ -176,7 +176,7 @@ def as_text(result: dict) -> str:
     parts += [f"{e['title']}: {threads_line(e['threads'])}" for e in peers.values() if e.get("threads")]
     if any(entry.get("points") for entry in peers.values()):
         parts.append(points_table(peers))
-        parts += rung_lines(peers)
+        parts += backend_lines(peers)
     return "\n\n".join(parts)
 
 
@@ -213,19 +213,19 @@ def points_table(peers: dict[str, dict]) -> str:
     return report.table(head, rows)
 
 
-def rung_lines(peers: dict[str, dict]) -> list[str]:
-    """A verdict on each of Foreload's rungs alone, beside the fastest rival of its data type."""
+def backend_lines(peers: dict[str, dict]) -> list[str]:
+    """A verdict on each of Foreload's backends alone, beside the fastest rival of its data type."""
     lines = []
     for entry in peers.values():
         best = peers.get(entry.get("best_peer", ""))
         for point in entry.get("points", []):
-            if "rung" not in point or point["told"] != f"rung {point['rung']}":
+            if "backend" not in point or point["told"] != f"backend {point['backend']}":
                 continue
-            name = f"rung {point['rung']} alone"
+            name = f"backend {point['backend']} alone"
             if "images_per_s" not in point:
                 lines.append(f"{name}: {point.get('refused', 'not measured')}")
                 continue
-            share = point.get("gpu", {}).get("decoded_share", {}).get(point["rung"])
+            share = point.get("gpu", {}).get("decoded_share", {}).get(point["backend"])
             served = "does not tell its share" if share is None else f"decoded {share:.0%} of the images"
             beside = ""
             if best:
@@ -245,7 +245,7 @@ def rounds_of(peers: dict[str, dict]) -> int:
 
 
 def stages_line(gpu: dict) -> str:
-    """One sentence on rungs, stages and bytes."""
+    """One sentence on backends, stages and bytes."""
     stages = ", ".join(f"{stage} {ms:.1f}" for stage, ms in gpu["stage_ms_per_1000_images"].items())
     again = (
         f" ({gpu['decoded_again']} once more, after a decoder left them out)" if gpu["decoded_again"] else ""
@@ -258,8 +258,8 @@ def stages_line(gpu: dict) -> str:
 
 
 def shares(gpu: dict) -> str:
-    """Which rungs decoded how much."""
-    return ", ".join(f"{rung} {share:.0%}" for rung, share in gpu["decoded_share"].items())
+    """Which backends decoded how much."""
+    return ", ".join(f"{backend} {share:.0%}" for backend, share in gpu["decoded_share"].items())
 
 
 def row(entry: dict) -> list[str]:

@@ -204,7 +204,7 @@ def parity(run: Run, seconds: float) -> Outcome:
     arguments = [*arguments[-2:], "--short"] if run.recording else arguments
     code, text, data = run.script("parity", *arguments, seconds=seconds)
     broken = [
-        f"{line['files']}, {line['rung']}: {line['problem']}"
+        f"{line['files']}, {line['backend']}: {line['problem']}"
         for line in data.get("lines", [])
         if line["problem"]
     ]

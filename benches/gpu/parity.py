@@ -1,4 +1,4 @@
-"""How near batches made on a GPU come to the CPU's: the same crops, rung by rung of the ladder of decoders.
+"""How near batches made on a GPU come to the CPU's: the same crops, backend by backend.
 
 Differences are in grey levels before normalisation. Where the pixels come from the CPU's decoders the rest must give
 the very same bits. Needs a driver, not torch.
@@ -22,12 +22,12 @@ import numpy as np
 import report
 from resemblance import MEAN_LIMIT, levels_of
 
-RUNGS = ("hardware", "cuda_batched", "cuda", "cpu")
+BACKENDS = ("hardware", "cuda_batched", "cuda", "cpu")
 LARGE = 96
 """Images of a batch, more than `cuda_batched` needs to decode Huffman codes on the GPU."""
 DTYPES = ("uint8", "float32")
 DECODES = ("fast", "exact")
-NO_RUNG = "this build has no such rung"
+NO_BACKEND = "this build has no such backend"
 
 
 def epoch(root: Path, device: str, **settings: object) -> tuple[dict[int, np.ndarray], dict]:
@@ -40,28 +40,28 @@ def epoch(root: Path, device: str, **settings: object) -> tuple[dict[int, np.nda
     return seen, batches.stats().get("gpu") or {}
 
 
-def compare(root: Path, rung: str, expected: dict[int, np.ndarray], **settings: object) -> dict:
+def compare(root: Path, backend: str, expected: dict[int, np.ndarray], **settings: object) -> dict:
     """One line of the result."""
-    os.environ["FORELOAD_GPU_RUNG"] = rung
+    os.environ["FORELOAD_GPU_BACKEND"] = backend
     try:
         seen, counted = epoch(root, "cuda", **settings)
     except foreload.Error as error:
-        if "FORELOAD_GPU_RUNG" not in str(error):
+        if "FORELOAD_GPU_BACKEND" not in str(error):
             raise
-        return {"rung": rung, **settings, "absent": NO_RUNG, "problem": None}
+        return {"backend": backend, **settings, "absent": NO_BACKEND, "problem": None}
     finally:
-        del os.environ["FORELOAD_GPU_RUNG"]
+        del os.environ["FORELOAD_GPU_BACKEND"]
     if seen.keys() != expected.keys():
-        raise AssertionError(f"{rung}: {len(seen)} samples came, not the {len(expected)} of the CPU")
+        raise AssertionError(f"{backend}: {len(seen)} samples came, not the {len(expected)} of the CPU")
     means, most, identical = [], 0.0, True
     for sample, pixels in seen.items():
         difference = np.abs(levels_of(pixels) - levels_of(expected[sample]))
         means.append(float(difference.mean()))
         most = max(most, float(difference.max()))
         identical = identical and np.array_equal(pixels, expected[sample])
-    decoded = {name: counted[f"decoded_{name}"] for name in RUNGS if f"decoded_{name}" in counted}
+    decoded = {name: counted[f"decoded_{name}"] for name in BACKENDS if f"decoded_{name}" in counted}
     line = {
-        "rung": rung,
+        "backend": backend,
         **settings,
         "images": len(seen),
         "decoded": decoded,
@@ -76,21 +76,21 @@ def compare(root: Path, rung: str, expected: dict[int, np.ndarray], **settings: 
 
 def problem(line: dict) -> str | None:
     """What is wrong with a line, if anything."""
-    rung, decoded = line["rung"], line["decoded"]
-    if rung == "cpu" and not line["identical"]:
+    backend, decoded = line["backend"], line["decoded"]
+    if backend == "cpu" and not line["identical"]:
         return "pixels of the CPU's decoders came out with other bits"
     if line["mean"] > MEAN_LIMIT:
         return f"mean difference {line['mean']:.2f}, at most {MEAN_LIMIT}"
-    if decoded.get(rung) or (rung == "hardware" and not driver.has_jpeg_engine()):
+    if decoded.get(backend) or (backend == "hardware" and not driver.has_jpeg_engine()):
         return None
-    if rung == "cuda_batched" and line["batch_size"] < LARGE:
+    if backend == "cuda_batched" and line["batch_size"] < LARGE:
         return None
     return "no image was decoded by it"
 
 
 def row(line: dict) -> list[str]:
     """A line of the table."""
-    what = [line["rung"], line["files"], line["decode"], line["dtype"]]
+    what = [line["backend"], line["files"], line["decode"], line["dtype"]]
     if "absent" in line:
         return [*what, "", "", "", "", "", line["absent"]]
     decoded = ", ".join(f"{name} {count}" for name, count in line["decoded"].items() if count)
@@ -100,7 +100,7 @@ def row(line: dict) -> list[str]:
 
 def as_text(lines: list[dict]) -> str:
     """The table."""
-    head = ["rung", "files", "decode", "dtype", "decoded by", "mean", "99 % of images", "worst pixel"]
+    head = ["backend", "files", "decode", "dtype", "decoded by", "mean", "99 % of images", "worst pixel"]
     return report.table([*head, "same bits", ""], [row(line) for line in lines])
 
 
@@ -121,8 +121,8 @@ def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
                 settings = {"decode": decode, "dtype": dtype, "batch_size": size}
                 settings["image_size"] = 32 if chosen.short else chosen.image_size
                 expected, _ = epoch(root, "cpu", **settings)
-                for rung in RUNGS:
-                    yield {"files": files, **compare(root, rung, expected, **settings)}
+                for backend in BACKENDS:
+                    yield {"files": files, **compare(root, backend, expected, **settings)}
 
 
 def main() -> int:
@@ -153,7 +153,7 @@ def main() -> int:
                 kept.add(line)
                 lines.append(line)
                 told = line.get("absent") or f"mean {line['mean']:.3f}, {line['problem'] or 'ok'}"
-                report.log(f"{line['files']}, {line['decode']}, {line['dtype']}, {line['rung']}: {told}")
+                report.log(f"{line['files']}, {line['decode']}, {line['dtype']}, {line['backend']}: {told}")
         except KeyboardInterrupt:
             report.log("interrupted: what was compared until now follows")
             deliver(lines, chosen)

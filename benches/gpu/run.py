@@ -147,14 +147,14 @@ class Comparison:
             if time.monotonic() + 2 * self.chosen.seconds + 4 > self.deadline:
                 report.log(f"no time for {point.peer} with {point.told()} and what follows")
                 break
-            asked = {"do": "point", "seconds": self.chosen.seconds, "rung": point.rung}
+            asked = {"do": "point", "seconds": self.chosen.seconds, "backend": point.backend}
             asked |= {
                 "cpu_decode": point.cpu_decode,
                 "threads": point.threads,
                 "batch_size": point.batch_size,
             }
             if answer := standing.ask(asked, POINT_LIMIT):
-                standing.points.append({"told": point.told(), "rung": point.rung, **answer})
+                standing.points.append({"told": point.told(), "backend": point.backend, **answer})
                 report.log(f"{point.peer}, {point.told()}: {answer.get('refused') or told(answer)}")
                 self.keep()
 

@@ -189,9 +189,9 @@ class Server:
         """As fast as they come with other settings; what a loader does not take is an answer, not the end."""
         given = {name: asked[name] for name in ("threads", "batch_size", "cpu_decode") if asked.get(name)}
         usual = self.options
-        os.environ.pop("FORELOAD_GPU_RUNG", None)
-        if asked.get("rung"):
-            os.environ["FORELOAD_GPU_RUNG"] = asked["rung"]
+        os.environ.pop("FORELOAD_GPU_BACKEND", None)
+        if asked.get("backend"):
+            os.environ["FORELOAD_GPU_BACKEND"] = asked["backend"]
         self.options = replace(usual, **given)
         try:
             self.open(self.setting)

@@ -49,8 +49,8 @@ class Point:
     """A peer measured once more with other settings; None: those of the whole comparison."""
 
     peer: str
-    rung: str | None = None
-    """Of Foreload's ladder of decoders, this one wherever it can serve."""
+    backend: str | None = None
+    """Foreload decodes with this backend wherever it can serve."""
     cpu_decode: str | None = None
     """Of Foreload: whether the CPU decodes as well."""
     threads: int | None = None
@@ -63,14 +63,14 @@ class Point:
 
 
 POINTS = (
-    *(Point("foreload-f16", rung=rung) for rung in ("hardware", "cuda_batched", "cuda", "cpu")),
+    *(Point("foreload-f16", backend=backend) for backend in ("hardware", "cuda_batched", "cuda", "cpu")),
     Point("foreload-f16", cpu_decode="auto"),
     Point("dali-f16", threads=4),
     *(Point("foreload-f16", threads=threads) for threads in (2, 4, 8)),
     *(Point("foreload-f16", batch_size=size) for size in (64, 128, 512)),
     Point("dali-f16", threads=8),
     Point("torchvision-f16", threads=4),
-    Point("foreload-f16", rung="cuda_batched", batch_size=512),
+    Point("foreload-f16", backend="cuda_batched", batch_size=512),
     Point("foreload-f16", cpu_decode="auto", threads=8),
     Point("dali-f16", batch_size=128),
     Point("dali-f16", threads=2),

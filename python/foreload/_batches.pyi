@@ -150,7 +150,7 @@ class Batches(Iterator[Batch]):
         `errors` (samples skipped or replaced by zeros).
 
         On a GPU also `gpu`, a dict: `decoders` (what each of the GPU's decoders can do, and why not more: texts by
-        name), `decoded_hardware`, `decoded_cuda_batched`, `decoded_cuda` and `decoded_cpu` (images by rung),
+        name), `decoded_hardware`, `decoded_cuda_batched`, `decoded_cuda` and `decoded_cpu` (images by backend),
         `decoded_again` (images that a decoder reported as decoded and had not surely written), `h2d_bytes` (files and
         planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that are under way
         side by side) and `idle_seconds` (in which nothing was queued on it).

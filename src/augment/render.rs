@@ -1,7 +1,7 @@
 //! The pass over one image: source rows go through the horizontal resize into a ring, and each output row is finished
 //! as soon as the rows under it are there. Nothing larger than a few rows is ever held.
 
-use super::kernels::{self, Colour, Columns, Finish, Rows, Source};
+use super::kernels::{self, Colour, ColumnTaps, Finish, ResizedRows, RowTaps};
 use super::upsample::{self, PADDING, Upsampler};
 use super::weights::Upsampling;
 use super::{Fidelity, Output, View};
@@ -21,7 +21,7 @@ pub struct Augmenter {
     finish: Finish,
     /// Filters of each component; components sampled alike share the first.
     filters: [Filters; 3],
-    rings: [Ring; 3],
+    rings: [RowRing; 3],
     /// An output row of each component before the point is set.
     sums: [Vec<i32>; 3],
     upsamplers: [Upsampler; 3],
@@ -32,15 +32,15 @@ pub struct Augmenter {
 /// The two filters of a component.
 #[derive(Debug, Default)]
 struct Filters {
-    columns: Columns,
-    rows: Rows,
+    columns: ColumnTaps,
+    rows: RowTaps,
     /// What they were built for in this image.
     sampling: Option<(Upsampling, Upsampling)>,
 }
 
 /// Rows that went through the horizontal resize, two to a word.
 #[derive(Debug, Default)]
-struct Ring {
+struct RowRing {
     words: Vec<i32>,
     capacity: usize,
     /// Pairs of rows made so far.
@@ -229,7 +229,7 @@ impl Filters {
     }
 }
 
-impl Ring {
+impl RowRing {
     /// Makes room for `depth` pairs of rows of `width` words.
     fn start(&mut self, depth: usize, width: usize) {
         self.capacity = depth.next_power_of_two();
@@ -245,8 +245,8 @@ impl Ring {
         &mut self.words[slot * width..][..width]
     }
 
-    fn source<'a>(&'a self, filters: &'a Filters) -> Source<'a> {
-        Source {
+    fn source<'a>(&'a self, filters: &'a Filters) -> ResizedRows<'a> {
+        ResizedRows {
             ring: &self.words,
             capacity: self.capacity,
             stride: self.words.len() / self.capacity,

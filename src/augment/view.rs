@@ -102,23 +102,23 @@ impl View {
     }
 
     /// How the output's columns are made.
-    pub(super) fn columns(&self, output: &Output) -> Line {
+    pub(super) fn columns(&self, output: &Output) -> ViewAxis {
         self.line(self.x, output.width, self.flip)
     }
 
     /// How the output's rows are made.
-    pub(super) fn rows(&self, output: &Output) -> Line {
+    pub(super) fn rows(&self, output: &Output) -> ViewAxis {
         self.line(self.y, output.height, false)
     }
 
-    fn line(&self, axis: Axis, pixels: u32, mirror: bool) -> Line {
-        Line { axis, pixels, mirror, filter: self.filter, padding: self.padding }
+    fn line(&self, axis: Axis, pixels: u32, mirror: bool) -> ViewAxis {
+        ViewAxis { axis, pixels, mirror, filter: self.filter, padding: self.padding }
     }
 }
 
 /// One axis of a view: how each of the output's pixels along it is made.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct ViewAxis {
     pub axis: Axis,
     /// The output's pixels.
     pub pixels: u32,
@@ -128,7 +128,7 @@ pub(super) struct Line {
     pub padding: Padding,
 }
 
-impl Line {
+impl ViewAxis {
     /// The resize along this axis.
     pub(super) fn resize(&self) -> Resize {
         Resize::new(self.filter, self.axis.length, self.axis.full)
@@ -172,13 +172,13 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn line(axis: Axis, pixels: u32, padding: Padding) -> Line {
-        Line { axis, pixels, mirror: false, filter: Filter::Bilinear, padding }
+    fn line(axis: Axis, pixels: u32, padding: Padding) -> ViewAxis {
+        ViewAxis { axis, pixels, mirror: false, filter: Filter::Bilinear, padding }
     }
 
     #[test]
     fn a_crop_needs_its_box_and_a_centre_crop_its_filters_reach() {
-        let support = |axis, filter| Line { filter, ..line(axis, 224, Padding::Constant) }.support();
+        let support = |axis, filter| ViewAxis { filter, ..line(axis, 224, Padding::Constant) }.support();
         let crop = Axis { start: 7, length: 400, full: 224, window: 0 };
         assert_eq!(support(crop, Filter::Bilinear), (7, 400));
         assert_eq!(support(Axis { length: 10, ..crop }, Filter::Bilinear), (7, 10));
@@ -226,7 +226,7 @@ mod tests {
     fn padding_needs_what_it_mirrors() {
         let axis = Axis { start: 100, length: 50, full: 50, window: 45 };
         let support = |window, n, padding| {
-            Line { filter: Filter::Nearest, ..line(Axis { window, ..axis }, n, padding) }.support()
+            ViewAxis { filter: Filter::Nearest, ..line(Axis { window, ..axis }, n, padding) }.support()
         };
         assert_eq!(support(45, 20, Padding::Constant), (145, 5));
         assert_eq!(support(45, 20, Padding::Edge), (145, 5));

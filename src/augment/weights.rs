@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Filter;
-use super::view::Line;
+use super::view::ViewAxis;
 
 /// Weights are at least this precise: bits after the binary point. All weights are below 2, which then fits 16 signed
 /// bits.
@@ -142,12 +142,12 @@ pub(super) struct Taps {
     pub reach: Range<u32>,
     exact: Vec<f64>,
     pixels: Vec<f64>,
-    spans: Vec<Span>,
+    spans: Vec<WeightSpan>,
 }
 
 /// Weights before rounding: samples they belong to, and what makes their sum 1.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct WeightSpan {
     first: u32,
     count: u32,
     normalise: f64,
@@ -159,7 +159,7 @@ const MARGIN: usize = 4;
 impl Taps {
     /// Computes the taps of the pixels of `line` over the samples that `upsampling` turns into pixels. Samples are
     /// numbered from the image's first. At most `max_bits` precise.
-    pub(super) fn build(&mut self, line: &Line, upsampling: Upsampling, max_bits: u32) {
+    pub(super) fn build(&mut self, line: &ViewAxis, upsampling: Upsampling, max_bits: u32) {
         match line.filter {
             Filter::Nearest | Filter::NearestExact => self.build_with(|_| 1.0, line, upsampling, max_bits),
             Filter::Bilinear => self.build_with(triangle, line, upsampling, max_bits),
@@ -170,7 +170,7 @@ impl Taps {
     fn build_with(
         &mut self,
         weight: impl Fn(f64) -> f64,
-        line: &Line,
+        line: &ViewAxis,
         upsampling: Upsampling,
         max_bits: u32,
     ) {
@@ -184,7 +184,7 @@ impl Taps {
         let mut largest = 0f64;
         for (o, exact) in (0..n).zip(self.exact.chunks_exact_mut(room)) {
             let Some(j) = line.pixel(if line.mirror { n - 1 - o } else { o }) else {
-                self.spans.push(Span { first: 0, count: 0, normalise: 0.0 });
+                self.spans.push(WeightSpan { first: 0, count: 0, normalise: 0.0 });
                 continue;
             };
             let ((first, count), sum) = match upsampling {
@@ -203,7 +203,7 @@ impl Taps {
             let normalise = 1.0 / sum;
             let peak = exact[..count].iter().fold(0f64, |peak, &w| if w > peak { w } else { peak });
             largest = largest.max(peak * normalise);
-            self.spans.push(Span { first, count: count as u32, normalise });
+            self.spans.push(WeightSpan { first, count: count as u32, normalise });
         }
         self.bits = (MIN_BITS..=max_bits)
             .rev()
@@ -331,11 +331,11 @@ mod tests {
 
     const FILTERS: [Filter; 4] = [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic];
 
-    fn line(axis: Axis, pixels: u32, filter: Filter) -> Line {
-        Line { axis, pixels, mirror: false, filter, padding: Padding::Constant }
+    fn line(axis: Axis, pixels: u32, filter: Filter) -> ViewAxis {
+        ViewAxis { axis, pixels, mirror: false, filter, padding: Padding::Constant }
     }
 
-    fn taps(line: Line, upsampling: Upsampling) -> Taps {
+    fn taps(line: ViewAxis, upsampling: Upsampling) -> Taps {
         let mut taps = Taps::default();
         taps.build(&line, upsampling, 20);
         taps
@@ -379,7 +379,8 @@ mod tests {
     #[test]
     fn mirrored_taps_are_the_taps_in_reverse() {
         let line = line(Axis { start: 3, length: 50, full: 32, window: 0 }, 32, Filter::Bilinear);
-        let (a, b) = (taps(line, Upsampling::None), taps(Line { mirror: true, ..line }, Upsampling::None));
+        let (a, b) =
+            (taps(line, Upsampling::None), taps(ViewAxis { mirror: true, ..line }, Upsampling::None));
         for o in 0..32 {
             assert_eq!((a.start[o], a.of(o)), (b.start[31 - o], b.of(31 - o)));
         }

@@ -7,7 +7,7 @@ use super::pool::Buffer;
 use super::values::{Gathered, Value, gather};
 use super::{Batch, Failure, Sink};
 use crate::error::{Error, Result};
-use crate::gpu::{Flight, Stream};
+use crate::gpu::{InFlight, Stream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -193,7 +193,7 @@ impl Seal {
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory or with tickets left; [`Error::Gpu`].
-    pub(crate) fn close_on(mut self, flight: &mut Flight) -> Result<()> {
+    pub(crate) fn close_on(mut self, flight: &mut InFlight) -> Result<()> {
         // Acquire: what the tickets wrote is copied from here.
         if self.filling.open.load(Ordering::Acquire) != 1 {
             return Err(Error::Internal("a batch was closed before its places were filled".into()));

@@ -4,7 +4,7 @@ use super::layout::Plan;
 use super::tensor::Place;
 use crate::error::{Error, Result};
 use crate::gpu::{
-    Device, DeviceBuffer, Event, Flight, MemoryPool, PinnedBuffer, Registration, Stream, StreamRef,
+    DeviceBuffer, Event, GpuDevice, InFlight, MemoryPool, PinnedBuffer, Registration, Stream, StreamRef,
 };
 use crate::slot::Slot;
 use memmap2::{Advice, MmapMut};
@@ -184,7 +184,7 @@ impl Users {
     }
 
     /// An event that nobody waits for.
-    fn event(&mut self, device: &Device) -> Result<Arc<Event>> {
+    fn event(&mut self, device: &GpuDevice) -> Result<Arc<Event>> {
         // One that somebody holds may be waited for by now, for the batch that it was the end of.
         let unused = self.spare.iter().position(|event| Arc::strong_count(event) == 1);
         unused.map_or_else(|| Event::new(device).map(Arc::new), |at| Ok(self.spare.swap_remove(at)))
@@ -204,7 +204,7 @@ impl CudaMemory {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn device(&self) -> &Device {
+    fn device(&self) -> &GpuDevice {
         self.buffer().stream().device()
     }
 
@@ -249,7 +249,7 @@ impl CudaMemory {
     }
 
     /// Queues the copy of the columns behind the images and marks the batch as ready from there on.
-    pub(super) fn complete(&mut self, plan: &Plan, flight: &mut Flight) -> Result<()> {
+    pub(super) fn complete(&mut self, plan: &Plan, flight: &mut InFlight) -> Result<()> {
         // A batch without a single image was not waited for before.
         self.wait_for_earlier(flight.stream())?;
         let columns = self.columns.take().ok_or_else(|| Error::Internal("a batch completed twice".into()))?;

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What `foreload cache` is asked for.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum CacheCommand {
     /// Show which datasets a cache directory has samples of, their bytes, and when they were last used
     Show {
         /// The cache directory, the `path` of `foreload.Directory`
@@ -32,17 +32,17 @@ pub(super) enum Command {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report<T: Serialize> {
+struct CacheReport<T: Serialize> {
     version: String,
     #[serde(flatten)]
     found: T,
 }
 
 /// Looks, or empties, and prints.
-pub(super) fn run(command: &Command) -> Result<()> {
+pub(super) fn run(command: &CacheCommand) -> Result<()> {
     match command {
-        Command::Show { directory, json } => print(inspect::look(directory)?, *json, show),
-        Command::Clear { directory, dataset, json } => {
+        CacheCommand::Show { directory, json } => print(inspect::look(directory)?, *json, show),
+        CacheCommand::Clear { directory, dataset, json } => {
             print(inspect::clear(directory, dataset.as_deref())?, *json, freed)
         }
     }
@@ -50,7 +50,7 @@ pub(super) fn run(command: &Command) -> Result<()> {
 
 fn print<T: Serialize>(found: T, json: bool, describe: impl Fn(&T) -> String) -> Result<()> {
     if json {
-        output::print_json(&Report { version: super::version(), found })
+        output::print_json(&CacheReport { version: super::version(), found })
     } else {
         output::print(&describe(&found))
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// What `foreload doctor` is asked for.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DoctorArgs {
     /// Also say how data at this path will be read
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 /// What was found.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     version: String,
     kernel: String,
     architecture: &'static str,
@@ -33,15 +33,15 @@ struct Report {
     processors: usize,
     page_bytes: usize,
     memory_bytes: u64,
-    simd: Choice,
+    simd: ChoiceReport,
     gpu: gpu::Probe,
     /// nvJPEG's version and file, or why there is none.
     nvjpeg: String,
     /// What nvJPEG's decoders can do on the GPU that will be used, and why not more: names and texts.
     abilities: Vec<(String, String)>,
-    device: Choice,
+    device: ChoiceReport,
     /// Which decoders may serve on a GPU.
-    decoders: Choice,
+    decoders: ChoiceReport,
     #[serde(flatten)]
     probe: ProbeReport,
     path: Option<At>,
@@ -49,7 +49,7 @@ struct Report {
 
 /// What will be used, and why.
 #[derive(Debug, Serialize)]
-struct Choice {
+struct ChoiceReport {
     chosen: String,
     because: String,
 }
@@ -67,12 +67,12 @@ struct At {
 }
 
 /// Looks and prints.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     let probe = probe();
     let gpu = gpu::probe();
     let path = args.path.as_deref().map(|path| look_at(path, &probe)).transpose()?;
     let system = rustix::system::uname();
-    let report = Report {
+    let report = DoctorReport {
         version: super::version(),
         kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
         architecture: std::env::consts::ARCH,
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
 }
 
-fn simd() -> Choice {
+fn simd() -> ChoiceReport {
     let chosen = Level::detect();
     let best = Level::available().last().unwrap_or(Level::Portable);
     let because = match best {
@@ -104,29 +104,29 @@ fn simd() -> Choice {
         }
         Level::Portable => format!("there are no kernels for {} yet", std::env::consts::ARCH),
     };
-    Choice { chosen: chosen.name().to_owned(), because }
+    ChoiceReport { chosen: chosen.name().to_owned(), because }
 }
 
-fn device(gpu: &gpu::Probe) -> Choice {
+fn device(gpu: &gpu::Probe) -> ChoiceReport {
     match config::choose_device_of("auto", || gpu.clone()) {
-        Ok(found) => Choice { chosen: found.device.to_string(), because: found.why },
-        Err(error) => Choice { chosen: "none".to_owned(), because: error.to_string() },
+        Ok(found) => ChoiceReport { chosen: found.device.to_string(), because: found.why },
+        Err(error) => ChoiceReport { chosen: "none".to_owned(), because: error.to_string() },
     }
 }
 
-fn decoders() -> Choice {
-    match config::Rungs::from_environment() {
-        Ok(config::Rungs::All) => Choice {
+fn decoders() -> ChoiceReport {
+    match config::AllowedBackends::from_environment() {
+        Ok(config::AllowedBackends::All) => ChoiceReport {
             chosen: "all".to_owned(),
             because: "who decodes an image goes by measured speeds and shows in its rounding; \
-                      FORELOAD_GPU_RUNG=hardware, cuda_batched, cuda or cpu fixes it"
+                      FORELOAD_GPU_BACKEND=hardware, cuda_batched, cuda or cpu fixes it"
                 .to_owned(),
         },
-        Ok(rungs) => Choice {
-            chosen: config::Choice::name(rungs).to_owned(),
-            because: "FORELOAD_GPU_RUNG asks for it; what that cannot decode is the CPU's".to_owned(),
+        Ok(backends) => ChoiceReport {
+            chosen: config::Choice::name(backends).to_owned(),
+            because: "FORELOAD_GPU_BACKEND asks for it; what that cannot decode is the CPU's".to_owned(),
         },
-        Err(error) => Choice { chosen: "none".to_owned(), because: error.to_string() },
+        Err(error) => ChoiceReport { chosen: "none".to_owned(), because: error.to_string() },
     }
 }
 
@@ -149,18 +149,18 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     else {
         return Vec::new();
     };
-    let tried = gpu::Device::open(ordinal)
+    let tried = gpu::GpuDevice::open(ordinal)
         .and_then(|device| nvjpeg::Abilities::probe(&nvjpeg::Library::load()?, &device));
     match tried {
         Ok(abilities) => {
             let engines = abilities.engines().map_or_else(String::new, |(engines, cores)| {
                 format!("engines {engines}, cores of each {cores}; ")
             });
-            let describe = |rung: nvjpeg::Rung| {
-                let engines = if rung == nvjpeg::Rung::Hardware { &engines[..] } else { "" };
-                (rung.name().to_owned(), format!("{engines}{}", abilities.describe(rung)))
+            let describe = |backend: nvjpeg::NvJpegBackend| {
+                let engines = if backend == nvjpeg::NvJpegBackend::Hardware { &engines[..] } else { "" };
+                (backend.name().to_owned(), format!("{engines}{}", abilities.describe(backend)))
             };
-            nvjpeg::Rung::ALL.map(describe).into()
+            nvjpeg::NvJpegBackend::ALL.map(describe).into()
         }
         Err(error) => vec![("none".to_owned(), error.to_string())],
     }
@@ -168,7 +168,7 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
 
 /// A line for the driver, one for each device, and where there is a driver those for nvJPEG and for what to expect of
 /// it.
-fn gpus(Report { gpu, nvjpeg, decoders, abilities, .. }: &Report) -> Vec<String> {
+fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) -> Vec<String> {
     let driver = gpu.driver.map(|version| format!("  driver       serves CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {
         let memory = output::bytes(device.memory);
@@ -216,7 +216,7 @@ fn look_at(path: &Path, probe: &ProbeReport) -> Result<At> {
     Ok(At { path: path.to_owned(), bytes, counted, reading: probe.choice(path, bytes)? })
 }
 
-fn describe(report: &Report) -> String {
+fn describe(report: &DoctorReport) -> String {
     let probe = &report.probe;
     let limit = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), output::bytes);
     let ring = match (&probe.io_uring.mode, &probe.io_uring.problem) {

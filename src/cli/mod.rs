@@ -31,24 +31,24 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run epochs of a dataset as fast as they go and show what limits them
-    Bench(Box<bench::Args>),
+    Bench(Box<bench::BenchArgs>),
     /// Show what a cache directory holds, or empty it
     #[command(subcommand)]
-    Cache(cache::Command),
+    Cache(cache::CacheCommand),
     /// Measure how fast storage and decoders of this machine are, for `foreload plan`
-    Calibrate(calibrate::Args),
+    Calibrate(calibrate::CalibrateArgs),
     /// Say what this machine offers, what will be chosen, and why
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// Build, check and show the persistent index of a dataset
-    Index(index::Args),
+    Index(index::IndexArgs),
     /// Say what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy
-    Plan(plan::Args),
+    Plan(plan::PlanArgs),
     /// Compute what a training on many nodes would cost under each caching policy
-    Simulate(simulate::Args),
+    Simulate(simulate::SimulateArgs),
     /// Show where the time of each epoch of a logged run went
-    Report(report::Args),
+    Report(report::ReportArgs),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
-    Synth(synth::Args),
+    Synth(synth::SynthArgs),
 }
 
 /// A clap parser for a named choice.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// What `foreload plan` takes.
 #[derive(clap::Args, Debug)]
-pub(super) struct Args {
+pub(super) struct PlanArgs {
     /// The dataset: a directory of class directories or of tar shards
     dir: PathBuf,
     /// How much of each node's NVMe the cache may use, e.g. 800GB
@@ -57,7 +57,7 @@ impl TakesSettings for OfPlan {
 
 /// What `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
-struct Report {
+struct PlanReport {
     version: String,
     dataset: PathBuf,
     samples: u64,
@@ -87,7 +87,7 @@ struct Other {
 }
 
 /// Predicts and prints.
-pub(super) fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let machine = match (&args.rates, &args.cache) {
         (Some(file), _) => rates(file)?,
         (None, Some(cache)) => calibrate::rates(&args.dir, cache, of_loaders(args))?,
@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         ("double", size.saturating_mul(2)),
     ];
     let other = |(size, cache_bytes)| Other { size, plan: predict(&Job { cache_bytes, ..job }, &machine) };
-    let report = Report {
+    let report = PlanReport {
         version: super::version(),
         dataset: args.dir.clone(),
         samples: job.samples,
@@ -124,12 +124,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// What is measured where the index is; the index itself may change before it is opened again.
-fn of_loaders(args: &Args) -> LoaderOptions {
+fn of_loaders(args: &PlanArgs) -> LoaderOptions {
     let LoaderOptions { queue_depth, index_dir, .. } = &*args.settings;
     LoaderOptions { queue_depth: *queue_depth, index_dir: index_dir.clone(), ..LoaderOptions::default() }
 }
 
-fn job(args: &Args, index: &DatasetIndex) -> Job {
+fn job(args: &PlanArgs, index: &DatasetIndex) -> Job {
     let shards = index.is_sharded().then(|| index.summaries().map(|summary| summary.groups).sum());
     Job {
         samples: index.len(),
@@ -169,8 +169,8 @@ fn rates(path: &Path) -> Result<Machine> {
     }
 }
 
-fn describe(report: &Report) -> String {
-    let Report { plan, others, epochs, machine, .. } = report;
+fn describe(report: &PlanReport) -> String {
+    let PlanReport { plan, others, epochs, machine, .. } = report;
     let layout = report.shards.map_or("loose files".to_owned(), |shards| format!("{shards} shards"));
     let mut lines = vec![
         format!(

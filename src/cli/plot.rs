@@ -36,9 +36,9 @@ pub(super) fn outcomes(path: &Path, title: &str, outcomes: &[Outcome]) -> Result
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
+type DrawResult<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
-fn draw<'a>(root: &Area<'a>, title: &str, outcomes: &[Outcome]) -> Drawn<'a> {
+fn draw<'a>(root: &Area<'a>, title: &str, outcomes: &[Outcome]) -> DrawResult<'a> {
     root.fill(&WHITE)?;
     let root = root.titled(title, ("sans-serif", 20))?;
     if outcomes.iter().any(|outcome| outcome.epochs.len() > 1) {
@@ -50,7 +50,7 @@ fn draw<'a>(root: &Area<'a>, title: &str, outcomes: &[Outcome]) -> Drawn<'a> {
     }
 }
 
-fn bars<'a>(area: &Area<'a>, outcomes: &[Outcome]) -> Drawn<'a> {
+fn bars<'a>(area: &Area<'a>, outcomes: &[Outcome]) -> DrawResult<'a> {
     let most = outcomes.iter().map(|outcome| outcome.seconds).fold(0.0, f64::max);
     let count = outcomes.len() as f64;
     let mut chart = ChartBuilder::on(area)
@@ -82,7 +82,7 @@ fn bars<'a>(area: &Area<'a>, outcomes: &[Outcome]) -> Drawn<'a> {
     Ok(())
 }
 
-fn epochs<'a>(area: &Area<'a>, outcomes: &[Outcome]) -> Drawn<'a> {
+fn epochs<'a>(area: &Area<'a>, outcomes: &[Outcome]) -> DrawResult<'a> {
     let most =
         outcomes.iter().flat_map(|outcome| &outcome.epochs).map(|epoch| epoch.seconds).fold(0.0, f64::max);
     let last = outcomes.iter().map(|outcome| outcome.epochs.len()).max().unwrap_or(1);

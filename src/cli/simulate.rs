@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// What `foreload simulate` takes.
 #[derive(clap::Args, Debug)]
-pub(super) struct Args {
+pub(super) struct SimulateArgs {
     /// nopfs-1, nopfs-2, nopfs-3, nopfs-4 or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     scenario: String,
@@ -44,7 +44,7 @@ pub(super) struct Args {
 
 /// What `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
-struct Report {
+struct SimulateReport {
     version: String,
     scenario: String,
     nodes: u32,
@@ -52,14 +52,14 @@ struct Report {
     samples: u64,
     dataset_bytes: u64,
     node_cache_bytes: u64,
-    accesses: Accesses,
+    accesses: AccessReport,
     simulated_in_seconds: f64,
     policies: Vec<Outcome>,
 }
 
 /// How often a node uses a sample.
 #[derive(Debug, Serialize)]
-struct Accesses {
+struct AccessReport {
     /// Uses of a sample by a node in all epochs.
     mean: f64,
     /// Counted are the samples used more often than this.
@@ -75,13 +75,13 @@ struct Accesses {
 }
 
 /// Simulates and prints.
-pub(super) fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     let started = Instant::now();
     let simulation = Simulation::new(scenario(args)?)?;
     let policies = if args.policies.is_empty() { &Policy::ALL[..] } else { &args.policies };
     let outcomes = simulation.run(policies);
     let scenario = simulation.scenario();
-    let report = Report {
+    let report = SimulateReport {
         version: super::version(),
         scenario: scenario.name.clone(),
         nodes: scenario.nodes,
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         samples: simulation.sizes().samples(),
         dataset_bytes: simulation.sizes().total() as u64,
         node_cache_bytes: scenario.node_cache() as u64,
-        accesses: Accesses::of(&simulation, args.above),
+        accesses: AccessReport::of(&simulation, args.above),
         simulated_in_seconds: started.elapsed().as_secs_f64(),
         policies: outcomes,
     };
@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
 }
 
-fn scenario(args: &Args) -> Result<Scenario> {
+fn scenario(args: &SimulateArgs) -> Result<Scenario> {
     let mut scenario = Scenario::load(&args.scenario)?;
     scenario.nodes = args.nodes.unwrap_or(scenario.nodes);
     scenario.epochs = args.epochs.unwrap_or(scenario.epochs);
@@ -109,7 +109,7 @@ fn scenario(args: &Args) -> Result<Scenario> {
     Ok(scenario)
 }
 
-impl Accesses {
+impl AccessReport {
     fn of(simulation: &Simulation, above: Option<u32>) -> Self {
         let Scenario { nodes, epochs, .. } = *simulation.scenario();
         let mean = f64::from(epochs) / f64::from(nodes);
@@ -126,8 +126,8 @@ impl Accesses {
     }
 }
 
-fn describe(report: &Report) -> String {
-    let Report { scenario, nodes, epochs, samples, accesses, .. } = report;
+fn describe(report: &SimulateReport) -> String {
+    let SimulateReport { scenario, nodes, epochs, samples, accesses, .. } = report;
     let mut lines = vec![
         format!(
             "{scenario}: {nodes} nodes, {samples} samples of {}, {} in all, {epochs} epochs; caches of {} a node",

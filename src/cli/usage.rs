@@ -2,14 +2,14 @@
 
 /// CPU time and memory of the whole process.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Usage {
+pub(super) struct ProcessUsage {
     /// User and system time, seconds.
     pub cpu_seconds: f64,
     /// Largest resident set so far, bytes.
     pub peak_rss_bytes: u64,
 }
 
-impl Usage {
+impl ProcessUsage {
     /// Asks the kernel.
     pub(super) fn now() -> Self {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

@@ -42,9 +42,9 @@ pub enum CpuDecode {
     Never,
 }
 
-/// Which decoders may serve on the way to a GPU: for tests and measurements, by the variable `FORELOAD_GPU_RUNG`.
+/// Which decoders may serve on the way to a GPU: for tests and measurements, by the variable `FORELOAD_GPU_BACKEND`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Rungs {
+pub enum AllowedBackends {
     /// Each image the first that knows its kind.
     #[default]
     All,
@@ -58,20 +58,20 @@ pub enum Rungs {
     Cpu,
 }
 
-impl Rungs {
+impl AllowedBackends {
     /// What the environment asks for.
     ///
     /// # Errors
     /// [`Error::Config`] for a name there is not.
     pub fn from_environment() -> Result<Self> {
-        match std::env::var("FORELOAD_GPU_RUNG") {
-            Ok(name) if !name.is_empty() => Self::parse("FORELOAD_GPU_RUNG", &name),
+        match std::env::var("FORELOAD_GPU_BACKEND") {
+            Ok(name) if !name.is_empty() => Self::parse("FORELOAD_GPU_BACKEND", &name),
             _ => Ok(Self::All),
         }
     }
 }
 
-impl Choice for Rungs {
+impl Choice for AllowedBackends {
     const NAMES: &'static [(&'static str, Self)] = &[
         ("all", Self::All),
         ("hardware", Self::Hardware),

@@ -10,18 +10,9 @@ use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::errors::DecodeErrors;
 
+use super::header::JpegColorSpace;
 use super::{ColorModel, Planes, Region};
 use crate::error::DecodeError;
-
-/// What the file's components mean, by our own reading of its headers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ink {
-    Gray,
-    YCbCr,
-    Rgb,
-    Cmyk,
-    Ycck,
-}
 
 /// Runs a decoder that is not ours: should it panic on a file, that file is damaged, and no more.
 ///
@@ -39,24 +30,28 @@ pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, DecodeError>) -> Result
 pub(super) fn decode(
     bytes: &[u8],
     size: (u32, u32),
-    ink: Ink,
+    color_space: JpegColorSpace,
     region: Region,
     out: &mut Planes,
 ) -> Result<(), DecodeError> {
-    let (image, coded) = guarded(|| components(bytes, ink))?;
-    let channels = match ink {
-        Ink::Gray => 1,
-        Ink::YCbCr | Ink::Rgb => 3,
-        Ink::Cmyk | Ink::Ycck => 4,
+    let (image, coded) = guarded(|| components(bytes, color_space))?;
+    let channels = match color_space {
+        JpegColorSpace::Gray => 1,
+        JpegColorSpace::YCbCr | JpegColorSpace::Rgb => 3,
+        JpegColorSpace::Cmyk | JpegColorSpace::Ycck => 4,
     };
     if image.len() != size.0 as usize * size.1 as usize * channels {
         return Err(DecodeError::Unsupported(format!("JPEG with components coded as {coded:?}")));
     }
-    match ink {
-        Ink::Gray => out.take(&image, size, region, ColorModel::Gray, |&[gray]| [gray]),
-        Ink::YCbCr | Ink::Rgb => out.take(&image, size, region, ColorModel::Rgb, |&rgb: &[u8; 3]| rgb),
-        Ink::Cmyk => out.take(&image, size, region, ColorModel::Rgb, |&[c, m, y, k]| paper([c, m, y], k)),
-        Ink::Ycck => out.take(&image, size, region, ColorModel::Rgb, |&[y, cb, cr, k]| {
+    match color_space {
+        JpegColorSpace::Gray => out.take(&image, size, region, ColorModel::Gray, |&[gray]| [gray]),
+        JpegColorSpace::YCbCr | JpegColorSpace::Rgb => {
+            out.take(&image, size, region, ColorModel::Rgb, |&rgb: &[u8; 3]| rgb)
+        }
+        JpegColorSpace::Cmyk => {
+            out.take(&image, size, region, ColorModel::Rgb, |&[c, m, y, k]| paper([c, m, y], k))
+        }
+        JpegColorSpace::Ycck => out.take(&image, size, region, ColorModel::Rgb, |&[y, cb, cr, k]| {
             paper(ycc_to_rgb(y, cb, cr).map(|ink| 255 - ink), k)
         }),
     }
@@ -64,7 +59,7 @@ pub(super) fn decode(
 }
 
 /// The components of the whole image, interleaved: YCbCr as RGB, others as they are; and as what they are coded.
-fn components(bytes: &[u8], ink: Ink) -> Result<(Vec<u8>, ColorSpace), DecodeError> {
+fn components(bytes: &[u8], color_space: JpegColorSpace) -> Result<(Vec<u8>, ColorSpace), DecodeError> {
     let corrupt = |error: DecodeErrors| DecodeError::Corrupt(error.to_string().trim_matches('"').to_owned());
     let options = DecoderOptions::default()
         .set_strict_mode(true)
@@ -74,10 +69,10 @@ fn components(bytes: &[u8], ink: Ink) -> Result<(Vec<u8>, ColorSpace), DecodeErr
     decoder.decode_headers().map_err(corrupt)?;
     let coded = decoder.input_colorspace().ok_or_else(|| DecodeError::Corrupt("no image".into()))?;
     // Asked for the colours of the file it hands out the components as they are.
-    let target = match ink {
-        Ink::Gray => ColorSpace::Luma,
-        Ink::YCbCr => ColorSpace::RGB,
-        Ink::Rgb | Ink::Cmyk | Ink::Ycck => coded,
+    let target = match color_space {
+        JpegColorSpace::Gray => ColorSpace::Luma,
+        JpegColorSpace::YCbCr => ColorSpace::RGB,
+        JpegColorSpace::Rgb | JpegColorSpace::Cmyk | JpegColorSpace::Ycck => coded,
     };
     decoder.set_options(options.jpeg_set_out_colorspace(target));
     let image = decoder.decode().map_err(corrupt)?;

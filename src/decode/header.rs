@@ -19,7 +19,7 @@ pub enum Process {
 
 /// What the components of a JPEG file mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Coding {
+pub enum JpegColorSpace {
     /// One component.
     Gray,
     /// Y, Cb, Cr as JFIF defines them.
@@ -34,7 +34,7 @@ pub enum Coding {
 
 /// The headers of a JPEG file up to its first scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct JpegHeader {
     /// Width of the image in pixels, at least 1.
     pub width: u32,
     /// Height of the image in pixels, at least 1.
@@ -44,7 +44,7 @@ pub struct Header {
     /// Bits a sample; 8 in nearly every file.
     pub precision: u8,
     /// What the components mean: by the Adobe transform, the JFIF marker and the names of the components.
-    pub coding: Coding,
+    pub color_space: JpegColorSpace,
     /// How many components there are.
     pub components: u8,
     /// Sampling factors (horizontal, vertical; 1..=4) of the first four components; (0, 0) beyond the last.
@@ -57,13 +57,13 @@ pub struct Header {
     pub region_decodable: bool,
 }
 
-impl Header {
+impl JpegHeader {
     /// What the planes of this image mean where they are decoded as they are coded; `None` where they cannot be.
     pub fn color(&self) -> Option<ColorModel> {
-        match (self.coding, self.components) {
-            (Coding::Gray, 1) => Some(ColorModel::Gray),
-            (Coding::YCbCr, 3) => Some(ColorModel::YCbCr),
-            (Coding::Rgb, 3) => Some(ColorModel::Rgb),
+        match (self.color_space, self.components) {
+            (JpegColorSpace::Gray, 1) => Some(ColorModel::Gray),
+            (JpegColorSpace::YCbCr, 3) => Some(ColorModel::YCbCr),
+            (JpegColorSpace::Rgb, 3) => Some(ColorModel::Rgb),
             _ => None,
         }
     }
@@ -97,7 +97,7 @@ impl Header {
 /// [`DecodeError::NotAnImage`] where `bytes` are no JPEG (a PNG is none), [`DecodeError::Corrupt`] where the headers
 /// contradict themselves, end too early, or promise more pixels than so many bytes can hold. A kind that no decoder
 /// knows is no error here, nor are more pixels than `max_pixels`.
-pub fn parse_header(bytes: &[u8]) -> Result<Header, DecodeError> {
+pub fn parse_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     if !jpeg::is(bytes) {
         return Err(not_an_image(bytes));
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-    fn header(color: ColorType, sampling: SamplingFactor, progressive: bool) -> Header {
+    fn header(color: ColorType, sampling: SamplingFactor, progressive: bool) -> JpegHeader {
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&mut bytes, 80);
         encoder.set_sampling_factor(sampling);
@@ -122,7 +122,7 @@ mod tests {
     fn headers_say_who_can_decode() {
         let plain = header(ColorType::Rgb, SamplingFactor::F_2_1, false);
         assert_eq!((plain.width, plain.height, plain.components), (33, 21, 3));
-        assert_eq!((plain.process, plain.coding), (Process::Baseline, Coding::YCbCr));
+        assert_eq!((plain.process, plain.color_space), (Process::Baseline, JpegColorSpace::YCbCr));
         assert_eq!((plain.precision, plain.interleaved, plain.region_decodable), (8, true, true));
         let steps = |index| plain.sampling(index).map(|sampling| (sampling.step_x, sampling.step_y));
         assert_eq!(

@@ -12,7 +12,7 @@ mod planes;
 pub use codecs::Backend;
 pub(crate) use codecs::{DecodedBy, Format};
 pub(crate) use header::Process;
-pub use header::{Header, parse_header};
+pub use header::{JpegHeader, parse_header};
 pub(crate) use mask::Mask;
 pub(crate) use npy::{NpyArray, Number};
 

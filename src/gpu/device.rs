@@ -85,11 +85,11 @@ impl DeviceInfo {
 /// A device in use. Clones are the same device; its primary context is held until the last one, and the last thing
 /// that lives on it, is gone.
 #[derive(Clone)]
-pub struct Device {
-    inner: Arc<Inner>,
+pub struct GpuDevice {
+    inner: Arc<DeviceInner>,
 }
 
-struct Inner {
+struct DeviceInner {
     driver: &'static Driver,
     device: sys::CUdevice,
     context: sys::CUcontext,
@@ -97,11 +97,11 @@ struct Inner {
 }
 
 // SAFETY: the context is a handle that the driver lets any thread use.
-unsafe impl Send for Inner {}
+unsafe impl Send for DeviceInner {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for DeviceInner {}
 
-impl Device {
+impl GpuDevice {
     /// Takes device number `ordinal` (of those `CUDA_VISIBLE_DEVICES` leaves) into use.
     ///
     /// [`Error::Unavailable`] says why there is no such device or why it cannot serve. The first use in a process costs
@@ -125,7 +125,7 @@ impl Device {
         let mut context = std::ptr::null_mut();
         // SAFETY: the pointer is valid for the call; what is retained is released when the last clone goes.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&mut context, device)) }?;
-        Ok(Self { inner: Arc::new(Inner { driver, device, context, info }) })
+        Ok(Self { inner: Arc::new(DeviceInner { driver, device, context, info }) })
     }
 
     /// Number of the device.
@@ -174,7 +174,7 @@ impl Device {
         Ok(Bound { device: self, lent: Some((former, relaxed)) })
     }
 
-    /// Makes the device's context current on this thread for good, so that [`Device::bind`] has nothing to do: for
+    /// Makes the device's context current on this thread for good, so that [`GpuDevice::bind`] has nothing to do: for
     /// threads that work for the device alone and end before it does.
     pub fn settle(&self) -> Result<()> {
         let driver = driver()?;
@@ -193,13 +193,13 @@ impl Device {
     }
 }
 
-impl fmt::Debug for Device {
+impl fmt::Debug for GpuDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cuda:{}", self.ordinal())
     }
 }
 
-impl Drop for Inner {
+impl Drop for DeviceInner {
     fn drop(&mut self) {
         // A forked child has no context to release.
         if let Ok(driver) = driver() {
@@ -212,7 +212,7 @@ impl Drop for Inner {
 
 /// A device whose context is current on this thread.
 pub struct Bound<'a> {
-    device: &'a Device,
+    device: &'a GpuDevice,
     /// What to put back on a thread that is not ours: the context and the mode that it had. These are a thread's
     /// affair.
     lent: Option<(sys::CUcontext, Relaxed)>,

@@ -1,6 +1,6 @@
 //! Events: marks in a stream that other streams and the host wait for.
 
-use super::device::Device;
+use super::device::GpuDevice;
 use super::driver::{NOT_READY, call};
 use super::stream::StreamRef;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// Before its first record it counts as passed.
 pub struct Event {
-    device: Device,
+    device: GpuDevice,
     event: sys::CUevent,
 }
 
@@ -22,17 +22,17 @@ unsafe impl Sync for Event {}
 
 impl Event {
     /// An event that keeps no time, the cheap kind. Who waits for it sleeps instead of spinning.
-    pub fn new(device: &Device) -> Result<Self> {
+    pub fn new(device: &GpuDevice) -> Result<Self> {
         use sys::CUevent_flags as Flags;
         Self::create(device, Flags::CU_EVENT_BLOCKING_SYNC as u32 | Flags::CU_EVENT_DISABLE_TIMING as u32)
     }
 
     /// An event that also keeps the time it was passed, for [`Event::since`].
-    pub fn timed(device: &Device) -> Result<Self> {
+    pub fn timed(device: &GpuDevice) -> Result<Self> {
         Self::create(device, sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32)
     }
 
-    fn create(device: &Device, flags: u32) -> Result<Self> {
+    fn create(device: &GpuDevice, flags: u32) -> Result<Self> {
         let bound = device.bind()?;
         let mut event = std::ptr::null_mut();
         // SAFETY: the pointer is valid for the call; the device's context is current.
@@ -41,7 +41,7 @@ impl Event {
     }
 
     /// The device it is on; it can be recorded on streams of that one alone, and any stream may wait for it.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &GpuDevice {
         &self.device
     }
 

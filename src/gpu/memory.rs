@@ -1,6 +1,6 @@
 //! Device memory in stream order, from a pool with a cap of its own.
 
-use super::device::Device;
+use super::device::GpuDevice;
 use super::driver::{OUT_OF_MEMORY, call};
 use super::stream::Stream;
 use crate::error::{Error, Result};
@@ -16,11 +16,11 @@ const ALIGNMENT: usize = 512;
 /// allocation asks the system. Clones are the same pool; the memory goes back when the last clone and buffer are gone.
 #[derive(Clone)]
 pub struct MemoryPool {
-    inner: Arc<Inner>,
+    inner: Arc<MemoryPoolInner>,
 }
 
-struct Inner {
-    device: Device,
+struct MemoryPoolInner {
+    device: GpuDevice,
     pool: sys::CUmemoryPool,
     cap: usize,
     used: Mutex<Used>,
@@ -33,9 +33,9 @@ struct Used {
 }
 
 // SAFETY: a pool is a handle that the driver lets any thread use; the rest is behind a mutex.
-unsafe impl Send for Inner {}
+unsafe impl Send for MemoryPoolInner {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for MemoryPoolInner {}
 
 /// Gauges of a [`MemoryPool`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -54,7 +54,7 @@ pub struct PoolUsage {
 
 impl MemoryPool {
     /// A pool on `device` whose buffers never have more than `cap` bytes together. Nothing is allocated yet.
-    pub fn new(device: &Device, cap: usize) -> Result<Self> {
+    pub fn new(device: &GpuDevice, cap: usize) -> Result<Self> {
         if cap == 0 {
             return Err(Error::config("device_memory", "is 0, must leave room for a batch"));
         }
@@ -72,7 +72,7 @@ impl MemoryPool {
         // SAFETY: both pointers are valid for the call.
         unsafe { call!(bound.driver(), cuMemPoolCreate(&mut pool, &properties)) }?;
         // From here on `Drop` destroys it.
-        let inner = Inner { device: device.clone(), pool, cap, used: Mutex::default() };
+        let inner = MemoryPoolInner { device: device.clone(), pool, cap, used: Mutex::default() };
         // Otherwise each synchronisation would give free memory back to the system.
         let mut threshold = u64::MAX;
         let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
@@ -83,7 +83,7 @@ impl MemoryPool {
     }
 
     /// The device it is on.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &GpuDevice {
         &self.inner.device
     }
 
@@ -152,13 +152,13 @@ impl MemoryPool {
     }
 }
 
-impl Inner {
+impl MemoryPoolInner {
     fn used(&self) -> MutexGuard<'_, Used> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Inner {
+impl Drop for MemoryPoolInner {
     fn drop(&mut self) {
         if let Ok(bound) = self.device.bind() {
             // SAFETY: it is ours and no buffer is left, for each holds its pool; frees under way end by themselves.

@@ -6,12 +6,12 @@
 //! torch uses, and is no part of what other code may be capturing; see `thread.rs`.
 //!
 //! Ownership replaces order of destruction: whatever lives on a device holds it, a buffer holds its pool and its
-//! stream, and work in flight holds what it reads and writes (see [`Flight`]).
+//! stream, and work in flight holds what it reads and writes (see [`InFlight`]).
 
 mod device;
 mod driver;
 mod event;
-mod flight;
+mod in_flight;
 mod memory;
 mod module;
 mod pinned;
@@ -20,13 +20,13 @@ mod stream;
 mod thread;
 
 pub(crate) use device::DeviceInfo;
-pub use device::{Capability, Device};
+pub use device::{Capability, GpuDevice};
 pub(crate) use driver::is_usable;
 pub use event::Event;
-pub use flight::Flight;
+pub use in_flight::InFlight;
 pub(crate) use memory::DeviceRange;
 pub use memory::{DeviceBuffer, MemoryPool};
-pub use module::{Arg, Function, Image, Module};
+pub use module::{Arg, Function, KernelImage, Module};
 pub use pinned::{PinnedBuffer, PinnedSlice, Registration};
 pub(crate) use probe::{Probe, probe};
 pub use stream::{Stream, StreamRef};

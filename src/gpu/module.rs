@@ -1,6 +1,6 @@
 //! Compiled kernels: the image that suits the device, its functions, and their launch with checked arguments.
 
-use super::device::{Capability, Device};
+use super::device::{Capability, GpuDevice};
 use super::driver::call;
 use super::stream::Stream;
 use crate::error::{Error, Result};
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 /// Kernels compiled for one family of devices.
 #[derive(Debug, Clone, Copy)]
-pub enum Image {
+pub enum KernelImage {
     /// Machine code: runs on devices of the same major capability and an equal or higher minor one.
     Cubin(Capability, &'static [u8]),
     /// Virtual machine code, which the driver compiles for devices of this capability or any higher.
     Ptx(Capability, &'static str),
 }
 
-impl Image {
+impl KernelImage {
     /// How well it suits: exact machine code best, then machine code for the nearest lower minor, then PTX.
     fn rank(&self, device: Capability) -> Option<(u32, u32)> {
         match self {
@@ -42,19 +42,19 @@ impl Image {
 /// A loaded image. Clones are the same module.
 #[derive(Clone)]
 pub struct Module {
-    inner: Arc<Inner>,
+    inner: Arc<ModuleInner>,
 }
 
-struct Inner {
-    device: Device,
+struct ModuleInner {
+    device: GpuDevice,
     module: sys::CUmodule,
     image: String,
 }
 
 // SAFETY: a module is a handle that the driver lets any thread use.
-unsafe impl Send for Inner {}
+unsafe impl Send for ModuleInner {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for ModuleInner {}
 
 /// The device or the driver cannot run this image, another one perhaps: CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU,
 /// _INVALID_PTX, _JIT_COMPILER_NOT_FOUND, _UNSUPPORTED_PTX_VERSION, _JIT_COMPILATION_DISABLED, _INVALID_SOURCE,
@@ -63,7 +63,7 @@ const TRY_NEXT: [u32; 8] = [200, 209, 218, 221, 222, 223, 300, 801];
 
 impl Module {
     /// Loads the image that suits `device` best and that the driver takes.
-    pub fn load(device: &Device, images: &[Image]) -> Result<Self> {
+    pub fn load(device: &GpuDevice, images: &[KernelImage]) -> Result<Self> {
         let capability = device.info().capability;
         let mut suiting: Vec<_> =
             images.iter().filter_map(|image| Some((image.rank(capability)?, image))).collect();
@@ -73,20 +73,20 @@ impl Module {
         let mut refused = None;
         for (_, image) in suiting {
             let text = match image {
-                Image::Ptx(_, text) => CString::new(*text)
+                KernelImage::Ptx(_, text) => CString::new(*text)
                     .map_err(|_| Error::Internal("PTX with a NUL byte in it".to_owned()))?,
-                Image::Cubin(..) => CString::default(),
+                KernelImage::Cubin(..) => CString::default(),
             };
             let data: *const c_void = match image {
-                Image::Ptx(..) => text.as_ptr().cast(),
-                Image::Cubin(_, bytes) => bytes.as_ptr().cast(),
+                KernelImage::Ptx(..) => text.as_ptr().cast(),
+                KernelImage::Cubin(_, bytes) => bytes.as_ptr().cast(),
             };
             let mut module = std::ptr::null_mut();
             // SAFETY: an ELF image that says its own length, or text that ends in NUL; both live through the call.
             let status = unsafe { (driver.functions.cuModuleLoadData)(&mut module, data) };
             match driver.check("cuModuleLoadData", status) {
                 Ok(()) => {
-                    let inner = Inner { device: device.clone(), module, image: image.name() };
+                    let inner = ModuleInner { device: device.clone(), module, image: image.name() };
                     return Ok(Self { inner: Arc::new(inner) });
                 }
                 Err(error) if TRY_NEXT.contains(&status) => refused = Some(error),
@@ -94,7 +94,7 @@ impl Module {
             }
         }
         Err(refused.unwrap_or_else(|| {
-            let has = images.iter().map(Image::name).collect::<Vec<_>>().join(", ");
+            let has = images.iter().map(KernelImage::name).collect::<Vec<_>>().join(", ");
             let own = &device.info().name;
             Error::Unavailable(format!(
                 "no kernels for {own}, compute capability {capability}: there are {has}"
@@ -134,7 +134,7 @@ impl Module {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ModuleInner {
     fn drop(&mut self) {
         if let Ok(bound) = self.device.bind() {
             // Nobody promises that unloading waits for launches that are queued.
@@ -281,11 +281,11 @@ mod tests {
     fn the_nearest_machine_code_comes_first_and_ptx_last() {
         let capability = |major, minor| Capability { major, minor };
         let images = [
-            Image::Ptx(capability(8, 0), ""),
-            Image::Cubin(capability(8, 0), &[]),
-            Image::Cubin(capability(8, 6), &[]),
-            Image::Cubin(capability(8, 9), &[]),
-            Image::Cubin(capability(9, 0), &[]),
+            KernelImage::Ptx(capability(8, 0), ""),
+            KernelImage::Cubin(capability(8, 0), &[]),
+            KernelImage::Cubin(capability(8, 6), &[]),
+            KernelImage::Cubin(capability(8, 9), &[]),
+            KernelImage::Cubin(capability(9, 0), &[]),
         ];
         let order = |device: Capability| {
             let mut suiting: Vec<_> =

@@ -1,6 +1,6 @@
 //! Page-locked memory, which a device copies from and to by itself: the slots of the readers, and buffers of our own.
 
-use super::device::Device;
+use super::device::GpuDevice;
 use super::driver::call;
 use crate::error::{Error, Result};
 use crate::slot::{Slot, SlotPool};
@@ -17,14 +17,14 @@ pub struct Registration {
 }
 
 struct Locked {
-    device: Device,
+    device: GpuDevice,
     /// Keeps the memory mapped for as long as the driver knows it.
     slots: SlotPool,
 }
 
 impl Registration {
     /// Page-locks the arena of `slots`. It costs about 0.1 s a gigabyte and is done once.
-    pub fn new(device: &Device, slots: &SlotPool) -> Result<Self> {
+    pub fn new(device: &GpuDevice, slots: &SlotPool) -> Result<Self> {
         let bound = device.bind()?;
         let (base, bytes) = slots.as_raw();
         // Never write-combined: processors read what lies there.
@@ -135,7 +135,7 @@ pub struct PinnedBuffer {
 
 impl PinnedBuffer {
     /// A buffer of `bytes` zeros in memory of its own, for what has no slot: huge pages, rounded up to 2 MiB.
-    pub fn new(device: &Device, bytes: usize) -> Result<Self> {
+    pub fn new(device: &GpuDevice, bytes: usize) -> Result<Self> {
         let slots = bytes.checked_add(crate::slot::PAGE).and_then(|room| SlotPool::new(room).ok());
         let slot = slots.and_then(|slots| Some((slots.try_take(bytes)?, slots)));
         let Some((slot, slots)) = slot else {

@@ -7,14 +7,14 @@ use std::fmt;
 
 /// A version of CUDA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub(crate) struct Version {
+pub(crate) struct CudaVersion {
     /// 12 of 12.2.
     pub major: u32,
     /// 2 of 12.2.
     pub minor: u32,
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for CudaVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
@@ -24,7 +24,7 @@ impl fmt::Display for Version {
 #[derive(Debug, Clone, serde::Serialize)]
 pub(crate) struct Probe {
     /// The newest CUDA the driver serves; `None` without a driver that starts.
-    pub driver: Option<Version>,
+    pub driver: Option<CudaVersion>,
     /// All devices the driver shows, those that cannot serve included.
     pub devices: Vec<DeviceInfo>,
     /// Why there is no device to use, in a sentence; `None` when there is one.
@@ -66,7 +66,7 @@ pub(crate) fn probe() -> Probe {
 
 fn find_devices(driver: &Driver, found: &mut Probe) -> Result<()> {
     let version = u32::try_from(driver.version).unwrap_or(0);
-    found.driver = Some(Version { major: version / 1000, minor: version % 1000 / 10 });
+    found.driver = Some(CudaVersion { major: version / 1000, minor: version % 1000 / 10 });
     for ordinal in 0..count(driver)? {
         found.devices.push(DeviceInfo::read(driver, ordinal)?.0);
     }

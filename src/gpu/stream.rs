@@ -1,6 +1,6 @@
 //! Streams: queues of work that a device does in order; ours, and other libraries' by handle.
 
-use super::device::Device;
+use super::device::GpuDevice;
 use super::driver::{NOT_READY, STREAM_CAPTURE_IMPLICIT, call};
 use super::event::Event;
 use crate::error::{Error, Result};
@@ -11,32 +11,32 @@ use std::sync::Arc;
 /// A stream of our own that does not wait for the legacy default stream. Clones are the same stream.
 #[derive(Clone)]
 pub struct Stream {
-    inner: Arc<Inner>,
+    inner: Arc<StreamInner>,
 }
 
-struct Inner {
-    device: Device,
+struct StreamInner {
+    device: GpuDevice,
     stream: sys::CUstream,
 }
 
 // SAFETY: a stream is a handle that the driver lets any thread use.
-unsafe impl Send for Inner {}
+unsafe impl Send for StreamInner {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for StreamInner {}
 
 impl Stream {
     /// A new stream on `device`, non-blocking, of default priority.
-    pub fn new(device: &Device) -> Result<Self> {
+    pub fn new(device: &GpuDevice) -> Result<Self> {
         let bound = device.bind()?;
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let mut stream = std::ptr::null_mut();
         // SAFETY: the pointer is valid for the call; the device's context is current.
         unsafe { call!(bound.driver(), cuStreamCreateWithPriority(&mut stream, flags, 0)) }?;
-        Ok(Self { inner: Arc::new(Inner { device: device.clone(), stream }) })
+        Ok(Self { inner: Arc::new(StreamInner { device: device.clone(), stream }) })
     }
 
     /// The device it is on.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &GpuDevice {
         &self.inner.device
     }
 
@@ -80,7 +80,7 @@ impl fmt::Debug for Stream {
     }
 }
 
-impl Drop for Inner {
+impl Drop for StreamInner {
     fn drop(&mut self) {
         // The driver lets queued work finish. Without a context (a forked child, a process that ends) nothing is left.
         if let Ok(bound) = self.device.bind() {
@@ -122,7 +122,7 @@ impl StreamRef {
 
     /// Whether it takes no event of ours now, which would spoil a capture: it captures a CUDA graph, or is the legacy
     /// default stream, which would have to wait for one that does.
-    pub fn captures(self, device: &Device) -> Result<bool> {
+    pub fn captures(self, device: &GpuDevice) -> Result<bool> {
         let bound = device.bind()?;
         let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let mut state = none;

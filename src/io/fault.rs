@@ -6,7 +6,7 @@
 use super::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
-use crate::rng::{Key, Stream, Use};
+use crate::rng::{RandomKey, RandomStream, Use};
 use std::collections::HashMap;
 
 /// How often what happens, in requests of a hundred.
@@ -40,7 +40,7 @@ impl FaultOptions {
 pub struct FaultReader {
     inner: Box<dyn Reader>,
     options: FaultOptions,
-    random: Stream,
+    random: RandomStream,
     /// Requests below whose answer is to be an error.
     doomed: HashMap<u64, Extent>,
     /// Answers with the wait they are due at.
@@ -51,7 +51,7 @@ pub struct FaultReader {
 impl FaultReader {
     /// Faults over `inner`.
     pub fn new(inner: Box<dyn Reader>, options: FaultOptions) -> Self {
-        let random = Key::new(b"faults", options.seed, 0, Use::Order).stream(0);
+        let random = RandomKey::new(b"faults", options.seed, 0, Use::Order).stream(0);
         Self { inner, options, random, doomed: HashMap::new(), held: Vec::new(), waits: 0 }
     }
 

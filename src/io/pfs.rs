@@ -171,7 +171,7 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Stream, Use};
+    use crate::rng::{RandomKey, RandomStream, Use};
 
     const RATES: PfsRates = PfsRates {
         open: Duration::from_millis(2),
@@ -206,8 +206,8 @@ mod tests {
         assert!((1.0..1.01).contains(&last), "5000 opens at 5000 a second: {last}");
     }
 
-    fn random(seed: u64) -> Stream {
-        Key::new(b"pfs tests", seed, 0, Use::Order).stream(0)
+    fn random(seed: u64) -> RandomStream {
+        RandomKey::new(b"pfs tests", seed, 0, Use::Order).stream(0)
     }
 
     #[test]

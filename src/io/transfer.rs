@@ -4,7 +4,7 @@ use super::files::{Failure, OpenMode};
 use super::{Completion, Filled, ReadRequest};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
-use crate::rng::{Key, Stream, Use};
+use crate::rng::{RandomKey, RandomStream, Use};
 use crate::slot::{OVERHEAD, Slot};
 use std::path::Path;
 
@@ -124,13 +124,13 @@ impl Transfer {
 
 /// Test hook beneath the readers: asks for random parts, so that reads come short and the rest is asked for again.
 pub(crate) struct ShortReads {
-    random: Stream,
+    random: RandomStream,
 }
 
 impl ShortReads {
     /// Parts drawn from `seed`; readers with several threads give each its own `lane`.
     pub(crate) fn new(seed: u64, lane: u64) -> Self {
-        Self { random: Key::new(b"short reads", seed, 0, Use::Order).stream(lane) }
+        Self { random: RandomKey::new(b"short reads", seed, 0, Use::Order).stream(lane) }
     }
 
     /// A length from 1 unit to `left`, in units of `alignment`; half the time all of it.

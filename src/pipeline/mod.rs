@@ -33,7 +33,7 @@ use crate::config::LoaderConfig;
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
 use crate::io::{Reader, Tier};
-use crate::rng::{Key, Use};
+use crate::rng::{RandomKey, Use};
 use crate::schedule::{Draw, Order, Schedule};
 use crate::slot::SlotPool;
 use crate::state::{Identity, State};
@@ -85,7 +85,7 @@ struct Run {
     first_step: u64,
     /// Of what transforms draw, for each recipe.
     keys: Vec<RecipeKeys>,
-    refill: Key,
+    refill: RandomKey,
     stopped: AtomicBool,
     inbox: Arc<Inbox>,
     clock: stats::Clock,
@@ -274,8 +274,12 @@ impl Pipeline {
         // An evaluation that goes through its samples in their order gives the same ones in every epoch.
         let config = &self.shared.config;
         let same = !config.shuffle && !config.images.are_random();
-        let refill =
-            Key::new(&self.shared.index.fingerprint().0, seed, if same { 0 } else { epoch }, Use::Refill);
+        let refill = RandomKey::new(
+            &self.shared.index.fingerprint().0,
+            seed,
+            if same { 0 } else { epoch },
+            Use::Refill,
+        );
         let identity = self.shared.identity.clone();
         let progress = Progress::new(identity, epoch, schedule.clone(), first_step, errors);
         let run = Arc::new(Run {

@@ -1,6 +1,6 @@
 //! What every stage did and how long it waited, counted while an epoch runs.
 
-use crate::decode::nvjpeg::Rung;
+use crate::decode::nvjpeg::NvJpegBackend;
 use crate::decode::{Backend, DecodedBy};
 use crate::io::{ReadStats, Tier};
 use crate::tier::TierStats;
@@ -35,8 +35,8 @@ pub(super) struct Clock {
 /// Counters of the way to a GPU.
 #[derive(Default)]
 pub(super) struct GpuClock {
-    /// Images by rung.
-    decoded: [AtomicU64; Rung::ALL.len()],
+    /// Images by backend.
+    decoded: [AtomicU64; NvJpegBackend::ALL.len()],
     decoded_again: AtomicU64,
     uploaded: AtomicU64,
     copy: AtomicU64,
@@ -100,8 +100,8 @@ impl Clock {
         self.opens.fetch_add(more.opens, Ordering::Relaxed);
     }
 
-    pub(super) fn count_rung(&self, rung: Rung, images: usize) {
-        self.gpu.decoded[rung as usize].fetch_add(images as u64, Ordering::Relaxed);
+    pub(super) fn count_nvjpeg(&self, backend: NvJpegBackend, images: usize) {
+        self.gpu.decoded[backend as usize].fetch_add(images as u64, Ordering::Relaxed);
     }
 
     pub(super) fn count_decoded_again(&self) {
@@ -149,9 +149,9 @@ impl Clock {
             decoded: DecodedBy::counted(|backend| number(&self.decoded[backend as usize])),
             concealed: number(&self.concealed),
             gpu: GpuStats {
-                decoded_hardware: number(&self.gpu.decoded[Rung::Hardware as usize]),
-                decoded_cuda_batched: number(&self.gpu.decoded[Rung::CudaBatched as usize]),
-                decoded_cuda: number(&self.gpu.decoded[Rung::Cuda as usize]),
+                decoded_hardware: number(&self.gpu.decoded[NvJpegBackend::Hardware as usize]),
+                decoded_cuda_batched: number(&self.gpu.decoded[NvJpegBackend::CudaBatched as usize]),
+                decoded_cuda: number(&self.gpu.decoded[NvJpegBackend::Cuda as usize]),
                 decoded_again: number(&self.gpu.decoded_again),
                 h2d_bytes: number(&self.gpu.uploaded),
                 copy: seconds(&self.gpu.copy),

@@ -3,7 +3,7 @@
 use super::cuda::LONGEST_PAUSE;
 use super::{ConcealedSample, Shared};
 use crate::config::OnError;
-use crate::decode::nvjpeg::Rung;
+use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{DecodeError, Error};
 use crate::notices::Kind;
 use crate::tier::TierStats;
@@ -54,69 +54,69 @@ impl Shared {
     }
 
     /// The first image that a decoder of the GPU reported as decoded and had not touched.
-    pub(super) fn tell_skipped(&self, rung: Rung, sample: u64) {
+    pub(super) fn tell_skipped(&self, backend: NvJpegBackend, sample: u64) {
         self.index.notices().say("skipped", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "the GPU's decoder ({}) reports success for images that it has not decoded; the first is sample \
                  {sample} ({}): they are decoded again by the next decoder, and `decoded_again` of the statistics \
-                 counts them; a newer driver or nvJPEG may mend it, FORELOAD_GPU_RUNG=cuda or =cpu does without",
-                rung.name(),
+                 counts them; a newer driver or nvJPEG may mend it, FORELOAD_GPU_BACKEND=cuda or =cpu does without",
+                backend.name(),
                 path.display()
             )
         });
     }
 
     /// The first image that a decoder of the GPU has refused for good.
-    pub(super) fn tell_refused(&self, rung: Rung, sample: u64, error: &DecodeError) {
+    pub(super) fn tell_refused(&self, backend: NvJpegBackend, sample: u64, error: &DecodeError) {
         self.index.notices().mention("refused", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "sample {sample} ({}) was refused by the GPU's decoder ({}) twice: {error}; this and others like it \
                  are left to the next decoder from now on",
                 path.display(),
-                rung.name()
+                backend.name()
             )
         });
     }
 
     /// The first image that a decoder of the GPU could not take for want of something, memory most likely.
-    pub(super) fn tell_failing(&self, rung: Rung, sample: u64, error: &Error) {
-        let subject = ["failing hardware", "failing cuda_batched", "failing cuda"][rung as usize];
+    pub(super) fn tell_failing(&self, backend: NvJpegBackend, sample: u64, error: &Error) {
+        let subject = ["failing hardware", "failing cuda_batched", "failing cuda"][backend as usize];
         self.index.notices().say(subject, || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample \
                  {sample} ({}); the next decoder has its images, and it is tried again with the next ones: where \
                  memory is short, lower device_memory or batch_size, or end what else has the GPU's",
-                rung.name(),
+                backend.name(),
                 path.display()
             )
         });
     }
 
     /// That a decoder of the GPU fails all the time.
-    pub(super) fn tell_paused(&self, rung: Rung, why: &str) {
-        let subject = ["paused hardware", "paused cuda_batched", "paused cuda"][rung as usize];
+    pub(super) fn tell_paused(&self, backend: NvJpegBackend, why: &str) {
+        let subject = ["paused hardware", "paused cuda_batched", "paused cuda"][backend as usize];
         self.index.notices().say(subject, || {
             format!(
                 "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; it is left alone for \
                  pauses that double up to {LONGEST_PAUSE} batches, until it decodes again, wherever another one or \
                  the CPU may have its images: see with nvidia-smi whether another process holds the GPU or it wants a \
                  reset; where memory is short, lower device_memory or batch_size",
-                rung.name()
+                backend.name()
             )
         });
     }
 
     /// That a decoder of the GPU did not come through its trial.
-    pub(super) fn tell_untried(&self, rung: Rung, why: &str) {
+    pub(super) fn tell_untried(&self, backend: NvJpegBackend, why: &str) {
         self.index.notices().say("untried", || {
             format!(
                 "the GPU's decoder ({}) failed when it was tried, and this loader does without: {why}; the next \
                  decoder or the CPU has its images. The process's next loader tries it again: end what else has the \
                  GPU's memory, or see with nvidia-smi whether it wants a reset",
-                rung.name()
+                backend.name()
             )
         });
     }
@@ -138,7 +138,7 @@ impl Shared {
             format!(
                 "this GPU has no decoding engine for these images, and its kernels decode them only where a batch has \
                  {} of them and more: the CPU decodes them; raise batch_size, which is {}",
-                Rung::CudaBatched.least_of_call(),
+                NvJpegBackend::CudaBatched.least_of_call(),
                 self.config.batch_size
             )
         });

@@ -49,8 +49,8 @@ impl Threads {
         };
         if let Some(stage) = &stage {
             shared.decoders.get_or_init(|| stage.decoders());
-            if let Some((rung, why)) = stage.failed() {
-                shared.tell_untried(*rung, why);
+            if let Some((backend, why)) = stage.failed() {
+                shared.tell_untried(*backend, why);
             }
         }
         let storage = match &stage {

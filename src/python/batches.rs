@@ -1,9 +1,9 @@
 //! What an `ImageLoader` yields: the batches of an epoch.
 
 use super::error::{no_labels, raise};
-use super::loader::{SIGNAL_CHECK, Shared, as_dict, lock};
+use super::loader::{SIGNAL_CHECK, SharedPipeline, as_dict, lock};
 use super::notices::deliver;
-use super::tensor::Tensor;
+use super::tensor::PyTensor;
 use crate::batch;
 use crate::batch::FieldValues;
 use crate::config::{Device, Field, FieldContent, LABEL};
@@ -22,7 +22,7 @@ use std::sync::Mutex;
 pub(super) struct Batches {
     pub epoch: Mutex<Epoch>,
     /// Keeps the threads alive when only the iterator is left: `for batch in ImageLoader(...)`.
-    pub pipeline: Shared,
+    pub pipeline: SharedPipeline,
     /// A warning that came with the last batch and is an error: raised when more is asked for.
     pub warned: Mutex<Option<PyErr>>,
 }
@@ -42,7 +42,7 @@ impl Batches {
         this
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyBatch>> {
         let notices = self.pipeline.index().notices();
         // Before a batch is taken: one that a warning takes the place of would be lost.
         deliver(py, notices)?;
@@ -56,7 +56,7 @@ impl Batches {
             });
             match polled {
                 Ok(Poll::Batch(batch)) => {
-                    let batch = Batch { batch, pipeline: self.pipeline.clone() };
+                    let batch = PyBatch { batch, pipeline: self.pipeline.clone() };
                     // Whoever knows how many batches there are asks for no more, so what there is to say is said now;
                     // but the batch, with which the epoch's state is through, is not given up for it.
                     if is_last && let Err(warning) = deliver(py, notices) {
@@ -165,14 +165,14 @@ fn cache_stats<'py>(
 }
 
 /// A batch; see `_batches.pyi`.
-#[pyclass(frozen, module = "foreload")]
-pub(super) struct Batch {
+#[pyclass(frozen, module = "foreload", name = "Batch")]
+pub(super) struct PyBatch {
     batch: batch::Batch,
     /// Knows what the fields are.
-    pipeline: Shared,
+    pipeline: SharedPipeline,
 }
 
-impl Batch {
+impl PyBatch {
     fn labeled(&self) -> bool {
         self.pipeline.index().is_labeled() || self.pipeline.config().fields.gives_label()
     }
@@ -224,13 +224,13 @@ impl Batch {
                 let bytes = bytes.iter().map(|bytes| bytes.as_deref().map(|bytes| PyBytes::new(py, bytes)));
                 PyList::new(py, bytes).map(Bound::into_any)
             }
-            FieldValues::Dense(tensor) => Ok(Tensor::from(tensor).into_pyobject(py)?.into_any()),
+            FieldValues::Dense(tensor) => Ok(PyTensor::from(tensor).into_pyobject(py)?.into_any()),
             FieldValues::Ragged { values, offsets } => {
-                let pair = (Tensor::from(values), Tensor::from(offsets));
+                let pair = (PyTensor::from(values), PyTensor::from(offsets));
                 Ok(pair.into_pyobject(py)?.into_any())
             }
             FieldValues::Tensors(tensors) => {
-                let tensors: Vec<_> = tensors.into_iter().map(|tensor| tensor.map(Tensor::from)).collect();
+                let tensors: Vec<_> = tensors.into_iter().map(|tensor| tensor.map(PyTensor::from)).collect();
                 PyList::new(py, tensors).map(Bound::into_any)
             }
         }
@@ -238,10 +238,10 @@ impl Batch {
 }
 
 #[pymethods]
-impl Batch {
+impl PyBatch {
     /// [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
     #[getter]
-    fn images(&self) -> PyResult<Tensor> {
+    fn images(&self) -> PyResult<PyTensor> {
         if self.batch.is_encoded() {
             let message = "a batch of files has no images, it has `files`";
             return Err(PyAttributeError::new_err(message));
@@ -260,18 +260,18 @@ impl Batch {
 
     /// The samples' bytes, uint8 [bytes] each.
     #[getter]
-    fn files(&self) -> PyResult<Vec<Tensor>> {
+    fn files(&self) -> PyResult<Vec<PyTensor>> {
         if !self.batch.is_encoded() {
             let message =
                 "a batch has `files` only of a FileLoader, or with decoded=False; this one has `images`";
             return Err(PyAttributeError::new_err(message));
         }
-        Ok(self.batch.encoded().into_iter().map(Tensor::from).collect())
+        Ok(self.batch.encoded().into_iter().map(PyTensor::from).collect())
     }
 
     /// int64 [n].
     #[getter]
-    fn labels(&self) -> PyResult<Tensor> {
+    fn labels(&self) -> PyResult<PyTensor> {
         if !self.labeled() {
             return Err(no_labels());
         }
@@ -305,7 +305,7 @@ impl Batch {
         if self.batch.is_encoded() {
             return Err(PyKeyError::new_err("a batch of files has no fields, it has `files`"));
         }
-        let tensor = |of: batch::Tensor| Tensor::from(of).into_pyobject(py).map(Bound::into_any);
+        let tensor = |of: batch::Tensor| PyTensor::from(of).into_pyobject(py).map(Bound::into_any);
         match self.field(name)?.content {
             FieldContent::Images { image, first, views, sized: false } => {
                 self.views(py, image, first..first + views, |number| tensor(self.batch.images_of(number)))
@@ -329,7 +329,7 @@ impl Batch {
     }
 
     /// Which samples have an optional field: bool [n].
-    fn present(&self, name: &str) -> PyResult<Tensor> {
+    fn present(&self, name: &str) -> PyResult<PyTensor> {
         match self.field(name)?.optional {
             Some(Some(column)) => Ok(self.batch.further(column).into()),
             Some(None) => Err(PyAttributeError::new_err(format!(
@@ -343,19 +343,19 @@ impl Batch {
 
     /// int64 [n].
     #[getter]
-    fn sample_ids(&self) -> Tensor {
+    fn sample_ids(&self) -> PyTensor {
         self.batch.sample_ids().into()
     }
 
     /// bool [n]; false for padding and for failed samples replaced by zeros.
     #[getter]
-    fn mask(&self) -> Tensor {
+    fn mask(&self) -> PyTensor {
         self.batch.mask().into()
     }
 
     /// The mask as uint8, for a torch too old to take bool by DLPack.
     #[getter]
-    fn _mask_bytes(&self) -> Tensor {
+    fn _mask_bytes(&self) -> PyTensor {
         self.batch.mask_bytes().into()
     }
 

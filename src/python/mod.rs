@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use super::batches::{Batch, Batches};
+    use super::batches::{Batches, PyBatch};
     #[pymodule_export]
     use super::error::{
         ConfigError, DatasetChangedError, DatasetError, DecodeError, Error, GpuError, InternalError, IoError,
@@ -25,7 +25,7 @@ mod _core {
     #[pymodule_export]
     use super::settings::{Directory, Resources};
     #[pymodule_export]
-    use super::tensor::Tensor;
+    use super::tensor::PyTensor;
     #[pymodule_export]
     use super::{compiled_size, main, release_gpus};
 

@@ -15,21 +15,21 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// Its memory is not reused while it, or anything made from it, exists; on a GPU not before the consumer's stream has
 /// passed what it queued until then.
-#[pyclass(frozen, module = "foreload")]
-pub(super) struct Tensor {
+#[pyclass(frozen, module = "foreload", name = "Tensor")]
+pub(super) struct PyTensor {
     tensor: batch::Tensor,
     /// To the legacy default stream, for users of the CUDA array interface.
     loan: Mutex<Option<Loan>>,
 }
 
-impl From<batch::Tensor> for Tensor {
+impl From<batch::Tensor> for PyTensor {
     fn from(tensor: batch::Tensor) -> Self {
         Self { tensor, loan: Mutex::default() }
     }
 }
 
 #[pymethods]
-impl Tensor {
+impl PyTensor {
     /// Lengths of the dimensions.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
@@ -44,7 +44,7 @@ impl Tensor {
 
     /// Where it is: `(1, 0)` CPU memory, `(2, n)` memory of GPU n.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        let device = dlpack::Device::from(self.tensor.place());
+        let device = dlpack::DlDevice::from(self.tensor.place());
         (device.kind, device.id)
     }
 
@@ -118,7 +118,7 @@ impl Tensor {
     }
 }
 
-impl Tensor {
+impl PyTensor {
     /// Whether a consumer that asks so shall get a copy in host memory.
     fn must_copy(&self, dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<bool> {
         let own = self.__dlpack_device__();

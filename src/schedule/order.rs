@@ -3,7 +3,7 @@
 use super::permutation::{Feistel, Shuffle};
 use super::selection::{Dice, Draw, Selection};
 use crate::dataset::Fingerprint;
-use crate::rng::{Key, Use};
+use crate::rng::{RandomKey, Use};
 use std::sync::Arc;
 
 /// Up to this many draws the permutation is kept as a table (8 bytes a draw); above, it is computed.
@@ -37,7 +37,7 @@ impl Order {
     pub fn drawn(selection: Arc<Selection>, fingerprint: &Fingerprint, seed: u64, epoch: u64) -> Self {
         let mut dataset = fingerprint.0.to_vec();
         dataset.extend(selection.digest().into_iter().flatten());
-        let key = |usage| Key::new(&dataset, seed, epoch, usage);
+        let key = |usage| RandomKey::new(&dataset, seed, epoch, usage);
         let len = selection.draws();
         let permutation = if len <= TABLE_LIMIT {
             Permutation::Table(Arc::new(Shuffle::new(&key(Use::Order), len as u32)))

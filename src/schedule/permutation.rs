@@ -1,6 +1,6 @@
 //! Two invertible permutations of `0..n`: a table shuffled by Fisher–Yates, and a Feistel network without memory.
 
-use crate::rng::{Key, Stream};
+use crate::rng::{RandomKey, RandomStream};
 
 /// A Fisher–Yates shuffle kept as a table, with its inverse.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub(super) struct Shuffle {
 }
 
 impl Shuffle {
-    pub(super) fn new(key: &Key, len: u32) -> Self {
+    pub(super) fn new(key: &RandomKey, len: u32) -> Self {
         let mut stream = key.stream(0);
         let mut samples: Vec<u32> = (0..len).collect();
         for i in (1..samples.len()).rev() {
@@ -70,7 +70,7 @@ impl RoundKey {
 }
 
 impl Feistel {
-    pub(super) fn new(stream: &mut Stream, len: u64) -> Self {
+    pub(super) fn new(stream: &mut RandomStream, len: u64) -> Self {
         // Odd, so that multiplying loses nothing.
         let keys =
             std::array::from_fn(|_| RoundKey { add: stream.next_u64(), multiply: stream.next_u64() | 1 });
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn the_network_permutes_every_small_domain() {
         for len in 1..300u64 {
-            let feistel = Feistel::new(&mut Key::new(b"small", len, 0, Use::Order).stream(0), len);
+            let feistel = Feistel::new(&mut RandomKey::new(b"small", len, 0, Use::Order).stream(0), len);
             assert!(feistel.a * feistel.b >= len && feistel.a * feistel.b < len + feistel.a);
             let mut seen = vec![false; len as usize];
             for x in 0..len {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_largest_domain_does_not_overflow() {
-        let feistel = Feistel::new(&mut Key::new(b"large", 0, 0, Use::Order).stream(0), u64::MAX);
+        let feistel = Feistel::new(&mut RandomKey::new(b"large", 0, 0, Use::Order).stream(0), u64::MAX);
         for x in [0, 1, u64::MAX / 2, u64::MAX - 2, u64::MAX - 1] {
             assert_eq!(feistel.backward(feistel.forward(x)), x);
         }

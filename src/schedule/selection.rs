@@ -8,7 +8,7 @@
 //! strata.
 
 use super::permutation::Feistel;
-use crate::rng::Key;
+use crate::rng::RandomKey;
 use sha2::{Digest, Sha256};
 use std::sync::OnceLock;
 
@@ -52,9 +52,9 @@ impl Draw {
 #[derive(Debug, Clone)]
 pub(super) struct Dice {
     /// Where in its slice each draw falls.
-    pub slices: Key,
+    pub slices: RandomKey,
     /// Which samples of a stratum are drawn once more.
-    pub rounds: Key,
+    pub rounds: RandomKey,
 }
 
 /// The draws of one stratum in an epoch.

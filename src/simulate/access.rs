@@ -4,7 +4,7 @@ use super::nodes;
 use super::scenario::{Dataset, Scenario};
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
-use crate::rng::{Key, Use};
+use crate::rng::{RandomKey, Use};
 use crate::schedule::Order;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,7 +27,7 @@ impl Sizes {
         if sigma == 0.0 {
             return Self::equal(samples, mean);
         }
-        let key = Key::new(b"", dataset.seed, 0, Use::Size);
+        let key = RandomKey::new(b"", dataset.seed, 0, Use::Size);
         let size = |sample| {
             let mut stream = key.stream(sample);
             // Box and Muller's way to a normal distribution; 1 - u is never 0.

@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_tier_never_holds_more_than_it_may() {
-        let mut stream = crate::rng::Key::new(b"plan", 1, 0, crate::rng::Use::Order).stream(0);
+        let mut stream = crate::rng::RandomKey::new(b"plan", 1, 0, crate::rng::Use::Order).stream(0);
         for rule in [Rule::Keep, Rule::NextUse { moments: 100 }] {
             let mut plan = Plan::new(rule, 10_000);
             let mut groups: BTreeMap<Group, u64> = BTreeMap::new();

@@ -103,7 +103,7 @@ impl SharedHistogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Use};
+    use crate::rng::{RandomKey, Use};
 
     #[test]
     fn a_value_lies_within_a_sixteenth_of_its_bucket() {
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_the_sorted_values() {
         let seed = 20;
-        let mut stream = Key::new(&[], seed, 0, Use::Augment).stream(0);
+        let mut stream = RandomKey::new(&[], seed, 0, Use::Augment).stream(0);
         let mut value = || {
             let top = 1 << stream.below(30);
             1 + stream.below(top)

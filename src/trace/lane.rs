@@ -210,7 +210,7 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Stream, Use};
+    use crate::rng::{RandomKey, RandomStream, Use};
 
     fn event(start: u64, end: u64) -> Event {
         let work = Work { bytes: 10, samples: 1, ..Work::default() };
@@ -234,8 +234,8 @@ mod tests {
         told.iter().map(|event| event.busy).sum()
     }
 
-    fn random(seed: u64) -> Stream {
-        Key::new(b"lane", seed, 0, Use::Augment).stream(0)
+    fn random(seed: u64) -> RandomStream {
+        RandomKey::new(b"lane", seed, 0, Use::Augment).stream(0)
     }
 
     #[test]

@@ -91,13 +91,13 @@ pub(super) fn course<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Stream, Use};
+    use crate::rng::{RandomKey, RandomStream, Use};
 
     fn full(start: u64, end: u64) -> Span {
         Span { start, end, busy: end - start }
     }
 
-    fn random(stream: &mut Stream, count: u64) -> Vec<Span> {
+    fn random(stream: &mut RandomStream, count: u64) -> Vec<Span> {
         let mut span = || {
             let start = stream.below(400);
             full(start, start + stream.below(40))
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_union_is_that_of_the_moments() {
         for seed in 0..200 {
-            let mut stream = Key::new(&[], seed, 0, Use::Augment).stream(0);
+            let mut stream = RandomKey::new(&[], seed, 0, Use::Augment).stream(0);
             let count = stream.below(30);
             let spans = random(&mut stream, count);
             let covered =
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_course_adds_up_to_what_was_busy() {
         for seed in 0..100 {
-            let mut stream = Key::new(&[], seed, 1, Use::Augment).stream(0);
+            let mut stream = RandomKey::new(&[], seed, 1, Use::Augment).stream(0);
             let spans = random(&mut stream, 20);
             let (start, end) = (50, 370);
             let inside: u64 =

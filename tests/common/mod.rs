@@ -8,7 +8,7 @@ pub use child::{await_no_threads, child, threads};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::rng::{Key, Use};
+use foreload::testing::rng::{RandomKey, Use};
 use jpeg_encoder::{ColorType, Encoder};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -114,7 +114,7 @@ impl Dataset {
 
 /// A JPEG file of gradients and noise, its size and content drawn from `number`.
 pub fn jpeg(number: u64) -> Vec<u8> {
-    let mut stream = Key::new(b"test image", 0, 0, Use::Augment).stream(number);
+    let mut stream = RandomKey::new(b"test image", 0, 0, Use::Augment).stream(number);
     let (width, height) = (40 + stream.below(60) as u16, 40 + stream.below(60) as u16);
     let mut pixels = Vec::new();
     for y in 0..u32::from(height) {

@@ -8,7 +8,7 @@ use foreload::testing::dataset::archive::Members;
 use foreload::testing::dataset::records::records;
 use foreload::testing::dataset::shards::{self, Stems};
 use foreload::testing::dataset::{ClassRef, DatasetIndex, Select};
-use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ fn seed() -> u64 {
 }
 
 /// Calls `one` with a stream of its own until the time is up; a panic is preceded by what repeats it.
-fn fuzz(name: &str, mut one: impl FnMut(&mut Stream)) {
+fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
     let seconds =
         std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |s| s.parse().expect("seconds are a number"));
     let seed = seed();
-    let key = Key::new(name.as_bytes(), seed, 0, Use::Refill);
+    let key = RandomKey::new(name.as_bytes(), seed, 0, Use::Refill);
     let end = Instant::now() + Duration::from_secs_f64(seconds / 2.0);
     let mut rounds = 0;
     while rounds < 20 || Instant::now() < end {
@@ -38,7 +38,7 @@ fn fuzz(name: &str, mut one: impl FnMut(&mut Stream)) {
 }
 
 /// Flips bits, overwrites with telling values, copies, cuts or extends.
-fn mutate(bytes: &mut Vec<u8>, random: &mut Stream) {
+fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
     for _ in 0..=random.below(4) {
         let Some(last) = (bytes.len() as u64).checked_sub(1) else { return };
         let at = random.below(last + 1) as usize;

@@ -283,9 +283,13 @@ fn batches_are_as_balanced_as_a_shuffle_makes_them() {
         for epoch in 0..EPOCHS {
             let order = order(3, epoch, len);
             ours += spread(&|p| order.sample(p)) / EPOCHS as f64;
-            let mut stream =
-                foreload::testing::rng::Key::new(b"textbook", 3, epoch, foreload::testing::rng::Use::Order)
-                    .stream(0);
+            let mut stream = foreload::testing::rng::RandomKey::new(
+                b"textbook",
+                3,
+                epoch,
+                foreload::testing::rng::Use::Order,
+            )
+            .stream(0);
             let mut table: Vec<u64> = (0..len).collect();
             for i in (1..table.len()).rev() {
                 table.swap(i, stream.below(i as u64 + 1) as usize);

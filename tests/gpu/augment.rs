@@ -8,7 +8,7 @@ use foreload::testing::augment::{
 };
 use foreload::testing::decode::nvjpeg::PlanesLayout;
 use foreload::testing::decode::{Decoder, Planes};
-use foreload::testing::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Registration, Stream};
+use foreload::testing::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Registration, Stream};
 use foreload::testing::simd::Level;
 use foreload::testing::slot::SlotPool;
 use jpeg_encoder::{ColorType, Encoder};
@@ -45,7 +45,7 @@ fn images(output: &Output) -> Vec<(Planes, View)> {
 
 /// What the lanes of a pipeline do with a batch; `skip` leaves out the copy of that image's planes.
 fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> foreload::Result<Vec<u8>> {
-    let device = Device::open(0)?;
+    let device = GpuDevice::open(0)?;
     let slots = SlotPool::new(8 << 20)?;
     let registration = Registration::new(&device, &slots)?;
     let pool = MemoryPool::new(&device, 32 << 20)?;
@@ -56,7 +56,7 @@ fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> for
         .allocate(&stream, layouts.iter().map(|layout| layout.bytes.next_multiple_of(64) as usize).sum())?;
     let table = pool.allocate(&stream, (images.len() + 1) * ImageParams::BYTES)?;
     let results = pool.allocate(&stream, (images.len() + 1) * output.bytes())?;
-    let mut flight = Flight::new(&stream)?;
+    let mut flight = InFlight::new(&stream)?;
     let (mut entries, mut base) = (Vec::new(), 0);
     for (number, ((planes, view), layout)) in images.iter().zip(&layouts).enumerate() {
         let mut slot = slots.try_take(layout.bytes as usize).expect("room for all");

@@ -4,8 +4,8 @@
 use crate::common::{Dataset, child, thorough};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
-use foreload::testing::config::{LoaderOptions, Rungs};
-use foreload::testing::gpu::{Device, Event, Stream};
+use foreload::testing::config::{AllowedBackends, LoaderOptions};
+use foreload::testing::gpu::{Event, GpuDevice, Stream};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -29,7 +29,7 @@ impl Capture {
         let finish = cuda.driver::<extern "C" fn(u64, *mut u64) -> u32>("cuStreamEndCapture");
         let ((begun, has_begun), (end, ending)) = (channel(), channel());
         let thread = std::thread::spawn(move || {
-            let device = Device::open(0).unwrap();
+            let device = GpuDevice::open(0).unwrap();
             let stream = Stream::new(&device).unwrap();
             let _bound = device.bind().unwrap();
             assert_eq!(begin(stream.handle(), GLOBAL), 0);
@@ -59,7 +59,7 @@ fn exchange(cuda: &Cuda, mut mode: u32) -> u32 {
 #[test]
 fn unsafe_calls_spoil_captures_unless_a_thread_says_that_they_do_not_belong() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let synchronize = cuda.driver::<extern "C" fn(u64) -> u32>("cuStreamSynchronize");
     let everything = cuda.driver::<extern "C" fn() -> u32>("cuCtxSynchronize");
@@ -81,7 +81,7 @@ fn unsafe_calls_spoil_captures_unless_a_thread_says_that_they_do_not_belong() {
 #[test]
 fn a_thread_that_calls_us_keeps_its_mode() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     exchange(&cuda, THREAD_LOCAL);
     let stream = Stream::new(&device).unwrap();
     let event = Event::new(&device).unwrap();
@@ -113,7 +113,7 @@ fn loads_beside_a_capture() {
     // Starts, epochs that end, one that is dropped, ends: all of it beside the capture.
     for _ in 0..3 {
         let capture = Capture::begin(&cuda);
-        let pipeline = pipeline(&dataset, &asked, Rungs::All);
+        let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
         for number in 0..epochs {
             let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
             while let Some(batch) = epoch.next_batch().unwrap() {

@@ -4,8 +4,8 @@ use crate::common::{Dataset, await_no_threads, child};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in;
 use crate::work::everything;
-use foreload::testing::config::Rungs;
-use foreload::testing::gpu::{Device, Flight, MemoryPool, Stream};
+use foreload::testing::config::AllowedBackends;
+use foreload::testing::gpu::{GpuDevice, InFlight, MemoryPool, Stream};
 use std::process::{Command, Output};
 
 /// Runs one of the ignored tests below in its process, and gives what it showed.
@@ -26,7 +26,7 @@ fn a_leak_fails_at_the_end() {
 #[ignore = "run by the test above, in a process of its own"]
 fn leaks_on_purpose() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     std::mem::forget(Stream::new(&device).unwrap());
     std::mem::forget(cuda);
 }
@@ -46,11 +46,11 @@ fn a_violation_aborts() {
 fn errs_on_purpose() {
     let cuda = stand_in::cuda();
     cuda.abort_on_violation();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::new(&device, 1 << 20).unwrap();
     let [to, from] = [(); 2].map(|()| pool.allocate(&stream, 100).unwrap());
-    Flight::new(&stream).unwrap().copy_on_device(to.whole(), from.whole()).unwrap();
+    InFlight::new(&stream).unwrap().copy_on_device(to.whole(), from.whole()).unwrap();
     stream.synchronize().unwrap();
     println!("survived");
 }
@@ -70,16 +70,16 @@ fn a_forked_child_is_told_so() {
 fn forks_on_purpose() {
     let cuda = stand_in::cuda();
     cuda.abort_on_violation();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let nvjpeg = stand_in::nvjpeg(&cuda);
-    epoch(&pipeline(&Dataset::folder(8), &options(), Rungs::All), 0);
+    epoch(&pipeline(&Dataset::folder(8), &options(), AllowedBackends::All), 0);
     await_no_threads();
     // SAFETY: the child only asks and leaves; nobody else holds a lock that it needs.
     let child = unsafe { libc::fork() };
     if child == 0 {
         println!("child: {}", stream.synchronize().unwrap_err());
-        assert!(Device::open(0).is_err());
+        assert!(GpuDevice::open(0).is_err());
         // What the parent made is dropped without a call of the driver, at which the stand-in would abort.
         drop((stream, device));
         // SAFETY: ends the child at once, without the parent's exit handlers.

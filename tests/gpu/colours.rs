@@ -6,7 +6,7 @@ use crate::stand_in;
 use crate::views::{asked, epoch};
 use foreload::testing::augment::{Fidelity, MemoryFormat};
 use foreload::testing::batch::Place;
-use foreload::testing::config::{LoaderOptions, OnError, Rungs};
+use foreload::testing::config::{AllowedBackends, LoaderOptions, OnError};
 
 /// A list of crops that are made grey, of so many rows and columns and of this type, after further `steps`.
 fn grey(size: [u32; 2], steps: &str, dtype: &str) -> String {
@@ -35,7 +35,7 @@ fn grey_images_are_the_cpus() {
         (grey([64, 64], pad, "bfloat16"), Fidelity::Fast, MemoryFormat::Nchw),
     ] {
         let asked = LoaderOptions { decode, memory_format, ..asked(&list) };
-        let (gpu, _) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 1, Place::Cuda(0));
+        let (gpu, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 1, Place::Cuda(0));
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1, Place::Host);
         assert!(gpu == cpu, "{list} {decode:?} {memory_format:?}");
         let coloured = list.replace(r#"{"Grayscale": {}}, "#, "");
@@ -58,7 +58,7 @@ fn grey_views_beside_coloured_ones_are_the_cpus() {
     for on_error in [OnError::Zero, OnError::Skip] {
         let asked = LoaderOptions { on_error, ..asked(&format!("[{}]", lists.join(","))) };
         let before = cuda.calls("cuLaunchKernel");
-        let (gpu, _) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 2, Place::Cuda(0));
+        let (gpu, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 2, Place::Cuda(0));
         assert_eq!(cuda.calls("cuLaunchKernel") - before, 3 * (2 * 4 + 1), "of three batches");
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 2, Place::Host);
         assert!(gpu == cpu, "{on_error:?}");
@@ -74,8 +74,11 @@ fn more_steps_than_a_launch_takes_are_refused() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(8);
     let eight = r#", {"Grayscale": {}}"#.repeat(7);
-    let (gpu, _) =
-        epoch(&pipeline(&dataset, &asked(&grey([9, 9], &eight, "uint8")), Rungs::Cpu), 0, Place::Cuda(0));
+    let (gpu, _) = epoch(
+        &pipeline(&dataset, &asked(&grey([9, 9], &eight, "uint8")), AllowedBackends::Cpu),
+        0,
+        Place::Cuda(0),
+    );
     let by_cpu = dataset.pipeline(&on_cpu(&asked(&grey([9, 9], &eight, "uint8"))));
     assert!(gpu == epoch(&by_cpu, 0, Place::Host).0);
     let nine = grey([9, 9], &r#", {"Grayscale": {}}"#.repeat(8), "uint8");

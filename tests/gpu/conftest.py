@@ -120,9 +120,9 @@ def own_dataset(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def rung(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Force one rung of the ladder of decoders for the loaders made from here on: hardware, cuda or cpu."""
-    return lambda name: monkeypatch.setenv("FORELOAD_GPU_RUNG", name)
+def backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Force one decoding backend for the loaders made from here on: hardware, cuda or cpu."""
+    return lambda name: monkeypatch.setenv("FORELOAD_GPU_BACKEND", name)
 
 
 Levels = Callable[..., dict[int, np.ndarray]]

@@ -1,4 +1,4 @@
-"""Small datasets of every kind of file that the ladder of decoders tells apart; sample i is the i-th path in order."""
+"""Small datasets of every kind of file that the choice of a backend tells apart; sample i is the i-th path in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHERS = ("gray", "progressive", "restart", "cmyk", "png", "rgb", "tiny")
 KINDS = (*BASELINE, *OTHERS)
 HOST_ONLY = ("cmyk", "png")
 """What nvJPEG does not decode to planes of Y, Cb and Cr: these go to the CPU's decoders."""
-ANY_RUNG = ("rgb", "tiny")
+ANY_BACKEND = ("rgb", "tiny")
 """Planes of red, green and blue; images smaller than a block: the library may take or refuse them."""
 
 

@@ -1,13 +1,13 @@
 //! Device memory with a cap, page-locked memory, and everything that gives them back.
 
 use crate::stand_in;
-use foreload::testing::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Registration, Stream};
+use foreload::testing::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Registration, Stream};
 use foreload::testing::slot::SlotPool;
 
 #[test]
 fn the_cap_holds_and_names_its_setting() {
     let _cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::new(&device, 1 << 20).unwrap();
     let most = pool.allocate(&stream, (1 << 20) - 512).unwrap();
@@ -36,7 +36,7 @@ fn the_cap_holds_and_names_its_setting() {
 #[test]
 fn no_call_allocates_after_the_first_round() {
     let _cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::new(&device, 64 << 20).unwrap();
     let round = || {
@@ -53,7 +53,7 @@ fn no_call_allocates_after_the_first_round() {
 #[test]
 fn the_device_being_full_is_told_apart_from_the_cap() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::new(&device, 4 << 30).unwrap();
     let full = pool.allocate(&stream, 2 << 30).unwrap_err().to_string();
@@ -69,7 +69,7 @@ fn the_device_being_full_is_told_apart_from_the_cap() {
 #[test]
 fn a_pool_may_be_as_large_as_the_device_or_larger() {
     let _cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     for cap in [1 << 30, usize::MAX] {
         let pool = MemoryPool::new(&device, cap).unwrap();
@@ -80,7 +80,7 @@ fn a_pool_may_be_as_large_as_the_device_or_larger() {
 #[test]
 fn buffers_and_slices_have_bounds() {
     let _cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::new(&device, 1 << 20).unwrap();
     let buffer = pool.allocate(&stream, 1000).unwrap();
@@ -90,7 +90,7 @@ fn buffers_and_slices_have_bounds() {
     assert!(part.part(190, 20).is_err());
     let pinned = PinnedBuffer::new(&device, 300).unwrap().into_slice().unwrap();
     assert!(pinned.part(0..301).is_err() && pinned.part(200..300).unwrap().len() == 100);
-    let mut flight = Flight::new(&stream).unwrap();
+    let mut flight = InFlight::new(&stream).unwrap();
     let uneven = flight.copy_to_device(part, &pinned).unwrap_err().to_string();
     assert!(uneven.contains("a copy of 300 bytes to 200 bytes"), "{uneven}");
     assert!(flight.copy_on_device(part, buffer.whole()).is_err());
@@ -100,7 +100,7 @@ fn buffers_and_slices_have_bounds() {
 fn only_the_arena_of_a_registration_can_be_pinned() {
     let cuda = stand_in::cuda();
     let before = cuda.calls("cuMemHostUnregister");
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let slots = SlotPool::new(2 << 20).unwrap();
     let registration = Registration::new(&device, &slots).unwrap();
     let foreign = SlotPool::new(2 << 20).unwrap();
@@ -117,7 +117,7 @@ fn only_the_arena_of_a_registration_can_be_pinned() {
 #[test]
 fn what_cannot_be_registered_is_an_error_with_a_name() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let slots = SlotPool::new(2 << 20).unwrap();
     cuda.fail("cuMemHostRegister_v2", 1, 0);
     let refused = Registration::new(&device, &slots).err().unwrap().to_string();
@@ -132,14 +132,14 @@ fn what_cannot_be_registered_is_an_error_with_a_name() {
 fn any_order_of_dropping_is_safe() {
     for seed in 0..24u64 {
         let _cuda = stand_in::cuda();
-        let device = Device::open(0).unwrap();
+        let device = GpuDevice::open(0).unwrap();
         let slots = SlotPool::new(2 << 20).unwrap();
         let registration = Registration::new(&device, &slots).unwrap();
         let pool = MemoryPool::new(&device, 1 << 20).unwrap();
         let stream = Stream::new(&device).unwrap();
         let buffer = pool.allocate(&stream, 1000).unwrap();
         let slice = registration.pin(slots.try_take(1000).unwrap()).unwrap().part(0..1000).unwrap();
-        let mut flight = Flight::new(&stream).unwrap();
+        let mut flight = InFlight::new(&stream).unwrap();
         flight.copy_to_device(buffer.whole(), &slice).unwrap();
         if seed % 2 == 0 {
             flight.depart().unwrap();
@@ -176,7 +176,7 @@ fn memory_that_the_driver_keeps_is_not_mapped_anew() {
 #[ignore = "run by the test above, in a process of its own"]
 fn keeps_memory() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     for _ in 0..4 {
         let registration = Registration::new(&device, &SlotPool::new(1 << 20).unwrap()).unwrap();
         cuda.fail("cuMemHostUnregister", 1, 700);

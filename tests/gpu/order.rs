@@ -3,13 +3,13 @@
 use crate::stand_in;
 use crate::work::add;
 use foreload::testing::gpu::{
-    Arg, Device, DeviceBuffer, Event, Flight, MemoryPool, PinnedBuffer, PinnedSlice, Stream,
+    Arg, DeviceBuffer, Event, GpuDevice, InFlight, MemoryPool, PinnedBuffer, PinnedSlice, Stream,
 };
 use libloading::os::unix::Library;
 use std::ffi::c_void;
 
 struct Bench {
-    device: Device,
+    device: GpuDevice,
     pool: MemoryPool,
     first: Stream,
     second: Stream,
@@ -18,7 +18,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let device = Device::open(0).unwrap();
+        let device = GpuDevice::open(0).unwrap();
         let pool = MemoryPool::new(&device, 1 << 20).unwrap();
         let (first, second) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
         let source = PinnedBuffer::new(&device, 1000).unwrap().into_slice().unwrap();
@@ -26,11 +26,11 @@ impl Bench {
     }
 
     /// A buffer that the first stream has written, and the flight that did it.
-    fn written(&self) -> (DeviceBuffer, Flight) {
+    fn written(&self) -> (DeviceBuffer, InFlight) {
         let buffer = self.pool.allocate(&self.first, 1000).unwrap();
         // From here on it is everybody's: the host has seen that it is there.
         self.first.synchronize().unwrap();
-        let mut flight = Flight::new(&self.first).unwrap();
+        let mut flight = InFlight::new(&self.first).unwrap();
         flight.copy_to_device(buffer.whole(), &self.source).unwrap();
         flight.depart().unwrap();
         (buffer, flight)
@@ -68,7 +68,7 @@ fn a_second_stream_must_wait_for_the_first() {
             bench.second.wait(flight.event()).unwrap();
         }
         cuda.settle();
-        let mut onward = Flight::new(&bench.second).unwrap();
+        let mut onward = InFlight::new(&bench.second).unwrap();
         onward.fill(buffer.whole(), 1).unwrap();
         // The host has seen both: that they were unordered is no less wrong.
         onward.land().unwrap();
@@ -89,7 +89,7 @@ fn an_event_covers_only_what_came_before_it() {
     // Behind the event, and so behind nothing.
     flight.fill(buffer.whole(), 2).unwrap();
     cuda.settle();
-    let mut onward = Flight::new(&bench.second).unwrap();
+    let mut onward = InFlight::new(&bench.second).unwrap();
     onward.fill(buffer.whole(), 1).unwrap();
     onward.land().unwrap();
     flight.land().unwrap();
@@ -105,7 +105,7 @@ fn a_consumer_that_still_reads_must_be_waited_for() {
         let (buffer, mut flight) = bench.written();
         let kept = bench.pool.allocate(&bench.second, 1000).unwrap();
         bench.second.wait(flight.event()).unwrap();
-        let mut consumer = Flight::new(&bench.second).unwrap();
+        let mut consumer = InFlight::new(&bench.second).unwrap();
         consumer.copy_on_device(kept.whole(), buffer.whole()).unwrap();
         consumer.depart().unwrap();
         if waits {
@@ -130,7 +130,7 @@ fn memory_is_freed_behind_its_last_use() {
         let bench = Bench::new();
         let (buffer, flight) = bench.written();
         bench.second.wait(flight.event()).unwrap();
-        let mut onward = Flight::new(&bench.second).unwrap();
+        let mut onward = InFlight::new(&bench.second).unwrap();
         onward.fill(buffer.whole(), 1).unwrap();
         onward.depart().unwrap();
         if waits {
@@ -153,7 +153,7 @@ fn a_buffer_is_used_behind_its_allocation() {
     let bench = Bench::new();
     let buffer = bench.pool.allocate(&bench.first, 100).unwrap();
     cuda.settle();
-    let mut other = Flight::new(&bench.second).unwrap();
+    let mut other = InFlight::new(&bench.second).unwrap();
     other.fill(buffer.whole(), 1).unwrap();
     other.depart().unwrap();
     bench.first.wait(other.event()).unwrap();
@@ -186,7 +186,7 @@ fn what_nobody_wrote_is_not_read() {
     let mut cuda = stand_in::cuda();
     let bench = Bench::new();
     let [from, to] = [(); 2].map(|()| bench.pool.allocate(&bench.first, 100).unwrap());
-    let mut flight = Flight::new(&bench.first).unwrap();
+    let mut flight = InFlight::new(&bench.first).unwrap();
     flight.fill(from.range(0, 60).unwrap(), 0).unwrap();
     flight.copy_on_device(to.whole(), from.whole()).unwrap();
     flight.land().unwrap();
@@ -216,7 +216,7 @@ fn host_memory_stays_locked_and_unchanged_until_it_is_copied() {
         let bench = Bench::new();
         let bound = bench.device.bind().unwrap();
         let buffer = bench.pool.allocate(&bench.first, 1 << 19).unwrap();
-        let mut flight = Flight::new(&bench.first).unwrap();
+        let mut flight = InFlight::new(&bench.first).unwrap();
         for _ in 0..60 {
             flight.fill(buffer.whole(), 0).unwrap();
         }

@@ -1,9 +1,9 @@
-//! A rung that decodes nothing any more is left alone for pauses that grow, and serves again once it can.
+//! A backend that decodes nothing any more is left alone for pauses that grow, and serves again once it can.
 
 use crate::common::Dataset;
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in;
-use foreload::testing::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::testing::config::{AllowedBackends, CpuDecode, LoaderOptions, OnError};
 use foreload::testing::pipeline::release_gpus;
 
 /// A whole training goes on without the engine, says so once, and has it back when it works again.
@@ -13,15 +13,15 @@ fn a_training_goes_on_while_its_engine_does_not() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     let asked = LoaderOptions { batch_size: 16, ..options() };
-    let pipeline = pipeline(&dataset, &asked, Rungs::All);
-    let by_rung = |number| {
+    let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
+    let by_backend = |number| {
         let stats = epoch(&pipeline, number).1;
         (stats.gpu.decoded_hardware, stats.decoded_cpu())
     };
-    assert_eq!(by_rung(0), (16, 0));
+    assert_eq!(by_backend(0), (16, 0));
     nvjpeg.knobs("broken-nvjpegDecodeBatchedEx");
     let before = nvjpeg.calls("nvjpegDecodeBatchedEx");
-    assert!((1..20).all(|number| by_rung(number) == (0, 16)));
+    assert!((1..20).all(|number| by_backend(number) == (0, 16)));
     assert_eq!(
         nvjpeg.calls("nvjpegDecodeBatchedEx") - before,
         6 * 31,
@@ -32,7 +32,7 @@ fn a_training_goes_on_while_its_engine_does_not() {
     assert_eq!(paused.len(), 1, "{said:?}");
     assert!(paused[0].contains("nvjpegDecodeBatchedEx") && paused[0].contains("nvidia-smi"), "{said:?}");
     nvjpeg.knobs("");
-    assert!((20..24).any(|number| by_rung(number) == (16, 0)), "the pause of 8 ends with the 21st");
+    assert!((20..24).any(|number| by_backend(number) == (16, 0)), "the pause of 8 ends with the 21st");
 }
 
 /// Where batches are large the CUDA kernels take over, not one thread of the CPU's.
@@ -42,7 +42,7 @@ fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
     let asked = LoaderOptions { batch_size: 64, ..options() };
-    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
     epoch(&pipeline, 0);
     nvjpeg.knobs("broken-nvjpegDecodeBatchedEx");
     let by_kernels = |number| {
@@ -61,16 +61,16 @@ fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
 
 /// It is asked again each time it cannot be made, and that takes long.
 #[test]
-fn a_rung_that_lacks_memory_is_made_less_and_less_often() {
+fn a_backend_that_lacks_memory_is_made_less_and_less_often() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     let asked = LoaderOptions { batch_size: 16, ..options() };
     // This one finds out what there is, and needs no decoder of it; the next one finds no memory for any.
-    let first = pipeline(&dataset, &asked, Rungs::Cpu);
+    let first = pipeline(&dataset, &asked, AllowedBackends::Cpu);
     epoch(&first, 0);
     nvjpeg.knobs("no-memory-nvjpegCreateExV2");
-    let other = pipeline(&dataset, &asked, Rungs::Hardware);
+    let other = pipeline(&dataset, &asked, AllowedBackends::Hardware);
     epoch(&other, 0);
     let before = nvjpeg.calls("nvjpegCreateExV2");
     (1..60).for_each(|number| assert_eq!(epoch(&other, number).1.decoded_cpu(), 16));
@@ -86,7 +86,7 @@ fn where_the_cpu_may_not_help_there_is_no_pause() {
     let dataset = Dataset::folder(16);
     let asked =
         LoaderOptions { batch_size: 16, cpu_decode: CpuDecode::Never, on_error: OnError::Zero, ..options() };
-    let pipeline = pipeline(&dataset, &asked, Rungs::Hardware);
+    let pipeline = pipeline(&dataset, &asked, AllowedBackends::Hardware);
     let decoded = |number| epoch(&pipeline, number).1.gpu.decoded_hardware;
     assert_eq!(decoded(0), 16);
     nvjpeg.knobs("broken-nvjpegDecodeBatchedEx");
@@ -97,14 +97,14 @@ fn where_the_cpu_may_not_help_there_is_no_pause() {
 
 /// A shortage while the first loader finds out what there is shall not cost the next ones their engine.
 #[test]
-fn a_rung_whose_trial_failed_is_said_and_tried_again_by_the_next_loader() {
+fn a_backend_whose_trial_failed_is_said_and_tried_again_by_the_next_loader() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     let asked = LoaderOptions { batch_size: 16, ..options() };
     let by_engine = |knobs: &str| {
         nvjpeg.knobs(knobs);
-        let next = pipeline(&dataset, &asked, Rungs::All);
+        let next = pipeline(&dataset, &asked, AllowedBackends::All);
         let decoded = epoch(&next, 0).1.gpu.decoded_hardware;
         (decoded, next.index().notices().take())
     };

@@ -6,7 +6,7 @@ use crate::stand_in;
 use foreload::Error;
 use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
 use foreload::testing::batch::{Batch, Place, Tensor};
-use foreload::testing::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::testing::config::{AllowedBackends, CpuDecode, LoaderOptions, OnError};
 use foreload::testing::decode::Backend;
 use foreload::testing::pipeline::{EpochStats, Pipeline, Poll, release_gpus};
 use foreload::testing::schedule::LastBatch;
@@ -23,11 +23,11 @@ pub fn options() -> LoaderOptions {
     }
 }
 
-/// A pipeline on the GPU whose images only `rungs` decode.
-pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, rungs: Rungs) -> Pipeline {
+/// A pipeline on the GPU whose images only `backends` decode.
+pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, backends: AllowedBackends) -> Pipeline {
     let index = dataset.index();
     let mut config = options.check(&index).unwrap();
-    config.rungs = rungs;
+    config.backends = backends;
     Pipeline::new(index, config)
 }
 
@@ -76,7 +76,7 @@ fn planes_of_the_cpu_become_the_same_bits() {
     ] {
         let last_batch = Some(LastBatch::Pad);
         let asked = LoaderOptions { decode, dtype, memory_format, train, last_batch, ..options() };
-        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 3);
+        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3);
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3);
         assert!(gpu == cpu, "{decode:?} {dtype:?} {memory_format:?}, train {train}");
         assert_eq!(
@@ -87,34 +87,34 @@ fn planes_of_the_cpu_become_the_same_bits() {
 }
 
 #[test]
-fn every_rung_comes_near_the_cpu() {
+fn every_backend_comes_near_the_cpu() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(256);
-    for (rungs, batch_size) in [
-        (Rungs::Hardware, 8),
-        (Rungs::Cuda, 128),
-        (Rungs::CudaBatched, 128),
-        (Rungs::All, 8),
-        (Rungs::All, 128),
+    for (backends, batch_size) in [
+        (AllowedBackends::Hardware, 8),
+        (AllowedBackends::Cuda, 128),
+        (AllowedBackends::CudaBatched, 128),
+        (AllowedBackends::All, 8),
+        (AllowedBackends::All, 128),
     ] {
         let asked = LoaderOptions { dtype: DType::U8, batch_size, ..options() };
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
-        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, rungs), 0);
+        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, backends), 0);
         for ((gpu_images, gpu_rest), (cpu_images, cpu_rest)) in gpu.iter().zip(&cpu) {
-            assert_eq!(gpu_rest, cpu_rest, "{rungs:?}");
+            assert_eq!(gpu_rest, cpu_rest, "{backends:?}");
             let difference = mean_difference(gpu_images, cpu_images);
-            assert!(difference <= 1.5, "{rungs:?}: {difference} grey levels");
+            assert!(difference <= 1.5, "{backends:?}: {difference} grey levels");
         }
         let gpu = stats.gpu;
-        let by_rung = [gpu.decoded_hardware, gpu.decoded_cuda_batched, gpu.decoded_cuda];
-        match (rungs, batch_size) {
-            (Rungs::Cuda, _) => assert_eq!(by_rung, [0, 0, 256], "one by one"),
-            (Rungs::CudaBatched, _) => assert_eq!(by_rung, [0, 256, 0], "large batches"),
-            (_, 8) => assert_eq!(by_rung, [256, 0, 0], "too few for the kernels"),
+        let by_backend = [gpu.decoded_hardware, gpu.decoded_cuda_batched, gpu.decoded_cuda];
+        match (backends, batch_size) {
+            (AllowedBackends::Cuda, _) => assert_eq!(by_backend, [0, 0, 256], "one by one"),
+            (AllowedBackends::CudaBatched, _) => assert_eq!(by_backend, [0, 256, 0], "large batches"),
+            (_, 8) => assert_eq!(by_backend, [256, 0, 0], "too few for the kernels"),
             _ => {
-                assert!(by_rung[0] > 0 && by_rung[1] > 0, "both have their share: {by_rung:?}");
-                assert_eq!(by_rung.iter().sum::<u64>(), 256);
+                assert!(by_backend[0] > 0 && by_backend[1] > 0, "both have their share: {by_backend:?}");
+                assert_eq!(by_backend.iter().sum::<u64>(), 256);
             }
         }
     }
@@ -129,7 +129,7 @@ fn a_batch_that_does_not_fit_goes_in_pieces() {
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1);
     let index = dataset.index();
     let mut config = asked.check(&index).unwrap();
-    config.rungs = Rungs::Cpu;
+    config.backends = AllowedBackends::Cpu;
     // Slots for some ten files, of 24; planes of three or four images, of 24.
     config.pools.slot_bytes = 2 << 20;
     config.device_pools.as_mut().unwrap().arena = 32 << 10;
@@ -147,7 +147,7 @@ fn a_consumer_that_looks_often_does_not_keep_a_batch_from_going_in_pieces() {
     let asked = LoaderOptions { batch_size: 48, ..options() };
     let index = dataset.index();
     let mut config = asked.check(&index).unwrap();
-    config.rungs = Rungs::Cpu;
+    config.backends = AllowedBackends::Cpu;
     // Slots for less than a batch.
     config.pools.slot_bytes = 512 << 10;
     let pipeline = Pipeline::new(index, config);
@@ -161,12 +161,14 @@ fn an_image_without_room_on_the_device_is_neither_replaced_nor_left_out() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(8);
-    for (on_error, rungs) in
-        [(OnError::Skip, Rungs::All), (OnError::Zero, Rungs::Cpu), (OnError::Raise, Rungs::All)]
-    {
+    for (on_error, backends) in [
+        (OnError::Skip, AllowedBackends::All),
+        (OnError::Zero, AllowedBackends::Cpu),
+        (OnError::Raise, AllowedBackends::All),
+    ] {
         let index = dataset.index();
         let mut config = LoaderOptions { on_error, ..options() }.check(&index).unwrap();
-        config.rungs = rungs;
+        config.backends = backends;
         config.device_pools.as_mut().unwrap().arena = 64;
         let error = drive(&Pipeline::new(index, config), || {}).unwrap_err().to_string();
         assert!(error.contains("device_memory: leaves 64 bytes") && error.contains("raise it to"), "{error}");
@@ -184,12 +186,12 @@ fn failures_end_as_on_the_cpu() {
     }
     for on_error in [OnError::Skip, OnError::Zero] {
         let asked = LoaderOptions { on_error, ..options() };
-        let (gpu, _) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 2);
+        let (gpu, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 2);
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 2);
         assert!(gpu == cpu, "{on_error:?}");
     }
-    for rungs in [Rungs::All, Rungs::Cpu] {
-        let raising = pipeline(&dataset, &options(), rungs);
+    for backends in [AllowedBackends::All, AllowedBackends::Cpu] {
+        let raising = pipeline(&dataset, &options(), backends);
         for number in 0..2 {
             let mut failing = raising.epoch(number, 0, 1, 0).unwrap();
             let error = std::iter::repeat_with(|| failing.next_batch()).find_map(Result::err).unwrap();
@@ -208,13 +210,13 @@ fn what_the_gpu_refuses_for_its_damage_the_cpu_conceals() {
         dataset.damage(sample);
     }
     let asked = LoaderOptions { train: false, max_errors: 0, ..options() };
-    let (_, stats) = epoch(&pipeline(&dataset, &asked, Rungs::All), 0);
+    let (_, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::All), 0);
     assert_eq!(
         (stats.concealed, stats.decoded[Backend::Region]),
         (2, 2),
         "the stand-in refuses what is damaged"
     );
-    let (gpu, stats) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 0);
+    let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 0);
     assert_eq!(stats.concealed, 2);
     let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
     assert!(gpu == cpu);
@@ -228,15 +230,15 @@ fn the_cpu_decodes_only_what_it_is_asked_to() {
     std::fs::write(dataset.path(5), png(5)).unwrap();
     std::fs::write(dataset.path(9), webp(9)).unwrap();
     let dataset = dataset.indexed_anew();
-    let fallback = pipeline(&dataset, &options(), Rungs::All);
+    let fallback = pipeline(&dataset, &options(), AllowedBackends::All);
     let (_, stats) = epoch(&fallback, 0);
     let by_cpu = [Backend::Png, Backend::WebP].map(|backend| stats.decoded[backend]);
     assert_eq!((by_cpu, stats.gpu.decoded_hardware + stats.gpu.decoded_cuda), ([1, 1], 14));
-    let (gpu, _) = epoch(&pipeline(&dataset, &options(), Rungs::Cpu), 0);
+    let (gpu, _) = epoch(&pipeline(&dataset, &options(), AllowedBackends::Cpu), 0);
     let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&options())), 0);
     assert!(gpu == cpu);
     let never = LoaderOptions { cpu_decode: CpuDecode::Never, on_error: OnError::Zero, ..options() };
-    let (batches, stats) = epoch(&pipeline(&dataset, &never, Rungs::All), 0);
+    let (batches, stats) = epoch(&pipeline(&dataset, &never, AllowedBackends::All), 0);
     assert_eq!(stats.decoded.total(), 0);
     let valid: usize = batches.iter().map(|(_, rest)| rest[2].iter().filter(|&&bit| bit == 1).count()).sum();
     assert_eq!(valid, 14);
@@ -247,7 +249,7 @@ fn kept_batches_are_never_overwritten() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
-    let pipeline = pipeline(&dataset, &options(), Rungs::All);
+    let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
     let mut kept = Vec::new();
     for number in 0..3 {
         let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
@@ -276,7 +278,7 @@ fn drops_epochs() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
     for taken in 0..5 {
-        let pipeline = pipeline(&dataset, &options(), Rungs::All);
+        let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
         let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
         for _ in 0..taken {
             epoch.next_batch().unwrap();
@@ -301,7 +303,7 @@ fn too_little_device_memory_is_said_at_once() {
     assert!(error.contains("device_memory: is 1048576 bytes, must be at least"), "{error}");
 }
 
-/// Calls that start a stage; a rung that fails while it is tried is one that this GPU does not have.
+/// Calls that start a stage; a backend that fails while it is tried is one that this GPU does not have.
 #[test]
 fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
     let cuda = stand_in::cuda();
@@ -319,18 +321,18 @@ fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
     ] {
         release_gpus();
         cuda.reset();
-        assert_eq!(drive(&pipeline(&dataset, &options(), Rungs::All), || {}).unwrap(), 5);
+        assert_eq!(drive(&pipeline(&dataset, &options(), AllowedBackends::All), || {}).unwrap(), 5);
         let (mut told, calls) = (0, cuda.calls(call));
         let all = [1, 2, calls, calls - 1, calls / 2].map(|nth| nth.max(1));
         for &nth in if thorough() { &all[..] } else { &all[..2] } {
             release_gpus();
             cuda.fail(call, nth, 0);
-            told += usize::from(fails(&dataset, Rungs::All, call, || {}));
+            told += usize::from(fails(&dataset, AllowedBackends::All, call, || {}));
             cuda.reset();
         }
         assert!(told > 0, "{call} failed and nobody said so");
     }
-    assert_eq!(drive(&pipeline(&dataset, &options(), Rungs::All), || {}).unwrap(), 5);
+    assert_eq!(drive(&pipeline(&dataset, &options(), AllowedBackends::All), || {}).unwrap(), 5);
 }
 
 #[test]
@@ -347,19 +349,19 @@ fn each_call_that_fails_on_the_way_is_an_error_and_leaves_nothing_behind() {
         "cuEventElapsedTime",
     ] {
         for nth in [1, 2, 3, 7] {
-            let failed = fails(&dataset, Rungs::Cpu, call, || cuda.fail(call, nth, 0));
+            let failed = fails(&dataset, AllowedBackends::Cpu, call, || cuda.fail(call, nth, 0));
             assert!(failed, "{call} failed and nobody said so");
             cuda.reset();
         }
     }
-    assert_eq!(drive(&pipeline(&dataset, &options(), Rungs::Cpu), || {}).unwrap(), 30);
+    assert_eq!(drive(&pipeline(&dataset, &options(), AllowedBackends::Cpu), || {}).unwrap(), 30);
 }
 
 /// Whether an epoch ends with an error, which then names `call`.
-fn fails(dataset: &Dataset, rungs: Rungs, call: &str, after_first: impl FnOnce()) -> bool {
+fn fails(dataset: &Dataset, backends: AllowedBackends, call: &str, after_first: impl FnOnce()) -> bool {
     let index = dataset.index();
     let outcome = options().check(&index).and_then(|mut config| {
-        config.rungs = rungs;
+        config.backends = backends;
         drive(&Pipeline::new(index, config), after_first)
     });
     outcome.is_err_and(|error| {

@@ -6,7 +6,7 @@ use crate::stand_in;
 use crate::views::{Tensors, epoch};
 use foreload::testing::augment::ImageTransforms;
 use foreload::testing::batch::Place;
-use foreload::testing::config::{FieldOptions, LoaderConfig, LoaderOptions, OnError, Rungs};
+use foreload::testing::config::{AllowedBackends, FieldOptions, LoaderConfig, LoaderOptions, OnError};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ fn planes_of_the_cpu_become_the_same_bits() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     for apart in [false, true] {
         let shard = Shard::new(24, &[], apart);
-        let pipeline = shard.pipeline(&asked(), |config| config.rungs = Rungs::Cpu);
+        let pipeline = shard.pipeline(&asked(), |config| config.backends = AllowedBackends::Cpu);
         let before = cuda.calls("cuLaunchKernel");
         let (gpu, stats) = epoch(&pipeline, 3, Place::Cuda(0));
         assert!(gpu == shard.expected(&asked(), 3), "apart: {apart}");
@@ -109,19 +109,21 @@ fn what_the_gpu_decodes_comes_near_the_cpus() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let shard = Shard::new(64, &[], false);
     // Of 32 samples the kernels have 64 JPEGs, enough for a call of theirs.
-    for (rungs, batch_size) in [(Rungs::Hardware, 8), (Rungs::CudaBatched, 32), (Rungs::Cuda, 8)] {
+    for (backends, batch_size) in
+        [(AllowedBackends::Hardware, 8), (AllowedBackends::CudaBatched, 32), (AllowedBackends::Cuda, 8)]
+    {
         let asked = LoaderOptions { batch_size, ..asked() };
-        let pipeline = shard.pipeline(&asked, |config| config.rungs = rungs);
+        let pipeline = shard.pipeline(&asked, |config| config.backends = backends);
         let (gpu, stats) = epoch(&pipeline, 1, Place::Cuda(0));
         for (gpu, cpu) in gpu.iter().zip(&shard.expected(&asked, 1)) {
-            assert_eq!(gpu[4..], cpu[4..], "{rungs:?}");
-            assert_eq!(gpu[3], cpu[3], "{rungs:?}: PNGs are the CPU's");
+            assert_eq!(gpu[4..], cpu[4..], "{backends:?}");
+            assert_eq!(gpu[3], cpu[3], "{backends:?}: PNGs are the CPU's");
             for (view, (gpu, cpu)) in gpu[..3].iter().zip(cpu).enumerate() {
                 let difference = mean_difference(gpu, cpu);
-                assert!(difference <= 1.5, "{rungs:?}, view {view}: {difference} grey levels");
+                assert!(difference <= 1.5, "{backends:?}, view {view}: {difference} grey levels");
             }
         }
-        assert_eq!(stats.decoded_cpu(), 64, "{rungs:?}: {stats:?}");
+        assert_eq!(stats.decoded_cpu(), 64, "{backends:?}: {stats:?}");
     }
 }
 
@@ -132,7 +134,7 @@ fn a_sample_fails_with_all_its_images() {
     let shard = Shard::new(40, &[3, 17, 30], false);
     for on_error in [OnError::Zero, OnError::Skip] {
         let asked = LoaderOptions { on_error, ..asked() };
-        let pipeline = shard.pipeline(&asked, |config| config.rungs = Rungs::Cpu);
+        let pipeline = shard.pipeline(&asked, |config| config.backends = AllowedBackends::Cpu);
         let (gpu, _) = epoch(&pipeline, 2, Place::Cuda(0));
         assert!(gpu == shard.expected(&asked, 2), "{on_error:?}");
         let mut zeros = 0;
@@ -156,9 +158,9 @@ fn batches_that_do_not_fit_go_in_pieces() {
         let shard = Shard::new(48, &[], apart);
         let asked = LoaderOptions { batch_size: 24, ..asked() };
         let expected = shard.expected(&asked, 1);
-        for rungs in [Rungs::Cpu, Rungs::All] {
+        for backends in [AllowedBackends::Cpu, AllowedBackends::All] {
             let small = shard.pipeline(&asked, |config| {
-                config.rungs = rungs;
+                config.backends = backends;
                 // Slots for some ten files, of 72; planes of a few images.
                 config.pools.slot_bytes = 2 << 20;
                 config.device_pools.as_mut().unwrap().arena = 512 << 10;
@@ -167,11 +169,11 @@ fn batches_that_do_not_fit_go_in_pieces() {
                 let (gpu, _) = epoch(&small, 1, Place::Cuda(0));
                 assert_eq!(gpu.len(), expected.len());
                 for (gpu, cpu) in gpu.iter().zip(&expected) {
-                    assert_eq!(gpu[3..], cpu[3..], "{rungs:?}, apart: {apart}");
+                    assert_eq!(gpu[3..], cpu[3..], "{backends:?}, apart: {apart}");
                     for (gpu, cpu) in gpu[..3].iter().zip(cpu) {
                         let difference = mean_difference(gpu, cpu);
-                        let most = if rungs == Rungs::Cpu { 0.0 } else { 1.5 };
-                        assert!(difference <= most, "{rungs:?}, apart: {apart}: {difference} grey levels");
+                        let most = if backends == AllowedBackends::Cpu { 0.0 } else { 1.5 };
+                        assert!(difference <= most, "{backends:?}, apart: {apart}: {difference} grey levels");
                     }
                 }
             }
@@ -185,28 +187,31 @@ fn a_sample_whose_image_was_skipped_is_decoded_again_as_a_whole() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let shard = Shard::new(64, &[], false);
-    for rungs in [Rungs::All, Rungs::Hardware] {
+    for backends in [AllowedBackends::All, AllowedBackends::Hardware] {
         nvjpeg.reset();
-        let pipeline = shard.pipeline(&asked(), |config| config.rungs = rungs);
+        let pipeline = shard.pipeline(&asked(), |config| config.backends = backends);
         let (_, stats) = epoch(&pipeline, 0, Place::Cuda(0));
-        assert_eq!(stats.gpu.decoded_again, 0, "{rungs:?}");
+        assert_eq!(stats.gpu.decoded_again, 0, "{backends:?}");
         nvjpeg.knobs("skip");
         let mut again = 0;
         for number in 1..4 {
             let (gpu, stats) = epoch(&pipeline, number, Place::Cuda(0));
             again += stats.gpu.decoded_again;
             for (gpu, cpu) in gpu.iter().zip(&shard.expected(&asked(), number)) {
-                assert_eq!(gpu[3..], cpu[3..], "{rungs:?}");
+                assert_eq!(gpu[3..], cpu[3..], "{backends:?}");
                 for (tensor, (gpu, cpu)) in gpu[..3].iter().zip(cpu).enumerate() {
                     for (place, (gpu, cpu)) in
                         gpu.chunks(BYTES[tensor]).zip(cpu.chunks(BYTES[tensor])).enumerate()
                     {
                         let difference = mean_difference(gpu, cpu);
-                        assert!(difference <= 3.0, "{rungs:?}, {tensor}, {place}: {difference} grey levels");
+                        assert!(
+                            difference <= 3.0,
+                            "{backends:?}, {tensor}, {place}: {difference} grey levels"
+                        );
                     }
                 }
             }
         }
-        assert!(again >= 8, "{rungs:?}: {again}");
+        assert!(again >= 8, "{backends:?}: {again}");
     }
 }

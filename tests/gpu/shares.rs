@@ -3,7 +3,7 @@
 use crate::common::{Dataset, child, png};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::testing::config::{CpuDecode, LANES, LoaderOptions, OnError, Rungs};
+use foreload::testing::config::{AllowedBackends, CpuDecode, LANES, LoaderOptions, OnError};
 use foreload::testing::pipeline::EpochStats;
 use libjpeg_reference::Encoding;
 
@@ -11,8 +11,8 @@ use libjpeg_reference::Encoding;
 /// decoders take the same, so that it does not matter who has which share.
 const COSTS: &str = "virtual,huffman:2500,engine:100,kernels:100";
 
-/// Images by rung: the engine, large batches, one by one, the CPU.
-fn by_rung(stats: &EpochStats) -> [u64; 4] {
+/// Images by backend: the engine, large batches, one by one, the CPU.
+fn by_backend(stats: &EpochStats) -> [u64; 4] {
     let gpu = &stats.gpu;
     [gpu.decoded_hardware, gpu.decoded_cuda_batched, gpu.decoded_cuda, stats.decoded_cpu()]
 }
@@ -35,14 +35,14 @@ fn no_image_is_half_decoded_on_a_lane() {
         nvjpeg.reset();
         nvjpeg.knobs(knobs);
         let asked = LoaderOptions { batch_size, cpu_decode, ..options() };
-        let pipeline = pipeline(&dataset, &asked, Rungs::All);
+        let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
         nvjpeg.costs(COSTS);
         let start = pipeline.epoch(9, 0, 1, 0).unwrap();
         drop(start);
         let before = nvjpeg.spent("huffman");
         let (_, stats) = epoch(&pipeline, 0);
         let what = format!("batches of {batch_size}, {knobs}, {cpu_decode:?}");
-        assert_eq!(by_rung(&stats), expected, "{what}");
+        assert_eq!(by_backend(&stats), expected, "{what}");
         let by_host = nvjpeg.spent("huffman") - before;
         assert_eq!(by_host > 0, expected[2] > 0, "{what}: {by_host} µs");
         let said = pipeline.index().notices().take().join("\n");
@@ -76,14 +76,14 @@ fn mixed(samples: usize) -> Dataset {
 /// An epoch: what it costs lanes and device in microseconds, who decoded, and waits in which the host may have spun.
 fn account(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> (u64, [u64; 4], u64) {
     let asked = LoaderOptions { batch_size, ..options() };
-    let pipeline = pipeline(dataset, &asked, Rungs::All);
+    let pipeline = pipeline(dataset, &asked, AllowedBackends::All);
     // Buffers grow to their sizes, rates are seen.
     (0..3).for_each(|number| drop(epoch(&pipeline, number)));
     let spent = || ["huffman", "engine", "kernels"].map(|name| nvjpeg.spent(name)).iter().sum::<u64>();
     let (before, spins) = (spent(), cuda.count("spinning waits"));
     let mut running = pipeline.epoch(3, 0, 1, 0).unwrap();
     while running.next_batch().unwrap().is_some() {}
-    (spent() - before, by_rung(&running.stats()), cuda.count("spinning waits") - spins)
+    (spent() - before, by_backend(&running.stats()), cuda.count("spinning waits") - spins)
 }
 
 #[test]
@@ -98,10 +98,11 @@ fn a_mixed_batch_costs_no_more_than_a_plain_one() {
         nvjpeg.costs(COSTS);
         let (of_plain, _, spins) = account(&cuda, &nvjpeg, &plain, batch_size);
         assert_eq!(spins, 0, "{knobs}, batches of {batch_size}: plain");
-        let (of_mixed, by_rung, spins) = account(&cuda, &nvjpeg, &mixed, batch_size);
+        let (of_mixed, by_backend, spins) = account(&cuda, &nvjpeg, &mixed, batch_size);
         assert_eq!(spins, 0, "{knobs}, batches of {batch_size}: mixed");
-        assert_eq!(by_rung.iter().sum::<u64>(), 256);
-        let what = format!("{knobs}, batches of {batch_size}: {of_mixed} µs, plain {of_plain}, {by_rung:?}");
+        assert_eq!(by_backend.iter().sum::<u64>(), 256);
+        let what =
+            format!("{knobs}, batches of {batch_size}: {of_mixed} µs, plain {of_plain}, {by_backend:?}");
         assert!(of_mixed * 10 <= of_plain * 11, "{what}");
         println!("{what}");
     }
@@ -122,10 +123,10 @@ fn moves_shares() {
     let dataset = Dataset::folder(512);
     let part_of_engine = |costs: &str| {
         let asked = LoaderOptions { batch_size: 128, ..options() };
-        let pipeline = pipeline(&dataset, &asked, Rungs::All);
+        let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
         nvjpeg.costs(costs);
         (0..4).for_each(|number| drop(epoch(&pipeline, number)));
-        let [engine, batched, one, cpu] = by_rung(&epoch(&pipeline, 4).1);
+        let [engine, batched, one, cpu] = by_backend(&epoch(&pipeline, 4).1);
         assert_eq!((engine + batched, one, cpu), (512, 0, 0));
         engine as f64 / 512.0
     };
@@ -142,12 +143,12 @@ fn who_was_refused_twice_does_not_fail_again() {
     let dataset = Dataset::folder(16);
     dataset.damage(9);
     let asked = LoaderOptions { train: false, max_errors: 0, batch_size: 16, ..options() };
-    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
     let mut calls = Vec::new();
     for number in 0..4 {
         let before = nvjpeg.calls("nvjpegDecodeBatchedEx");
         let (_, stats) = epoch(&pipeline, number);
-        assert_eq!((stats.concealed, by_rung(&stats)), (1, [15, 0, 0, 1]));
+        assert_eq!((stats.concealed, by_backend(&stats)), (1, [15, 0, 0, 1]));
         calls.push(nvjpeg.calls("nvjpegDecodeBatchedEx") - before);
     }
     assert!(calls[1] > 1 && calls[1] <= 1 + 2 * 4, "{calls:?}: halves, and theirs");
@@ -164,14 +165,14 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     for (call, nth) in [
-        // Three handles are made when the GPU is tried, behind them those of two rungs for each lane.
+        // Three handles are made when the GPU is tried, behind them those of two backends for each lane.
         ("nvjpegCreateExV2", 4),
         ("nvjpegDecodeBatchedEx", 1),
     ] {
         foreload::testing::pipeline::release_gpus();
         nvjpeg.reset();
         let asked = LoaderOptions { batch_size: 16, ..options() };
-        let pipeline = pipeline(&dataset, &asked, Rungs::All);
+        let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
         if nth == 1 {
             epoch(&pipeline, 0);
         }
@@ -180,7 +181,7 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
         let failing = if nth == 1 { 2 * 31 } else { 2 * LANES as u64 + 2 };
         (nth..nth + failing).for_each(|nth| nvjpeg.fail(call, nth, 5));
         for number in 1..3 {
-            assert_eq!(by_rung(&epoch(&pipeline, number).1), [0, 0, 0, 16], "{call}, epoch {number}");
+            assert_eq!(by_backend(&epoch(&pipeline, number).1), [0, 0, 0, 16], "{call}, epoch {number}");
         }
         let said = pipeline.index().notices().take().join("\n");
         assert!(
@@ -188,7 +189,7 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
             "{said}"
         );
         for number in 3..5 {
-            assert_eq!(by_rung(&epoch(&pipeline, number).1), [16, 0, 0, 0], "{call}, epoch {number}");
+            assert_eq!(by_backend(&epoch(&pipeline, number).1), [16, 0, 0, 0], "{call}, epoch {number}");
         }
     }
     foreload::testing::pipeline::release_gpus();
@@ -200,13 +201,13 @@ fn a_fixed_decoder_gets_no_help() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(128);
-    for rungs in [Rungs::All, Rungs::Hardware] {
+    for backends in [AllowedBackends::All, AllowedBackends::Hardware] {
         let asked = LoaderOptions { cpu_decode: CpuDecode::Auto, ..options() };
-        let pipeline = pipeline(&dataset, &asked, rungs);
+        let pipeline = pipeline(&dataset, &asked, backends);
         nvjpeg.costs("engine:2000");
-        let helped: u64 = (0..3).map(|number| by_rung(&epoch(&pipeline, number).1)[3]).sum();
-        println!("{rungs:?}: the CPU decoded {helped} of 384");
-        assert!(rungs == Rungs::All || helped == 0, "{rungs:?}: {helped}");
+        let helped: u64 = (0..3).map(|number| by_backend(&epoch(&pipeline, number).1)[3]).sum();
+        println!("{backends:?}: the CPU decoded {helped} of 384");
+        assert!(backends == AllowedBackends::All || helped == 0, "{backends:?}: {helped}");
     }
     foreload::testing::pipeline::release_gpus();
 }
@@ -227,7 +228,7 @@ fn what_decoders_say_of_an_image_is_said_in_every_epoch() {
         epoch_size: Some(128),
         ..options()
     };
-    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
     for number in 0..4 {
         let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
         while running.next_batch().unwrap().is_some() {}

@@ -5,7 +5,7 @@ use crate::pipeline::{epoch, mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
 use foreload::testing::augment::cuda::{ImageParams, POISON, Untouched};
 use foreload::testing::augment::{Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
-use foreload::testing::config::{CpuDecode, LoaderOptions, OnError, Rungs};
+use foreload::testing::config::{AllowedBackends, CpuDecode, LoaderOptions, OnError};
 use foreload::testing::decode::nvjpeg::PlanesLayout;
 use foreload::testing::decode::{ColorModel, Planes};
 use jpeg_encoder::{ColorType, Encoder};
@@ -17,26 +17,26 @@ fn an_image_that_the_engine_skipped_is_the_next_decoders() {
     let dataset = Dataset::folder(64);
     let asked = LoaderOptions { dtype: DType::U8, ..options() };
     let on_cpu = dataset.pipeline(&on_cpu(&asked));
-    for rungs in [Rungs::All, Rungs::Hardware] {
+    for backends in [AllowedBackends::All, AllowedBackends::Hardware] {
         nvjpeg.reset();
-        let pipeline = pipeline(&dataset, &asked, rungs);
+        let pipeline = pipeline(&dataset, &asked, backends);
         let (_, stats) = epoch(&pipeline, 0);
-        assert_eq!(stats.gpu.decoded_again, 0, "{rungs:?}");
+        assert_eq!(stats.gpu.decoded_again, 0, "{backends:?}");
         // The engine was found to be sound when it was tried; since then it has become what it is.
         nvjpeg.knobs("skip");
         for number in 1..4 {
             let (gpu, stats) = epoch(&pipeline, number);
             let (cpu, _) = epoch(&on_cpu, number);
             let again = stats.gpu.decoded_again;
-            assert!(again >= 8, "{rungs:?}: {again} in 8 batches");
+            assert!(again >= 8, "{backends:?}: {again} in 8 batches");
             // One image is no call for the kernels; and who was skipped twice is the CPU's at once.
             let by_cpu = stats.decoded_cpu();
-            assert!(by_cpu >= again, "{rungs:?}: {stats:?}");
+            assert!(by_cpu >= again, "{backends:?}: {stats:?}");
             assert_eq!(stats.gpu.decoded_hardware, 64 - by_cpu, "{stats:?}");
             for ((gpu, _), (cpu, _)) in gpu.iter().zip(&cpu) {
                 for (place, (gpu, cpu)) in gpu.chunks(3 * 32 * 32).zip(cpu.chunks(3 * 32 * 32)).enumerate() {
                     let difference = mean_difference(gpu, cpu);
-                    assert!(difference <= 2.0, "{rungs:?}, image {place}: {difference} grey levels");
+                    assert!(difference <= 2.0, "{backends:?}, image {place}: {difference} grey levels");
                 }
             }
         }
@@ -52,7 +52,7 @@ fn what_nobody_else_may_decode_is_an_error() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     let asked = LoaderOptions { cpu_decode: CpuDecode::Never, on_error: OnError::Zero, ..options() };
-    let pipeline = pipeline(&dataset, &asked, Rungs::Hardware);
+    let pipeline = pipeline(&dataset, &asked, AllowedBackends::Hardware);
     epoch(&pipeline, 0);
     nvjpeg.knobs("skip");
     let mut running = pipeline.epoch(1, 0, 1, 0).unwrap();
@@ -78,7 +78,7 @@ fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
     }
     let dataset = dataset.indexed_anew();
     let asked = LoaderOptions { train: false, dtype: DType::U8, cpu_decode: CpuDecode::Never, ..options() };
-    let pipeline = pipeline(&dataset, &asked, Rungs::Hardware);
+    let pipeline = pipeline(&dataset, &asked, AllowedBackends::Hardware);
     let (gpu, stats) = epoch(&pipeline, 0);
     let (cpu, _) =
         epoch(&dataset.pipeline(&on_cpu(&LoaderOptions { cpu_decode: CpuDecode::Fallback, ..asked })), 0);
@@ -105,7 +105,7 @@ fn a_narrow_image_that_looks_like_poison_is_nobodys_fault() {
     }
     let dataset = dataset.indexed_anew();
     let asked = LoaderOptions { train: false, dtype: DType::U8, ..options() };
-    let pipeline = pipeline(&dataset, &asked, Rungs::All);
+    let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
     let by_cpu = dataset.pipeline(&on_cpu(&asked));
     for number in 0..4 {
         let (gpu, stats) = epoch(&pipeline, number);

@@ -5,8 +5,8 @@ use crate::common::{Dataset, await_no_threads};
 use crate::counting;
 use crate::pipeline::{drive, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::testing::config::{LANES, LoaderOptions, Rungs};
-use foreload::testing::decode::nvjpeg::Rung;
+use foreload::testing::config::{AllowedBackends, LANES, LoaderOptions};
+use foreload::testing::decode::nvjpeg::NvJpegBackend;
 use foreload::testing::pipeline::release_gpus;
 use std::time::{Duration, Instant};
 
@@ -52,16 +52,16 @@ fn starts_loaders() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
     // A loader that stays, as a training's does beside its evaluation's.
-    let first = pipeline(&dataset, &options(), Rungs::All);
+    let first = pipeline(&dataset, &options(), AllowedBackends::All);
     drive(&first, || {}).unwrap();
     assert!(spent(&cuda, &nvjpeg) > 400_000, "the first one pays");
-    // The trial's decoder, and one for each lane, of which batches of so few images need two rungs.
-    let made = (Rung::ALL.len() + 2 * LANES) as u64;
+    // The trial's decoder, and one for each lane, of which batches of so few images need two backends.
+    let made = (NvJpegBackend::ALL.len() + 2 * LANES) as u64;
     assert_eq!(nvjpeg.calls("nvjpegCreateExV2"), made);
     let mut threads = usize::MAX;
     for number in 0..12 {
         let before = spent(&cuda, &nvjpeg);
-        let next = pipeline(&dataset, &options(), Rungs::All);
+        let next = pipeline(&dataset, &options(), AllowedBackends::All);
         drive(&next, || {}).unwrap();
         let start = spent(&cuda, &nvjpeg) - before;
         assert!(start <= START, "loader {number}: {start} µs");
@@ -82,15 +82,15 @@ fn starts_loaders() {
 }
 
 #[test]
-fn rungs_that_nobody_needs_are_not_made() {
+fn backends_that_nobody_needs_are_not_made() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
-    drive(&pipeline(&dataset, &options(), Rungs::Cpu), || {}).unwrap();
+    drive(&pipeline(&dataset, &options(), AllowedBackends::Cpu), || {}).unwrap();
     // What was tried is gone, and nothing was made since.
     let tried = nvjpeg.calls("nvjpegCreateExV2");
     assert_eq!(nvjpeg.calls("nvjpegDestroy"), tried);
-    drive(&pipeline(&dataset, &options(), Rungs::Hardware), || {}).unwrap();
+    drive(&pipeline(&dataset, &options(), AllowedBackends::Hardware), || {}).unwrap();
     assert_eq!(nvjpeg.calls("nvjpegCreateExV2") - tried, LANES as u64, "handles");
 }
 
@@ -100,11 +100,14 @@ fn a_loader_that_lives_on_knows_its_decoders() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
-    let pipeline = pipeline(&dataset, &options(), Rungs::All);
+    let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
     assert!(pipeline.decoders().is_empty());
     drive(&pipeline, || {}).unwrap();
     let before = pipeline.decoders().to_vec();
-    assert_eq!(before.iter().map(|(name, _)| *name).collect::<Vec<_>>(), Rung::ALL.map(Rung::name));
+    assert_eq!(
+        before.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        NvJpegBackend::ALL.map(NvJpegBackend::name)
+    );
     assert!(before.iter().all(|(_, can)| can.contains("4:2:0: ")), "{before:?}");
     release_gpus();
     drive(&pipeline, || {}).unwrap();
@@ -121,7 +124,7 @@ const MADE: [&str; 6] = [
     "nvjpegDecodeBatchedPreAllocate",
 ];
 
-/// Nor for lanes that are first needed later, for an image of the last rung, or for two loaders that run at the same
+/// Nor for lanes that are first needed later, for an image of the last backend, or for two loaders that run at the same
 /// time.
 #[test]
 fn behind_the_first_batch_no_decoder_is_made() {
@@ -137,13 +140,14 @@ fn behind_the_first_batch_no_decoder_is_made() {
     let dataset = dataset.indexed_anew();
     let asked = |batch_size| LoaderOptions { batch_size, train: false, ..options() };
     let made = || MADE.map(|name| nvjpeg.calls(name));
-    // The second one's batches are too small for the batched kernels: what its engine refuses is the last rung's.
-    let [first, second] = [64, 32].map(|batch_size| pipeline(&dataset, &asked(batch_size), Rungs::All));
+    // The second one's batches are too small for the batched kernels: what its engine refuses is the last backend's.
+    let [first, second] =
+        [64, 32].map(|batch_size| pipeline(&dataset, &asked(batch_size), AllowedBackends::All));
     // One batch, so that one lane has worked.
     assert!(first.epoch(0, 0, 1, 4).unwrap().next_batch().unwrap().is_some());
     let before = made();
     assert!(before.iter().all(|calls| *calls > 0), "{before:?}");
-    // Since it was tried the engine has become choosy, so that the last rung has the large image.
+    // Since it was tried the engine has become choosy, so that the last backend has the large image.
     nvjpeg.knobs("refuse-444,refuse-420");
     let mut by_last = 0;
     for number in 1..4 {

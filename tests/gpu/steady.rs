@@ -5,7 +5,7 @@ use crate::common::{Dataset, child};
 use crate::counting;
 use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
-use foreload::testing::config::{LANES, LoaderOptions, OnError, Rungs};
+use foreload::testing::config::{AllowedBackends, LANES, LoaderOptions, OnError};
 use foreload::testing::gpu::StreamRef;
 use foreload::testing::pipeline::Pipeline;
 
@@ -107,7 +107,7 @@ fn measuring(cuda: &Cuda, nvjpeg: &Nvjpeg) -> f64 {
 /// The least cost of a batch of so many images, in windows in which nothing is made.
 fn cost(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> Cost {
     let asked = LoaderOptions { batch_size, image_size: (16, 16), ..options() };
-    let pipeline = pipeline(dataset, &asked, Rungs::Hardware);
+    let pipeline = pipeline(dataset, &asked, AllowedBackends::Hardware);
     let measuring = measuring(cuda, nvjpeg);
     let (mut made, mut least) = (Vec::new(), Cost { calls: f64::MAX, heap: f64::MAX, cpu: f64::MAX });
     let mut steady = 0;
@@ -181,7 +181,7 @@ fn tight_slots_page_lock_no_memory_for_single_images() {
     let made = |slot_bytes: Option<usize>| {
         let index = dataset.index();
         let mut config = asked.check(&index).unwrap();
-        config.rungs = Rungs::Cpu;
+        config.backends = AllowedBackends::Cpu;
         config.pools.slot_bytes = slot_bytes.unwrap_or(config.pools.slot_bytes);
         let pipeline = Pipeline::new(index, config);
         let before = cuda.calls("cuMemHostRegister_v2");

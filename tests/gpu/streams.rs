@@ -4,8 +4,8 @@ use crate::common::{Dataset, child};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
 use foreload::testing::batch::Batch;
-use foreload::testing::config::{LoaderOptions, Rungs};
-use foreload::testing::gpu::{Device, PinnedBuffer, Stream, StreamRef};
+use foreload::testing::config::{AllowedBackends, LoaderOptions};
+use foreload::testing::gpu::{GpuDevice, PinnedBuffer, Stream, StreamRef};
 use foreload::testing::pipeline::{Epoch, Pipeline};
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ const RELAXED: u32 = 2;
 /// A consumer that reads batches on streams of its own.
 struct Consumer<'a> {
     cuda: &'a Cuda,
-    device: Device,
+    device: GpuDevice,
     // What was read to, which lives until all streams are done.
     targets: Vec<PinnedBuffer>,
 }
 
 impl<'a> Consumer<'a> {
     fn new(cuda: &'a Cuda) -> Self {
-        Self { cuda, device: Device::open(0).unwrap(), targets: Vec::new() }
+        Self { cuda, device: GpuDevice::open(0).unwrap(), targets: Vec::new() }
     }
 
     /// Queues the reading of a batch's images on a stream.
@@ -45,7 +45,7 @@ fn number(stream: u64) -> StreamRef {
 }
 
 fn start(dataset: &Dataset) -> Pipeline {
-    pipeline(dataset, &LoaderOptions { batch_size: 4, ..options() }, Rungs::Cpu)
+    pipeline(dataset, &LoaderOptions { batch_size: 4, ..options() }, AllowedBackends::Cpu)
 }
 
 /// Takes all batches that are left, and keeps them: every buffer that is free is written again.

@@ -81,8 +81,8 @@ def expected(loader: foreload.ImageLoader, number: int) -> Iterator[tuple[np.nda
 
 @pytest.mark.parametrize("make", [finished, by_hand])
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_images_on_the_gpu(dataset: Path, rung: Callable[[str], None], make: Callable, depth: int) -> None:
-    rung("cpu")  # The same pixels each time, so that a batch can be compared with another loader's.
+def test_images_on_the_gpu(dataset: Path, backend: Callable[[str], None], make: Callable, depth: int) -> None:
+    backend("cpu")  # The same pixels each time, so that a batch can be compared with another loader's.
     source = ImageSource(dataset, device="cuda:0", prefetch_queue_depth=depth, **SETTINGS)
     loader = foreload.ImageLoader(dataset, device="cuda:0", **SETTINGS)
     pipeline = make(source, prefetch_queue_depth=depth)
@@ -134,8 +134,8 @@ def test_files_for_the_gpu(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize("decoded", [True, False])
-def test_checkpoints(dataset: Path, rung: Callable[[str], None], decoded: bool) -> None:
-    rung("cpu")
+def test_checkpoints(dataset: Path, backend: Callable[[str], None], decoded: bool) -> None:
+    backend("cpu")
 
     def pipeline(**more: Any) -> Any:
         place = {"device": "cuda:0"} if decoded else {}

@@ -76,9 +76,9 @@ def made(root: Path, device: str, asked: list[Any], **settings: Any) -> list[dic
     ids=["following", "by field", "in another order", "optional"],
 )
 def test_images_and_masks_are_the_cpus(
-    shard: Path, rung: Callable[[str], None], asked: list[Any], transforms: Any
+    shard: Path, backend: Callable[[str], None], asked: list[Any], transforms: Any
 ) -> None:
-    rung("cpu")
+    backend("cpu")
     on_gpu, on_cpu = (made(shard, device, asked, transforms=transforms) for device in ("cuda", "cpu"))
     assert len(on_gpu) == len(on_cpu) == SAMPLES // 8
     for batch, expected in zip(on_gpu, on_cpu, strict=True):
@@ -101,11 +101,11 @@ def test_images_that_the_gpu_decodes_come_near_the_cpus(shard: Path) -> None:
 
 
 def test_torch_has_every_image_on_the_device(
-    torch: ModuleType, shard: Path, rung: Callable[[str], None]
+    torch: ModuleType, shard: Path, backend: Callable[[str], None]
 ) -> None:
     from foreload.torch import ImageDataset
 
-    rung("cpu")
+    backend("cpu")
     asked = ["left.jpg", fields.Image("right.jpg", optional=True)]
     settings = dict(batch_size=8, fields=asked, transforms=EACH)
     on_gpu, on_cpu = (ImageDataset(shard, **settings, device=device) for device in ("cuda", "cpu"))

@@ -1,4 +1,4 @@
-"""The loader on a device: the same pictures as on the CPU, from the right rung, and how it fails and ends."""
+"""The loader on a device: the same pictures as on the CPU, from the right backend, and how it fails and ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from resemblance import compare
 pytestmark = pytest.mark.usefixtures("gpu")
 
 SETTINGS = {"batch_size": 4, "image_size": 32, "device": "cuda", "last_batch": "partial"}
-RUNGS = ("decoded_hardware", "decoded_cuda_batched", "decoded_cuda", "decoded_cpu")
+BACKENDS = ("decoded_hardware", "decoded_cuda_batched", "decoded_cuda", "decoded_cpu")
 
 
 def pictures(loader: foreload.ImageLoader) -> dict[int, np.ndarray]:
@@ -32,13 +32,13 @@ def pictures(loader: foreload.ImageLoader) -> dict[int, np.ndarray]:
     return seen
 
 
-def rungs(loader: foreload.ImageLoader) -> dict[str, int]:
-    """Images of an epoch by the rung that decoded them."""
+def backends(loader: foreload.ImageLoader) -> dict[str, int]:
+    """Images of an epoch by the backend that decoded them."""
     batches = iter(loader)
     for _ in batches:
         pass
     gpu = batches.stats()["gpu"]
-    return {name: gpu[name] for name in RUNGS}
+    return {name: gpu[name] for name in BACKENDS}
 
 
 @pytest.mark.parametrize("train", [True, False])
@@ -65,35 +65,35 @@ def test_the_default_device_is_the_gpu(dataset: Path) -> None:
     assert batch.images.__dlpack_device__()[0] == 2
 
 
-def test_no_image_is_lost_between_the_rungs(mixed: Path) -> None:
-    counted = rungs(foreload.ImageLoader(mixed, **SETTINGS))
+def test_no_image_is_lost_between_the_backends(mixed: Path) -> None:
+    counted = backends(foreload.ImageLoader(mixed, **SETTINGS))
     assert sum(counted.values()) == 64
     assert counted["decoded_cpu"] >= images.count(64, images.HOST_ONLY)
 
 
 @pytest.mark.parametrize("kind", images.KINDS)
-def test_kinds_of_files_go_to_the_right_rung(
+def test_kinds_of_files_go_to_the_right_backend(
     tmp_path: Path, on_cpu: Callable, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Without the CPU's help only what the GPU cannot decode at all may end there."""
     root = images.make(tmp_path / kind, (kind,), samples=12)
     if kind not in images.HOST_ONLY:
-        monkeypatch.setenv("FORELOAD_GPU_RUNG", "cuda")
+        monkeypatch.setenv("FORELOAD_GPU_BACKEND", "cuda")
     loader = foreload.ImageLoader(root, **SETTINGS, cpu_decode="fallback", dtype="uint8")
-    counted = rungs(loader)
+    counted = backends(loader)
     expected = "decoded_cpu" if kind in images.HOST_ONLY else "decoded_cuda"
     assert sum(counted.values()) == 12
-    assert counted[expected] == 12 or kind in images.ANY_RUNG, counted
+    assert counted[expected] == 12 or kind in images.ANY_BACKEND, counted
     compare(pictures(loader), on_cpu(root))
 
 
 def test_the_hardware_engine_takes_baseline_files_alone(
-    tmp_path: Path, on_cpu: Callable, rung: Callable[[str], None]
+    tmp_path: Path, on_cpu: Callable, backend: Callable[[str], None]
 ) -> None:
-    rung("hardware")
+    backend("hardware")
     root = images.make(tmp_path / "some", ("s420", "progressive"), samples=24)
     loader = foreload.ImageLoader(root, **SETTINGS, cpu_decode="fallback", dtype="uint8")
-    counted = rungs(loader)
+    counted = backends(loader)
     baseline = 12 if driver.has_jpeg_engine() else 0
     assert counted["decoded_hardware"] == baseline, counted
     assert counted["decoded_cuda"] + counted["decoded_cpu"] == 24 - baseline, counted
@@ -104,14 +104,14 @@ def test_never_means_never(mixed: Path) -> None:
     with pytest.raises(foreload.SampleError) as raised:
         list(foreload.ImageLoader(mixed, **SETTINGS, cpu_decode="never"))
     refused = images.KINDS[raised.value.sample_id % len(images.KINDS)]
-    assert refused in images.HOST_ONLY + images.ANY_RUNG
+    assert refused in images.HOST_ONLY + images.ANY_BACKEND
     assert "cpu_decode" in f"{raised.value} {raised.value.__cause__}"
 
 
 @pytest.mark.filterwarnings("ignore::foreload.Warning")
 @pytest.mark.parametrize("forced", ["cuda", "cpu"])
-def test_a_damaged_file(own_dataset: Path, rung: Callable[[str], None], forced: str) -> None:
-    rung(forced)
+def test_a_damaged_file(own_dataset: Path, backend: Callable[[str], None], forced: str) -> None:
+    backend(forced)
     images.damage(images.paths(own_dataset)[33])
     with pytest.raises(foreload.SampleError, match=r"sample 33 .*00033\.jpg") as raised:
         list(foreload.ImageLoader(own_dataset, **SETTINGS))
@@ -187,10 +187,10 @@ def test_two_loaders_at_once(dataset: Path, mixed: Path, on_cpu: Callable) -> No
     compare(seen_two, on_cpu(mixed))
 
 
-def test_the_forced_cpu_rung_gives_the_cpus_bits(mixed: Path, on_cpu: Callable, rung: Callable) -> None:
-    rung("cpu")
+def test_the_forced_cpu_backend_gives_the_cpus_bits(mixed: Path, on_cpu: Callable, backend: Callable) -> None:
+    backend("cpu")
     loader = foreload.ImageLoader(mixed, **SETTINGS, dtype="uint8")
-    assert rungs(loader) == dict.fromkeys(RUNGS, 0) | {"decoded_cpu": 64}
+    assert backends(loader) == dict.fromkeys(BACKENDS, 0) | {"decoded_cpu": 64}
     expected = on_cpu(mixed)
     assert all(np.array_equal(pixels, expected[sample]) for sample, pixels in pictures(loader).items())
 

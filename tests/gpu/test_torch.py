@@ -49,8 +49,8 @@ def test_torch_takes_it_without_a_copy(
     assert float(one.float().std()) > 0.1
 
 
-def test_dtypes_agree(torch: ModuleType, dataset: Path, rung: Callable[[str], None]) -> None:
-    rung("cpu")  # The same pixels each time, so that only the conversion differs.
+def test_dtypes_agree(torch: ModuleType, dataset: Path, backend: Callable[[str], None]) -> None:
+    backend("cpu")  # The same pixels each time, so that only the conversion differs.
     settings = {**SETTINGS, "seed": 2}
     exact = [torch.from_dlpack(b.images).clone() for b in foreload.ImageLoader(dataset, **settings)]
     for dtype, bound in (("float16", 2e-3), ("bfloat16", 1.6e-2)):

@@ -70,9 +70,9 @@ def made(root: Path, device: str, transforms: object, **settings: object) -> lis
 
 @pytest.mark.parametrize(("transforms", "views"), [(TWO, 2), (TEN, 10), (GREY, 2)])
 def test_views_and_their_masks_are_the_cpus(
-    shard: Path, rung: Callable[[str], None], transforms: object, views: int
+    shard: Path, backend: Callable[[str], None], transforms: object, views: int
 ) -> None:
-    rung("cpu")
+    backend("cpu")
     on_gpu, on_cpu = (made(shard, device, transforms) for device in ("cuda", "cpu"))
     assert len(on_gpu) == len(on_cpu) == SAMPLES // 8
     for batch, expected in zip(on_gpu, on_cpu, strict=True):
@@ -112,11 +112,11 @@ def test_a_failed_sample_is_zero_in_every_view(own_dataset: Path) -> None:
 
 
 def test_torch_has_a_tensor_for_each_view(
-    torch: ModuleType, shard: Path, rung: Callable[[str], None]
+    torch: ModuleType, shard: Path, backend: Callable[[str], None]
 ) -> None:
     from foreload.torch import ImageDataset
 
-    rung("cpu")
+    backend("cpu")
     settings = dict(batch_size=8, fields=["jpg", "seg.png"], transforms=TEN)
     on_gpu, on_cpu = (ImageDataset(shard, **settings, device=device) for device in ("cuda", "cpu"))
     for batch, expected in zip(on_gpu, on_cpu, strict=True):

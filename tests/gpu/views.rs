@@ -5,7 +5,7 @@ use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
 use foreload::testing::augment::{Fidelity, ImageTransforms, MemoryFormat};
 use foreload::testing::batch::{Batch, Place};
-use foreload::testing::config::{LoaderOptions, OnError, Rungs};
+use foreload::testing::config::{AllowedBackends, LoaderOptions, OnError};
 use foreload::testing::pipeline::{EpochStats, Pipeline};
 
 const TWO: &str = r#"{"Views": {"n": 2, "transforms": [
@@ -55,7 +55,7 @@ fn views_of_planes_of_the_cpu_have_the_same_bits() {
         (TEN, 10, Fidelity::Exact, MemoryFormat::Nchw),
     ] {
         let asked = LoaderOptions { decode, memory_format, ..asked(transforms) };
-        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 3, Place::Cuda(0));
+        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3, Place::Cuda(0));
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3, Place::Host);
         assert!(gpu == cpu, "{views} views, {decode:?} {memory_format:?}");
         assert!(gpu.iter().all(|batch| batch.len() == views + 3));
@@ -73,18 +73,20 @@ fn views_of_what_the_gpu_decodes_come_near_the_cpus() {
     let dataset = Dataset::folder(64);
     let three = r#"[{"Views": {"n": 1, "transforms": [{"Resize": {"size": 40}}, {"CenterCrop": {"size": 24}}]}},
         {"Views": {"n": 2, "transforms": [{"RandomResizedCrop": {"size": 16, "scale": [0.05, 0.3]}}]}}]"#;
-    for (rungs, batch_size) in [(Rungs::Hardware, 8), (Rungs::CudaBatched, 64), (Rungs::Cuda, 8)] {
+    for (backends, batch_size) in
+        [(AllowedBackends::Hardware, 8), (AllowedBackends::CudaBatched, 64), (AllowedBackends::Cuda, 8)]
+    {
         let asked = LoaderOptions { batch_size, ..asked(three) };
-        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, rungs), 1, Place::Cuda(0));
+        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, backends), 1, Place::Cuda(0));
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1, Place::Host);
         for (gpu, cpu) in gpu.iter().zip(&cpu) {
-            assert_eq!(gpu[3..], cpu[3..], "{rungs:?}");
+            assert_eq!(gpu[3..], cpu[3..], "{backends:?}");
             for (view, (gpu, cpu)) in gpu[..3].iter().zip(cpu).enumerate() {
                 let difference = mean_difference(gpu, cpu);
-                assert!(difference <= 1.5, "{rungs:?}, view {view}: {difference} grey levels");
+                assert!(difference <= 1.5, "{backends:?}, view {view}: {difference} grey levels");
             }
         }
-        assert_eq!(stats.decoded_cpu(), 0, "{rungs:?}: {stats:?}");
+        assert_eq!(stats.decoded_cpu(), 0, "{backends:?}: {stats:?}");
     }
 }
 
@@ -98,7 +100,7 @@ fn failed_samples_are_zero_in_every_view_or_replaced_in_every_view() {
     }
     for on_error in [OnError::Zero, OnError::Skip] {
         let asked = LoaderOptions { on_error, ..asked(TEN) };
-        let (gpu, _) = epoch(&pipeline(&dataset, &asked, Rungs::Cpu), 2, Place::Cuda(0));
+        let (gpu, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 2, Place::Cuda(0));
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 2, Place::Host);
         assert!(gpu == cpu, "{on_error:?}");
         let mut zeros = 0;
@@ -124,7 +126,7 @@ fn views_of_a_batch_that_does_not_fit_go_in_pieces() {
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1, Place::Host);
     let index = dataset.index();
     let mut config = asked.check(&index).unwrap();
-    config.rungs = Rungs::Cpu;
+    config.backends = AllowedBackends::Cpu;
     // Slots for some ten files, of 24; planes of a few images.
     config.pools.slot_bytes = 2 << 20;
     config.device_pools.as_mut().unwrap().arena = 64 << 10;
@@ -152,7 +154,7 @@ fn a_view_costs_a_batch_one_launch() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
     let cost = |transforms: &str| {
-        let pipeline = pipeline(&dataset, &asked(transforms), Rungs::Cpu);
+        let pipeline = pipeline(&dataset, &asked(transforms), AllowedBackends::Cpu);
         let window = |number: u64| {
             let before = CALLS.map(|call| cuda.calls(call));
             let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();

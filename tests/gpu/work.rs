@@ -1,7 +1,9 @@
 //! A program as the pipeline writes them: slots to the device, a kernel, an event, another stream, back to the host.
 
 use crate::stand_in;
-use foreload::testing::gpu::{Arg, Capability, Device, Event, Flight, Function, Image, MemoryPool, Module};
+use foreload::testing::gpu::{
+    Arg, Capability, Event, Function, GpuDevice, InFlight, KernelImage, MemoryPool, Module,
+};
 use foreload::testing::gpu::{PinnedBuffer, Registration, Stream};
 use foreload::testing::slot::SlotPool;
 
@@ -9,14 +11,14 @@ use foreload::testing::slot::SlotPool;
 const ADD: &str = ".version 7.0\n.target sm_80\n.visible .entry standin_add()\n";
 
 /// Loads it.
-pub fn add(device: &Device) -> foreload::Result<Function> {
-    let images = [Image::Ptx(Capability { major: 8, minor: 0 }, ADD)];
+pub fn add(device: &GpuDevice) -> foreload::Result<Function> {
+    let images = [KernelImage::Ptx(Capability { major: 8, minor: 0 }, ADD)];
     Module::load(device, &images)?.function("standin_add", &[8, 8, 4, 4])
 }
 
 /// Takes bytes of a slot through a kernel on one stream and a copy on another; the answer is each byte and 3.
 pub fn everything(bytes: &[u8]) -> foreload::Result<Vec<u8>> {
-    let device = Device::open(0)?;
+    let device = GpuDevice::open(0)?;
     let slots = SlotPool::new(4 << 20)?;
     let registration = Registration::new(&device, &slots)?;
     let pool = MemoryPool::new(&device, 1 << 20)?;
@@ -28,7 +30,7 @@ pub fn everything(bytes: &[u8]) -> foreload::Result<Vec<u8>> {
     let mut slot = slots.try_take(bytes.len()).expect("an empty pool");
     slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
     let source = registration.pin(slot)?.part(0..bytes.len())?;
-    let mut flight = Flight::new(&first)?;
+    let mut flight = InFlight::new(&first)?;
     flight.copy_to_device(input.whole(), &source)?;
     drop(source);
     flight.fill(output.whole(), 0)?;
@@ -38,7 +40,7 @@ pub fn everything(bytes: &[u8]) -> foreload::Result<Vec<u8>> {
     unsafe { add.launch(&first, [count.div_ceil(64), 1, 1], [64, 1, 1], 0, &arguments) }?;
     flight.depart()?;
     second.wait(flight.event())?;
-    let mut onward = Flight::new(&second)?;
+    let mut onward = InFlight::new(&second)?;
     onward.copy_on_device(kept.whole(), output.whole())?;
     onward.depart()?;
     let result = second.copy_to_host(PinnedBuffer::new(&device, bytes.len())?, kept.whole())?;
@@ -83,13 +85,13 @@ fn threads_do_not_disturb_each_other() {
 #[test]
 fn a_flight_keeps_its_memory_until_it_lands() {
     let _cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let slots = SlotPool::new(2 << 20).unwrap();
     let registration = Registration::new(&device, &slots).unwrap();
     let pool = MemoryPool::new(&device, 1 << 20).unwrap();
     let stream = Stream::new(&device).unwrap();
     let buffer = pool.allocate(&stream, 1000).unwrap();
-    let mut flight = Flight::new(&stream).unwrap();
+    let mut flight = InFlight::new(&stream).unwrap();
     let before = slots.usage().in_use;
     for _ in 0..50 {
         let slot = registration.pin(slots.try_take(1000).unwrap()).unwrap().part(0..1000).unwrap();
@@ -112,14 +114,14 @@ fn a_flight_keeps_its_memory_until_it_lands() {
 #[test]
 fn events_tell_and_time() {
     let _cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let [start, end] = [Event::timed(&device).unwrap(), Event::timed(&device).unwrap()];
     assert!(start.is_done().unwrap(), "never recorded: nothing to wait for");
     start.record(&stream).unwrap();
     let pool = MemoryPool::new(&device, 1 << 20).unwrap();
     let buffer = pool.allocate(&stream, 1 << 16).unwrap();
-    Flight::new(&stream).unwrap().fill(buffer.whole(), 1).unwrap();
+    InFlight::new(&stream).unwrap().fill(buffer.whole(), 1).unwrap();
     end.record(&stream).unwrap();
     end.synchronize().unwrap();
     assert!(end.is_done().unwrap() && stream.is_done().unwrap());
@@ -133,7 +135,7 @@ fn events_tell_and_time() {
 #[test]
 fn a_thread_keeps_its_own_context() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| stream.synchronize().unwrap());
@@ -149,7 +151,7 @@ fn a_thread_keeps_its_own_context() {
 #[test]
 fn a_thread_of_ours_has_its_context_for_good() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -169,8 +171,8 @@ fn a_thread_of_ours_has_its_context_for_good() {
 #[test]
 fn an_image_that_a_driver_does_not_take_is_followed_by_the_next() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
-    let images = [7, 8].map(|major| Image::Ptx(Capability { major, minor: 0 }, ADD));
+    let device = GpuDevice::open(0).unwrap();
+    let images = [7, 8].map(|major| KernelImage::Ptx(Capability { major, minor: 0 }, ADD));
     for refusal in [200, 209, 218, 221, 222, 223, 300, 801] {
         cuda.fail("cuModuleLoadData", 1, refusal);
         let module = Module::load(&device, &images).unwrap_or_else(|error| panic!("{refusal}: {error}"));
@@ -184,10 +186,10 @@ fn an_image_that_a_driver_does_not_take_is_followed_by_the_next() {
 #[test]
 fn kernels_are_checked_before_they_run() {
     let cuda = stand_in::cuda();
-    let device = Device::open(0).unwrap();
+    let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let eight = Capability { major: 8, minor: 0 };
-    let module = Module::load(&device, &[Image::Ptx(eight, ADD)]).unwrap();
+    let module = Module::load(&device, &[KernelImage::Ptx(eight, ADD)]).unwrap();
     assert_eq!(module.image(), "compute_80 (PTX)");
     let missing = module.function("nowhere", &[]).err().unwrap().to_string();
     assert!(missing.contains("CUDA_ERROR_NOT_FOUND"), "{missing}");
@@ -201,7 +203,8 @@ fn kernels_are_checked_before_they_run() {
     let few = unsafe { add.launch(&stream, [1, 1, 1], [64, 1, 1], 0, &[Arg::U32(1)]) }.unwrap_err();
     assert!(few.to_string().contains("standin_add takes [8, 8, 4, 4]"), "{few}");
     let newer = Capability { major: 12, minor: 0 };
-    let none = Module::load(&device, &[Image::Ptx(newer, ADD), Image::Cubin(eight, &[])]).err().unwrap();
+    let none =
+        Module::load(&device, &[KernelImage::Ptx(newer, ADD), KernelImage::Cubin(eight, &[])]).err().unwrap();
     assert!(
         none.to_string().contains("compute capability 9.0: there are compute_120 (PTX), sm_80"),
         "{none}"

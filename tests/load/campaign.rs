@@ -7,7 +7,7 @@ use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::IoChoice;
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::{FillChoice, Verify};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ type Tally = BTreeMap<&'static str, u64>;
 struct Scene<'a> {
     dataset: Dataset,
     cache: PathBuf,
-    random: Stream,
+    random: RandomStream,
     tally: &'a mut Tally,
 }
 
@@ -274,7 +274,7 @@ fn campaign(base: &Path, first: u64, runs: u64, tally: &mut Tally) {
             world = Some((dataset, base.join(format!("cache-{run}"))));
         }
         let (dataset, cache) = world.take().expect("made above");
-        let random = Key::new(b"campaign", run, 0, Use::Order).stream(0);
+        let random = RandomKey::new(b"campaign", run, 0, Use::Order).stream(0);
         let mut scene = Scene { dataset, cache, random, tally };
         let what = format!("FORELOAD_TEST_SEED={run}");
         if scene.chance(4) {

@@ -6,7 +6,7 @@ use foreload::testing::batch::Batch;
 use foreload::testing::config::{LoaderOptions, Weights};
 use foreload::testing::dataset::{ClassRef, Fingerprint};
 use foreload::testing::pipeline::{Epoch, Pipeline};
-use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::schedule::{LastBatch, Order, Schedule, Selection};
 use foreload::testing::state::{Identity, State};
 use sha2::{Digest, Sha256};
@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 /// The seed of a test's choices: `FORELOAD_TEST_SEED`, else another at each run. It is printed, and shown when the test
 /// fails.
-fn choices() -> Stream {
+fn choices() -> RandomStream {
     let given = std::env::var("FORELOAD_TEST_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = given.unwrap_or_else(|| {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_micros()
             as u64
     });
     println!("FORELOAD_TEST_SEED={seed}");
-    Key::new(b"resume tests", seed, 0, Use::Order).stream(0)
+    RandomKey::new(b"resume tests", seed, 0, Use::Order).stream(0)
 }
 
 /// What a batch holds, one entry a sample.

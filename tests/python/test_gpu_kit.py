@@ -107,11 +107,11 @@ def standing(name: str, rate: float, cpu: float, **more: object) -> SimpleNamesp
     )
 
 
-def point(rung: str, rate: float, cpu: float, **shares: int) -> dict:
-    """What a peer answers after a second with one rung alone."""
+def point(backend: str, rate: float, cpu: float, **shares: int) -> dict:
+    """What a peer answers after a second with one backend alone."""
     counters = {f"gpu_decoded_{name}": count for name, count in shares.items()} | {"gpu_h2d_bytes": 1}
     found = {"images": rate, "seconds": 1.0, "cpu_seconds": cpu * rate / 1000, "mean": [0.0] * 3}
-    return {"told": f"rung {rung}", "rung": rung, "counters": counters, "threads": {}, **found}
+    return {"told": f"backend {backend}", "backend": backend, "counters": counters, "threads": {}, **found}
 
 
 def test_targets_are_judged() -> None:
@@ -170,7 +170,7 @@ def test_targets_are_judged() -> None:
     assert "no peer of its data type was measured" in text
 
 
-def test_rungs_are_judged_apart_and_points_beside_one_another() -> None:
+def test_backends_are_judged_apart_and_points_beside_one_another() -> None:
     import judge
     import run as comparison
 
@@ -178,22 +178,22 @@ def test_rungs_are_judged_apart_and_points_beside_one_another() -> None:
         point("hardware", 8000, 0.2, hardware=8000),
         # It cannot do it: others did the work.
         point("cuda_batched", 900, 2.5, cuda_batched=0, cuda=900),
-        {"told": "rung cuda", "rung": "cuda", "refused": "ConfigError: no such rung"},
+        {"told": "backend cuda", "backend": "cuda", "refused": "ConfigError: no such backend"},
     ]
     standings = [standing("foreload-f16", 9000, 0.3, points=points), standing("dali-f16", 10_000, 0.5)]
     summary = judge.summarise(standings, comparison.PEERS, 110_000)
-    lines = judge.rung_lines(summary)
+    lines = judge.backend_lines(summary)
     assert lines[0].startswith(
-        "rung hardware alone: decoded 100% of the images, 8000 images/s, 0.20 CPU s per"
+        "backend hardware alone: decoded 100% of the images, 8000 images/s, 0.20 CPU s per"
     )
     assert "0.80 x the images/s of dali-f16 at 0.40 x its CPU" in lines[0]
-    assert "rung cuda_batched alone: decoded 0% of the images, 900 images/s" in lines[1]
-    assert lines[2] == "rung cuda alone: ConfigError: no such rung"
+    assert "backend cuda_batched alone: decoded 0% of the images, 900 images/s" in lines[1]
+    assert lines[2] == "backend cuda alone: ConfigError: no such backend"
     table = {row.split(" | ")[1]: row.split(" | ")[4] for row in judge.points_table(summary).splitlines()[2:]}
     unbeaten = [row for row in judge.points_table(summary).splitlines() if "| * |" in row]
     assert len(unbeaten) == 3
-    assert table["rung hardware"] == "*"
-    assert table["rung cuda_batched"] == ""
+    assert table["backend hardware"] == "*"
+    assert table["backend cuda_batched"] == ""
 
 
 def test_growing_memory_is_seen() -> None:
@@ -213,15 +213,15 @@ def test_growing_memory_is_seen() -> None:
 def test_parity_is_judged() -> None:
     import parity
 
-    line = {"rung": "cpu", "identical": True, "mean": 0.0, "decoded": {"hardware": 0, "cuda": 0, "cpu": 9}}
+    line = {"backend": "cpu", "identical": True, "mean": 0.0, "decoded": {"hardware": 0, "cuda": 0, "cpu": 9}}
     line["batch_size"] = 32
     assert parity.problem(line) is None
     assert "other bits" in parity.problem(line | {"identical": False})
     assert "at most 1.5" in parity.problem(line | {"mean": 1.6})
-    assert "no image was decoded by it" in parity.problem(line | {"rung": "cuda"})
+    assert "no image was decoded by it" in parity.problem(line | {"backend": "cuda"})
     # Too few in a batch for Huffman codes on the GPU, then enough.
-    assert parity.problem(line | {"rung": "cuda_batched"}) is None
-    assert "no image" in parity.problem(line | {"rung": "cuda_batched", "batch_size": parity.LARGE})
+    assert parity.problem(line | {"backend": "cuda_batched"}) is None
+    assert "no image" in parity.problem(line | {"backend": "cuda_batched", "batch_size": parity.LARGE})
 
 
 def test_pieces_are_joined_as_they_come(tmp_path: Path) -> None:

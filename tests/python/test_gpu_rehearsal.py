@@ -139,12 +139,12 @@ def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> Non
     assert "images that the engine skips" in parts["probe"]["text"]
 
     compared = lines_of(out / "parity.jsonl")
-    assert {line["rung"] for line in compared} == {"hardware", "cuda_batched", "cuda", "cpu"}
+    assert {line["backend"] for line in compared} == {"hardware", "cuda_batched", "cuda", "cpu"}
     assert lines_of(out / "stress.jsonl")[-1]["batches"] >= 120
     bench = json.loads((out / "bench.json").read_text())
     assert all(bench["peers"]["foreload-f16"]["targets"].values())
     assert len(bench["peers"]["foreload-f16"]["points"]) > 8
-    assert "rung cuda_batched alone: " in (out / "bench.md").read_text()
+    assert "backend cuda_batched alone: " in (out / "bench.md").read_text()
     assert "**Foreload**, float16: hardware: all" in (out / "bench.md").read_text()
 
 
@@ -356,14 +356,14 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
         {"do": "tune", "seconds": 0.05},
         {"do": "feed", "seconds": 0.1},
         {"do": "train", "seconds": 0.1},
-        {"do": "point", "seconds": 0.1, "rung": "cuda", "threads": 1, "batch_size": 2},
-        {"do": "point", "seconds": 0.1, "rung": "none that there is"},
+        {"do": "point", "seconds": 0.1, "backend": "cuda", "threads": 1, "batch_size": 2},
+        {"do": "point", "seconds": 0.1, "backend": "none that there is"},
         {"do": "point", "seconds": 0.1, "cpu_decode": "auto"},
     ]
     peer = KIT / "peers" / "foreload_gpu.py"
     options = ("--variant", variant, "--dtype", "f32", "--batch-size", 4, "--image-size", 32, "--threads", 2)
     answers = gpu_peers.ask(peer, dataset, *options, requests=requests, env=environment())
-    tuned, feed, trained, one_rung, refused, both = answers
+    tuned, feed, trained, one_backend, refused, both = answers
     speeds = dict.fromkeys(("foreload", "dali", "torchvision", "torch"), (1.0, 1.0))
     recorded = json.loads(recording(tmp_path / "recorded.json", **speeds).read_text())["peers"][
         "foreload-f32"
@@ -372,7 +372,7 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
         (tuned, "tune"),
         (feed, "feed"),
         (trained, "train"),
-        (one_rung, "point"),
+        (one_backend, "point"),
         (both, "point"),
     ):
         assert answer.keys() == recorded[name].keys(), name
@@ -380,10 +380,10 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
     assert [Path(file).parent for file in tuned["nvjpeg"]] == ([STAND_IN] if variant == "cuda" else [])
     assert any(name.startswith("foreload") for name in feed["threads"]), feed["threads"]
     if variant == "cuda":
-        # Nothing is decoded by another rung where one alone is asked for, but what was under way.
-        assert one_rung["counters"]["gpu_decoded_cuda"] > 0
-        assert one_rung["counters"]["gpu_decoded_hardware"] == 0
-    assert "FORELOAD_GPU_RUNG" in refused["refused"]
+        # Nothing is decoded by another backend where one alone is asked for, but what was under way.
+        assert one_backend["counters"]["gpu_decoded_cuda"] > 0
+        assert one_backend["counters"]["gpu_decoded_hardware"] == 0
+    assert "FORELOAD_GPU_BACKEND" in refused["refused"]
     assert both["shape"] == [4, 3, 32, 32]
 
 

@@ -1,20 +1,20 @@
 //! The compiled kernels of `cuda/`: `make kernels` writes them, `make check` compiles them again and compares.
 
-use crate::gpu::{Capability, Image};
+use crate::gpu::{Capability, KernelImage};
 
 const fn capability(major: u32, minor: u32) -> Capability {
     Capability { major, minor }
 }
 
 /// Machine code for the devices there are, and PTX of an old version for those to come.
-pub(crate) const KERNELS: [Image; 7] = [
-    Image::Cubin(capability(8, 0), include_bytes!("../../../cuda/kernels/augment.sm_80.cubin")),
-    Image::Cubin(capability(8, 6), include_bytes!("../../../cuda/kernels/augment.sm_86.cubin")),
-    Image::Cubin(capability(8, 9), include_bytes!("../../../cuda/kernels/augment.sm_89.cubin")),
-    Image::Cubin(capability(9, 0), include_bytes!("../../../cuda/kernels/augment.sm_90.cubin")),
-    Image::Cubin(capability(10, 0), include_bytes!("../../../cuda/kernels/augment.sm_100.cubin")),
-    Image::Cubin(capability(12, 0), include_bytes!("../../../cuda/kernels/augment.sm_120.cubin")),
-    Image::Ptx(capability(8, 0), include_str!("../../../cuda/kernels/augment.compute_80.ptx")),
+pub(crate) const KERNELS: [KernelImage; 7] = [
+    KernelImage::Cubin(capability(8, 0), include_bytes!("../../../cuda/kernels/augment.sm_80.cubin")),
+    KernelImage::Cubin(capability(8, 6), include_bytes!("../../../cuda/kernels/augment.sm_86.cubin")),
+    KernelImage::Cubin(capability(8, 9), include_bytes!("../../../cuda/kernels/augment.sm_89.cubin")),
+    KernelImage::Cubin(capability(9, 0), include_bytes!("../../../cuda/kernels/augment.sm_90.cubin")),
+    KernelImage::Cubin(capability(10, 0), include_bytes!("../../../cuda/kernels/augment.sm_100.cubin")),
+    KernelImage::Cubin(capability(12, 0), include_bytes!("../../../cuda/kernels/augment.sm_120.cubin")),
+    KernelImage::Ptx(capability(8, 0), include_str!("../../../cuda/kernels/augment.compute_80.ptx")),
 ];
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
         let word = |code: &[u8], at: usize| u32::from_le_bytes(code[at..at + 4].try_into().unwrap());
         for image in KERNELS {
             match image {
-                Image::Cubin(capability, code) => {
+                KernelImage::Cubin(capability, code) => {
                     assert_eq!((&code[..4], word(code, 16) >> 16), (&b"\x7fELF"[..], 190), "ELF for CUDA");
                     // The flags of the ELF header: the virtual architecture first, or since version 8 the real one.
                     let flags = word(code, 48);
@@ -58,7 +58,7 @@ mod tests {
                         );
                     }
                 }
-                Image::Ptx(capability, text) => {
+                KernelImage::Ptx(capability, text) => {
                     let target = format!(".target sm_{}{}", capability.major, capability.minor);
                     // Version 8.0 is that of CUDA 12.0: every later driver takes it.
                     assert!(text.contains("\n.version 8.0\n") && text.contains(&target));
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn the_arithmetic_is_that_of_ieee_754() {
         for image in KERNELS {
-            if let Image::Ptx(_, text) = image {
+            if let KernelImage::Ptx(_, text) = image {
                 let broken = |line: &&str| {
                     ["fma.", ".ftz", ".approx", "mad.f", ".local"].iter().any(|word| line.contains(word))
                 };

@@ -4,7 +4,7 @@ use super::super::{Fidelity, Output};
 use super::kernels::KERNELS;
 use super::params::OutputParams;
 use crate::error::Result;
-use crate::gpu::{Arg, Device, Function, Module, Stream};
+use crate::gpu::{Arg, Function, GpuDevice, Module, Stream};
 
 /// Most threads of a block, and columns of a tile.
 pub(super) const MOST_THREADS: u32 = 256;
@@ -81,7 +81,7 @@ pub struct Kernels {
 
 impl Kernels {
     /// Loads them. [`Error::Unavailable`](crate::Error::Unavailable) where none suits the device.
-    pub fn load(device: &Device) -> Result<Self> {
+    pub fn load(device: &GpuDevice) -> Result<Self> {
         let module = Module::load(device, &KERNELS)?;
         Ok(Self { module, multiprocessors: device.info().multiprocessors })
     }

@@ -2,7 +2,7 @@
 
 use super::super::kernels::{filling, scaling};
 use super::super::upsample;
-use super::super::view::Line;
+use super::super::view::ViewAxis;
 use super::super::weights::{self, Upsampling};
 use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
 use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
@@ -140,7 +140,7 @@ impl PlaneParams {
 }
 
 impl AxisParams {
-    fn new(line: &Line) -> Self {
+    fn new(line: &ViewAxis) -> Self {
         let (axis, shown) = (&line.axis, line.shown());
         let scale = weights::scale(line.filter, axis.length, axis.full);
         Self {

@@ -199,7 +199,7 @@ impl Simd for Avx2 {
     fn resize_long<const CLAMPED: bool>(
         self,
         rows: [&[u8]; 2],
-        columns: &super::Columns,
+        columns: &super::ColumnTaps,
         shift: u32,
         out: &mut [i32],
     ) {
@@ -218,7 +218,7 @@ fn store_words(out: &mut [u8], v: __m256i) {
 #[target_feature(enable = "avx2")]
 pub(super) fn resize_long<const CLAMPED: bool>(
     [first, second]: [&[u8]; 2],
-    columns: &super::Columns,
+    columns: &super::ColumnTaps,
     shift: u32,
     out: &mut [i32],
 ) {

@@ -196,7 +196,7 @@ impl Simd for Avx512 {
     fn resize_long<const CLAMPED: bool>(
         self,
         rows: [&[u8]; 2],
-        columns: &super::Columns,
+        columns: &super::ColumnTaps,
         shift: u32,
         out: &mut [i32],
     ) {

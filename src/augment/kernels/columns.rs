@@ -2,7 +2,7 @@
 
 use super::VECTOR;
 use super::simd::Simd;
-use crate::augment::view::Line;
+use crate::augment::view::ViewAxis;
 use crate::augment::weights::{Taps, Upsampling};
 
 /// Byte index that picks nothing.
@@ -10,7 +10,7 @@ const NOTHING: u8 = 0x80;
 
 /// The taps of the output's columns, laid out for the vectors of one level.
 #[derive(Debug, Default)]
-pub(in crate::augment) struct Columns {
+pub(in crate::augment) struct ColumnTaps {
     pub(in crate::augment) taps: Taps,
     /// Whether results can leave the range of the samples, so that they must be clamped.
     pub(super) clamped: bool,
@@ -36,7 +36,7 @@ pub(super) fn shape<S: Simd>(_: S) -> Shape {
     Shape { lanes: S::LANES, windows: S::WINDOWS, window: S::WINDOW }
 }
 
-impl Columns {
+impl ColumnTaps {
     /// Columns after padding to whole vectors.
     pub(in crate::augment) fn width(&self) -> usize {
         self.taps.start.len()
@@ -46,7 +46,7 @@ impl Columns {
     pub(in crate::augment) fn build(
         &mut self,
         shape: Shape,
-        line: &Line,
+        line: &ViewAxis,
         upsampling: Upsampling,
         max_bits: u32,
     ) {
@@ -121,7 +121,7 @@ pub(in crate::augment) fn couple(low: i16, high: i16) -> i32 {
 
 /// See [`super::resize_columns`].
 #[inline(always)]
-pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &Columns, shift: u32, out: &mut [i32]) {
+pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &ColumnTaps, shift: u32, out: &mut [i32]) {
     match (columns.clamped, columns.pairs) {
         (false, 0) => s.resize_long::<false>(rows, columns, shift, out),
         (false, 1) => windowed::<S, 1, false>(s, rows, columns, shift, out),
@@ -144,7 +144,7 @@ pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &Columns, shift: 
 fn windowed<S: Simd, const PAIRS: usize, const CLAMPED: bool>(
     s: S,
     [first, second]: [&[u8]; 2],
-    columns: &Columns,
+    columns: &ColumnTaps,
     shift: u32,
     out: &mut [i32],
 ) {

@@ -9,10 +9,10 @@ pub(in crate::augment) const FRACTION: u32 = 7;
 
 /// The taps of the output's rows, in pairs of source rows.
 #[derive(Debug, Default)]
-pub(in crate::augment) struct Rows {
+pub(in crate::augment) struct RowTaps {
     pub(in crate::augment) taps: Taps,
     /// First pair of source rows and range in `weights` of each output row.
-    spans: Vec<Span>,
+    spans: Vec<RowSpan>,
     /// For each pair of source rows its two weights.
     weights: Vec<i32>,
     /// Pairs of source rows that must be kept at a time.
@@ -21,14 +21,14 @@ pub(in crate::augment) struct Rows {
 
 /// Pairs of source rows under an output row.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct RowSpan {
     first: usize,
     /// No later row needs a pair before this one.
     keep: usize,
     weights: (usize, usize),
 }
 
-impl Rows {
+impl RowTaps {
     /// Lays out `taps`, which were just built. Pairs are counted from row `taps.reach.start`.
     pub(in crate::augment) fn lay_out(&mut self) {
         self.spans.clear();
@@ -43,7 +43,7 @@ impl Rows {
             self.weights.extend(
                 (0..(taps.len() + odd).div_ceil(2)).map(|p| super::columns::couple(at(2 * p), at(2 * p + 1))),
             );
-            self.spans.push(Span { first: from / 2, keep: 0, weights: (begin, self.weights.len()) });
+            self.spans.push(RowSpan { first: from / 2, keep: 0, weights: (begin, self.weights.len()) });
         }
         // Rows come in order, but rounding may let a filter begin a little before its predecessor's.
         let mut keep = usize::MAX;
@@ -67,7 +67,7 @@ impl Rows {
 
 /// Resized rows of one component: a ring of the latest pairs.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::augment) struct Source<'a> {
+pub(in crate::augment) struct ResizedRows<'a> {
     /// Pair p lies at `(p % capacity) * stride`, each word two rows' values.
     pub ring: &'a [i32],
     /// A power of two.
@@ -75,7 +75,7 @@ pub(in crate::augment) struct Source<'a> {
     /// Words of a pair of rows.
     pub stride: usize,
     /// What an output row is made of.
-    pub rows: &'a Rows,
+    pub rows: &'a RowTaps,
 }
 
 /// What the resized components mean.
@@ -161,7 +161,7 @@ const CB_B: f32 = 1.772;
 #[inline(always)]
 pub(super) fn row<S: Simd>(
     s: S,
-    sources: [Source; 3],
+    sources: [ResizedRows; 3],
     finish: &Finish,
     row: usize,
     sums: &mut [Vec<i32>; 3],
@@ -300,7 +300,7 @@ struct Planar {
 
 impl Planar {
     /// Rows without fraction are rounded to whole grey levels again, as PIL does between and after its passes.
-    fn new(source: &Source, fraction: u32) -> Self {
+    fn new(source: &ResizedRows, fraction: u32) -> Self {
         let bits = source.rows.taps.bits;
         match fraction {
             0 => Self { half: 1 << (bits - 1), shift: bits, unit: 1.0 },
@@ -316,7 +316,7 @@ impl Planar {
 
 /// Weighted sums of the source rows under output row `row`, over `start`.
 #[inline(always)]
-fn weigh<S: Simd>(s: S, source: &Source, row: usize, start: i32, sums: &mut Vec<i32>) {
+fn weigh<S: Simd>(s: S, source: &ResizedRows, row: usize, start: i32, sums: &mut Vec<i32>) {
     let span = source.rows.spans[row];
     sums.resize(source.stride, 0);
     sums.fill(start);

@@ -11,8 +11,8 @@ mod pixels;
 mod portable;
 mod simd;
 
-pub(super) use columns::{Columns, Shape};
-pub(super) use finish::{Colour, FRACTION, Finish, Rows, Source, fill, filling, scaling};
+pub(super) use columns::{ColumnTaps, Shape};
+pub(super) use finish::{Colour, FRACTION, Finish, ResizedRows, RowTaps, fill, filling, scaling};
 pub(super) use pixels::Blend;
 
 use crate::simd::Level;
@@ -38,20 +38,20 @@ macro_rules! dispatch {
 /// Compiles every kernel for one level: `$simd` its vectors, `$features` the instructions it may use.
 macro_rules! kernels {
     ($simd:expr $(, #[$features:meta])?) => {
-        use super::{Blend, Columns, Finish, Shape, Source, columns, finish, pixels};
+        use super::{Blend, ColumnTaps, Finish, Shape, ResizedRows, columns, finish, pixels};
 
         pub(super) fn shape() -> Shape {
             columns::shape($simd)
         }
 
         $(#[$features])?
-        pub(in crate::augment) fn resize_columns(rows: [&[u8]; 2], columns: &Columns, shift: u32, out: &mut [i32]) {
+        pub(in crate::augment) fn resize_columns(rows: [&[u8]; 2], columns: &ColumnTaps, shift: u32, out: &mut [i32]) {
             columns::resize($simd, rows, columns, shift, out);
         }
 
         $(#[$features])?
         pub(in crate::augment) fn finish_row(
-            sources: [Source; 3],
+            sources: [ResizedRows; 3],
             finish: &Finish,
             row: usize,
             sums: &mut [Vec<i32>; 3],
@@ -107,14 +107,20 @@ pub(super) fn shape(level: Level) -> Shape {
 
 /// Resizes two rows to the output's columns: `out[x]` holds both results, the first row's in the low half.
 #[inline(always)]
-pub(super) fn resize_columns(level: Level, rows: [&[u8]; 2], columns: &Columns, shift: u32, out: &mut [i32]) {
+pub(super) fn resize_columns(
+    level: Level,
+    rows: [&[u8]; 2],
+    columns: &ColumnTaps,
+    shift: u32,
+    out: &mut [i32],
+) {
     dispatch!(level, resize_columns(rows, columns, shift, out));
 }
 
 /// Resizes to one output row, converts, normalises, casts and stores it; `sums` is scratch.
 pub(super) fn finish_row(
     level: Level,
-    sources: [Source; 3],
+    sources: [ResizedRows; 3],
     finish: &Finish,
     row: usize,
     sums: &mut [Vec<i32>; 3],

@@ -183,7 +183,7 @@ impl Simd for Portable {
     fn resize_long<const CLAMPED: bool>(
         self,
         [first, second]: [&[u8]; 2],
-        columns: &super::Columns,
+        columns: &super::ColumnTaps,
         shift: u32,
         out: &mut [i32],
     ) {

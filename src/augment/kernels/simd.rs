@@ -75,7 +75,7 @@ pub(super) trait Simd: Copy {
     fn resize_long<const CLAMPED: bool>(
         self,
         rows: [&[u8]; 2],
-        columns: &super::Columns,
+        columns: &super::ColumnTaps,
         shift: u32,
         out: &mut [i32],
     );

@@ -142,7 +142,7 @@ impl Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Stream, Use};
+    use crate::rng::{RandomKey, RandomStream, Use};
 
     /// What pixel of the source each pixel of the output is, step by step; -1 for padding.
     struct Steps {
@@ -195,7 +195,7 @@ mod tests {
         (0..height).map(row).collect()
     }
 
-    fn up_to(random: &mut Stream, most: u32) -> u32 {
+    fn up_to(random: &mut RandomStream, most: u32) -> u32 {
         random.below(u64::from(most) + 1) as u32
     }
 
@@ -205,7 +205,7 @@ mod tests {
         let seed = std::env::var("FORELOAD_TEST_SEED").map_or(1, |seed| seed.parse().unwrap());
         println!("FORELOAD_TEST_SEED={seed}");
         for case in 0..2000 {
-            let random = &mut Key::new(b"fold", seed, 0, Use::Augment).stream(case);
+            let random = &mut RandomKey::new(b"fold", seed, 0, Use::Augment).stream(case);
             let (width, height) = (1 + up_to(random, 12), 1 + up_to(random, 12));
             let (mut fold, mut steps) = (Fold::new((width, height)), Steps::new(width, height));
             for phase in 0..6 {

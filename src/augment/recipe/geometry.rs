@@ -5,7 +5,7 @@ use super::fold::{Fold, Unfoldable};
 use super::torchvision::{centre_padding, centred, random_place, random_resized_crop, resized};
 use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
 use crate::augment::{Filter, Padding};
-use crate::rng::Stream;
+use crate::rng::RandomStream;
 
 /// What is done to an image's grid of pixels, step by step: known to fold into one view of any image that is large
 /// enough.
@@ -187,7 +187,7 @@ impl Geometry {
     /// What cannot be done to an image of that size, and by which transform.
     pub(super) fn draw(
         &self,
-        streams: impl Iterator<Item = Stream>,
+        streams: impl Iterator<Item = RandomStream>,
         size: (u32, u32),
     ) -> Result<DrawnView, Unfoldable> {
         let mut fold = Fold::new(size);
@@ -210,7 +210,12 @@ impl Geometry {
     }
 
     /// One step. Random numbers are read in the order in which torchvision draws them: see each formula.
-    fn apply(&self, transform: &Transform, stream: &mut Stream, fold: &mut Fold) -> Result<(), Unfoldable> {
+    fn apply(
+        &self,
+        transform: &Transform,
+        stream: &mut RandomStream,
+        fold: &mut Fold,
+    ) -> Result<(), Unfoldable> {
         match *transform {
             Transform::RandomResizedCrop { size, scale, ratio, .. } => {
                 fold.crop(random_resized_crop(stream, fold.size(), scale, ratio));

@@ -26,7 +26,7 @@ pub use transform::{Sides, Transform};
 use super::{DType, Fidelity, MemoryFormat, Output, View};
 use crate::decode::Region;
 use crate::error::{Error, Result};
-use crate::rng::{Key, Use};
+use crate::rng::{RandomKey, Use};
 use geometry::Geometry;
 
 /// A list of transforms, compiled: what every view of an image becomes.
@@ -49,7 +49,7 @@ pub struct RecipeView {
 
 /// The keys of one epoch: for each view, and each of its steps, the streams of all samples.
 #[derive(Debug, Clone)]
-pub struct RecipeKeys(Vec<Vec<Key>>);
+pub struct RecipeKeys(Vec<Vec<RandomKey>>);
 
 /// What one view of a recipe shows of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,16 +111,16 @@ impl Recipe {
 
     /// The keys of all random numbers of an epoch.
     pub fn keys(&self, seed: u64, epoch: u64) -> RecipeKeys {
-        self.parts(&Key::new(&[], seed, epoch, Use::Augment))
+        self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment))
     }
 
     /// The same for an image `field` that comes after the first: they are no other's.
     pub(crate) fn keys_of_field(&self, seed: u64, epoch: u64, field: &str) -> RecipeKeys {
-        self.parts(&Key::new(&[], seed, epoch, Use::Augment).of_field(field))
+        self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment).of_field(field))
     }
 
     /// For each step of each view its part of `all`.
-    fn parts(&self, all: &Key) -> RecipeKeys {
+    fn parts(&self, all: &RandomKey) -> RecipeKeys {
         let of = |view: &RecipeView| {
             let steps = view.geometry.steps().iter();
             steps.map(|step| all.part(view.id, step.transform.name(), step.nth)).collect()
@@ -140,7 +140,7 @@ impl Recipe {
         occurrence: u32,
         (width, height): (u32, u32),
     ) -> Result<DrawnViews> {
-        let draw = |(view, keys): (&RecipeView, &Vec<Key>)| {
+        let draw = |(view, keys): (&RecipeView, &Vec<RandomKey>)| {
             let streams = keys.iter().map(|key| key.stream_of(sample, occurrence));
             let drawn = view.geometry.draw(streams, (width, height));
             drawn.map_err(|why| Error::config("transforms", why))

@@ -1,7 +1,7 @@
 //! torchvision's formulas for sizes and places, with its very rounding (`_geometry.py` and `RandomResizedCrop` of its
 //! transforms.v2).
 
-use crate::rng::Stream;
+use crate::rng::RandomStream;
 
 /// Attempts at a random crop before the centre crop.
 const TRIES: usize = 10;
@@ -14,7 +14,7 @@ const MOST: u32 = i32::MAX as u32 / 2;
 /// For each try it reads one uniform for the area and one for the ratio; after the first try that fits inside of the
 /// image, the row and the column.
 pub(super) fn random_resized_crop(
-    stream: &mut Stream,
+    stream: &mut RandomStream,
     (width, height): (u32, u32),
     scale: (f64, f64),
     ratio: (f64, f64),
@@ -46,7 +46,7 @@ pub(super) fn random_resized_crop(
 }
 
 /// Left and top of a crop that has so much room along x and y; the row is drawn first.
-pub(super) fn random_place(stream: &mut Stream, (room_x, room_y): (u32, u32)) -> (u32, u32) {
+pub(super) fn random_place(stream: &mut RandomStream, (room_x, room_y): (u32, u32)) -> (u32, u32) {
     let top = stream.below(u64::from(room_y) + 1) as u32;
     let left = stream.below(u64::from(room_x) + 1) as u32;
     (left, top)

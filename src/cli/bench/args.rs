@@ -17,7 +17,7 @@ impl TakesSettings for OfBench {
 
 /// What `foreload bench` takes.
 #[derive(clap::Args, Debug)]
-pub(in crate::cli) struct Args {
+pub(in crate::cli) struct BenchArgs {
     /// The dataset: a directory of class directories or of tar shards
     pub(super) dir: PathBuf,
     /// Epochs to run, at least 1; the n-th has number n, from 0
@@ -58,7 +58,7 @@ pub(in crate::cli) struct Args {
     settings: Settings<OfBench>,
 }
 
-impl Args {
+impl BenchArgs {
     /// The settings of the loader.
     pub(super) fn options(&self) -> LoaderOptions {
         let settings = (*self.settings).clone();

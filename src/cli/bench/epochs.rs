@@ -1,11 +1,11 @@
 //! Running epochs and counting what happens in them.
 
-use super::args::Args;
+use super::args::BenchArgs;
 use super::report::{EpochReport, Latency, Percentiles};
 use super::text;
 use crate::batch::Batch;
 use crate::cli::output;
-use crate::cli::usage::Usage;
+use crate::cli::usage::ProcessUsage;
 use crate::error::Result;
 use crate::notices::Notice;
 use crate::pipeline::{Epoch, EpochStats, Pipeline};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// All epochs of a pipeline.
 #[derive(Default)]
-pub(super) struct Pass {
+pub(super) struct BenchRun {
     pub(super) epochs: Vec<EpochReport>,
     pub(super) total: EpochStats,
     pub(super) first_batch: Option<Instant>,
@@ -23,9 +23,9 @@ pub(super) struct Pass {
     pub(super) notices: Vec<Notice>,
 }
 
-impl Pass {
+impl BenchRun {
     /// Runs the epochs that `args` ask for, and says how each went.
-    pub(super) fn run(args: &Args, pipeline: &Pipeline) -> Result<Self> {
+    pub(super) fn run(args: &BenchArgs, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
             let mut epoch = pipeline.epoch(number, args.rank, args.world_size, 0)?;
@@ -45,14 +45,14 @@ impl Pass {
 }
 
 fn run_epoch(
-    args: &Args,
+    args: &BenchArgs,
     epoch: &mut Epoch,
     cache: Option<&Cache>,
     on_batch: &mut dyn FnMut(),
 ) -> Result<EpochReport> {
     let steps = args.steps.unwrap_or(u64::MAX).min(epoch.steps());
     let bar = output::bar(steps * u64::from(args.options().batch_size), "images");
-    let before = Usage::now();
+    let before = ProcessUsage::now();
     let start = Instant::now();
     let mut hash = args.checksum.then(Sha256::new);
     let mut images = 0;
@@ -71,7 +71,7 @@ fn run_epoch(
         train(args.consume);
     }
     let seconds = start.elapsed().as_secs_f64();
-    let cpu_seconds = Usage::now().cpu_seconds - before.cpu_seconds;
+    let cpu_seconds = ProcessUsage::now().cpu_seconds - before.cpu_seconds;
     bar.finish_and_clear();
     let stats = epoch.stats();
     Ok(EpochReport {

@@ -6,7 +6,7 @@ mod report;
 mod stall;
 mod text;
 
-pub(super) use args::Args;
+pub(super) use args::BenchArgs;
 
 use super::{emulate, output};
 use crate::dataset::{Contents, DatasetIndex};
@@ -15,8 +15,8 @@ use crate::io::Resident;
 use crate::notices::Kind;
 use crate::pipeline::Pipeline;
 use crate::trace::Trace;
-use epochs::Pass;
-use report::Report;
+use epochs::BenchRun;
+use report::BenchReport;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ use std::time::Instant;
 ///
 /// # Errors
 /// Whatever the loader raises.
-pub(super) fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &BenchArgs) -> Result<()> {
     let options = args.options();
     options.validate()?;
     let start = Instant::now();
@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let trace = trace(args)?;
     let pipeline =
         Pipeline::with_reader(index, config, emulate::open_reader(args.emulate_pfs)).traced(trace.clone());
-    let mut report = Report::new(&pipeline, Pass::run(args, &pipeline)?, start, index_seconds);
+    let mut report = BenchReport::new(&pipeline, BenchRun::run(args, &pipeline)?, start, index_seconds);
     if args.stall {
         let (index, config) = (pipeline.index().clone(), pipeline.config().clone());
         // Its threads, pools and lanes go before others come.
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// The interval log, where one is asked for.
-fn trace(args: &Args) -> Result<Trace> {
+fn trace(args: &BenchArgs) -> Result<Trace> {
     let process = format!("foreload bench, rank {} of {}", args.rank, args.world_size);
     args.trace.as_ref().map_or_else(|| Ok(Trace::off()), |path| Trace::create(path, &process))
 }

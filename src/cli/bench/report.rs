@@ -1,8 +1,8 @@
 //! What `foreload bench --json` prints, and how it comes from what was counted.
 
-use super::epochs::Pass;
+use super::epochs::BenchRun;
 use super::stall::Stall;
-use crate::cli::usage::Usage;
+use crate::cli::usage::ProcessUsage;
 use crate::config::{Choice, Device, LoaderConfig};
 use crate::decode::DecodedBy;
 use crate::notices::Notice;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// What `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct BenchReport {
     pub(super) version: String,
     pub(super) device: String,
     pub(super) device_reason: String,
@@ -31,15 +31,15 @@ pub(super) struct Report {
     pub(super) index_seconds: f64,
     pub(super) first_batch_seconds: f64,
     pub(super) epochs: Vec<EpochReport>,
-    pub(super) stages: Stages,
+    pub(super) stages: StageReports,
     /// What the consumer waited for a batch, in all epochs.
     pub(super) stall_per_step: Percentiles,
     /// From asking for a sample to having it, in all epochs.
     pub(super) latency: Latency,
-    pub(super) decoded_by: Decoders,
+    pub(super) decoded_by: DecoderReport,
     /// What the GPU did; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) gpu: Option<Gpu>,
+    pub(super) gpu: Option<GpuReport>,
     /// What the epochs are without storage; absent unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stall: Option<Stall>,
@@ -48,9 +48,9 @@ pub(super) struct Report {
     pub(super) notices: Vec<Notice>,
 }
 
-impl Report {
+impl BenchReport {
     /// Of the epochs that `pipeline` ran, for a command that began at `start`.
-    pub(super) fn new(pipeline: &Pipeline, pass: Pass, start: Instant, index_seconds: f64) -> Self {
+    pub(super) fn new(pipeline: &Pipeline, pass: BenchRun, start: Instant, index_seconds: f64) -> Self {
         let (config, index) = (pipeline.config(), pipeline.index());
         let seconds: f64 = pass.epochs.iter().map(|epoch| epoch.seconds).sum();
         let waited: f64 = pass.epochs.iter().map(|epoch| epoch.wait_seconds).sum();
@@ -73,13 +73,13 @@ impl Report {
             first_batch_seconds: pass.first_batch.map_or(0.0, |first| (first - start).as_secs_f64()),
             stages: stages(&total.stages, seconds, waited, config.threads),
             gpu: gpu(config, total),
-            decoded_by: Decoders { images: total.decoded, concealed: total.concealed },
+            decoded_by: DecoderReport { images: total.decoded, concealed: total.concealed },
             stall_per_step: Percentiles::of(&total.stalls),
             latency: Latency::of(total),
             epochs: pass.epochs,
             notices: pass.notices,
             stall: None,
-            peak_rss_bytes: Usage::now().peak_rss_bytes,
+            peak_rss_bytes: ProcessUsage::now().peak_rss_bytes,
         }
     }
 }
@@ -149,17 +149,17 @@ impl Latency {
 
 /// Shares of the wall time of all epochs, per thread of the stage.
 #[derive(Debug, Serialize)]
-pub(super) struct Stages {
+pub(super) struct StageReports {
     /// The stage that holds the others up: read, decode, augment or consumer.
     pub(super) limit: &'static str,
-    pub(super) read: Stage,
-    pub(super) decode: Stage,
-    pub(super) augment: Stage,
-    pub(super) consumer: Stage,
+    pub(super) read: StageReport,
+    pub(super) decode: StageReport,
+    pub(super) augment: StageReport,
+    pub(super) consumer: StageReport,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Stage {
+pub(super) struct StageReport {
     pub(super) threads: usize,
     /// Working.
     pub(super) busy: f64,
@@ -170,7 +170,7 @@ pub(super) struct Stage {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Decoders {
+pub(super) struct DecoderReport {
     #[serde(flatten, serialize_with = "by_name")]
     pub(super) images: DecodedBy,
     /// Of those that the region decoder decoded, damaged images.
@@ -183,7 +183,7 @@ fn by_name<S: Serializer>(images: &DecodedBy, to: S) -> Result<S::Ok, S::Error> 
 
 /// What the GPU did in all epochs; seconds are summed over batches that are under way side by side.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Gpu {
+pub(super) struct GpuReport {
     pub(super) ordinal: u32,
     pub(super) cpu_decode: &'static str,
     pub(super) decoded_hardware: u64,
@@ -200,10 +200,10 @@ pub(super) struct Gpu {
     pub(super) idle_seconds: f64,
 }
 
-fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<Gpu> {
+fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<GpuReport> {
     let Device::Cuda { ordinal } = config.device else { return None };
     let stats = &total.gpu;
-    Some(Gpu {
+    Some(GpuReport {
         ordinal,
         cpu_decode: config.cpu_decode.name(),
         decoded_hardware: stats.decoded_hardware,
@@ -219,7 +219,7 @@ fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<Gpu> {
     })
 }
 
-fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> Stages {
+fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> StageReports {
     let of_one = |time: f64| time / seconds.max(f64::MIN_POSITIVE);
     let of_workers = |time: f64| of_one(time) / threads as f64;
     let (decode, augment) = (of_workers(times.decode_busy), of_workers(times.augment_busy));
@@ -237,16 +237,16 @@ fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> Stag
     } else {
         "augment"
     };
-    Stages {
+    StageReports {
         limit,
-        read: Stage {
+        read: StageReport {
             threads: 1,
             busy: of_one(times.read_busy),
             waiting: of_one(times.read_waiting),
             blocked: of_one(times.read_blocked),
         },
-        decode: Stage { threads, busy: decode, waiting, blocked: 0.0 },
-        augment: Stage { threads, busy: augment, waiting, blocked: 0.0 },
-        consumer: Stage { threads: 1, busy: consumer_busy, waiting: consumer_waits, blocked: 0.0 },
+        decode: StageReport { threads, busy: decode, waiting, blocked: 0.0 },
+        augment: StageReport { threads, busy: augment, waiting, blocked: 0.0 },
+        consumer: StageReport { threads: 1, busy: consumer_busy, waiting: consumer_waits, blocked: 0.0 },
     }
 }

@@ -1,7 +1,7 @@
 //! `--stall`: the same epochs from memory, and what storage makes of them.
 
-use super::args::Args;
-use super::epochs::Pass;
+use super::args::BenchArgs;
+use super::epochs::BenchRun;
 use super::report::EpochReport;
 use crate::cli::output;
 use crate::config::LoaderConfig;
@@ -72,7 +72,7 @@ impl EpochStall {
 /// # Errors
 /// As [`Resident::load`]; whatever the loader raises.
 pub(super) fn measure(
-    args: &Args,
+    args: &BenchArgs,
     index: &Arc<DatasetIndex>,
     config: LoaderConfig,
     given: &[EpochReport],
@@ -88,7 +88,7 @@ pub(super) fn measure(
     };
     let config = LoaderConfig { cache: None, ..config };
     let pipeline = Pipeline::with_reader(index.clone(), config, Box::new(open));
-    let memory = Pass::run(args, &pipeline)?;
+    let memory = BenchRun::run(args, &pipeline)?;
     let epochs: Vec<EpochStall> =
         given.iter().zip(&memory.epochs).map(|(given, memory)| EpochStall::new(given, memory)).collect();
     let sum = |of: fn(&EpochStall) -> f64| epochs.iter().map(of).sum::<f64>();

@@ -1,6 +1,6 @@
 //! The same in words: a line an epoch, then what limits.
 
-use super::report::{EpochReport, Percentiles, Report, Stages};
+use super::report::{BenchReport, EpochReport, Percentiles, StageReports};
 use super::stall::Stall;
 use crate::cli::output;
 use crate::decode::Backend;
@@ -37,9 +37,9 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
 }
 
 /// All epochs.
-pub(super) fn summary(report: &Report) -> String {
+pub(super) fn summary(report: &BenchReport) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let Stages { limit, read, decode, augment, consumer } = &report.stages;
+    let StageReports { limit, read, decode, augment, consumer } = &report.stages;
     let mut lines = vec![String::new(), "stage     threads  busy   waiting  blocked".into()];
     for (name, stage) in [("read", read), ("decode", decode), ("augment", augment), ("consumer", consumer)] {
         let (busy, waiting, blocked) = (percent(stage.busy), percent(stage.waiting), percent(stage.blocked));

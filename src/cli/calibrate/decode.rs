@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// What was decoded.
 #[derive(Debug, Serialize)]
-pub(super) struct Decoded {
+pub(super) struct DecodeReport {
     pub(super) images: u64,
     /// Of their files.
     pub(super) bytes: u64,
@@ -23,7 +23,7 @@ pub(super) struct Decoded {
     pub(super) device: &'static str,
 }
 
-impl Decoded {
+impl DecodeReport {
     /// Bytes of files per second, all workers together.
     pub(super) fn bandwidth(&self) -> f64 {
         self.bytes as f64 / self.seconds.max(f64::MIN_POSITIVE)
@@ -45,7 +45,7 @@ pub(super) fn measure(
     index: &Arc<DatasetIndex>,
     options: &LoaderOptions,
     limit: Duration,
-) -> Result<Decoded> {
+) -> Result<DecodeReport> {
     let batch_size = BATCH.min(u32::try_from(index.len() / 2).unwrap_or(BATCH).max(1));
     let config = LoaderOptions { batch_size, ..options.clone() }.check(index)?;
     let (threads, device) = (config.threads, config.device);
@@ -74,7 +74,7 @@ pub(super) fn measure(
     }
     let of_step = |step: u64| &sizes[step as usize * batch_size as usize..][..batch_size as usize];
     let device = if device == config::Device::Cpu { "cpu" } else { "cuda" };
-    let mut decoded = Decoded { images: 0, bytes: 0, seconds: 0.0, threads, device };
+    let mut decoded = DecodeReport { images: 0, bytes: 0, seconds: 0.0, threads, device };
     let begun = Instant::now();
     while begun.elapsed() < limit {
         let mut epoch = pipeline.epoch(0, 0, 1, 0)?;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// What `foreload calibrate` is asked for.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct CalibrateArgs {
     /// The dataset: its storage and the decoding of its samples are measured
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -55,17 +55,17 @@ impl TakesSettings for OfCalibrate {
 
 /// What was measured.
 #[derive(Debug, Serialize)]
-struct Report {
+struct CalibrateReport {
     version: String,
-    source: Option<Source>,
-    nvme: Option<Nvme>,
-    decode: Option<decode::Decoded>,
+    source: Option<SourceReport>,
+    nvme: Option<NvmeReport>,
+    decode: Option<decode::DecodeReport>,
     /// What `--out` writes; where all three were measured.
     machine: Option<Machine>,
 }
 
 #[derive(Debug, Serialize)]
-struct Source {
+struct SourceReport {
     path: PathBuf,
     file_system: String,
     #[serde(flatten)]
@@ -73,7 +73,7 @@ struct Source {
 }
 
 #[derive(Debug, Serialize)]
-struct Nvme {
+struct NvmeReport {
     path: PathBuf,
     file_system: String,
     /// Past the page cache. Otherwise reads may come from memory, whatever is done against it.
@@ -91,7 +91,7 @@ const USUAL_SAMPLE: u64 = 110_000;
 ///
 /// # Errors
 /// [`Error::Config`] when there is nothing to measure; else what reading, writing or decoding says.
-pub(super) fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
     let report = measure(args)?;
     if let (Some(path), Some(machine)) = (&args.out, &report.machine) {
         let json =
@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// # Errors
 /// Those of [`run`].
 pub(super) fn rates(directory: &Path, cache: &Path, options: LoaderOptions) -> Result<Machine> {
-    let args = Args {
+    let args = CalibrateArgs {
         directory: Some(directory.to_owned()),
         cache: Some(cache.to_owned()),
         seconds: 2.0,
@@ -118,7 +118,7 @@ pub(super) fn rates(directory: &Path, cache: &Path, options: LoaderOptions) -> R
     measure(&args)?.machine.ok_or_else(|| Error::Internal("calibration measured only a part".into()))
 }
 
-fn measure(args: &Args) -> Result<Report> {
+fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
     if args.directory.is_none() && args.cache.is_none() {
         return Err(Error::config("calibrate", "has nothing to measure: give DIR, --cache, or both"));
     }
@@ -126,7 +126,7 @@ fn measure(args: &Args) -> Result<Report> {
     options.validate()?;
     let limit = Duration::from_secs_f64(args.seconds);
     let mut report =
-        Report { version: super::version(), source: None, nvme: None, decode: None, machine: None };
+        CalibrateReport { version: super::version(), source: None, nvme: None, decode: None, machine: None };
     let mut sample = USUAL_SAMPLE;
     let mut depth = options.queue_depth.unwrap_or(32) as usize;
     if let Some(directory) = &args.directory {
@@ -145,7 +145,7 @@ fn measure(args: &Args) -> Result<Report> {
     Ok(report)
 }
 
-fn machine(report: &Report) -> Option<Machine> {
+fn machine(report: &CalibrateReport) -> Option<Machine> {
     let nvme = report.nvme.as_ref()?;
     Some(Machine {
         source: report.source.as_ref()?.measured.rates,
@@ -163,7 +163,7 @@ fn source(
     config: &LoaderConfig,
     emulated: Option<PfsRates>,
     limit: Duration,
-) -> Result<Source> {
+) -> Result<SourceReport> {
     let first = index.path(index.extent(0).file);
     let storage = Storage::near(&first, index.root())?;
     let direct = if goes_direct(&storage) { Direct::On } else { Direct::Off };
@@ -174,7 +174,7 @@ fn source(
         open_reader(index, slots, &config)
     };
     let measured = measure::source(index, &open, config.queue_depth, limit)?;
-    Ok(Source { path: index.root().to_owned(), file_system: storage.file_system, measured })
+    Ok(SourceReport { path: index.root().to_owned(), file_system: storage.file_system, measured })
 }
 
 /// Whether the page cache is passed by, so that it does not answer for the drive.

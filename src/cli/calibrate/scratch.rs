@@ -1,11 +1,11 @@
 //! The cache's drive: a file is written, read back and gone.
 
-use super::{Nvme, absolute, goes_direct};
+use super::{NvmeReport, absolute, goes_direct};
 use crate::dataset::{Extent, FileId, Stamp};
 use crate::error::{Error, Result};
 use crate::io::storage::Storage;
 use crate::io::{Direct, Files, IoChoice, Source, open_source};
-use crate::rng::{Key, Use};
+use crate::rng::{RandomKey, Use};
 use crate::slot::SlotPool;
 use crate::tier::measure;
 use rustix::fs::{Advice, Mode, OFlags};
@@ -25,14 +25,14 @@ const SMALLEST: u64 = 8 << 20;
 const PIECE: usize = 4 << 20;
 
 /// A file without a name: whatever happens, it goes with the process.
-struct Scratch {
+struct ScratchFile {
     fd: OwnedFd,
     direct: bool,
     size: u64,
     stamp: Stamp,
 }
 
-impl Files for Scratch {
+impl Files for ScratchFile {
     fn path(&self, _: FileId) -> PathBuf {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd()).into()
     }
@@ -45,7 +45,7 @@ impl Files for Scratch {
 ///
 /// # Errors
 /// [`Error::Config`] when there is too little room; what writing and reading say.
-pub(super) fn measure(directory: &Path, sample: u64, depth: usize, limit: Duration) -> Result<Nvme> {
+pub(super) fn measure(directory: &Path, sample: u64, depth: usize, limit: Duration) -> Result<NvmeReport> {
     let directory = absolute(directory)?;
     let made = !directory.exists();
     std::fs::create_dir_all(&directory).map_err(|error| Error::io("make", &directory, error))?;
@@ -57,9 +57,9 @@ pub(super) fn measure(directory: &Path, sample: u64, depth: usize, limit: Durati
     measured
 }
 
-fn measure_in(directory: &Path, sample: u64, depth: usize, limit: Duration) -> Result<Nvme> {
+fn measure_in(directory: &Path, sample: u64, depth: usize, limit: Duration) -> Result<NvmeReport> {
     let begun = Instant::now();
-    let mut scratch = Scratch::create(directory)?;
+    let mut scratch = ScratchFile::create(directory)?;
     scratch.fill(directory, room(directory)?, limit / 2)?;
     let write_seconds = begun.elapsed().as_secs_f64();
     let storage = Storage::of(&scratch.path(FileId(0)))?;
@@ -75,7 +75,7 @@ fn measure_in(directory: &Path, sample: u64, depth: usize, limit: Duration) -> R
     let open = |slots: &SlotPool, depth: usize| open_source(&source, slots, IoChoice::Auto, choice, depth);
     let length = sample.clamp(1, size / 4) as u32;
     let measured = measure::file(size, length, &open, depth, limit / 2)?;
-    Ok(Nvme {
+    Ok(NvmeReport {
         path: directory.to_owned(),
         file_system: storage.file_system,
         direct,
@@ -101,7 +101,7 @@ fn room(directory: &Path) -> Result<u64> {
     Ok(room)
 }
 
-impl Scratch {
+impl ScratchFile {
     fn create(directory: &Path) -> Result<Self> {
         let open = |more: OFlags| {
             let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC | more;
@@ -126,7 +126,7 @@ impl Scratch {
         let mut slot =
             slots.try_take(PIECE).ok_or_else(|| Error::Internal("no slot to write from".into()))?;
         // Bytes that no drive makes smaller.
-        let mut random = Key::new(b"calibrate", 0, 0, Use::Order).stream(0);
+        let mut random = RandomKey::new(b"calibrate", 0, 0, Use::Order).stream(0);
         for word in slot.bytes_mut().chunks_exact_mut(8) {
             word.copy_from_slice(&random.next_u64().to_le_bytes());
         }

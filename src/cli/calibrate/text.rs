@@ -1,11 +1,11 @@
 //! What was measured, as a table.
 
-use super::Report;
+use super::CalibrateReport;
 use crate::cli::output::{bytes, seconds};
 use crate::tier::TierRates;
 use crate::tier::measure::{Measured, Reads};
 
-pub(super) fn table(report: &Report) -> String {
+pub(super) fn table(report: &CalibrateReport) -> String {
     let mut lines = Vec::new();
     if let Some(source) = &report.source {
         lines.push(format!(

@@ -16,16 +16,16 @@ const AT_ONCE: u64 = 16;
 
 /// The damaged images of a dataset, each list by number.
 #[derive(Debug, Serialize)]
-pub(super) struct Found {
+pub(super) struct DamagedImages {
     /// Those that cannot become part of a batch.
-    pub(super) damaged: Vec<Damaged>,
+    pub(super) damaged: Vec<DamagedImage>,
     /// Those that do all the same, unless `damaged="refuse"` is asked for.
-    pub(super) concealed: Vec<Damaged>,
+    pub(super) concealed: Vec<DamagedImage>,
 }
 
 /// A damaged image.
 #[derive(Debug, Serialize)]
-pub(super) struct Damaged {
+pub(super) struct DamagedImage {
     /// Its number in the index.
     sample_id: u64,
     /// Its file, or the shard that holds it.
@@ -38,7 +38,7 @@ pub(super) struct Damaged {
     reason: String,
 }
 
-impl Damaged {
+impl DamagedImage {
     /// In one line.
     pub(super) fn describe(&self) -> String {
         format!("{}, bytes {}+{}: {}", self.path.display(), self.offset, self.bytes, self.reason)
@@ -49,7 +49,7 @@ impl Damaged {
 ///
 /// # Errors
 /// [`Error::Unavailable`] when no thread can be started.
-pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<Found> {
+pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<DamagedImages> {
     let bar = output::bar(index.len(), "images decoded");
     let (next, found) = (AtomicU64::new(0), Mutex::new((Vec::new(), Vec::new())));
     let work = || {
@@ -91,9 +91,9 @@ pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<Found> {
     bar.finish_and_clear();
     let (mut damaged, mut concealed) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     for list in [&mut damaged, &mut concealed] {
-        list.sort_unstable_by_key(|one: &Damaged| one.sample_id);
+        list.sort_unstable_by_key(|one: &DamagedImage| one.sample_id);
     }
-    Ok(Found { damaged, concealed })
+    Ok(DamagedImages { damaged, concealed })
 }
 
 /// What of an image was concealed, if it is damaged and can be decoded.
@@ -107,9 +107,9 @@ fn decode(
     Ok(decoder.decode(&bytes, |width, height| Region { x: 0, y: 0, width, height }, planes)?.concealed)
 }
 
-fn describe(index: &DatasetIndex, sample: u64, reason: String) -> Damaged {
+fn describe(index: &DatasetIndex, sample: u64, reason: String) -> DamagedImage {
     let extent = index.extent(sample);
-    Damaged {
+    DamagedImage {
         sample_id: sample,
         path: index.path(extent.file),
         offset: extent.offset,

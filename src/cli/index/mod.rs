@@ -9,14 +9,14 @@ use crate::dataset::{
 };
 use crate::notices::Notice;
 use crate::{Error, Result};
-use decode::{Damaged, Found};
+use decode::{DamagedImage, DamagedImages};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What `foreload index` is asked for.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct IndexArgs {
     /// The dataset: a directory of class directories or of tar shards, or one tar file; several are read as one
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
@@ -54,7 +54,7 @@ impl TakesSettings for OfIndex {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct IndexReport {
     version: String,
     #[serde(flatten)]
     summary: Summary,
@@ -68,7 +68,7 @@ struct Report {
 struct Findings {
     /// With `--decode`.
     #[serde(flatten)]
-    decoded: Option<Found>,
+    decoded: Option<DamagedImages>,
     /// What is left out of the batches, as on stderr.
     notices: Vec<Notice>,
 }
@@ -77,7 +77,7 @@ struct Findings {
 #[derive(Serialize)]
 struct Alone {
     #[serde(flatten)]
-    report: Report,
+    report: IndexReport,
     #[serde(flatten)]
     findings: Findings,
 }
@@ -88,13 +88,13 @@ struct Together {
     samples: u64,
     classes: u32,
     fingerprint: String,
-    datasets: Vec<Report>,
+    datasets: Vec<IndexReport>,
     #[serde(flatten)]
     findings: Findings,
 }
 
 /// Opens or builds the index and prints what it holds.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let options = IndexOptions {
         // All that the index knows is shown and verified.
         members: Some(Vec::new()),
@@ -113,12 +113,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     verdict
 }
 
-fn decoders(args: &Args) -> usize {
+fn decoders(args: &IndexArgs) -> usize {
     args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
 }
 
 /// That images are damaged, as the command's failure.
-fn verdict(index: &DatasetIndex, damaged: &[Damaged]) -> Result<()> {
+fn verdict(index: &DatasetIndex, damaged: &[DamagedImage]) -> Result<()> {
     if damaged.is_empty() {
         return Ok(());
     }
@@ -130,8 +130,9 @@ fn verdict(index: &DatasetIndex, damaged: &[Damaged]) -> Result<()> {
     Err(Error::dataset(index.root(), message))
 }
 
-fn show(args: &Args, index: &DatasetIndex, findings: Findings) -> Result<()> {
-    let mut reports: Vec<_> = index.summaries().map(|summary| Report::of(summary, args.verify)).collect();
+fn show(args: &IndexArgs, index: &DatasetIndex, findings: Findings) -> Result<()> {
+    let mut reports: Vec<_> =
+        index.summaries().map(|summary| IndexReport::of(summary, args.verify)).collect();
     let (samples, classes, fingerprint) = (index.len(), index.num_classes(), index.fingerprint().to_string());
     if args.json && reports.len() == 1 {
         return output::print_json(&Alone { report: reports.remove(0), findings });
@@ -144,7 +145,7 @@ fn show(args: &Args, index: &DatasetIndex, findings: Findings) -> Result<()> {
         let of = of_classes(classes);
         lines.push(format!("together: {samples} samples {of}\n  fingerprint  {fingerprint}"));
     }
-    if let Some(Found { damaged, concealed }) = &findings.decoded {
+    if let Some(DamagedImages { damaged, concealed }) = &findings.decoded {
         lines.extend(damaged.iter().map(|one| format!("damaged: {}", one.describe())));
         lines.extend(concealed.iter().map(|one| format!("damaged, but used: {}", one.describe())));
         let mut sum = format!("{samples} images decoded, {} damaged", damaged.len());
@@ -159,7 +160,7 @@ fn show(args: &Args, index: &DatasetIndex, findings: Findings) -> Result<()> {
     output::print(&lines.join("\n"))
 }
 
-impl Report {
+impl IndexReport {
     fn of(summary: Summary, verified: bool) -> Self {
         Self { version: super::version(), summary, verified }
     }
@@ -169,7 +170,7 @@ fn of_classes(count: u32) -> String {
     if count == 0 { "without labels".to_owned() } else { format!("of {count} classes") }
 }
 
-fn describe(report: &Report) -> String {
+fn describe(report: &IndexReport) -> String {
     let Summary { root, layout, samples, classes, total_bytes, largest, groups, .. } = &report.summary;
     let (layout, group) = match layout {
         Layout::Folder => ("loose files", "directories"),

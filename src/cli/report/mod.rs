@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// What `foreload report` takes.
 #[derive(clap::Args, Debug)]
-pub(super) struct Args {
+pub(super) struct ReportArgs {
     /// The log that `foreload bench --trace FILE` wrote; that of a killed run serves as well
     file: PathBuf,
     /// Write a page that shows it: one HTML file, no scripts, nothing from elsewhere
@@ -28,7 +28,7 @@ const PARTS: usize = 180;
 ///
 /// # Errors
 /// [`Error::Io`] when the file is no log or the page cannot be written.
-pub(super) fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &ReportArgs) -> Result<()> {
     let summary = trace::read(&args.file)?.summary(PARTS);
     if let Some(path) = &args.out {
         std::fs::write(path, page::html(&summary)).map_err(|error| Error::io("write", path, error))?;

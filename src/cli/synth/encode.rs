@@ -1,13 +1,13 @@
 //! Pixels to a JPEG of a wanted size: quality is searched, and too smooth a photograph gets sharpness and grain.
 
 use super::huffman;
-use super::photos::{Pixel, Plane};
-use super::recipe::{Coding, PhotoRecipe, normal};
-use crate::rng::Stream;
+use super::photos::{Pixel, PixelGrid};
+use super::recipe::{JpegCoding, PhotoRecipe, normal};
+use crate::rng::RandomStream;
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, EncodingError, SamplingFactor};
 
 /// One encoded image.
-pub(crate) struct Encoded {
+pub(crate) struct EncodedImage {
     /// The file.
     pub bytes: Vec<u8>,
     /// Quality setting it was encoded with, 1 to 100.
@@ -25,7 +25,7 @@ impl Grain {
     const SIDE: usize = 512;
 
     /// Draws the tile.
-    pub(crate) fn new(random: &mut Stream) -> Self {
+    pub(crate) fn new(random: &mut RandomStream) -> Self {
         let side = Self::SIDE;
         let mut draw = || -> Vec<f32> { (0..side * side).map(|_| normal(random) as f32).collect() };
         let luminance = draw();
@@ -51,7 +51,7 @@ impl Grain {
 
 /// How an image is finished before encoding. One number, so that it can be searched for.
 #[derive(Clone, Copy)]
-struct Finish {
+struct Sharpening {
     /// 0 leaves the pixels as they are; 1 is strong sharpening and the grain of a fast film.
     strength: f32,
     /// Where the grain is cut from its tile.
@@ -63,12 +63,12 @@ const BAND: usize = 32;
 
 /// Encodes `image` as `recipe` says.
 pub(crate) fn encode(
-    image: &Plane,
+    image: &PixelGrid,
     recipe: &PhotoRecipe,
     grain: &Grain,
     optimize: bool,
-    random: &mut Stream,
-) -> Result<Encoded, EncodingError> {
+    random: &mut RandomStream,
+) -> Result<EncodedImage, EncodingError> {
     let mut offset = || random.below(Grain::SIDE as u64) as usize;
     let offset = [offset(), offset()];
     // Sizes are estimated on bands spread over the image: a quarter of the work.
@@ -82,7 +82,7 @@ pub(crate) fn encode(
         Ok(bytes as f64 * 8.0 / (rows * image.width) as f64)
     };
 
-    let mut finish = Finish { strength: 0.0, offset };
+    let mut finish = Sharpening { strength: 0.0, offset };
     let mut quality = recipe.best_quality;
     let sample = sampled(image, &bands, grain, finish);
     // Busy photographs make larger files: a third of the way from the drawn rate to the photograph's own.
@@ -111,16 +111,16 @@ pub(crate) fn encode(
     let mut pixels = Vec::with_capacity(3 * image.width * image.height);
     finished(image, 0..image.height, grain, finish, &mut pixels);
     let mut bytes = jpeg(&pixels, image.width, image.height, recipe.coding, quality)?;
-    if optimize && recipe.coding != Coding::Progressive {
+    if optimize && recipe.coding != JpegCoding::Progressive {
         bytes = huffman::optimize(&bytes).expect("a baseline JPEG just written");
     }
-    Ok(Encoded { bytes, quality })
+    Ok(EncodedImage { bytes, quality })
 }
 
 /// Bytes of the headers and standard tables, which do not grow with the image.
 const HEADER: usize = 620;
 
-fn sampled(image: &Plane, bands: &[usize], grain: &Grain, finish: Finish) -> Vec<u8> {
+fn sampled(image: &PixelGrid, bands: &[usize], grain: &Grain, finish: Sharpening) -> Vec<u8> {
     let mut pixels = Vec::with_capacity(3 * image.width * BAND * bands.len());
     for &top in bands {
         finished(image, top..(top + BAND).min(image.height), grain, finish, &mut pixels);
@@ -129,7 +129,13 @@ fn sampled(image: &Plane, bands: &[usize], grain: &Grain, finish: Finish) -> Vec
 }
 
 /// Appends rows of the image as 8-bit RGB, sharpened (unsharp mask over 3×3 pixels) and grained.
-fn finished(image: &Plane, rows: std::ops::Range<usize>, grain: &Grain, finish: Finish, out: &mut Vec<u8>) {
+fn finished(
+    image: &PixelGrid,
+    rows: std::ops::Range<usize>,
+    grain: &Grain,
+    finish: Sharpening,
+    out: &mut Vec<u8>,
+) {
     let width = image.width;
     let round = |value: f32| (value + 0.5).clamp(0.0, 255.0) as u8;
     if finish.strength == 0.0 {
@@ -165,30 +171,30 @@ fn jpeg(
     rgb: &[u8],
     width: usize,
     height: usize,
-    coding: Coding,
+    coding: JpegCoding,
     quality: u8,
 ) -> Result<Vec<u8>, EncodingError> {
     let mut bytes = Vec::with_capacity(rgb.len() / 4);
     let mut encoder = Encoder::new(&mut bytes, quality);
     encoder.set_sampling_factor(match coding {
-        Coding::Yuv420 | Coding::Progressive => SamplingFactor::F_2_2,
-        Coding::Yuv444 | Coding::Gray | Coding::Cmyk => SamplingFactor::F_1_1,
+        JpegCoding::Yuv420 | JpegCoding::Progressive => SamplingFactor::F_2_2,
+        JpegCoding::Yuv444 | JpegCoding::Gray | JpegCoding::Cmyk => SamplingFactor::F_1_1,
     });
     encoder.set_chroma_subsampling_method(ChromaSubsamplingMethod::Average);
-    if coding == Coding::Progressive {
+    if coding == JpegCoding::Progressive {
         encoder.set_progressive(true);
         encoder.set_optimized_huffman_tables(true);
     }
     let (width, height) = (width as u16, height as u16);
     match coding {
-        Coding::Yuv420 | Coding::Yuv444 | Coding::Progressive => {
+        JpegCoding::Yuv420 | JpegCoding::Yuv444 | JpegCoding::Progressive => {
             encoder.encode(rgb, width, height, ColorType::Rgb)?;
         }
-        Coding::Gray => {
+        JpegCoding::Gray => {
             let gray: Vec<u8> = rgb.chunks_exact(3).map(luma).collect();
             encoder.encode(&gray, width, height, ColorType::Luma)?;
         }
-        Coding::Cmyk => {
+        JpegCoding::Cmyk => {
             let cmyk: Vec<u8> = rgb.chunks_exact(3).flat_map(inks).collect();
             encoder.encode(&cmyk, width, height, ColorType::Cmyk)?;
         }

@@ -4,7 +4,7 @@
 //! hardly ever write. Here the one interleaved scan is read as symbols, counted, and written again.
 
 /// The symbols of a scan: which table, which symbol, and the bits that follow it.
-struct Symbol {
+struct ScanSymbol {
     table: u8,
     value: u8,
     extra: u16,
@@ -16,7 +16,7 @@ const TABLES: usize = 4;
 /// `bytes` with Huffman tables made for it; `None` unless it is a baseline JPEG of one scan that uses at most two
 /// tables of either kind and no restart markers.
 pub(crate) fn optimize(bytes: &[u8]) -> Option<Vec<u8>> {
-    let header = Header::parse(bytes)?;
+    let header = InterleavedScan::parse(bytes)?;
     let symbols = header.read(&unstuffed(bytes.get(header.data..)?))?;
     let mut counts = [[0u32; 256]; TABLES];
     for symbol in &symbols {
@@ -36,7 +36,7 @@ pub(crate) fn optimize(bytes: &[u8]) -> Option<Vec<u8>> {
         codes.push(specification.codes());
     }
     out.extend(header.scan);
-    let mut writer = Writer { out, bits: 0, held: 0 };
+    let mut writer = EntropyWriter { out, bits: 0, held: 0 };
     for symbol in symbols {
         let (code, length) = codes[usize::from(symbol.table)][usize::from(symbol.value)];
         writer.put(code, length);
@@ -46,7 +46,7 @@ pub(crate) fn optimize(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// What of the headers matters here.
-struct Header {
+struct InterleavedScan {
     /// Everything before the scan, without Huffman tables.
     kept: Vec<u8>,
     /// The start-of-scan segment.
@@ -61,7 +61,7 @@ struct Header {
     mcus: usize,
 }
 
-impl Header {
+impl InterleavedScan {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut kept = bytes.get(..2)?.to_vec();
         let mut tables = [const { None }; TABLES];
@@ -105,10 +105,10 @@ impl Header {
     }
 
     /// The scan's symbols.
-    fn read(&self, data: &[u8]) -> Option<Vec<Symbol>> {
+    fn read(&self, data: &[u8]) -> Option<Vec<ScanSymbol>> {
         let lookups: Vec<Option<Vec<(u8, u8)>>> =
             self.tables.iter().map(|t| t.as_ref().map(Specification::lookup)).collect();
-        let mut bits = Bits { data, position: 0 };
+        let mut bits = EntropyReader { data, position: 0 };
         let mut symbols = Vec::with_capacity(data.len());
         let mut take = |table: u8| -> Option<u8> {
             let lookup = lookups[usize::from(table)].as_ref()?;
@@ -120,7 +120,7 @@ impl Header {
             let size = value & 15;
             let extra = (u32::from(bits.peek()) >> (16 - size)) as u16;
             bits.position += usize::from(size);
-            symbols.push(Symbol { table, value, extra });
+            symbols.push(ScanSymbol { table, value, extra });
             Some(value)
         };
         for _ in 0..self.mcus {
@@ -241,12 +241,12 @@ impl Specification {
 }
 
 /// Bits of entropy-coded data, most significant first, zeros past the end.
-struct Bits<'a> {
+struct EntropyReader<'a> {
     data: &'a [u8],
     position: usize,
 }
 
-impl Bits<'_> {
+impl EntropyReader<'_> {
     fn peek(&self) -> u16 {
         let byte = |i: usize| u32::from(self.data.get(self.position / 8 + i).copied().unwrap_or(0));
         ((byte(0) << 16 | byte(1) << 8 | byte(2)) >> (8 - self.position % 8)) as u16
@@ -267,13 +267,13 @@ fn unstuffed(data: &[u8]) -> Vec<u8> {
 }
 
 /// Writes bits after `out`, most significant first.
-struct Writer {
+struct EntropyWriter {
     out: Vec<u8>,
     bits: u32,
     held: u8,
 }
 
-impl Writer {
+impl EntropyWriter {
     fn put(&mut self, value: u16, length: u8) {
         self.bits = self.bits << length | u32::from(value);
         self.held += length;
@@ -298,11 +298,11 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Use};
+    use crate::rng::{RandomKey, Use};
 
     #[test]
     fn optimal_codes_are_prefix_free_short_enough_and_never_all_ones() {
-        let key = Key::new(b"huffman", 0, 0, Use::Augment);
+        let key = RandomKey::new(b"huffman", 0, 0, Use::Augment);
         for case in 0..60 {
             let mut random = key.stream(case);
             // Steep distributions make codes longer than 16 bits, which must be cut.

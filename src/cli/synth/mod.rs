@@ -11,7 +11,7 @@ mod summary;
 mod warp;
 
 use super::output;
-use crate::rng::{Key, Use};
+use crate::rng::{RandomKey, Use};
 use crate::{Error, Result};
 use crossbeam_channel::bounded;
 use photos::Photo;
@@ -23,7 +23,7 @@ use std::time::Instant;
 
 /// What `foreload synth` is asked for.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SynthArgs {
     /// Directory to make; must not exist or be empty
     #[arg(value_name = "DIR")]
     directory: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     images: u64,
     /// How to store them: a directory per class, or tar shards with .jpg and .cls members
     #[arg(long, value_enum, default_value = "folder")]
-    layout: store::Layout,
+    layout: store::SynthLayout,
     /// Number of classes; image i is of class i modulo this
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     classes: u32,
@@ -69,16 +69,17 @@ struct Made {
 struct Studio {
     photos: Vec<Photo>,
     grain: encode::Grain,
-    key: Key,
+    key: RandomKey,
     /// Where the golden-ratio walk over the codings begins.
     start: f64,
     optimize: bool,
 }
 
 /// Makes the dataset and prints its statistics.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     let began = Instant::now();
-    let mut store = store::Store::create(&args.directory, args.layout, args.classes, args.shard_size)?;
+    let mut store =
+        store::DatasetWriter::create(&args.directory, args.layout, args.classes, args.shard_size)?;
     let studio = Studio::open(args)?;
     let threads =
         args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
@@ -97,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Studio {
-    fn open(args: &Args) -> Result<Self> {
+    fn open(args: &SynthArgs) -> Result<Self> {
         let mut photos = Vec::new();
         for path in photos::find(&args.photos)? {
             photos.extend(Photo::load(&path)?);
@@ -105,7 +106,7 @@ impl Studio {
         if photos.is_empty() {
             return Err(Error::config("photos", "every photograph is smaller than 64 pixels on a side"));
         }
-        let key = Key::new(b"synth", args.seed, 0, Use::Augment);
+        let key = RandomKey::new(b"synth", args.seed, 0, Use::Augment);
         // Images use the streams 0, 1, 2, …; what is drawn once for all uses the last.
         let mut random = key.stream(u64::MAX);
         let start = random.unit();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 pub(crate) type Pixel = [f32; 4];
 
 /// An image in memory, rows from the top.
-pub(crate) struct Plane {
+pub(crate) struct PixelGrid {
     /// Pixels a row.
     pub width: usize,
     /// Rows.
@@ -23,7 +23,7 @@ pub(crate) struct Photo {
     /// Where it came from.
     pub path: PathBuf,
     /// Full size first, each next level half of it.
-    pub levels: Vec<Plane>,
+    pub levels: Vec<PixelGrid>,
 }
 
 /// Photographs (not diagrams or text) among the images that scikit-image and scikit-learn ship in their wheels.
@@ -154,7 +154,7 @@ impl Photo {
         }
         let mut levels = vec![full];
         while let Some(next) =
-            levels.last().filter(|l| l.width.min(l.height) >= 2 * SMALLEST).map(Plane::halved)
+            levels.last().filter(|l| l.width.min(l.height) >= 2 * SMALLEST).map(PixelGrid::halved)
         {
             levels.push(next);
         }
@@ -162,7 +162,7 @@ impl Photo {
     }
 }
 
-impl Plane {
+impl PixelGrid {
     /// From interleaved samples of `channels` bytes a pixel: 1 gray, 2 gray + alpha, 3 RGB, 4 RGB + alpha.
     fn from_bytes(bytes: &[u8], width: usize, height: usize, channels: usize) -> Self {
         let pixels = bytes.chunks_exact(channels).take(width * height);
@@ -188,23 +188,28 @@ impl Plane {
     }
 }
 
-fn decode_png(bytes: &[u8]) -> Result<Plane, String> {
+fn decode_png(bytes: &[u8]) -> Result<PixelGrid, String> {
     let mut decoder = png::Decoder::new(std::io::Cursor::new(bytes));
     decoder.set_transformations(png::Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(|e| format!("not a PNG image: {e}"))?;
     let mut pixels = vec![0; reader.output_buffer_size().ok_or("too large a PNG image")?];
     let frame = reader.next_frame(&mut pixels).map_err(|e| format!("corrupt PNG image: {e}"))?;
-    Ok(Plane::from_bytes(&pixels, frame.width as usize, frame.height as usize, frame.color_type.samples()))
+    Ok(PixelGrid::from_bytes(
+        &pixels,
+        frame.width as usize,
+        frame.height as usize,
+        frame.color_type.samples(),
+    ))
 }
 
-fn decode_jpeg(bytes: &[u8]) -> Result<Plane, String> {
+fn decode_jpeg(bytes: &[u8]) -> Result<PixelGrid, String> {
     let options = zune_core::options::DecoderOptions::default()
         .jpeg_set_out_colorspace(zune_core::colorspace::ColorSpace::RGB);
     let mut decoder =
         zune_jpeg::JpegDecoder::new_with_options(zune_core::bytestream::ZCursor::new(bytes), options);
     let pixels = decoder.decode().map_err(|e| format!("corrupt JPEG image: {e}"))?;
     let info = decoder.info().ok_or("a JPEG image without a header")?;
-    Ok(Plane::from_bytes(&pixels, usize::from(info.width), usize::from(info.height), 3))
+    Ok(PixelGrid::from_bytes(&pixels, usize::from(info.width), usize::from(info.height), 3))
 }
 
 #[cfg(test)]
@@ -213,7 +218,7 @@ mod tests {
 
     #[test]
     fn halving_averages_four_pixels() {
-        let plane = Plane::from_bytes(&[0, 4, 9, 8, 12, 9], 3, 2, 1).halved();
+        let plane = PixelGrid::from_bytes(&[0, 4, 9, 8, 12, 9], 3, 2, 1).halved();
         assert_eq!((plane.width, plane.height), (1, 1));
         assert_eq!(plane.pixels, [[6.0, 6.0, 6.0, 0.0]]);
     }

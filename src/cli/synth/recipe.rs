@@ -2,11 +2,11 @@
 //!
 //! ImageNet's training set has 1.28 million files of 138 GB: 108 KB each, most of them 500 pixels on the long side.
 
-use crate::rng::Stream;
+use crate::rng::RandomStream;
 
 /// How the pixels are coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Coding {
+pub(crate) enum JpegCoding {
     /// Baseline, chroma halved both ways: nearly all photographs.
     Yuv420,
     /// Baseline, chroma at full resolution.
@@ -19,7 +19,7 @@ pub(crate) enum Coding {
     Progressive,
 }
 
-impl Coding {
+impl JpegCoding {
     /// Every coding with its share in 1000 images and its name in the summary.
     pub(crate) const SHARES: [(Self, u32, &'static str); 5] = [
         (Self::Progressive, 20, "progressive"),
@@ -53,7 +53,7 @@ pub(crate) struct PhotoRecipe {
     /// Rows.
     pub height: usize,
     /// How to code it.
-    pub coding: Coding,
+    pub coding: JpegCoding,
     /// Bits per pixel to aim at, before the photograph has its say.
     pub bits_per_pixel: f64,
     /// Quality that is not exceeded: photographs too smooth for their bits per pixel get grain instead.
@@ -62,17 +62,17 @@ pub(crate) struct PhotoRecipe {
 
 impl PhotoRecipe {
     /// Draws the recipe of image `index`.
-    pub(crate) fn draw(index: u64, start: f64, random: &mut Stream) -> Self {
+    pub(crate) fn draw(index: u64, start: f64, random: &mut RandomStream) -> Self {
         let (width, height) = size(random);
-        let coding = Coding::of(index, start);
+        let coding = JpegCoding::of(index, start);
         let large = (width * height) as f64 > 6e5;
         // Large files come from cameras and editors at lower rates than the 500-pixel thumbnails of photo sites.
         let median: f64 = if large { 2.8 } else { 4.9 };
         let spread = match coding {
-            Coding::Gray => 0.85,
-            Coding::Cmyk => 1.5,
-            Coding::Yuv444 => 1.15,
-            Coding::Yuv420 | Coding::Progressive => 1.0,
+            JpegCoding::Gray => 0.85,
+            JpegCoding::Cmyk => 1.5,
+            JpegCoding::Yuv444 => 1.15,
+            JpegCoding::Yuv420 | JpegCoding::Progressive => 1.0,
         };
         let bits_per_pixel = (median * (0.3 * normal(random)).exp()).clamp(1.2, 9.0) * spread;
         Self { width, height, coding, bits_per_pixel, best_quality: 94 + random.below(5) as u8 }
@@ -80,13 +80,13 @@ impl PhotoRecipe {
 }
 
 /// A standard normal number (Box and Muller, 1958).
-pub(crate) fn normal(random: &mut Stream) -> f64 {
+pub(crate) fn normal(random: &mut RandomStream) -> f64 {
     let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
 /// ImageNet's sizes: the long side 500 for four of five, a few small, a few up to 3000 pixels.
-fn size(random: &mut Stream) -> (usize, usize) {
+fn size(random: &mut RandomStream) -> (usize, usize) {
     let mut between = |low: u64, high: u64| (low + random.below(high - low + 1)) as usize;
     match between(0, 999) {
         0..=379 => (500, 375),
@@ -108,14 +108,15 @@ fn size(random: &mut Stream) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Use};
+    use crate::rng::{RandomKey, Use};
 
     #[test]
     fn shares_hold_in_any_run_of_images() {
-        assert_eq!(Coding::SHARES.iter().map(|s| s.1).sum::<u32>(), 1000);
+        assert_eq!(JpegCoding::SHARES.iter().map(|s| s.1).sum::<u32>(), 1000);
         for first in [0u64, 777, 123_456] {
-            for (coding, share, name) in Coding::SHARES {
-                let count = (first..first + 2000).filter(|&i| Coding::of(i, 0.3) == coding).count() as i64;
+            for (coding, share, name) in JpegCoding::SHARES {
+                let count =
+                    (first..first + 2000).filter(|&i| JpegCoding::of(i, 0.3) == coding).count() as i64;
                 assert!((count - 2 * i64::from(share)).abs() <= 3, "{name}: {count} of 2000 from {first}");
             }
         }
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn sizes_are_imagenets() {
-        let key = Key::new(b"sizes", 1, 0, Use::Augment);
+        let key = RandomKey::new(b"sizes", 1, 0, Use::Augment);
         let recipes: Vec<PhotoRecipe> =
             (0..4000).map(|i| PhotoRecipe::draw(i, 0.0, &mut key.stream(i))).collect();
         let median = |mut values: Vec<usize>| {

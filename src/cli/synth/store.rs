@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// How a synthetic dataset is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Layout {
+pub(crate) enum SynthLayout {
     /// `n00000003/n00000003_00000042.jpg`
     Folder,
     /// `shard-000000.tar` with `00000042.jpg` and `00000042.cls`
@@ -19,19 +19,24 @@ pub(crate) enum Layout {
 
 /// A dataset being written. It appears under its name only when complete; until then, and if it never is, its files
 /// lie in a hidden directory beside it, which the next attempt removes.
-pub(crate) struct Store {
+pub(crate) struct DatasetWriter {
     directory: PathBuf,
     partial: PathBuf,
     // Held for its lock: two writers of one dataset would mix their files.
     _lock: File,
-    layout: Layout,
+    layout: SynthLayout,
     shard_size: u64,
     shard: Option<tar::Builder<BufWriter<File>>>,
 }
 
-impl Store {
+impl DatasetWriter {
     /// Begins a dataset at `directory`, which must not exist or be empty.
-    pub(crate) fn create(directory: &Path, layout: Layout, classes: u32, shard_size: u64) -> Result<Self> {
+    pub(crate) fn create(
+        directory: &Path,
+        layout: SynthLayout,
+        classes: u32,
+        shard_size: u64,
+    ) -> Result<Self> {
         let occupied = match fs::read_dir(directory) {
             Ok(mut entries) => entries.next().is_some(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
@@ -65,7 +70,7 @@ impl Store {
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.map_err(|error| Error::io("remove", &path, error))?;
         }
-        if layout == Layout::Folder {
+        if layout == SynthLayout::Folder {
             for class in 0..classes {
                 let path = partial.join(class_name(class));
                 fs::create_dir(&path).map_err(|error| Error::io("create", &path, error))?;
@@ -77,12 +82,12 @@ impl Store {
     /// Adds image `index`; indices come in order.
     pub(crate) fn add(&mut self, index: u64, class: u32, jpeg: &[u8]) -> Result<()> {
         match self.layout {
-            Layout::Folder => {
+            SynthLayout::Folder => {
                 let class = class_name(class);
                 let path = self.partial.join(&class).join(format!("{class}_{index:08}.jpg"));
                 fs::write(&path, jpeg).map_err(|error| Error::io("write", &path, error))
             }
-            Layout::Tar => {
+            SynthLayout::Tar => {
                 if index.is_multiple_of(self.shard_size) {
                     self.finish_shard()?;
                     let path = self.partial.join(format!("shard-{:06}.tar", index / self.shard_size));
@@ -116,7 +121,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for DatasetWriter {
     fn drop(&mut self) {
         // After publishing there is nothing under this name; after a failure nobody can use what is there.
         let _ = fs::remove_dir_all(&self.partial);

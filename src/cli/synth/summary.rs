@@ -1,7 +1,7 @@
 //! The statistics of what was made, beside which a user can hold a dataset of their own.
 
-use super::recipe::{Coding, PhotoRecipe};
-use super::store::Layout;
+use super::recipe::{JpegCoding, PhotoRecipe};
+use super::store::SynthLayout;
 use crate::cli::output;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ pub(crate) struct Statistics {
 
 /// What `foreload synth` prints.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct SynthSummary {
     version: String,
-    layout: Layout,
+    layout: SynthLayout,
     images: usize,
     classes: u32,
     seed: u64,
@@ -49,18 +49,24 @@ impl Statistics {
         self.heights.push(recipe.height as f64);
         self.rates.push(bytes as f64 * 8.0 / (recipe.width * recipe.height) as f64);
         self.qualities.push(f64::from(quality));
-        let name = Coding::SHARES.iter().find(|s| s.0 == recipe.coding).map_or("", |s| s.2);
+        let name = JpegCoding::SHARES.iter().find(|s| s.0 == recipe.coding).map_or("", |s| s.2);
         *self.codings.entry(name).or_default() += 1;
     }
 
     /// The summary of all images counted.
-    pub(crate) fn summary(self, layout: Layout, classes: u32, seed: u64, elapsed: Duration) -> Summary {
+    pub(crate) fn summary(
+        self,
+        layout: SynthLayout,
+        classes: u32,
+        seed: u64,
+        elapsed: Duration,
+    ) -> SynthSummary {
         let images = self.bytes.len();
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let seconds = elapsed.as_secs_f64();
         let rates = sorted(self.rates);
         let (widths, heights) = (sorted(self.widths), sorted(self.heights));
-        Summary {
+        SynthSummary {
             version: crate::cli::version(),
             layout,
             images,
@@ -98,7 +104,7 @@ fn round2(value: f64) -> f64 {
     (100.0 * value).round() / 100.0
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for SynthSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |bytes: f64| output::bytes(bytes as u64);
         let [p5, p50, p95] = ["5", "50", "95"].map(|name| self.bits_per_pixel_percentiles[name]);

@@ -1,7 +1,7 @@
 //! A new view of a photograph: cropped, rotated, sheared, seen at a slant, flipped, with its colours shifted.
 
-use super::photos::{Photo, Pixel, Plane};
-use crate::rng::Stream;
+use super::photos::{Photo, Pixel, PixelGrid};
+use crate::rng::RandomStream;
 
 /// Source coordinates of an output pixel as a projective map: `(a·x + b·y + c) / (g·x + h·y + 1)` and likewise.
 struct Homography {
@@ -40,7 +40,7 @@ impl Homography {
 }
 
 /// Draws a random view of `photo` with `width`×`height` pixels, values nominally 0 to 255, not yet clamped.
-pub(crate) fn view(photo: &Photo, width: usize, height: usize, random: &mut Stream) -> Plane {
+pub(crate) fn view(photo: &Photo, width: usize, height: usize, random: &mut RandomStream) -> PixelGrid {
     let (corners, scale) = quadrilateral(&photo.levels[0], width, height, random);
     // The level whose pixels are nearest to the output's: never more than 1.4 source pixels an output pixel.
     let level = ((scale.log2() + 0.5).floor().max(0.0) as usize).min(photo.levels.len() - 1);
@@ -53,7 +53,12 @@ pub(crate) fn view(photo: &Photo, width: usize, height: usize, random: &mut Stre
 
 /// Corners in the photograph of the view's four corners (clockwise from the top left), and source pixels per
 /// output pixel.
-fn quadrilateral(full: &Plane, width: usize, height: usize, random: &mut Stream) -> ([[f64; 2]; 4], f64) {
+fn quadrilateral(
+    full: &PixelGrid,
+    width: usize,
+    height: usize,
+    random: &mut RandomStream,
+) -> ([[f64; 2]; 4], f64) {
     let (w, h) = (width as f64, height as f64);
     let angle = random.uniform(-0.12, 0.12);
     let shear = random.uniform(-0.08, 0.08);
@@ -81,7 +86,7 @@ fn quadrilateral(full: &Plane, width: usize, height: usize, random: &mut Stream)
 }
 
 /// Resamples by cubic convolution with a = −1/2 (Keys, "Cubic Convolution Interpolation", 1981).
-fn resample(source: &Plane, map: &Homography, width: usize, height: usize) -> Plane {
+fn resample(source: &PixelGrid, map: &Homography, width: usize, height: usize) -> PixelGrid {
     let mut pixels = Vec::with_capacity(width * height);
     let last = [source.width - 1, source.height - 1];
     for y in 0..height {
@@ -110,7 +115,7 @@ fn resample(source: &Plane, map: &Homography, width: usize, height: usize) -> Pl
             pixels.push(sum);
         }
     }
-    Plane { width, height, pixels }
+    PixelGrid { width, height, pixels }
 }
 
 fn accumulate(sum: &mut Pixel, pixel: &Pixel, weight: f32) {
@@ -126,7 +131,7 @@ fn cubic(t: f32) -> [f32; 4] {
 }
 
 /// Another exposure and white balance: contrast, brightness, saturation and a gain per channel.
-fn recolour(image: &mut Plane, random: &mut Stream) {
+fn recolour(image: &mut PixelGrid, random: &mut RandomStream) {
     let contrast = random.uniform(0.85, 1.08) as f32;
     let brightness = random.uniform(-12.0, 12.0) as f32;
     let saturation = random.uniform(0.75, 1.1) as f32;
@@ -145,9 +150,9 @@ fn recolour(image: &mut Plane, random: &mut Stream) {
 mod tests {
     use super::*;
 
-    fn ramp(width: usize, height: usize) -> Plane {
+    fn ramp(width: usize, height: usize) -> PixelGrid {
         let pixel = |i: usize| [(i % width) as f32, (i / width) as f32, 7.0, 0.0];
-        Plane { width, height, pixels: (0..width * height).map(pixel).collect() }
+        PixelGrid { width, height, pixels: (0..width * height).map(pixel).collect() }
     }
 
     #[test]
@@ -175,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_view_stays_inside_the_photograph() {
-        let key = crate::rng::Key::new(b"warp", 0, 0, crate::rng::Use::Augment);
+        let key = crate::rng::RandomKey::new(b"warp", 0, 0, crate::rng::Use::Augment);
         let full = ramp(451, 300);
         for sample in 0..200 {
             let (corners, scale) = quadrilateral(&full, 500, 375, &mut key.stream(sample));

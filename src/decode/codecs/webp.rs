@@ -154,7 +154,7 @@ impl<'a> Picture<'a> {
 }
 
 /// A chunk, and where in its parent it lies.
-struct Chunk<'a> {
+struct RiffChunk<'a> {
     name: &'a [u8],
     whole: Range<usize>,
     content: Range<usize>,
@@ -167,7 +167,7 @@ struct Chunks<'a> {
 }
 
 impl<'a> Iterator for Chunks<'a> {
-    type Item = Result<Chunk<'a>, DecodeError>;
+    type Item = Result<RiffChunk<'a>, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
@@ -179,13 +179,13 @@ impl<'a> Iterator for Chunks<'a> {
         let begin = self.at;
         let content = begin + HEADER..begin + HEADER + length;
         self.at = content.end + length % 2;
-        Some(Ok(Chunk { name: &rest[..4], whole: begin..content.end, content }))
+        Some(Ok(RiffChunk { name: &rest[..4], whole: begin..content.end, content }))
     }
 }
 
 /// The first chunk that codes an image, with its header.
 fn coded<'a>(
-    chunks: impl Iterator<Item = Result<Chunk<'a>, DecodeError>>,
+    chunks: impl Iterator<Item = Result<RiffChunk<'a>, DecodeError>>,
     bytes: &'a [u8],
 ) -> Result<&'a [u8], DecodeError> {
     for chunk in chunks {

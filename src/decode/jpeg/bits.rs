@@ -21,7 +21,7 @@ pub(super) struct Entropy {
 
 /// How the entropy-coded data ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum DataEnd {
     /// By a marker, whose 0xFF lies at this offset of the file.
     Marker(usize),
     /// A restart marker out of turn, at this offset of the file.
@@ -32,7 +32,7 @@ pub(super) enum End {
 
 impl Entropy {
     /// Unstuffs the scan that begins at `bytes[start]` up to the marker that ends it, with the instructions of `level`.
-    pub(super) fn unstuff(&mut self, bytes: &[u8], start: usize, level: Level) -> End {
+    pub(super) fn unstuff(&mut self, bytes: &[u8], start: usize, level: Level) -> DataEnd {
         let source = bytes.get(start..).unwrap_or_default();
         provide(&mut self.data, source.len() + CHUNK + PADDING);
         self.segments.clear();
@@ -60,7 +60,7 @@ impl Entropy {
                 from += plain;
                 to += plain;
                 if plain == rest.len() {
-                    break End::Truncation;
+                    break DataEnd::Truncation;
                 }
             }
             match source.get(from + 1) {
@@ -73,14 +73,14 @@ impl Entropy {
                 Some(0xFF) => from += 1,
                 Some(&marker @ 0xD0..=0xD7) => {
                     if marker != 0xD0 + (self.segments.len() % 8) as u8 {
-                        break End::StrayRestart(marker, start + from);
+                        break DataEnd::StrayRestart(marker, start + from);
                     }
                     self.segments.push(segment..to);
                     segment = to;
                     from += 2;
                 }
-                Some(_) => break End::Marker(start + from),
-                None => break End::Truncation,
+                Some(_) => break DataEnd::Marker(start + from),
+                None => break DataEnd::Truncation,
             }
         };
         self.segments.push(segment..to);
@@ -100,10 +100,10 @@ impl Entropy {
     }
 
     /// A reader at the start of restart interval `index`.
-    pub(super) fn reader(&self, index: usize) -> Option<Bits<'_>> {
+    pub(super) fn reader(&self, index: usize) -> Option<BitReader<'_>> {
         let segment = self.segments.get(index)?;
         assert!(self.data.len() >= PADDING, "unstuffing pads");
-        Some(Bits { data: &self.data, position: segment.start, end: segment.end, window: 0, count: 0 })
+        Some(BitReader { data: &self.data, position: segment.start, end: segment.end, window: 0, count: 0 })
     }
 }
 
@@ -190,7 +190,7 @@ fn first_ff(chunk: &[u8; CHUNK]) -> u32 {
 /// or already equal to what the next refill puts there. The higher bits of `count` mean nothing, so that table entries
 /// can be subtracted from it as they are.
 #[derive(Clone, Copy)]
-pub(super) struct Bits<'a> {
+pub(super) struct BitReader<'a> {
     data: &'a [u8],
     position: usize,
     end: usize,
@@ -198,7 +198,7 @@ pub(super) struct Bits<'a> {
     count: u64,
 }
 
-impl Bits<'_> {
+impl BitReader<'_> {
     /// Makes at least 56 bits available, with one load and without a branch (variant 4 of Giesen, "Reading bits in far
     /// too many ways", 2018).
     #[inline(always)]
@@ -296,7 +296,7 @@ mod tests {
                 let mut file = stuff(&plain);
                 let at = file.len();
                 file.extend([0xFF, 0xD9, 1, 2, 3]);
-                assert_eq!(entropy.unstuff(&file, 0, level), End::Marker(at));
+                assert_eq!(entropy.unstuff(&file, 0, level), DataEnd::Marker(at));
                 assert_eq!(scan_end(&file, 0), Some(at));
                 assert_eq!(scan_end(&file[..at + 1], 0), None);
                 assert_eq!(entropy.segments[..], [Range { start: 0, end: length }]);
@@ -316,10 +316,10 @@ mod tests {
     fn restart_markers(level: Level) {
         let mut entropy = Entropy::default();
         let file = [9, 1, 2, 0xFF, 0xD0, 3, 0xFF, 0xFF, 0xD1, 0xFF, 0xD9];
-        assert_eq!(entropy.unstuff(&file, 1, level), End::Marker(9));
+        assert_eq!(entropy.unstuff(&file, 1, level), DataEnd::Marker(9));
         assert_eq!(entropy.segments, [0..2, 2..3, 3..3]);
         assert_eq!(file_offset(&file, 1, 2), 3);
-        assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0, level), End::StrayRestart(0xD1, 1));
+        assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0, level), DataEnd::StrayRestart(0xD1, 1));
         // The same behind whole vectors of plain bytes, with stuffing across their border.
         let mut long = stuff(&[[7; 63].as_slice(), &[0xFF], &[8; 100]].concat());
         long.extend([0xFF, 0xD0]);
@@ -327,12 +327,12 @@ mod tests {
         let at = long.len();
         long.extend([0xFF, 0xD9]);
         long.extend([0; 90]);
-        assert_eq!(entropy.unstuff(&long, 0, level), End::Marker(at));
+        assert_eq!(entropy.unstuff(&long, 0, level), DataEnd::Marker(at));
         assert_eq!(scan_end(&long, 0), Some(at));
         assert_eq!(entropy.segments, [0..164, 164..234]);
         assert!(entropy.data[164..234].iter().all(|&byte| byte == 0xFF));
-        assert_eq!(entropy.unstuff(&[1, 0xFF], 0, level), End::Truncation);
-        assert_eq!(entropy.unstuff(&[], 5, level), End::Truncation);
+        assert_eq!(entropy.unstuff(&[1, 0xFF], 0, level), DataEnd::Truncation);
+        assert_eq!(entropy.unstuff(&[], 5, level), DataEnd::Truncation);
     }
 
     #[test]

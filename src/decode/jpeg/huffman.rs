@@ -94,9 +94,9 @@ impl Spec {
 /// Plain entries: bits 0–5 length of code and value together, 8–13 length of the code, 16–21 the shift that brings the
 /// value down, 24–28 how far the coefficient index advances. Special entries have the sign bit set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry(pub(super) u32);
+pub(super) struct LookupEntry(pub(super) u32);
 
-impl Entry {
+impl LookupEntry {
     const SPECIAL: u32 = 1 << 31;
     const END: u32 = 1 << 30;
     const ZEROS: u32 = 1 << 29;
@@ -178,17 +178,17 @@ impl Codes {
 pub(super) struct DcTable {
     /// By the next [`DC_BITS`] bits. Plain entries take at most 16 bits with their value; their shift is one less than
     /// an AC entry's, because the size may be 0.
-    pub(super) fast: [Entry; 1 << DC_BITS],
+    pub(super) fast: [LookupEntry; 1 << DC_BITS],
     pub(super) codes: Codes,
 }
 
 impl DcTable {
     fn new(spec: &Spec) -> Self {
-        let mut fast = [Entry::OTHER; 1 << DC_BITS];
+        let mut fast = [LookupEntry::OTHER; 1 << DC_BITS];
         for (code, length, size) in spec.codes().take_while(|&(_, length, _)| length <= DC_BITS) {
             let total = length + u32::from(size);
             if size <= MAX_DC_SIZE && total <= 16 {
-                let entry = Entry(total | length << 8 | (63 - u32::from(size)) << 16);
+                let entry = LookupEntry(total | length << 8 | (63 - u32::from(size)) << 16);
                 fast[span(code, length, DC_BITS)].fill(entry);
             }
         }
@@ -200,7 +200,7 @@ impl DcTable {
 #[derive(Debug)]
 pub(super) struct AcTable {
     /// By the next [`AC_BITS`] bits. Plain entries take at most 20 bits with their value.
-    pub(super) fast: [Entry; 1 << AC_BITS],
+    pub(super) fast: [LookupEntry; 1 << AC_BITS],
     pub(super) codes: Codes,
 }
 
@@ -208,15 +208,17 @@ impl AcTable {
     /// Values of more than `max_size` bits, at most [`MAX_AC_SIZE`], are left to [`Codes::find`] and to whoever asks
     /// it.
     pub(super) fn new(spec: &Spec, max_size: u8) -> Self {
-        let mut fast = [Entry::OTHER; 1 << AC_BITS];
+        let mut fast = [LookupEntry::OTHER; 1 << AC_BITS];
         for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
             let (run, size) = (symbol >> 4, symbol & 15);
             let entry = match (run, size) {
-                (15, 0) => Entry(Entry::SPECIAL | Entry::ZEROS | length),
+                (15, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::ZEROS | length),
                 // Like libjpeg: in baseline files, too, runs without a value end the block.
-                (_, 0) => Entry(Entry::SPECIAL | Entry::END | length | u32::from(run) << 24),
-                _ if size > max_size => Entry::OTHER,
-                _ => Entry(
+                (_, 0) => {
+                    LookupEntry(LookupEntry::SPECIAL | LookupEntry::END | length | u32::from(run) << 24)
+                }
+                _ if size > max_size => LookupEntry::OTHER,
+                _ => LookupEntry(
                     (length + u32::from(size))
                         | length << 8
                         | (64 - u32::from(size)) << 16
@@ -283,14 +285,14 @@ fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
 /// Tables made so far. Most files carry the tables of the standard's annex K, so few are ever built; files with
 /// optimised tables build theirs anew and push the oldest out.
 #[derive(Debug, Default)]
-pub(super) struct Cache {
+pub(super) struct TableCache {
     dc: Recent<DcTable>,
     ac: Recent<AcTable>,
     pairs: Recent<PairTable>,
     skip: Recent<SkipTable>,
 }
 
-impl Cache {
+impl TableCache {
     pub(super) fn dc(&mut self, spec: &Spec) -> Result<Arc<DcTable>, DecodeError> {
         Ok(self.dc.get(spec.check_dc()?, DcTable::new))
     }
@@ -431,7 +433,7 @@ mod tests {
                         assert_eq!(entry.0 >> 24, u32::from(symbol >> 4) + 1);
                     }
                 } else {
-                    assert_eq!(entry, Entry::OTHER);
+                    assert_eq!(entry, LookupEntry::OTHER);
                 }
                 // Step by step as far as codes lie in the lookup's bits.
                 let (mut bits, mut advance, mut end) = (0, 0, false);
@@ -469,7 +471,7 @@ mod tests {
 
     #[test]
     fn the_cache_returns_what_it_built_and_forgets_the_oldest() {
-        let mut cache = Cache::default();
+        let mut cache = TableCache::default();
         let spec = |symbol| Spec::new([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[symbol]).unwrap();
         let first = cache.ac(&spec(1));
         assert!(Arc::ptr_eq(&first, &cache.ac(&spec(1))));

@@ -13,9 +13,9 @@ pub(super) mod avx2;
 ///
 /// Kept in the order of [`position`], and all zero between blocks.
 #[repr(C, align(64))]
-pub(super) struct Block(pub(super) [i16; 256]);
+pub(super) struct IdctBlock(pub(super) [i16; 256]);
 
-impl Block {
+impl IdctBlock {
     pub(super) const fn new() -> Self {
         Self([0; 256])
     }
@@ -115,7 +115,7 @@ pub(super) struct OutOfRange;
 pub(super) trait InverseDct {
     /// Of a whole block, which is zero afterwards.
     fn block(
-        block: &mut Block,
+        block: &mut IdctBlock,
         quantisation: &Quantisation,
         out: &mut [u8],
         stride: usize,
@@ -169,11 +169,11 @@ const ODD: [[i32; 4]; 4] = [
 ];
 
 /// Plain Rust.
-pub(super) struct Portable;
+pub(super) struct PortableIdct;
 
-impl InverseDct for Portable {
+impl InverseDct for PortableIdct {
     fn block(
-        block: &mut Block,
+        block: &mut IdctBlock,
         quantisation: &Quantisation,
         out: &mut [u8],
         stride: usize,
@@ -218,7 +218,7 @@ impl Int for i64 {
 }
 
 #[inline(always)]
-fn both_passes<T: Int>(block: &Block, quantisation: &Quantisation, out: &mut [u8], stride: usize) {
+fn both_passes<T: Int>(block: &IdctBlock, quantisation: &Quantisation, out: &mut [u8], stride: usize) {
     let mut columns = [[T::from(0); 8]; 8];
     for (j, column) in columns.iter_mut().enumerate() {
         *column = pass::<11, T>(std::array::from_fn(|u| {
@@ -252,7 +252,7 @@ fn pass<const SHIFT: u32, T: Int>(x: [T; 8]) -> [T; 8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Use};
+    use crate::rng::{RandomKey, Use};
 
     /// The definition (ITU T.81, A.3.3) in floating point.
     fn reference(coefficients: &[[f64; 8]; 8]) -> [[f64; 8]; 8] {
@@ -274,7 +274,7 @@ mod tests {
     /// Blocks of random density and size, with the tables to multiply them.
     fn samples() -> impl Iterator<Item = ([i16; 64], [u16; 64])> {
         (0..3000).map(|index| {
-            let mut stream = Key::new(b"idct", 0, 0, Use::Augment).stream(index);
+            let mut stream = RandomKey::new(b"idct", 0, 0, Use::Augment).stream(index);
             let (coarse, reach, count) =
                 (1 + stream.below(300), 1 + stream.below(400), 1 + stream.below(64) as usize);
             let mut table = [0; 64];
@@ -288,7 +288,7 @@ mod tests {
     }
 
     fn run<T: InverseDct>(coefficients: &[i16; 64], table: &[u16; 64]) -> (Result<(), OutOfRange>, Vec<u8>) {
-        let mut block = Block::new();
+        let mut block = IdctBlock::new();
         for (k, &value) in coefficients.iter().enumerate() {
             block.0[usize::from(PLACES[k])] = value;
         }
@@ -311,7 +311,7 @@ mod tests {
     fn samples_are_those_of_the_definition() {
         let mut compared = 0;
         for (coefficients, table) in samples() {
-            let (result, out) = run::<Portable>(&coefficients, &table);
+            let (result, out) = run::<PortableIdct>(&coefficients, &table);
             if result.is_err() {
                 continue;
             }
@@ -336,9 +336,9 @@ mod tests {
         for dc in -1100..1100 {
             let mut coefficients = [0; 64];
             coefficients[0] = dc;
-            let (result, whole) = run::<Portable>(&coefficients, &[3; 64]);
+            let (result, whole) = run::<PortableIdct>(&coefficients, &[3; 64]);
             let mut out = vec![0; 7 * 13 + 8];
-            let quick = Portable::dc_only(dc.into(), &Quantisation::new(&[3; 64]), &mut out, 13);
+            let quick = PortableIdct::dc_only(dc.into(), &Quantisation::new(&[3; 64]), &mut out, 13);
             assert_eq!((quick, quick.is_ok().then_some(out)), (result, result.is_ok().then_some(whole)));
         }
     }
@@ -351,8 +351,8 @@ mod tests {
         }
         let mut failed = 0;
         for (coefficients, table) in samples() {
-            let expected = run::<Portable>(&coefficients, &table);
-            let (result, out) = run::<avx2::Avx2>(&coefficients, &table);
+            let expected = run::<PortableIdct>(&coefficients, &table);
+            let (result, out) = run::<avx2::Avx2Idct>(&coefficients, &table);
             assert_eq!(result, expected.0);
             if result.is_ok() {
                 assert_eq!(out, expected.1);
@@ -368,11 +368,11 @@ mod tests {
             for (k, sign) in (1..64).flat_map(|k| [(k, 1), (k, -1)]) {
                 let mut coefficients = [0i16; 64];
                 coefficients[k] = sign * coefficient;
-                let portable = run::<Portable>(&coefficients, &[step; 64]).0;
+                let portable = run::<PortableIdct>(&coefficients, &[step; 64]).0;
                 assert_eq!(portable, Err(OutOfRange), "{coefficient} of {step} at {k}");
                 #[cfg(target_arch = "x86_64")]
                 if crate::simd::Level::available().any(|level| level >= crate::simd::Level::Avx2) {
-                    let avx2 = run::<avx2::Avx2>(&coefficients, &[step; 64]).0;
+                    let avx2 = run::<avx2::Avx2Idct>(&coefficients, &[step; 64]).0;
                     assert_eq!(avx2, portable, "{coefficient} of {step} at {k}");
                 }
             }

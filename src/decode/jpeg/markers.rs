@@ -4,6 +4,7 @@
 //! The fallback decoder reads the headers again for itself and refuses stray bytes between segments.
 
 use super::huffman::{Spec, standard};
+use crate::decode::header::JpegColorSpace;
 use crate::error::DecodeError;
 
 /// One component of the frame.
@@ -49,32 +50,21 @@ pub(super) struct Progression {
     pub(super) low: u8,
 }
 
-/// What the components mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coding {
-    Gray,
-    YCbCr,
-    Rgb,
-    Cmyk,
-    /// Cyan, magenta and yellow transformed as if they were red, green and blue; black as it is.
-    Ycck,
-}
-
 /// Everything before the entropy-coded bytes of a scan.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(super) struct ScanHeader {
     pub(super) frame: Frame,
-    pub(super) coding: Coding,
+    pub(super) color_space: JpegColorSpace,
     pub(super) scan: Vec<ScanComponent>,
     pub(super) progression: Progression,
     /// Where the scan's entropy-coded bytes begin.
     pub(super) data: usize,
-    pub(super) tables: Tables,
+    pub(super) tables: CodingTables,
 }
 
 /// What segments before a scan define and later ones may redefine.
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub(super) struct CodingTables {
     /// MCUs between restart markers; 0: none.
     pub(super) restart_interval: u32,
     /// Quantisation tables, in zigzag order.
@@ -142,12 +132,12 @@ fn corrupt(marker: u8, at: usize, what: &str) -> DecodeError {
     DecodeError::Corrupt(format!("{name} segment (marker FF{marker:02X}) at byte {at} {what}"))
 }
 
-impl Header {
+impl ScanHeader {
     /// Reads the headers of `bytes`, which begin with a JPEG signature, up to the first scan.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut walker = Walker { bytes, at: 2 };
         let mut frame: Option<Frame> = None;
-        let mut tables = Tables::default();
+        let mut tables = CodingTables::default();
         let (mut jfif, mut adobe) = (false, None);
         loop {
             let (marker, at) = walker.marker()?;
@@ -167,8 +157,8 @@ impl Header {
                     let frame = frame.ok_or_else(|| corrupt(marker, at, "stands before the frame header"))?;
                     let (scan, progression) =
                         read_scan(walker.payload(marker)?, &frame).map_err(|e| corrupt(marker, at, e))?;
-                    let coding = coding(&frame, jfif, adobe);
-                    return Ok(Self { frame, coding, scan, progression, data: walker.at, tables });
+                    let color_space = color_space(&frame, jfif, adobe);
+                    return Ok(Self { frame, color_space, scan, progression, data: walker.at, tables });
                 }
                 0xE0 => jfif |= walker.payload(marker)?.starts_with(b"JFIF\0"),
                 0xEE => {
@@ -210,7 +200,7 @@ impl Header {
     }
 }
 
-impl Tables {
+impl CodingTables {
     /// Takes over what a DHT, DQT or DRI segment at `at` defines.
     pub(super) fn read(&mut self, marker: u8, at: usize, payload: &[u8]) -> Result<(), DecodeError> {
         let done = match marker {
@@ -353,15 +343,15 @@ pub(super) fn read_scan(
 }
 
 /// What the components mean, by the rules of libjpeg's `default_decompress_parms`.
-fn coding(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Coding {
+fn color_space(frame: &Frame, jfif: bool, adobe: Option<u8>) -> JpegColorSpace {
     let ids: Vec<u8> = frame.components.iter().map(|component| component.id).collect();
     match (ids.len(), adobe) {
-        (1, _) => Coding::Gray,
-        (4, None | Some(0)) => Coding::Cmyk,
-        (4, _) => Coding::Ycck,
-        (3, Some(0)) if !jfif => Coding::Rgb,
-        (3, None) if !jfif && ids == *b"RGB" => Coding::Rgb,
-        _ => Coding::YCbCr,
+        (1, _) => JpegColorSpace::Gray,
+        (4, None | Some(0)) => JpegColorSpace::Cmyk,
+        (4, _) => JpegColorSpace::Ycck,
+        (3, Some(0)) if !jfif => JpegColorSpace::Rgb,
+        (3, None) if !jfif && ids == *b"RGB" => JpegColorSpace::Rgb,
+        _ => JpegColorSpace::YCbCr,
     }
 }
 
@@ -388,23 +378,23 @@ mod tests {
     #[test]
     fn a_header_says_what_the_file_holds() {
         let bytes = file(&[(0xE0, b"JFIF\0..."), (0xDD, &[1, 2]), FRAME, SCAN]);
-        let header = Header::parse(&bytes).unwrap();
+        let header = ScanHeader::parse(&bytes).unwrap();
         assert_eq!((header.frame.width, header.frame.height), (17, 16));
         assert_eq!(header.frame.components[0], FrameComponent { id: 1, h: 2, v: 2, table: 0 });
         assert_eq!(header.scan[2], ScanComponent { component: 2, dc: 1, ac: 1 });
         assert_eq!((header.tables.restart_interval, header.data), (258, bytes.len()));
-        assert_eq!(header.coding, Coding::YCbCr);
+        assert_eq!(header.color_space, JpegColorSpace::YCbCr);
     }
 
     #[test]
     fn colours_follow_libjpeg() {
         let adobe = |transform| [b"Adobe\0\0\0\0\0\0".to_vec(), vec![transform]].concat();
-        let coding = |segments: &[(u8, &[u8])]| Header::parse(&file(segments)).unwrap().coding;
-        assert_eq!(coding(&[FRAME, SCAN]), Coding::YCbCr);
-        assert_eq!(coding(&[RGB_FRAME, RGB_SCAN]), Coding::Rgb);
-        assert_eq!(coding(&[(0xE0, b"JFIF\0"), RGB_FRAME, RGB_SCAN]), Coding::YCbCr);
-        assert_eq!(coding(&[(0xEE, &adobe(0)), FRAME, SCAN]), Coding::Rgb);
-        assert_eq!(coding(&[(0xEE, &adobe(1)), RGB_FRAME, RGB_SCAN]), Coding::YCbCr);
+        let color_space = |segments: &[(u8, &[u8])]| ScanHeader::parse(&file(segments)).unwrap().color_space;
+        assert_eq!(color_space(&[FRAME, SCAN]), JpegColorSpace::YCbCr);
+        assert_eq!(color_space(&[RGB_FRAME, RGB_SCAN]), JpegColorSpace::Rgb);
+        assert_eq!(color_space(&[(0xE0, b"JFIF\0"), RGB_FRAME, RGB_SCAN]), JpegColorSpace::YCbCr);
+        assert_eq!(color_space(&[(0xEE, &adobe(0)), FRAME, SCAN]), JpegColorSpace::Rgb);
+        assert_eq!(color_space(&[(0xEE, &adobe(1)), RGB_FRAME, RGB_SCAN]), JpegColorSpace::YCbCr);
     }
 
     #[test]
@@ -412,15 +402,15 @@ mod tests {
         let table: Vec<u8> = [vec![0u8, 0, 1], vec![0; 14], vec![5]].concat();
         let whole = file(&[(0xDB, &[7; 65][..]), (0xC4, &table), FRAME, SCAN]);
         let whole = [&whole[..4], &[0, 67, 0], &[7; 64], &whole[4 + 67..]].concat();
-        assert!(Header::parse(&whole).is_ok());
+        assert!(ScanHeader::parse(&whole).is_ok());
         for length in 2..whole.len() {
-            assert!(Header::parse(&whole[..length]).is_err(), "{length} bytes");
+            assert!(ScanHeader::parse(&whole[..length]).is_err(), "{length} bytes");
         }
         for at in 2..whole.len() {
             for bit in 0..8 {
                 let mut bytes = whole.clone();
                 bytes[at] ^= 1 << bit;
-                let _ = Header::parse(&bytes);
+                let _ = ScanHeader::parse(&bytes);
             }
         }
     }

@@ -11,14 +11,14 @@ mod scan;
 
 use std::ops::Range;
 
-use self::bits::{End, Entropy, file_offset};
-use self::huffman::Cache;
+use self::bits::{DataEnd, Entropy, file_offset};
+use self::huffman::TableCache;
 use self::idct::Quantisation;
-use self::markers::{Coding, FrameComponent, Header, ScanComponent, check_end};
-use self::scan::{Component, Failure, Fault, Scan};
+use self::markers::{FrameComponent, ScanComponent, ScanHeader, check_end};
+use self::scan::{Component, Scan, ScanFailure, ScanFault};
 use super::codecs::Choose;
-use super::fallback::{self, Ink};
-use super::header::{self, Process};
+use super::fallback;
+use super::header::{JpegColorSpace, JpegHeader, Process};
 use super::planes::Sampling;
 use super::{Backend, ColorModel, Damaged, Decoded, Planes, Region};
 use crate::error::DecodeError;
@@ -37,36 +37,29 @@ pub(super) fn is(bytes: &[u8]) -> bool {
 }
 
 /// What the headers of `bytes`, which begin with a JPEG signature, say.
-pub(super) fn header(bytes: &[u8]) -> Result<header::Header, DecodeError> {
-    let header = Header::parse(bytes)?;
+pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
+    let header = ScanHeader::parse(bytes)?;
     check_size(bytes, &header)?;
     let frame = &header.frame;
     let (width, height) = (frame.width, frame.height);
     let region_decodable = refuse_unknown(&header).is_ok()
-        && Layout::of(&header, Region { x: 0, y: 0, width, height }).is_some();
+        && RegionLayout::of(&header, Region { x: 0, y: 0, width, height }).is_some();
     let process = match frame.marker {
         0xC0 => Process::Baseline,
         0xC1 => Process::Extended,
         PROGRESSIVE => Process::Progressive,
         _ => Process::Other,
     };
-    let coding = match header.coding {
-        Coding::Gray => header::Coding::Gray,
-        Coding::YCbCr => header::Coding::YCbCr,
-        Coding::Rgb => header::Coding::Rgb,
-        Coding::Cmyk => header::Coding::Cmyk,
-        Coding::Ycck => header::Coding::Ycck,
-    };
     let mut factors = [(0, 0); 4];
     for (factors, component) in factors.iter_mut().zip(&frame.components) {
         *factors = (component.h as u8, component.v as u8);
     }
-    Ok(header::Header {
+    Ok(JpegHeader {
         width,
         height,
         process,
         precision: frame.precision,
-        coding,
+        color_space: header.color_space,
         components: frame.components.len() as u8,
         factors,
         restart_interval: header.tables.restart_interval,
@@ -84,9 +77,9 @@ const SKIP_TABLE_PAYS: u64 = 200;
 /// Tables and scratch memory of the JPEG decoder.
 #[derive(Debug, Default)]
 pub(super) struct Jpeg {
-    cache: Cache,
+    cache: TableCache,
     entropy: Entropy,
-    progressive: progressive::Scratch,
+    progressive: progressive::ProgressiveScratch,
 }
 
 impl Jpeg {
@@ -99,12 +92,12 @@ impl Jpeg {
         choose: Choose<'_>,
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
-        let mut header = Header::parse(bytes)?;
+        let mut header = ScanHeader::parse(bytes)?;
         refuse_unknown(&header)?;
         let (width, height) = (header.frame.width, header.frame.height);
         let region = choose(width, height)?;
         check_size(bytes, &header)?;
-        if let Some(layout) = Layout::of(&header, region) {
+        if let Some(layout) = RegionLayout::of(&header, region) {
             let done = if header.frame.marker == PROGRESSIVE {
                 self.decode_progressive(bytes, &mut header, &layout, level, out)
             } else {
@@ -120,14 +113,7 @@ impl Jpeg {
             return Ok(Decoded { region, backend: Backend::Region, concealed });
         }
         check_end(bytes, header.data)?;
-        let ink = match header.coding {
-            Coding::Gray => Ink::Gray,
-            Coding::YCbCr => Ink::YCbCr,
-            Coding::Rgb => Ink::Rgb,
-            Coding::Cmyk => Ink::Cmyk,
-            Coding::Ycck => Ink::Ycck,
-        };
-        fallback::decode(bytes, (width, height), ink, region, out)?;
+        fallback::decode(bytes, (width, height), header.color_space, region, out)?;
         Ok(Decoded::by(Backend::Zune)(region))
     }
 
@@ -135,8 +121,8 @@ impl Jpeg {
     fn decode_region(
         &mut self,
         bytes: &[u8],
-        header: &mut Header,
-        layout: &Layout,
+        header: &mut ScanHeader,
+        layout: &RegionLayout,
         level: Level,
         out: &mut Planes,
     ) -> Result<(), DecodeError> {
@@ -169,8 +155,8 @@ impl Jpeg {
     fn decode_scan(
         &mut self,
         bytes: &[u8],
-        header: &Header,
-        layout: &Layout,
+        header: &ScanHeader,
+        layout: &RegionLayout,
         level: Level,
         out: &mut Planes,
     ) -> Result<(), DecodeError> {
@@ -215,9 +201,9 @@ fn unstuff(
     level: Level,
 ) -> Result<usize, DecodeError> {
     let end = match entropy.unstuff(bytes, start, level) {
-        End::Truncation => bytes.len(),
-        End::Marker(at) => at,
-        End::StrayRestart(marker, at) => {
+        DataEnd::Truncation => bytes.len(),
+        DataEnd::Marker(at) => at,
+        DataEnd::StrayRestart(marker, at) => {
             return Err(DecodeError::Corrupt(format!(
                 "restart marker FF{marker:02X} out of turn at byte {at}"
             )));
@@ -238,15 +224,15 @@ fn unstuff(
 }
 
 /// The error of a failure in the scan that begins at `start` and has so many columns and rows of MCUs.
-fn damage(bytes: &[u8], start: usize, failure: Failure, (columns, rows): (u32, u32)) -> DecodeError {
-    let Failure { fault, mcu, byte } = failure;
+fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u32, u32)) -> DecodeError {
+    let ScanFailure { fault, mcu, byte } = failure;
     let at = file_offset(bytes, start, byte);
     let what = match fault {
-        Fault::BadCode => "no Huffman code",
-        Fault::BlockOverrun => "a block of more than 64 coefficients",
-        Fault::OutOfRange => "a coefficient out of range",
-        Fault::OutOfData => "the entropy-coded data ends too early",
-        Fault::LeftOver => "more entropy-coded data than its restart interval can hold",
+        ScanFault::BadCode => "no Huffman code",
+        ScanFault::BlockOverrun => "a block of more than 64 coefficients",
+        ScanFault::OutOfRange => "a coefficient out of range",
+        ScanFault::OutOfData => "the entropy-coded data ends too early",
+        ScanFault::LeftOver => "more entropy-coded data than its restart interval can hold",
     };
     let mcus = u64::from(columns) * u64::from(rows);
     DecodeError::Corrupt(format!("{what}, near byte {at}, in MCU {mcu} of {mcus}"))
@@ -260,7 +246,7 @@ fn incomplete(missing: Option<usize>) -> DecodeError {
 
 /// Refuses files too short for what their header promises, so that it cannot make us allocate for it: each block of the
 /// image takes at least one bit, in baseline and in the first scan of progressive files.
-fn check_size(bytes: &[u8], header: &Header) -> Result<(), DecodeError> {
+fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let blocks = u64::from(frame.width.div_ceil(8)) * u64::from(frame.height.div_ceil(8));
     // At least one component has full resolution.
@@ -274,7 +260,7 @@ fn check_size(bytes: &[u8], header: &Header) -> Result<(), DecodeError> {
 }
 
 /// Refuses what no decoder here knows.
-fn refuse_unknown(header: &Header) -> Result<(), DecodeError> {
+fn refuse_unknown(header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let unsupported = |what: String| Err(DecodeError::Unsupported(what));
     match frame.marker {
@@ -295,17 +281,17 @@ fn refuse_unknown(header: &Header) -> Result<(), DecodeError> {
 }
 
 /// How the region's blocks lie in the image.
-struct Layout {
+struct RegionLayout {
     color: ColorModel,
     /// MCUs of interleaved scans.
     columns: u32,
     rows: u32,
     skipped_blocks: u64,
-    parts: Vec<Part>,
+    parts: Vec<ComponentPart>,
 }
 
 /// One component's share.
-struct Part {
+struct ComponentPart {
     h: u32,
     v: u32,
     quantisation: usize,
@@ -315,22 +301,22 @@ struct Part {
     rows: Range<u32>,
 }
 
-impl Part {
+impl ComponentPart {
     /// Columns of blocks of the whole component, without those that only fill MCUs.
     fn width(&self) -> usize {
         self.sampling.image_width.div_ceil(self.sampling.step_x).div_ceil(8) as usize
     }
 }
 
-impl Layout {
+impl RegionLayout {
     /// `None` where the image is none of the kind the region decoder knows.
-    fn of(header: &Header, region: Region) -> Option<Self> {
+    fn of(header: &ScanHeader, region: Region) -> Option<Self> {
         let frame = &header.frame;
-        let color = match header.coding {
-            Coding::Gray => ColorModel::Gray,
-            Coding::YCbCr => ColorModel::YCbCr,
-            Coding::Rgb => ColorModel::Rgb,
-            Coding::Cmyk | Coding::Ycck => return None,
+        let color = match header.color_space {
+            JpegColorSpace::Gray => ColorModel::Gray,
+            JpegColorSpace::YCbCr => ColorModel::YCbCr,
+            JpegColorSpace::Rgb => ColorModel::Rgb,
+            JpegColorSpace::Cmyk | JpegColorSpace::Ycck => return None,
         };
         let (h_max, v_max) = frame
             .components
@@ -346,7 +332,7 @@ impl Layout {
             let (columns, rows) = sampling.wanted(region);
             let columns = columns.start / 8..columns.end.div_ceil(8);
             let rows = rows.start / 8..rows.end.div_ceil(8);
-            parts.push(Part { h, v, quantisation, sampling, columns, rows });
+            parts.push(ComponentPart { h, v, quantisation, sampling, columns, rows });
         }
         // The standard's limit on an interleaved MCU (ITU T.81, B.2.3).
         let blocks: u32 = parts.iter().map(|part| part.h * part.v).sum();
@@ -362,7 +348,7 @@ impl Layout {
     }
 
     /// Shapes the planes for the wanted blocks.
-    fn shape(&self, header: &Header, out: &mut Planes) {
+    fn shape(&self, header: &ScanHeader, out: &mut Planes) {
         (out.image_width, out.image_height) = (header.frame.width, header.frame.height);
         out.color = self.color;
         for (part, plane) in self.parts.iter().zip(&mut out.planes) {

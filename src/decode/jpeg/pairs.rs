@@ -1,7 +1,7 @@
 //! AC symbols by twos: the lookup that decodes blocks.
 
 use super::bits::value;
-use super::huffman::{AC_BITS, AcTable, END, Entry, MAX_STEP, NONE};
+use super::huffman::{AC_BITS, AcTable, END, LookupEntry, MAX_STEP, NONE};
 
 /// One or two symbols with their values, ready to be stored: an entry that the hot loop takes apart by shifts alone.
 ///
@@ -13,9 +13,9 @@ pub(super) struct Symbols(u64);
 
 impl Symbols {
     /// Where not even the first symbol is known.
-    const NONE: Self = Self::new(Symbol { bits: 0, advance: NONE, value: 0 }, None);
+    const NONE: Self = Self::new(KnownSymbol { bits: 0, advance: NONE, value: 0 }, None);
 
-    const fn new(first: Symbol, second: Option<Symbol>) -> Self {
+    const fn new(first: KnownSymbol, second: Option<KnownSymbol>) -> Self {
         let (bits, advance, last) = match second {
             Some(second) => (first.bits + second.bits, first.advance + second.advance, second),
             None => (first.bits, first.advance, first),
@@ -66,14 +66,14 @@ impl Symbols {
 
 /// A symbol of which the code and the value's sign are known.
 #[derive(Clone, Copy)]
-struct Symbol {
+struct KnownSymbol {
     bits: u32,
     advance: usize,
     /// As if all bits that are not known were 0.
     value: i32,
 }
 
-impl Symbol {
+impl KnownSymbol {
     /// The symbol at the beginning of `index`, of whose [`AC_BITS`] bits only the first `known` are so, the others 0.
     fn find(table: &AcTable, index: usize, known: u32) -> Option<Self> {
         let entry = table.fast[index];
@@ -88,7 +88,7 @@ impl Symbol {
         }
         let bits = entry.0 & 63;
         let advance = if entry.is_zeros() { 16 } else { END };
-        (entry != Entry::OTHER && bits <= known).then_some(Self { bits, advance, value: 0 })
+        (entry != LookupEntry::OTHER && bits <= known).then_some(Self { bits, advance, value: 0 })
     }
 }
 
@@ -99,10 +99,10 @@ pub(super) struct PairTable(pub(super) [Symbols; 1 << AC_BITS]);
 impl PairTable {
     pub(super) fn new(table: &AcTable) -> Self {
         Self(std::array::from_fn(|index| {
-            let Some(first) = Symbol::find(table, index, AC_BITS) else { return Symbols::NONE };
+            let Some(first) = KnownSymbol::find(table, index, AC_BITS) else { return Symbols::NONE };
             let rest = index << first.bits & (table.fast.len() - 1);
             let second = match AC_BITS.checked_sub(first.bits) {
-                Some(known) if first.advance < END => Symbol::find(table, rest, known),
+                Some(known) if first.advance < END => KnownSymbol::find(table, rest, known),
                 _ => None,
             };
             let both = second.filter(|second| first.bits + second.bits <= MAX_STEP);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     /// The symbol at the top of `window`, step by step: the length of its code, and what is to be found of it.
-    fn by_hand(table: &AcTable, window: u64) -> Option<(u32, Symbol)> {
+    fn by_hand(table: &AcTable, window: u64) -> Option<(u32, KnownSymbol)> {
         let (length, symbol) = table.codes.find(window).filter(|&(_, symbol)| symbol & 15 <= MAX_AC_SIZE)?;
         let size = u32::from(symbol & 15);
         let bits = (window << length >> 1 >> (63 - size)) as i32;
@@ -125,7 +125,7 @@ mod tests {
         let value = if negative { bits - (1 << size) + 1 } else { bits };
         let ends = size == 0 && symbol != 0xF0;
         let advance = if ends { END } else { usize::from(symbol >> 4) + 1 };
-        Some((length, Symbol { bits: length + size, advance, value }))
+        Some((length, KnownSymbol { bits: length + size, advance, value }))
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
             for window in (0..1u64 << 20).map(|top| top << 44 | 0x5A5_A5A5_A5A5) {
                 let symbols = pairs.0[(window >> (64 - AC_BITS)) as usize];
                 // Whether code and sign lie in the lookup, and all in a step.
-                let known = |used: u32, length: u32, symbol: &Symbol| {
+                let known = |used: u32, length: u32, symbol: &KnownSymbol| {
                     used + length + u32::from(symbol.bits > length) <= AC_BITS
                         && used + symbol.bits <= MAX_STEP
                 };

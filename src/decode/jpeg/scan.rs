@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::bits::{Bits, Entropy, value};
+use super::bits::{BitReader, Entropy, value};
 use super::huffman::{
     AC_BITS, AcTable, Codes, DC_BITS, DcTable, END, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS, SkipTable,
 };
-use super::idct::{Block, InverseDct, OutOfRange, Portable, Quantisation};
+use super::idct::{IdctBlock, InverseDct, OutOfRange, PortableIdct, Quantisation};
 use super::pairs::PairTable;
 use crate::decode::Plane;
 use crate::simd::Level;
@@ -43,7 +43,7 @@ pub(super) struct Scan<'a> {
 
 /// What is wrong with the entropy-coded data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ScanFault {
     /// Bits that no Huffman code begins with.
     BadCode,
     /// A run of zeros beyond the block's end.
@@ -56,7 +56,7 @@ pub(super) enum Fault {
     LeftOver,
 }
 
-impl From<OutOfRange> for Fault {
+impl From<OutOfRange> for ScanFault {
     fn from(_: OutOfRange) -> Self {
         Self::OutOfRange
     }
@@ -64,8 +64,8 @@ impl From<OutOfRange> for Fault {
 
 /// A fault, where it was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) fault: Fault,
+pub(super) struct ScanFailure {
+    pub(super) fault: ScanFault,
     /// Number of the MCU.
     pub(super) mcu: u64,
     /// Unstuffed bytes before it.
@@ -73,30 +73,30 @@ pub(super) struct Failure {
 }
 
 /// Decodes the wanted blocks into their components' planes, which begin with the first wanted block.
-pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), Failure> {
+pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), ScanFailure> {
     match level {
         // SAFETY: the level says that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::Avx512 => unsafe { decode_avx2(scan, planes) },
-        _ => decode_with::<Portable>(scan, planes),
+        _ => decode_with::<PortableIdct>(scan, planes),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-fn decode_avx2(scan: &Scan, planes: &mut [Plane]) -> Result<(), Failure> {
-    decode_with::<super::idct::avx2::Avx2>(scan, planes)
+fn decode_avx2(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
+    decode_with::<super::idct::avx2::Avx2Idct>(scan, planes)
 }
 
 #[inline(always)]
-fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Failure> {
+fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
     let (columns, rows) = scan.wanted();
     let (width, interval) = (u64::from(scan.columns), u64::from(scan.restart_interval));
     let end = u64::from(rows.end - 1) * width + u64::from(columns.end);
     let segment_of = |mcu: u64| mcu.checked_div(interval).unwrap_or(0);
-    let mut block = Block::new();
+    let mut block = IdctBlock::new();
     let mut segment = 0;
-    let start = scan.entropy.reader(0).ok_or(Failure { fault: Fault::OutOfData, mcu: 0, byte: 0 })?;
+    let start = scan.entropy.reader(0).ok_or(ScanFailure { fault: ScanFault::OutOfData, mcu: 0, byte: 0 })?;
     // All that must be known to decode on from an MCU boundary: the reader and the components' last DC coefficients.
     // Two variables, because together the array would keep the reader out of registers.
     let (mut bits, mut dc) = (start, [0; 3]);
@@ -116,7 +116,7 @@ fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), F
             segment = target;
             mcu = target * interval;
             let Some(start) = scan.entropy.reader(target as usize) else {
-                return Err(Failure { fault: Fault::OutOfData, mcu, byte: bits.consumed_bytes() });
+                return Err(ScanFailure { fault: ScanFault::OutOfData, mcu, byte: bits.consumed_bytes() });
             };
             (bits, dc) = (start, [0; 3]);
             continue;
@@ -130,16 +130,16 @@ fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), F
             } else {
                 skip_mcu(&mut bits, &mut dc, scan.components)
             };
-            let done = if bits.overrun() { Err(Fault::OutOfData) } else { done };
+            let done = if bits.overrun() { Err(ScanFault::OutOfData) } else { done };
             if let Err(fault) = done {
                 let mcu = u64::from(row) * width + u64::from(column);
-                return Err(Failure { fault, mcu, byte: bits.consumed_bytes() });
+                return Err(ScanFailure { fault, mcu, byte: bits.consumed_bytes() });
             }
         }
         mcu += u64::from(run);
         // Behind the last interval libjpeg, too, lets anything pass.
         if mcu == segment_end && mcu < u64::from(scan.rows) * width && !bits.only_padding() {
-            return Err(Failure { fault: Fault::LeftOver, mcu, byte: bits.consumed_bytes() });
+            return Err(ScanFailure { fault: ScanFault::LeftOver, mcu, byte: bits.consumed_bytes() });
         }
     }
     Ok(())
@@ -159,14 +159,14 @@ impl Scan<'_> {
 
 #[inline(always)]
 fn decode_mcu<T: InverseDct>(
-    bits: &mut Bits,
+    bits: &mut BitReader,
     dc: &mut [i32; 3],
     components: &[Component],
     planes: &mut [Plane],
-    block: &mut Block,
+    block: &mut IdctBlock,
     row: u32,
     column: u32,
-) -> Result<(), Fault> {
+) -> Result<(), ScanFault> {
     for (component, dc) in components.iter().zip(dc) {
         let plane = &mut planes[component.plane];
         for y in row * component.v..(row + 1) * component.v {
@@ -191,7 +191,7 @@ fn decode_mcu<T: InverseDct>(
 }
 
 #[inline(always)]
-fn skip_mcu(bits: &mut Bits, dc: &mut [i32; 3], components: &[Component]) -> Result<(), Fault> {
+fn skip_mcu(bits: &mut BitReader, dc: &mut [i32; 3], components: &[Component]) -> Result<(), ScanFault> {
     for (component, dc) in components.iter().zip(dc) {
         for _ in 0..component.h * component.v {
             skip_block(bits, component, dc)?;
@@ -202,7 +202,7 @@ fn skip_mcu(bits: &mut Bits, dc: &mut [i32; 3], components: &[Component]) -> Res
 
 /// Reads a DC difference, at most 16 bits in the plain case; the window must hold 56.
 #[inline(always)]
-pub(super) fn read_difference(bits: &mut Bits, table: &DcTable) -> Result<i32, Fault> {
+pub(super) fn read_difference(bits: &mut BitReader, table: &DcTable) -> Result<i32, ScanFault> {
     let entry = table.fast[(bits.window >> (64 - DC_BITS)) as usize];
     if entry.is_special() {
         return Ok(read_long(bits, &table.codes, MAX_DC_SIZE)?.1);
@@ -214,10 +214,10 @@ pub(super) fn read_difference(bits: &mut Bits, table: &DcTable) -> Result<i32, F
 
 /// Reads the DC difference and adds it to `dc`.
 #[inline(always)]
-fn read_dc(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<(), Fault> {
+fn read_dc(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<(), ScanFault> {
     *dc += read_difference(bits, &component.dc)?;
     if dc.abs() > component.quantisation.dc_limit {
-        return Err(Fault::OutOfRange);
+        return Err(ScanFault::OutOfRange);
     }
     Ok(())
 }
@@ -226,12 +226,12 @@ fn read_dc(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<(), F
 ///
 /// Inlined, like all that takes a reader by reference: a call would force it out of registers everywhere.
 #[inline(always)]
-pub(super) fn read_long(bits: &mut Bits, codes: &Codes, max_size: u8) -> Result<(u8, i32), Fault> {
+pub(super) fn read_long(bits: &mut BitReader, codes: &Codes, max_size: u8) -> Result<(u8, i32), ScanFault> {
     bits.refill();
-    let (length, symbol) = codes.find(bits.window).ok_or(Fault::BadCode)?;
+    let (length, symbol) = codes.find(bits.window).ok_or(ScanFault::BadCode)?;
     let size = symbol & 15;
     if size > max_size {
-        return Err(Fault::OutOfRange);
+        return Err(ScanFault::OutOfRange);
     }
     let value = value(bits.window, length, |x| x >> 1 >> (63 - u32::from(size)));
     bits.consume(length + u32::from(size));
@@ -242,11 +242,11 @@ pub(super) fn read_long(bits: &mut Bits, codes: &Codes, max_size: u8) -> Result<
 /// Reads a block's coefficients into `block`, which is zero before; returns the index of the last in coding order.
 #[inline(always)]
 fn decode_block(
-    bits: &mut Bits,
+    bits: &mut BitReader,
     component: &Component,
     dc: &mut i32,
-    block: &mut Block,
-) -> Result<usize, Fault> {
+    block: &mut IdctBlock,
+) -> Result<usize, ScanFault> {
     bits.refill();
     read_dc(bits, component, dc)?;
     block.0[0] = *dc as i16;
@@ -286,7 +286,7 @@ fn decode_block(
 /// Reads the symbol after coefficient `k`; whether it ends the block, and its value. If it does not, the window may
 /// need a refill.
 #[inline(always)]
-fn read_symbol(bits: &mut Bits, table: &AcTable, k: &mut usize) -> Result<(bool, i32), Fault> {
+fn read_symbol(bits: &mut BitReader, table: &AcTable, k: &mut usize) -> Result<(bool, i32), ScanFault> {
     let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
     let (advance, value) = if !entry.is_special() {
         let value = value(bits.window, entry.0 >> 8, |x| x >> (entry.0 >> 16 & 63));
@@ -309,13 +309,13 @@ fn read_symbol(bits: &mut Bits, table: &AcTable, k: &mut usize) -> Result<(bool,
     match *k {
         0..63 => Ok((false, value)),
         63 => Ok((true, value)),
-        _ => Err(Fault::BlockOverrun),
+        _ => Err(ScanFault::BlockOverrun),
     }
 }
 
 /// Reads a block's DC difference and steps over the rest.
 #[inline(always)]
-fn skip_block(bits: &mut Bits, component: &Component, dc: &mut i32) -> Result<(), Fault> {
+fn skip_block(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<(), ScanFault> {
     bits.refill();
     read_dc(bits, component, dc)?;
     bits.refill();

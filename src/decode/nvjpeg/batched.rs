@@ -8,12 +8,12 @@ use nvjpeg_sys::safe::{
     Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
 };
 
-use super::decoder::{NotMade, Outcome, refusal, region};
-use super::memory::Memory;
-use super::{Library, Request, Rung};
+use super::decoder::{ImageOutcome, NotMade, refusal, region};
+use super::memory::WorkingMemory;
+use super::{Library, NvJpegBackend, Request};
 use crate::decode::ColorModel;
 use crate::error::{DecodeError, Result};
-use crate::gpu::{Device, Event, Stream};
+use crate::gpu::{Event, GpuDevice, Stream};
 
 /// A batch's images all have the same output format, so gray ones go in a call of their own.
 const FORMATS: [(ColorModel, OutputFormat); 2] =
@@ -21,7 +21,7 @@ const FORMATS: [(ColorModel, OutputFormat); 2] =
 
 /// nvJPEG's batched decoder on one backend.
 pub(super) struct Batched {
-    rung: Rung,
+    backend: NvJpegBackend,
     // Dropped before the handle.
     callers: Vec<Caller>,
     parsed: BitStream,
@@ -49,28 +49,28 @@ struct Caller {
 unsafe impl Send for Caller {}
 
 impl Batched {
-    /// The decoder of `rung` for batches of up to `batch` images.
+    /// The decoder of `backend` for batches of up to `batch` images.
     ///
     /// # Errors
     /// Where the GPU or the library does not have it.
     pub(super) fn new(
         library: &Library,
-        device: &Device,
-        memory: &Memory,
-        rung: Rung,
+        device: &GpuDevice,
+        memory: &WorkingMemory,
+        backend: NvJpegBackend,
         batch: usize,
     ) -> Result<Self, NotMade> {
-        let backend = match rung {
-            Rung::Hardware => Backend::NVJPEG_BACKEND_HARDWARE,
+        let its_backend = match backend {
+            NvJpegBackend::Hardware => Backend::NVJPEG_BACKEND_HARDWARE,
             _ => Backend::NVJPEG_BACKEND_GPU_HYBRID,
         };
         let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
-        let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags)?;
+        let handle = Handle::new(library.raw(), its_backend, memory.of_device(), memory.of_host(), flags)?;
         let parsed = BitStream::new(&handle)?;
         let mut callers = Vec::with_capacity(FORMATS.len());
         for (color, format) in FORMATS {
             let mut state = State::new(&handle)?;
-            if rung == Rung::Hardware && color == ColorModel::YCbCr {
+            if backend == NvJpegBackend::Hardware && color == ColorModel::YCbCr {
                 // A hint, which older libraries do not take. Whatever the size it says, the engine is faster after it
                 // (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory grows with the images that come.
                 let css = ChromaSubsampling::NVJPEG_CSS_444;
@@ -88,7 +88,7 @@ impl Batched {
                 images: Vec::with_capacity(batch),
             });
         }
-        Ok(Self { rung, callers, parsed, idle: Event::new(device)?, handle })
+        Ok(Self { backend, callers, parsed, idle: Event::new(device)?, handle })
     }
 
     /// Engines of the GPU, and cores of each.
@@ -108,13 +108,13 @@ impl Batched {
         stream: &Stream,
         begins: Option<&Event>,
         requests: &[Request<'_>],
-        outcomes: &mut [Outcome],
+        outcomes: &mut [ImageOutcome],
     ) -> Result<bool> {
-        let Self { rung, callers, parsed, idle, handle } = self;
+        let Self { backend, callers, parsed, idle, handle } = self;
         for caller in callers.iter_mut() {
-            caller.prepare(handle, parsed, *rung, requests, outcomes)?;
+            caller.prepare(handle, parsed, *backend, requests, outcomes)?;
         }
-        if *rung == Rung::Hardware {
+        if *backend == NvJpegBackend::Hardware {
             // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100
             // with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done; before all
             // calls, for between them it would be waiting for the first one.
@@ -123,7 +123,7 @@ impl Batched {
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
         let mut in_parts = false;
         for caller in callers.iter_mut().filter(|caller| !caller.indices.is_empty()) {
-            in_parts |= caller.decode(*rung, stream, idle, outcomes)?;
+            in_parts |= caller.decode(*backend, stream, idle, outcomes)?;
         }
         Ok(in_parts)
     }
@@ -141,9 +141,9 @@ impl Caller {
         &mut self,
         handle: &Handle,
         parsed: &mut BitStream,
-        rung: Rung,
+        backend: NvJpegBackend,
         requests: &[Request<'_>],
-        outcomes: &mut [Outcome],
+        outcomes: &mut [ImageOutcome],
     ) -> Result<()> {
         // The state and the parameters serve the last call until it is done.
         self.done.synchronize()?;
@@ -159,7 +159,7 @@ impl Caller {
                 // All of it, not only its head: what lies behind the coded data has brought engines to a halt (DALI
                 // pull request 3113). SAFETY: nothing is decoded from what was parsed; the next file takes its place.
                 unsafe { parsed.parse(request.bytes) }?;
-                if rung != Rung::Hardware {
+                if backend != NvJpegBackend::Hardware {
                     return Ok(region(request).is_none() && handle.takes_whole(parsed)?);
                 }
                 let params = self.params.get(handle, self.indices.len())?;
@@ -175,7 +175,7 @@ impl Caller {
                     self.images.push(target(request));
                 }
                 Ok(false) => {
-                    let kind = format!("JPEG, for nvJPEG's {}", rung.name());
+                    let kind = format!("JPEG, for nvJPEG's {}", backend.name());
                     *outcome = Err(DecodeError::Unsupported(kind).into());
                 }
                 Err(error) => *outcome = Err(refusal(error)),
@@ -189,17 +189,17 @@ impl Caller {
     /// the host: those are refused together.
     fn decode(
         &mut self,
-        rung: Rung,
+        backend: NvJpegBackend,
         stream: &Stream,
         idle: &Event,
-        outcomes: &mut [Outcome],
+        outcomes: &mut [ImageOutcome],
     ) -> Result<bool> {
         let count = self.indices.len();
-        let least = if rung.takes_call_of(count) { rung.least_of_call() } else { 1 };
+        let least = if backend.takes_call_of(count) { backend.least_of_call() } else { 1 };
         let mut left = Vec::from([(0, count)]);
         let mut failed = false;
         while let Some((start, end)) = left.pop() {
-            let Err(error) = self.attempt(rung, start..end, stream) else {
+            let Err(error) = self.attempt(backend, start..end, stream) else {
                 if failed && !left.is_empty() {
                     // The state serves the next half.
                     settle(idle, stream)?;
@@ -224,12 +224,12 @@ impl Caller {
 
     fn attempt(
         &mut self,
-        rung: Rung,
+        backend: NvJpegBackend,
         range: std::ops::Range<usize>,
         stream: &Stream,
     ) -> nvjpeg_sys::Result<()> {
         self.state.initialise_batch(range.len(), self.format)?;
-        let params = (rung == Rung::Hardware).then_some((&self.params, range.start));
+        let params = (backend == NvJpegBackend::Hardware).then_some((&self.params, range.start));
         let images = &mut self.images[range.clone()];
         let (files, lengths) = (&self.files[range.clone()], &self.lengths[range]);
         // SAFETY: the caller of the decoder keeps files and targets until the stream has passed; targets have room for

@@ -1,22 +1,22 @@
-//! A decoder: all rungs that the GPU has, and the images that are under way on them.
+//! A decoder: all backends that the GPU has, and the images that are under way on them.
 
 use super::batched::Batched;
-use super::memory::Memory;
+use super::memory::WorkingMemory;
 use super::phased::Phased;
-use super::{Library, Request, Rung};
+use super::{Library, NvJpegBackend, Request};
 use crate::error::{DecodeError, Error, Result};
-use crate::gpu::{Device, Event, Stream};
+use crate::gpu::{Event, GpuDevice, Stream};
 use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 
 /// What became of an image: queued, or refused. [`Error::Decode`] is about the file, and will be said again;
-/// [`Error::Unavailable`] is about the rung: for want of memory, say.
-pub(crate) type Outcome = Result<()>;
+/// [`Error::Unavailable`] is about the backend: for want of memory, say.
+pub(crate) type ImageOutcome = Result<()>;
 
 /// What became of a call's images.
 #[derive(Debug)]
 pub struct Verdict {
     /// Of each, in order.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<ImageOutcome>,
     /// Something failed and was tried in parts: how long it took says nothing of how long images take.
     pub in_parts: bool,
 }
@@ -26,29 +26,29 @@ pub struct Verdict {
 ///
 /// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
 /// keeps it.
-pub struct Decoder {
-    device: Device,
+pub struct NvJpegDecoder {
+    device: GpuDevice,
     library: Library,
     batch: usize,
-    ladder: Option<Ladder>,
-    memory: Memory,
+    backends: Option<Backends>,
+    memory: WorkingMemory,
 }
 
-/// The rungs. Each is made by [`Decoder::make`], or when it is first asked for: that takes the library long, and not
-/// every loader uses all.
+/// The backends. Each is made by [`NvJpegDecoder::make`], or when it is first asked for: that takes the library long,
+/// and not every loader uses all.
 #[derive(Default)]
-struct Ladder {
-    hardware: Place<Batched>,
-    cuda_batched: Place<Batched>,
-    cuda: Place<Phased>,
+struct Backends {
+    hardware: MadeBackend<Batched>,
+    cuda_batched: MadeBackend<Batched>,
+    cuda: MadeBackend<Phased>,
     /// Streams that were used.
     streams: Vec<Stream>,
 }
 
-/// A rung, once it is made; or why there is none on this GPU.
-type Place<T> = Option<Result<T, String>>;
+/// A backend, once it is made; or why there is none on this GPU.
+type MadeBackend<T> = Option<Result<T, String>>;
 
-/// Why a rung could not be made.
+/// Why a backend could not be made.
 pub(super) enum NotMade {
     Library(nvjpeg_sys::Error),
     Driver(Error),
@@ -66,21 +66,21 @@ impl From<Error> for NotMade {
     }
 }
 
-impl std::fmt::Debug for Decoder {
+impl std::fmt::Debug for NvJpegDecoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "nvJPEG decoder on {:?}", self.device)
     }
 }
 
-impl Decoder {
+impl NvJpegDecoder {
     /// A decoder for batches of up to `batch` images; larger ones take more memory.
     ///
     /// # Errors
     /// [`Error::Gpu`] where the GPU fails.
-    pub fn new(library: &Library, device: &Device, batch: usize) -> Result<Self> {
-        let memory = Memory::new(device)?;
-        let ladder = Some(Ladder::default());
-        Ok(Self { device: device.clone(), library: library.clone(), batch, ladder, memory })
+    pub fn new(library: &Library, device: &GpuDevice, batch: usize) -> Result<Self> {
+        let memory = WorkingMemory::new(device)?;
+        let backends = Some(Backends::default());
+        Ok(Self { device: device.clone(), library: library.clone(), batch, backends, memory })
     }
 
     /// Its work is done, whose streams it forgets: it may go on with others', also after they have ended.
@@ -88,11 +88,11 @@ impl Decoder {
     /// # Errors
     /// [`Error::Gpu`].
     pub fn settle(&mut self) -> Result<()> {
-        let Some(ladder) = &mut self.ladder else { return Ok(()) };
-        if !ladder.is_idle()? {
+        let Some(backends) = &mut self.backends else { return Ok(()) };
+        if !backends.is_idle()? {
             return Err(Error::Internal("a decoder was given back while it worked".into()));
         }
-        ladder.streams.clear();
+        backends.streams.clear();
         self.memory.settle();
         Ok(())
     }
@@ -101,76 +101,78 @@ impl Decoder {
     /// planes in the requests' memory. Several streams may be used in turn.
     ///
     /// The caller keeps files and memory until the stream has passed; memory may be freed in the stream's order. The
-    /// host sleeps here until these are done: the last call of the same rung and kind; with [`Rung::Hardware`] all that
-    /// `stream` has queued before, since the engine does not wait; after a failure the stream. Calls on other rungs are
-    /// not waited for. `begins` is recorded on `stream` where the host's own work is through, so that what comes
-    /// between it and the end is the GPU's.
+    /// host sleeps here until these are done: the last call of the same backend and kind; with
+    /// [`NvJpegBackend::Hardware`] all that `stream` has queued before, since the engine does not wait; after a failure
+    /// the stream. Calls on other backends are not waited for. `begins` is recorded on `stream` where the host's own
+    /// work is through, so that what comes between it and the end is the GPU's.
     ///
-    /// An image is refused where the rung does not take it or finds it damaged: the next rung's turn, at last the
+    /// An image is refused where the backend does not take it or finds it damaged: the next backend's turn, at last the
     /// CPU's, whose word on damage is final. A file that does not end with an end-of-image marker is refused at once,
-    /// since a GPU decoder may fill in what is missing. All are refused where the rung cannot be made: unless this GPU
-    /// or nvJPEG has none, that is tried again with the next call.
+    /// since a GPU decoder may fill in what is missing. All are refused where the backend cannot be made: unless this
+    /// GPU or nvJPEG has none, that is tried again with the next call.
     ///
     /// # Errors
     /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image.
     pub fn decode(
         &mut self,
         stream: &Stream,
-        rung: Rung,
+        backend: NvJpegBackend,
         begins: Option<&Event>,
         requests: &[Request<'_>],
     ) -> Result<Verdict> {
         let outcomes = requests.iter().map(check).collect();
         let mut verdict = Verdict { outcomes, in_parts: false };
-        match self.make(rung) {
+        match self.make(backend) {
             Ok(()) => {}
             // If it is the GPU that is lost, its next call says so.
             Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => {
-                refuse_all(&mut verdict.outcomes, &format!("nvJPEG's {}: {error}", rung.name()));
+                refuse_all(&mut verdict.outcomes, &format!("nvJPEG's {}: {error}", backend.name()));
                 return Ok(verdict);
             }
             Err(error) => return Err(error),
         }
         let _bound = self.device.bind()?;
-        let ladder = self.ladder.as_mut().ok_or_else(dropped)?;
-        if ladder.is_idle()? {
+        let backends = self.backends.as_mut().ok_or_else(dropped)?;
+        if backends.is_idle()? {
             self.memory.settle();
         }
-        if !ladder.streams.iter().any(|known| known.handle() == stream.handle()) {
-            ladder.streams.push(stream.clone());
+        if !backends.streams.iter().any(|known| known.handle() == stream.handle()) {
+            backends.streams.push(stream.clone());
         }
-        if rung != Rung::Cuda {
-            if let Some(Ok(batched)) = ladder.batched(rung) {
+        if backend != NvJpegBackend::Cuda {
+            if let Some(Ok(batched)) = backends.batched(backend) {
                 verdict.in_parts = batched.decode(stream, begins, requests, &mut verdict.outcomes)?;
             }
-        } else if let Some(Ok(cuda)) = &mut ladder.cuda {
+        } else if let Some(Ok(cuda)) = &mut backends.cuda {
             begins.map_or(Ok(()), |begins| begins.record(stream))?;
             cuda.decode(stream, requests, &mut verdict.outcomes)?;
         }
         Ok(verdict)
     }
 
-    /// Makes a rung if it was not yet.
+    /// Makes a backend if it was not yet.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where nvJPEG cannot, [`Error::Gpu`] where the GPU fails. Unless there is none on this
     /// GPU, it is tried again when it is asked for again.
-    pub fn make(&mut self, rung: Rung) -> Result<()> {
+    pub fn make(&mut self, backend: NvJpegBackend) -> Result<()> {
         let _bound = self.device.bind()?;
         let (library, device, memory) = (&self.library, &self.device, &self.memory);
-        let ladder = self.ladder.as_mut().ok_or_else(dropped)?;
-        match rung {
-            Rung::Cuda => fill(&mut ladder.cuda, rung, || Phased::new(library, device, memory)),
-            _ => fill(ladder.batched(rung), rung, || Batched::new(library, device, memory, rung, self.batch)),
+        let backends = self.backends.as_mut().ok_or_else(dropped)?;
+        match backend {
+            NvJpegBackend::Cuda => fill(&mut backends.cuda, backend, || Phased::new(library, device, memory)),
+            _ => fill(backends.batched(backend), backend, || {
+                Batched::new(library, device, memory, backend, self.batch)
+            }),
         }
     }
 
-    /// Whether this GPU or this nvJPEG has no such rung, as [`Decoder::make`] has found out.
-    pub(super) fn is_without(&mut self, rung: Rung) -> bool {
-        let Some(ladder) = &mut self.ladder else { return false };
-        match rung {
-            Rung::Cuda => matches!(ladder.cuda, Some(Err(_))),
-            _ => matches!(ladder.batched(rung), Some(Err(_))),
+    /// Whether this GPU or this nvJPEG has no such backend, as [`NvJpegDecoder::make`] has found out.
+    pub(super) fn is_without(&mut self, backend: NvJpegBackend) -> bool {
+        let Some(backends) = &mut self.backends else { return false };
+        match backend {
+            NvJpegBackend::Cuda => matches!(backends.cuda, Some(Err(_))),
+            _ => matches!(backends.batched(backend), Some(Err(_))),
         }
     }
 
@@ -179,13 +181,13 @@ impl Decoder {
     /// # Errors
     /// [`Error::Gpu`].
     pub fn engines(&mut self) -> Result<Result<(u32, u32), String>> {
-        match self.make(Rung::Hardware) {
+        match self.make(NvJpegBackend::Hardware) {
             Ok(()) => {}
             Err(Error::Unavailable(reason)) => return Ok(Err(reason)),
             Err(error) => return Err(error),
         }
         let _bound = self.device.bind()?;
-        match self.ladder.as_ref().map(|ladder| &ladder.hardware) {
+        match self.backends.as_ref().map(|backends| &backends.hardware) {
             Some(Some(Ok(hardware))) => Ok(hardware.engines().map_err(|error| error.to_string())),
             _ => Err(dropped()),
         }
@@ -197,21 +199,21 @@ impl Decoder {
     }
 }
 
-impl Drop for Decoder {
+impl Drop for NvJpegDecoder {
     fn drop(&mut self) {
         // nvJPEG's handles want the context; what they still work with must be done.
         let bound = self.device.bind();
-        let ladder = self.ladder.take();
+        let backends = self.backends.take();
         let done =
-            ladder.iter().flat_map(|ladder| &ladder.streams).all(|stream| stream.synchronize().is_ok());
+            backends.iter().flat_map(|backends| &backends.streams).all(|stream| stream.synchronize().is_ok());
         if bound.is_err() || !done {
             // The GPU is lost: nobody can tell what of this it still uses.
-            std::mem::forget((ladder, self.memory.clone()));
+            std::mem::forget((backends, self.memory.clone()));
         }
     }
 }
 
-impl Ladder {
+impl Backends {
     fn is_idle(&self) -> Result<bool> {
         let batched = [&self.hardware, &self.cuda_batched];
         for batched in batched.into_iter().flatten().flatten() {
@@ -223,20 +225,24 @@ impl Ladder {
         cuda.is_idle()
     }
 
-    /// Where a rung for batches is.
-    fn batched(&mut self, rung: Rung) -> &mut Place<Batched> {
-        if rung == Rung::Hardware { &mut self.hardware } else { &mut self.cuda_batched }
+    /// Where a backend for batches is.
+    fn batched(&mut self, backend: NvJpegBackend) -> &mut MadeBackend<Batched> {
+        if backend == NvJpegBackend::Hardware { &mut self.hardware } else { &mut self.cuda_batched }
     }
 }
 
 /// Puts into an empty place what `make` makes.
-fn fill<T>(place: &mut Place<T>, rung: Rung, make: impl FnOnce() -> Result<T, NotMade>) -> Result<()> {
+fn fill<T>(
+    place: &mut MadeBackend<T>,
+    backend: NvJpegBackend,
+    make: impl FnOnce() -> Result<T, NotMade>,
+) -> Result<()> {
     if place.is_none() {
         *place = Some(match make() {
             Ok(made) => Ok(made),
-            Err(NotMade::Library(error)) if is_final(error) => Err(explain(rung, error)),
+            Err(NotMade::Library(error)) if is_final(error) => Err(explain(backend, error)),
             // For want of memory, say, of which there may be some the next time.
-            Err(NotMade::Library(error)) => return Err(Error::Unavailable(explain(rung, error))),
+            Err(NotMade::Library(error)) => return Err(Error::Unavailable(explain(backend, error))),
             Err(NotMade::Driver(error)) => return Err(error),
         });
     }
@@ -261,11 +267,11 @@ fn dropped() -> Error {
     Error::Internal("a decoder that was dropped".into())
 }
 
-/// Why a rung could not be made, with what is missing if that can be seen.
-fn explain(rung: Rung, error: nvjpeg_sys::Error) -> String {
+/// Why a backend could not be made, with what is missing if that can be seen.
+fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
     let reason = error.to_string();
     let is_short = error.status == Some(Status::NVJPEG_STATUS_ALLOCATOR_FAILURE);
-    if rung != Rung::Hardware || is_short || nvjpeg_sys::has_video_driver() {
+    if backend != NvJpegBackend::Hardware || is_short || nvjpeg_sys::has_video_driver() {
         return reason;
     }
     format!(
@@ -275,7 +281,7 @@ fn explain(rung: Rung, error: nvjpeg_sys::Error) -> String {
 }
 
 /// What can be seen of a request without decoding it.
-fn check(request: &Request<'_>) -> Outcome {
+fn check(request: &Request<'_>) -> ImageOutcome {
     let refuse = |what: &str| Err(DecodeError::Unsupported(what.into()).into());
     if !request.bytes.ends_with(&[0xFF, 0xD9]) {
         return refuse("JPEG that does not end with its end-of-image marker");
@@ -288,8 +294,8 @@ fn check(request: &Request<'_>) -> Outcome {
     Ok(())
 }
 
-/// Refuses the images that were not yet, for the rung's sake.
-fn refuse_all(outcomes: &mut [Outcome], why: &str) {
+/// Refuses the images that were not yet, for the backend's sake.
+fn refuse_all(outcomes: &mut [ImageOutcome], why: &str) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
         *outcome = Err(Error::Unavailable(why.to_owned()));
     }

@@ -1,6 +1,6 @@
 //! Where an image's planes lie in device memory: which samples, and how far apart.
 
-use super::super::{ColorModel, Header, Planes, Region};
+use super::super::{ColorModel, JpegHeader, Planes, Region};
 
 /// Bytes to whose multiples planes begin, and their rows.
 const ALIGNMENT: u64 = 64;
@@ -53,7 +53,7 @@ impl PlanesLayout {
     ///
     /// # Panics
     /// If the region is empty or leaves the image.
-    pub(super) fn of(header: &Header, region: Region) -> Option<Self> {
+    pub(super) fn of(header: &JpegHeader, region: Region) -> Option<Self> {
         let color = header.color()?;
         let end = |start: u32, length: u32, full: u32| {
             length > 0 && start.checked_add(length).is_some_and(|end| end <= full)

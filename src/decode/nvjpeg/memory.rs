@@ -9,27 +9,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nvjpeg_sys::safe::Allocator;
 
 use crate::error::Result;
-use crate::gpu::{Device, DeviceBuffer, MemoryPool, PinnedBuffer, Stream};
+use crate::gpu::{DeviceBuffer, GpuDevice, MemoryPool, PinnedBuffer, Stream};
 
 /// Blocks are a power of two of at least so many bytes, that buffers which grow ask rarely.
 const SMALLEST: usize = 64 << 10;
 
 /// Blocks of one kind of memory.
-struct Blocks<B> {
-    used: HashMap<u64, Block<B>>,
-    retired: Vec<Block<B>>,
-    free: Vec<Block<B>>,
+struct MemoryBlocks<B> {
+    used: HashMap<u64, MemoryBlock<B>>,
+    retired: Vec<MemoryBlock<B>>,
+    free: Vec<MemoryBlock<B>>,
     /// How many were ever made.
     made: u64,
 }
 
-struct Block<B> {
+struct MemoryBlock<B> {
     address: u64,
     bytes: usize,
     _memory: B,
 }
 
-impl<B> Blocks<B> {
+impl<B> MemoryBlocks<B> {
     fn new() -> Self {
         Self { used: HashMap::new(), retired: Vec::new(), free: Vec::new(), made: 0 }
     }
@@ -37,14 +37,14 @@ impl<B> Blocks<B> {
     /// A block of at least `bytes`, made by `make` where none is free: (address, memory).
     fn take(&mut self, bytes: usize, make: impl FnOnce(usize) -> Option<(u64, B)>) -> Option<u64> {
         let wanted = bytes.max(SMALLEST).checked_next_power_of_two()?;
-        let fits = |block: &Block<B>| block.bytes >= wanted && block.bytes / 4 <= wanted;
+        let fits = |block: &MemoryBlock<B>| block.bytes >= wanted && block.bytes / 4 <= wanted;
         let best = (0..self.free.len()).filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].bytes);
         let block = match best {
             Some(index) => self.free.swap_remove(index),
             None => {
                 let (address, memory) = make(wanted)?;
                 self.made += 1;
-                Block { address, bytes: wanted, _memory: memory }
+                MemoryBlock { address, bytes: wanted, _memory: memory }
             }
         };
         let address = block.address;
@@ -63,29 +63,29 @@ impl<B> Blocks<B> {
 
 /// The working memory of one decoder; clones are the same.
 #[derive(Clone)]
-pub(super) struct Memory(Arc<Inner>);
+pub(super) struct WorkingMemory(Arc<WorkingMemoryInner>);
 
-struct Inner {
-    device: Device,
+struct WorkingMemoryInner {
+    device: GpuDevice,
     pool: MemoryPool,
     /// Memory is allocated on this one and handed out when it is there, whatever the stream.
     stream: Stream,
-    of_device: Mutex<Blocks<DeviceBuffer>>,
-    of_host: Mutex<Blocks<PinnedBuffer>>,
+    of_device: Mutex<MemoryBlocks<DeviceBuffer>>,
+    of_host: Mutex<MemoryBlocks<PinnedBuffer>>,
 }
 
-fn lock<B>(blocks: &Mutex<Blocks<B>>) -> MutexGuard<'_, Blocks<B>> {
+fn lock<B>(blocks: &Mutex<MemoryBlocks<B>>) -> MutexGuard<'_, MemoryBlocks<B>> {
     blocks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Memory {
-    pub(super) fn new(device: &Device) -> Result<Self> {
-        Ok(Self(Arc::new(Inner {
+impl WorkingMemory {
+    pub(super) fn new(device: &GpuDevice) -> Result<Self> {
+        Ok(Self(Arc::new(WorkingMemoryInner {
             device: device.clone(),
             pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
             stream: Stream::new(device)?,
-            of_device: Mutex::new(Blocks::new()),
-            of_host: Mutex::new(Blocks::new()),
+            of_device: Mutex::new(MemoryBlocks::new()),
+            of_host: Mutex::new(MemoryBlocks::new()),
         })))
     }
 
@@ -109,13 +109,13 @@ impl Memory {
     }
 }
 
-struct OfDevice(Memory);
+struct OfDevice(WorkingMemory);
 
 // SAFETY: blocks come from the device's pool, are handed to one user at a time, and only after the allocation is done,
 // so that the decoding engine, which does not wait for its stream, may write them.
 unsafe impl Allocator for OfDevice {
     fn allocate(&self, bytes: usize, _stream: u64) -> Option<u64> {
-        let Inner { pool, stream, of_device, .. } = &*self.0.0;
+        let WorkingMemoryInner { pool, stream, of_device, .. } = &*self.0.0;
         lock(of_device).take(bytes, |bytes| {
             let buffer = pool.allocate(stream, bytes).ok()?;
             stream.synchronize().ok()?;
@@ -128,12 +128,12 @@ unsafe impl Allocator for OfDevice {
     }
 }
 
-struct OfHost(Memory);
+struct OfHost(WorkingMemory);
 
 // SAFETY: blocks are registered with the driver as long as they live and handed to one user at a time.
 unsafe impl Allocator for OfHost {
     fn allocate(&self, bytes: usize, _stream: u64) -> Option<u64> {
-        let Inner { device, of_host, .. } = &*self.0.0;
+        let WorkingMemoryInner { device, of_host, .. } = &*self.0.0;
         lock(of_host).take(bytes, |bytes| {
             let buffer = PinnedBuffer::new(device, bytes).ok()?;
             Some((buffer.as_ptr() as u64, buffer))
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn blocks_serve_again_once_all_is_done() {
-        let mut blocks = Blocks::new();
+        let mut blocks = MemoryBlocks::new();
         let mut next = 0;
-        let mut take = |blocks: &mut Blocks<usize>, bytes| {
+        let mut take = |blocks: &mut MemoryBlocks<usize>, bytes| {
             blocks.take(bytes, |bytes| {
                 next += 1;
                 Some((next, bytes))

@@ -1,6 +1,6 @@
 //! JPEGs by the GPU: which of nvJPEG's ways serves an image, and where its planes will lie.
 //!
-//! The ladder: the decoding engine where the GPU has one, else CUDA kernels; what both refuse is left to the CPU.
+//! The decoding engine comes first where the GPU has one, then CUDA kernels; what both refuse is left to the CPU.
 
 mod batched;
 mod decoder;
@@ -11,19 +11,19 @@ mod phased;
 mod specimen;
 mod trial;
 
-pub(crate) use decoder::Outcome;
-pub use decoder::{Decoder, Verdict};
+pub(crate) use decoder::ImageOutcome;
+pub use decoder::{NvJpegDecoder, Verdict};
 pub(crate) use layout::PlaneLayout;
 pub use layout::PlanesLayout;
 pub use library::Library;
 
-use super::{ColorModel, Header, Process, Region};
+use super::{ColorModel, JpegHeader, Process, Region};
 use std::fmt::Write;
 use std::sync::Arc;
 
 /// One of nvJPEG's ways to decode; the first that serves an image is the cheapest for the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Rung {
+pub enum NvJpegBackend {
     /// The GPU's fixed-function engine: baseline files of one scan.
     Hardware,
     /// CUDA kernels, Huffman codes included, many images in one call: baseline files of one scan, whole.
@@ -33,8 +33,8 @@ pub enum Rung {
     Cuda,
 }
 
-impl Rung {
-    /// All, in the order of the ladder.
+impl NvJpegBackend {
+    /// All backends, in the order in which they are tried.
     pub const ALL: [Self; 3] = [Self::Hardware, Self::CudaBatched, Self::Cuda];
 
     /// The name in metrics and messages.
@@ -46,9 +46,9 @@ impl Rung {
         }
     }
 
-    /// The fewest images, colour or gray, that are given to it in a call. [`Rung::CudaBatched`] gets so many of a kind
-    /// or none, but where nobody else may: the Huffman codes of fewer it leaves to one core of the CPU. (Comment on
-    /// `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50".)
+    /// The fewest images, colour or gray, that are given to it in a call. [`NvJpegBackend::CudaBatched`] gets so many
+    /// of a kind or none, but where nobody else may: the Huffman codes of fewer it leaves to one core of the CPU.
+    /// (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50".)
     pub const fn least_of_call(self) -> usize {
         match self {
             Self::CudaBatched => 51,
@@ -71,9 +71,9 @@ impl Rung {
 /// threshold of nvImageCodec and DALI, `hybrid_huffman_threshold`).
 const HUGE: u64 = 1_000_000;
 
-/// Whether [`Rung::Cuda`] leaves an image's Huffman codes to the CPU. All of a file's codes are decoded, whatever
-/// region is wanted of it, and the kernels know those of one scan.
-pub fn by_host(header: &Header) -> bool {
+/// Whether [`NvJpegBackend::Cuda`] leaves an image's Huffman codes to the CPU. All of a file's codes are decoded,
+/// whatever region is wanted of it, and the kernels know those of one scan.
+pub fn by_host(header: &JpegHeader) -> bool {
     let pixels = u64::from(header.width) * u64::from(header.height);
     pixels <= HUGE || header.process != Process::Baseline || !header.interleaved
 }
@@ -98,7 +98,7 @@ impl Subsampling {
     pub const ALL: [Self; 5] = [Self::S444, Self::S422, Self::S420, Self::S440, Self::Gray];
 
     /// That of a file; `None` for any other.
-    pub fn of(header: &Header) -> Option<Self> {
+    pub fn of(header: &JpegHeader) -> Option<Self> {
         match header.color()? {
             ColorModel::Gray => Some(Self::Gray),
             ColorModel::Rgb => None,
@@ -137,10 +137,10 @@ impl Subsampling {
     }
 }
 
-/// What one rung can do with one kind of sampling.
+/// What one backend can do with one kind of sampling.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ability {
-    /// Nothing: the next rung's turn.
+    /// Nothing: the next backend's turn.
     #[default]
     None,
     /// Whole images.
@@ -152,50 +152,50 @@ pub enum Ability {
 /// What a GPU and its nvJPEG can decode; found out once, by [`Abilities::probe`], then shared freely.
 #[derive(Debug, Clone, Default)]
 pub struct Abilities {
-    table: Table,
-    /// Why a rung cannot do more.
-    notes: Arc<[[Option<String>; Subsampling::ALL.len()]; Rung::ALL.len()]>,
+    table: AbilityTable,
+    /// Why a backend cannot do more.
+    notes: Arc<[[Option<String>; Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]>,
     /// Decoding engines, and cores of each.
     engines: Option<(u32, u32)>,
-    /// The first rung whose trial failed though it may serve another time, and why.
-    failed: Option<(Rung, String)>,
+    /// The first backend whose trial failed though it may serve another time, and why.
+    failed: Option<(NvJpegBackend, String)>,
 }
 
-/// What each rung can do with each sampling: with images of any size, and with those whose chroma has no samples that
-/// lie half outside.
+/// What each backend can do with each sampling: with images of any size, and with those whose chroma has no samples
+/// that lie half outside.
 #[derive(Debug, Clone, Copy, Default)]
-struct Table([[(Ability, Ability); Subsampling::ALL.len()]; Rung::ALL.len()]);
+struct AbilityTable([[(Ability, Ability); Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]);
 
 impl Abilities {
-    /// Notes what `rung` can do with `sampling`.
-    pub fn set(&mut self, rung: Rung, sampling: Subsampling, ability: Ability) {
-        self.table.0[rung as usize][sampling as usize] = (ability, ability);
+    /// Notes what `backend` can do with `sampling`.
+    pub fn set(&mut self, backend: NvJpegBackend, sampling: Subsampling, ability: Ability) {
+        self.table.0[backend as usize][sampling as usize] = (ability, ability);
     }
 
-    /// Notes what `rung` can do with images whose size is a multiple of what a chroma sample spans.
-    pub fn set_even(&mut self, rung: Rung, sampling: Subsampling, ability: Ability) {
-        self.table.0[rung as usize][sampling as usize].1 = ability;
+    /// Notes what `backend` can do with images whose size is a multiple of what a chroma sample spans.
+    pub fn set_even(&mut self, backend: NvJpegBackend, sampling: Subsampling, ability: Ability) {
+        self.table.0[backend as usize][sampling as usize].1 = ability;
     }
 
-    /// Notes why `rung` cannot do more with `sampling`.
-    fn note(&mut self, rung: Rung, sampling: Subsampling, reason: Option<String>) {
-        Arc::make_mut(&mut self.notes)[rung as usize][sampling as usize] = reason;
+    /// Notes why `backend` cannot do more with `sampling`.
+    fn note(&mut self, backend: NvJpegBackend, sampling: Subsampling, reason: Option<String>) {
+        Arc::make_mut(&mut self.notes)[backend as usize][sampling as usize] = reason;
     }
 
-    /// What `rung` can do with `sampling`, whatever the size.
-    pub fn get(&self, rung: Rung, sampling: Subsampling) -> Ability {
-        self.table.0[rung as usize][sampling as usize].0
+    /// What `backend` can do with `sampling`, whatever the size.
+    pub fn get(&self, backend: NvJpegBackend, sampling: Subsampling) -> Ability {
+        self.table.0[backend as usize][sampling as usize].0
     }
 
-    /// Whether `rung` decodes some kind of image.
-    pub fn serves(&self, rung: Rung) -> bool {
+    /// Whether `backend` decodes some kind of image.
+    pub fn serves(&self, backend: NvJpegBackend) -> bool {
         let mut samplings = Subsampling::ALL.into_iter();
-        samplings.any(|sampling| self.get_even(rung, sampling) != Ability::None)
+        samplings.any(|sampling| self.get_even(backend, sampling) != Ability::None)
     }
 
-    /// What `rung` can do with `sampling` where chroma has no samples that lie half outside.
-    pub fn get_even(&self, rung: Rung, sampling: Subsampling) -> Ability {
-        self.table.0[rung as usize][sampling as usize].1
+    /// What `backend` can do with `sampling` where chroma has no samples that lie half outside.
+    pub fn get_even(&self, backend: NvJpegBackend, sampling: Subsampling) -> Ability {
+        self.table.0[backend as usize][sampling as usize].1
     }
 
     /// Decoding engines of the GPU, and cores of each, where nvJPEG says.
@@ -203,17 +203,17 @@ impl Abilities {
         self.engines
     }
 
-    /// A rung that did not come through its trial, and why, where that is no word on what it can do: there was no
+    /// A backend that did not come through its trial, and why, where that is no word on what it can do: there was no
     /// memory, say.
-    pub fn failed(&self) -> Option<&(Rung, String)> {
+    pub fn failed(&self) -> Option<&(NvJpegBackend, String)> {
         self.failed.as_ref()
     }
 
-    /// What a rung can do, and why not more, in a line.
-    pub fn describe(&self, rung: Rung) -> String {
+    /// What a backend can do, and why not more, in a line.
+    pub fn describe(&self, backend: NvJpegBackend) -> String {
         let mut text = String::new();
         for sampling in Subsampling::ALL {
-            let (any, even) = (self.get(rung, sampling), self.get_even(rung, sampling));
+            let (any, even) = (self.get(backend, sampling), self.get_even(backend, sampling));
             let what = |ability| match ability {
                 Ability::None => "no",
                 Ability::Whole => "whole images",
@@ -224,22 +224,27 @@ impl Abilities {
             if even > any {
                 let _ = write!(text, ", {} of even size", what(even));
             }
-            if let Some(reason) = &self.notes[rung as usize][sampling as usize] {
+            if let Some(reason) = &self.notes[backend as usize][sampling as usize] {
                 let _ = write!(text, " ({reason})");
             }
         }
         text
     }
 
-    /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
-    pub fn rungs(&self, header: &Header) -> impl Iterator<Item = Rung> + use<> {
+    /// The backends that serve an image, in the order in which they are tried. The CPU decodes it if there are none.
+    pub fn backends(&self, header: &JpegHeader) -> impl Iterator<Item = NvJpegBackend> + use<> {
         let (table, header) = (self.table, *header);
-        Rung::ALL.into_iter().filter(move |&rung| table.of(&header, rung) != Ability::None)
+        NvJpegBackend::ALL.into_iter().filter(move |&backend| table.of(&header, backend) != Ability::None)
     }
 
-    /// Where the planes of an image will lie if `rung` decodes at least `region` of it; `None` where it cannot.
-    pub fn layout(&self, header: &Header, region: Region, rung: Rung) -> Option<PlanesLayout> {
-        match self.table.of(header, rung) {
+    /// Where the planes of an image will lie if `backend` decodes at least `region` of it; `None` where it cannot.
+    pub fn layout(
+        &self,
+        header: &JpegHeader,
+        region: Region,
+        backend: NvJpegBackend,
+    ) -> Option<PlanesLayout> {
+        match self.table.of(header, backend) {
             Ability::None => None,
             Ability::Whole => PlanesLayout::of(header, header.whole()),
             Ability::Region => PlanesLayout::of(header, region),
@@ -247,19 +252,19 @@ impl Abilities {
     }
 }
 
-impl Table {
-    fn of(&self, header: &Header, rung: Rung) -> Ability {
-        let known = match (header.process, rung) {
+impl AbilityTable {
+    fn of(&self, header: &JpegHeader, backend: NvJpegBackend) -> Ability {
+        let known = match (header.process, backend) {
             // One scan, or the engine and the batched kernels would need to see the others.
-            (Process::Baseline, _) => header.interleaved || rung == Rung::Cuda,
-            (Process::Progressive, Rung::Cuda) => true,
+            (Process::Baseline, _) => header.interleaved || backend == NvJpegBackend::Cuda,
+            (Process::Progressive, NvJpegBackend::Cuda) => true,
             _ => false,
         };
         match Subsampling::of(header) {
             Some(sampling) if known && header.precision == 8 => {
                 let (step_x, step_y) = sampling.steps();
                 let even = header.width.is_multiple_of(step_x) && header.height.is_multiple_of(step_y);
-                let (any, of_even) = self.0[rung as usize][sampling as usize];
+                let (any, of_even) = self.0[backend as usize][sampling as usize];
                 if even { of_even } else { any }
             }
             _ => Ability::None,
@@ -282,8 +287,8 @@ pub struct Request<'a> {
     /// The file. Whether nvJPEG is spared a copy where it is page-locked, its guide does not say.
     pub bytes: &'a [u8],
     /// What [`super::parse_header`] says of it.
-    pub header: &'a Header,
-    /// What [`Abilities::layout`] says for the asked region and rung.
+    pub header: &'a JpegHeader,
+    /// What [`Abilities::layout`] says for the asked region and backend.
     pub layout: &'a PlanesLayout,
     /// Device memory for each plane of the layout.
     pub planes: [PlaneTarget; 3],
@@ -292,17 +297,17 @@ pub struct Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::header::Coding;
+    use crate::decode::header::JpegColorSpace;
 
     /// A baseline file of 100×80 pixels.
-    pub(super) fn header(factors: [(u8, u8); 4], components: u8) -> Header {
-        let coding = if components == 1 { Coding::Gray } else { Coding::YCbCr };
-        Header {
+    pub(super) fn header(factors: [(u8, u8); 4], components: u8) -> JpegHeader {
+        let color_space = if components == 1 { JpegColorSpace::Gray } else { JpegColorSpace::YCbCr };
+        JpegHeader {
             width: 100,
             height: 80,
             process: Process::Baseline,
             precision: 8,
-            coding,
+            color_space,
             components,
             factors,
             restart_interval: 0,
@@ -313,33 +318,36 @@ mod tests {
 
     fn all(ability: Ability) -> Abilities {
         let mut abilities = Abilities::default();
-        for rung in Rung::ALL {
+        for backend in NvJpegBackend::ALL {
             for sampling in Subsampling::ALL {
-                abilities.set(rung, sampling, ability);
+                abilities.set(backend, sampling, ability);
             }
         }
         abilities
     }
 
     #[test]
-    fn the_ladder_goes_by_the_header() {
+    fn the_backends_of_an_image_go_by_its_header() {
         let abilities = all(Ability::Whole);
-        let rungs = |header: &Header| abilities.rungs(header).collect::<Vec<_>>();
+        let backends = |header: &JpegHeader| abilities.backends(header).collect::<Vec<_>>();
         let plain = header([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
-        assert_eq!(rungs(&plain), Rung::ALL);
-        assert_eq!(rungs(&Header { interleaved: false, ..plain }), [Rung::Cuda]);
-        assert_eq!(rungs(&Header { process: Process::Progressive, ..plain }), [Rung::Cuda]);
-        assert_eq!(rungs(&Header { process: Process::Extended, ..plain }), []);
-        assert_eq!(rungs(&Header { precision: 12, ..plain }), []);
-        assert_eq!(rungs(&Header { coding: Coding::Rgb, ..plain }), []);
-        assert_eq!(rungs(&header([(4, 1), (1, 1), (1, 1), (0, 0)], 3)), []);
-        assert_eq!(rungs(&header([(2, 1), (1, 1), (2, 1), (0, 0)], 3)), []);
-        assert_eq!(rungs(&header([(1, 1), (1, 1), (1, 1), (1, 1)], 4)), []);
+        assert_eq!(backends(&plain), NvJpegBackend::ALL);
+        assert_eq!(backends(&JpegHeader { interleaved: false, ..plain }), [NvJpegBackend::Cuda]);
+        assert_eq!(backends(&JpegHeader { process: Process::Progressive, ..plain }), [NvJpegBackend::Cuda]);
+        assert_eq!(backends(&JpegHeader { process: Process::Extended, ..plain }), []);
+        assert_eq!(backends(&JpegHeader { precision: 12, ..plain }), []);
+        assert_eq!(backends(&JpegHeader { color_space: JpegColorSpace::Rgb, ..plain }), []);
+        assert_eq!(backends(&header([(4, 1), (1, 1), (1, 1), (0, 0)], 3)), []);
+        assert_eq!(backends(&header([(2, 1), (1, 1), (2, 1), (0, 0)], 3)), []);
+        assert_eq!(backends(&header([(1, 1), (1, 1), (1, 1), (1, 1)], 4)), []);
         let mut engine_only_420 = abilities.clone();
-        engine_only_420.set(Rung::Hardware, Subsampling::S444, Ability::None);
+        engine_only_420.set(NvJpegBackend::Hardware, Subsampling::S444, Ability::None);
         let full = header([(1, 1), (1, 1), (1, 1), (0, 0)], 3);
-        assert_eq!(engine_only_420.rungs(&full).collect::<Vec<_>>(), [Rung::CudaBatched, Rung::Cuda]);
-        assert_eq!(engine_only_420.layout(&full, full.whole(), Rung::Hardware), None);
+        assert_eq!(
+            engine_only_420.backends(&full).collect::<Vec<_>>(),
+            [NvJpegBackend::CudaBatched, NvJpegBackend::Cuda]
+        );
+        assert_eq!(engine_only_420.layout(&full, full.whole(), NvJpegBackend::Hardware), None);
     }
 
     #[test]

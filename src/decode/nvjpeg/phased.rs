@@ -6,12 +6,12 @@ use nvjpeg_sys::safe::{
 };
 
 use super::batched::target;
-use super::decoder::{NotMade, Outcome, refusal, region};
-use super::memory::Memory;
+use super::decoder::{ImageOutcome, NotMade, refusal, region};
+use super::memory::WorkingMemory;
 use super::{Library, Request, by_host};
 use crate::decode::ColorModel;
 use crate::error::{DecodeError, Result};
-use crate::gpu::{Device, Event, Stream};
+use crate::gpu::{Event, GpuDevice, Stream};
 
 /// nvJPEG's decoder by phases.
 pub(super) struct Phased {
@@ -37,7 +37,11 @@ struct Page {
 }
 
 impl Phased {
-    pub(super) fn new(library: &Library, device: &Device, memory: &Memory) -> Result<Self, NotMade> {
+    pub(super) fn new(
+        library: &Library,
+        device: &GpuDevice,
+        memory: &WorkingMemory,
+    ) -> Result<Self, NotMade> {
         let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
         let backend = Backend::NVJPEG_BACKEND_DEFAULT;
         let handle = Handle::new(library.raw(), backend, memory.of_device(), memory.of_host(), flags)?;
@@ -67,7 +71,7 @@ impl Phased {
         &mut self,
         stream: &Stream,
         requests: &[Request<'_>],
-        outcomes: &mut [Outcome],
+        outcomes: &mut [ImageOutcome],
     ) -> Result<()> {
         for (request, outcome) in requests.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok()) {
             self.latest = (self.latest + 1) % self.pages.len();

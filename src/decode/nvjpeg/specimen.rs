@@ -19,7 +19,7 @@ pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
         (0..plane.height).all(|y| {
             let row = plane.offset as usize + y as usize * plane.stride as usize;
             (0..plane.width).all(|x| {
-                let expected = Block::at(component, (plane.x0 + x) / 8, (plane.y0 + y) / 8)
+                let expected = SpecimenBlock::at(component, (plane.x0 + x) / 8, (plane.y0 + y) / 8)
                     .sample((plane.x0 + x) % 8, (plane.y0 + y) % 8);
                 (f64::from(samples[row + x as usize]) - expected).abs() <= TOLERANCE
             })
@@ -28,7 +28,7 @@ pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
 }
 
 /// The coefficients of a block, in steps.
-struct Block {
+struct SpecimenBlock {
     /// The mean of its samples.
     level: i32,
     /// Of one horizontal half wave, and of one in both directions: places 1 and 4 of the zigzag.
@@ -36,7 +36,7 @@ struct Block {
     bump: i32,
 }
 
-impl Block {
+impl SpecimenBlock {
     fn at(component: usize, column: u32, row: u32) -> Self {
         let component = component as u32;
         Self {
@@ -87,15 +87,20 @@ pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8
         segment(0xC4, &[&[class][..], lengths, symbols].concat());
     }
     segment(0xDA, &scan);
-    let mut bits =
-        Bits { dc: Code::new(&codes[0]), ac: Code::new(&codes[1]), bytes: Vec::new(), pending: 0, count: 0 };
+    let mut bits = BitWriter {
+        dc: Code::new(&codes[0]),
+        ac: Code::new(&codes[1]),
+        bytes: Vec::new(),
+        pending: 0,
+        count: 0,
+    };
     let mut last = [128; 3];
     let mcus = (width.div_ceil(8 * h), height.div_ceil(8 * v));
     for (mcu_row, mcu_column) in (0..mcus.1).flat_map(|y| (0..mcus.0).map(move |x| (y, x))) {
         for (component, last) in last.iter_mut().enumerate().take(components.into()) {
             let (h, v) = if component == 0 { (h, v) } else { (1, 1) };
             for (y, x) in (0..v).flat_map(|y| (0..h).map(move |x| (y, x))) {
-                let block = Block::at(component, mcu_column * h + x, mcu_row * v + y);
+                let block = SpecimenBlock::at(component, mcu_column * h + x, mcu_row * v + y);
                 bits.block(&block, std::mem::replace(last, block.level));
             }
         }
@@ -124,7 +129,7 @@ impl Code {
 }
 
 /// Entropy-coded bytes in the making.
-struct Bits {
+struct BitWriter {
     dc: Code,
     ac: Code,
     bytes: Vec<u8>,
@@ -132,9 +137,9 @@ struct Bits {
     count: u32,
 }
 
-impl Bits {
+impl BitWriter {
     /// A block behind one of the level `last` (ITU T.81, F.1.2).
-    fn block(&mut self, block: &Block, last: i32) {
+    fn block(&mut self, block: &SpecimenBlock, last: i32) {
         let difference = block.level - last;
         let (code, length) = self.dc.0[size(difference) as usize];
         self.put(code, length);

@@ -1,37 +1,41 @@
-//! What a GPU can do, by trying: small images whose samples are known are decoded by every rung, whole and in part.
+//! What a GPU can do, by trying: small images whose samples are known are decoded by every backend, whole and in part.
 //!
 //! What the library says it supports is asked for every image besides; but a region that lands a few samples beside
 //! where it should, or planes in another order, would go unnoticed into every batch, and what holds of one GPU and
 //! version of nvJPEG need not hold of another.
 
 use super::specimen::{self, is_right};
-use super::{Abilities, Ability, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Subsampling};
-use crate::decode::{Header, Region, parse_header};
+use super::{
+    Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request,
+    Subsampling,
+};
+use crate::decode::{JpegHeader, Region, parse_header};
 use crate::error::{Error, Result};
-use crate::gpu::{Device, Flight, MemoryPool, PinnedBuffer, Stream};
+use crate::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Stream};
 
 /// Not a multiple of anything, as the sizes of photographs are, and not smaller than what decoding engines take.
 const RAGGED: (u32, u32) = (203, 157);
 
-/// The same but of whole chroma samples, for a rung that is right but where one lies half outside.
+/// The same but of whole chroma samples, for a backend that is right but where one lies half outside.
 fn even(sampling: Subsampling) -> (u32, u32) {
     let ((width, height), (step_x, step_y)) = (RAGGED, sampling.steps());
     (width.next_multiple_of(step_x), height.next_multiple_of(step_y))
 }
 
-/// Images of a trial on the CUDA rung, which takes them one after another.
+/// Images of a trial on the CUDA backend, which takes them one after another.
 const FEW: usize = 4;
 
-/// A rung's answer to a trial; if it cannot do it, why.
-type Answer = Result<(), String>;
+/// A backend's answer to a trial; if it cannot do it, why.
+type TrialResult = Result<(), String>;
 
 impl Abilities {
     /// Finds out what nvJPEG can do on this GPU. It takes as long as making decoders does, and leaves nothing behind.
     ///
     /// # Errors
     /// Where nvJPEG cannot work with the GPU at all, or the GPU fails.
-    pub fn probe(library: &Library, device: &Device) -> Result<Self> {
-        let mut decoder = Decoder::new(library, device, Rung::CudaBatched.least_of_call() + 1)?;
+    pub fn probe(library: &Library, device: &GpuDevice) -> Result<Self> {
+        let mut decoder =
+            NvJpegDecoder::new(library, device, NvJpegBackend::CudaBatched.least_of_call() + 1)?;
         let engines = decoder.engines()?;
         let mut examiner = Examiner {
             decoder,
@@ -42,92 +46,98 @@ impl Abilities {
             cores: engines.as_ref().map_or(1, |(engines, cores)| (engines * cores) as usize),
         };
         let mut abilities = Self { engines: engines.ok(), ..Self::default() };
-        let mut rungs = Vec::with_capacity(Rung::ALL.len());
-        for rung in Rung::ALL {
-            match examiner.decoder.make(rung) {
-                Ok(()) => rungs.push(rung),
-                // The other rungs are beside the last one, without which nothing of nvJPEG works.
-                Err(Error::Unavailable(reason)) if rung != Rung::Cuda => {
-                    if !examiner.decoder.is_without(rung) {
-                        examiner.failures[rung as usize] = Some(reason.clone());
+        let mut backends = Vec::with_capacity(NvJpegBackend::ALL.len());
+        for backend in NvJpegBackend::ALL {
+            match examiner.decoder.make(backend) {
+                Ok(()) => backends.push(backend),
+                // The other backends are beside the last one, without which nothing of nvJPEG works.
+                Err(Error::Unavailable(reason)) if backend != NvJpegBackend::Cuda => {
+                    if !examiner.decoder.is_without(backend) {
+                        examiner.failures[backend as usize] = Some(reason.clone());
                     }
                     for sampling in Subsampling::ALL {
-                        abilities.note(rung, sampling, Some(reason.clone()));
+                        abilities.note(backend, sampling, Some(reason.clone()));
                     }
                 }
                 Err(error) => return Err(error),
             }
         }
-        for (rung, sampling) in
-            rungs.into_iter().flat_map(|rung| Subsampling::ALL.map(|sampling| (rung, sampling)))
+        for (backend, sampling) in
+            backends.into_iter().flat_map(|backend| Subsampling::ALL.map(|sampling| (backend, sampling)))
         {
-            let (ability, reason) = examiner.ability(rung, sampling, RAGGED)?;
-            abilities.set(rung, sampling, ability);
+            let (ability, reason) = examiner.ability(backend, sampling, RAGGED)?;
+            abilities.set(backend, sampling, ability);
             // Where each chroma sample is of one pixel, none lies half outside.
-            if ability < rung.best() && even(sampling) != RAGGED {
-                let (even, _) = examiner.ability(rung, sampling, even(sampling))?;
-                abilities.set_even(rung, sampling, even.max(ability));
+            if ability < backend.best() && even(sampling) != RAGGED {
+                let (even, _) = examiner.ability(backend, sampling, even(sampling))?;
+                abilities.set_even(backend, sampling, even.max(ability));
             }
-            abilities.note(rung, sampling, reason);
+            abilities.note(backend, sampling, reason);
         }
-        let mut failures = Rung::ALL.into_iter().zip(examiner.failures);
-        let failed = failures.find(|(rung, why)| why.is_some() && !abilities.serves(*rung));
-        abilities.failed = failed.and_then(|(rung, why)| Some((rung, why?)));
+        let mut failures = NvJpegBackend::ALL.into_iter().zip(examiner.failures);
+        let failed = failures.find(|(backend, why)| why.is_some() && !abilities.serves(*backend));
+        abilities.failed = failed.and_then(|(backend, why)| Some((backend, why?)));
         Ok(abilities)
     }
 }
 
-/// Tries one rung with one kind of image at a time.
+/// Tries one backend with one kind of image at a time.
 struct Examiner {
-    decoder: Decoder,
+    decoder: NvJpegDecoder,
     stream: Stream,
     pool: MemoryPool,
-    device: Device,
-    /// Why each rung failed last, where that is no word on what it can do.
-    failures: [Option<String>; Rung::ALL.len()],
+    device: GpuDevice,
+    /// Why each backend failed last, where that is no word on what it can do.
+    failures: [Option<String>; NvJpegBackend::ALL.len()],
     /// Images that the engines work on side by side.
     cores: usize,
 }
 
 impl Examiner {
-    /// What a rung can do with images of this kind, and why it cannot do more.
+    /// What a backend can do with images of this kind, and why it cannot do more.
     fn ability(
         &mut self,
-        rung: Rung,
+        backend: NvJpegBackend,
         sampling: Subsampling,
         size: (u32, u32),
     ) -> Result<(Ability, Option<String>)> {
         let file = specimen::file(sampling, size);
         let header = parse_header(&file)?;
         let mut why = None;
-        if rung.best() == Ability::Region {
-            match self.agrees(rung, &file, &header, &regions(size))? {
+        if backend.best() == Ability::Region {
+            match self.agrees(backend, &file, &header, &regions(size))? {
                 Ok(()) => return Ok((Ability::Region, None)),
                 Err(reason) => why = Some(reason),
             }
         }
-        match self.agrees(rung, &file, &header, &[header.whole()])? {
+        match self.agrees(backend, &file, &header, &[header.whole()])? {
             Ok(()) => Ok((Ability::Whole, why)),
             Err(reason) => Ok((Ability::None, Some(reason))),
         }
     }
 
     /// Whether a batch of the image's regions comes out as it should.
-    fn agrees(&mut self, rung: Rung, file: &[u8], header: &Header, regions: &[Region]) -> Result<Answer> {
+    fn agrees(
+        &mut self,
+        backend: NvJpegBackend,
+        file: &[u8],
+        header: &JpegHeader,
+        regions: &[Region],
+    ) -> Result<TrialResult> {
         let unlaid = || Error::Internal("an image for trials without a layout".into());
         let layout = |region: &Region| PlanesLayout::of(header, *region).ok_or_else(unlaid);
         let layouts: Vec<PlanesLayout> = regions.iter().map(layout).collect::<Result<_>>()?;
-        let count = match rung {
+        let count = match backend {
             // Each core has its second image, and one has a third.
-            Rung::Hardware => 2 * self.cores + 1,
-            Rung::CudaBatched => rung.least_of_call() + 1,
-            Rung::Cuda => FEW,
+            NvJpegBackend::Hardware => 2 * self.cores + 1,
+            NvJpegBackend::CudaBatched => backend.least_of_call() + 1,
+            NvJpegBackend::Cuda => FEW,
         };
         // Room for the whole, should a decoder not care what it is asked for.
         let room = layout(&header.whole())?.bytes.next_multiple_of(256) as usize;
         let memory = self.pool.allocate(&self.stream, count * room)?;
         // What a decoder leaves out must not look right by chance.
-        let mut flight = Flight::new(&self.stream)?;
+        let mut flight = InFlight::new(&self.stream)?;
         flight.fill(memory.whole(), 0)?;
         let mut bytes = PinnedBuffer::new(&self.device, file.len())?;
         bytes.copy_from_slice(file);
@@ -141,12 +151,12 @@ impl Examiner {
             })
             .collect();
         // Failures are what is looked for: none of them shall keep the next trial from being made.
-        let verdict = self.decoder.decode(&self.stream, rung, None, &requests);
+        let verdict = self.decoder.decode(&self.stream, backend, None, &requests);
         // Whatever came out, what was queued reads and writes what is freed here.
         self.stream.synchronize()?;
         if let Some(error) = verdict?.outcomes.into_iter().find_map(Result::err) {
             if let Error::Unavailable(why) = &error {
-                self.failures[rung as usize] = Some(why.clone());
+                self.failures[backend as usize] = Some(why.clone());
             }
             return Ok(Err(error.to_string()));
         }

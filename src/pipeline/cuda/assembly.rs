@@ -4,7 +4,7 @@ use super::per_image::PerImage;
 use crate::augment::DrawnViews;
 use crate::batch::{Seal, Ticket};
 use crate::config::LANES;
-use crate::decode::Header;
+use crate::decode::JpegHeader;
 use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::Result;
 use crate::gpu::PinnedSlice;
@@ -25,7 +25,7 @@ pub(crate) struct Item {
 /// An image before a lane has it, in page-locked memory.
 pub(crate) enum Pixels {
     /// A file for the GPU to decode.
-    Encoded { bytes: PinnedSlice, header: Header, drawn: DrawnViews },
+    Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews },
     /// Planes, decoded by the CPU.
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU, when there was no page-locked memory to decode into.

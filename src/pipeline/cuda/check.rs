@@ -5,7 +5,7 @@ use super::Stage;
 use crate::augment::cuda::{POISON, Untouched};
 use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::{Error, Result};
-use crate::gpu::{DeviceBuffer, DeviceRange, Flight, PinnedBuffer};
+use crate::gpu::{DeviceBuffer, DeviceRange, InFlight, PinnedBuffer};
 
 /// The checks of one lane.
 pub(crate) struct Check {
@@ -24,7 +24,12 @@ impl Check {
     ///
     /// # Errors
     /// [`Error::Gpu`], [`Error::Config`] where the device has no memory.
-    pub(crate) fn new(stage: &Stage, flight: &mut Flight, images: usize, host: PinnedBuffer) -> Result<Self> {
+    pub(crate) fn new(
+        stage: &Stage,
+        flight: &mut InFlight,
+        images: usize,
+        host: PinnedBuffer,
+    ) -> Result<Self> {
         let counts = stage.memory.allocate(flight.stream(), 4 * images)?;
         flight.fill(counts.whole(), 0)?;
         let kernel = Untouched::new(&stage.kept.kernels)?;
@@ -35,7 +40,7 @@ impl Check {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub(crate) fn poison(&self, flight: &mut Flight, memory: DeviceRange<'_>) -> Result<()> {
+    pub(crate) fn poison(&self, flight: &mut InFlight, memory: DeviceRange<'_>) -> Result<()> {
         flight.fill_words(memory, self.word())
     }
 
@@ -63,7 +68,7 @@ impl Check {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub(crate) fn land(&mut self, flight: &mut Flight) -> Result<Vec<Finding>> {
+    pub(crate) fn land(&mut self, flight: &mut InFlight) -> Result<Vec<Finding>> {
         flight.copy_to_host(self.arrived.take().ok_or_else(lost)?, self.counts.whole())?;
         flight.depart()?;
         flight.land()?;

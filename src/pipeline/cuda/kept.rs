@@ -2,22 +2,22 @@
 //! kernels takes seconds, of which a second loader, or the same one's next epoch, shall pay none.
 //!
 //! Decoders are lent for a piece of a batch at a time. For a GPU there is one for each of a loader's lanes, whatever
-//! number of loaders runs: what more of them would queue, the GPU could not do sooner. All are made, with every rung
+//! number of loaders runs: what more of them would queue, the GPU could not do sooner. All are made, with every backend
 //! that the loader may need, before its first batch is: later, other code may be capturing a CUDA graph, and nobody
 //! knows what nvJPEG does then. What is idle stays until [`release_gpus`].
 
 use crate::augment::cuda::Kernels;
 use crate::config::LANES;
-use crate::decode::nvjpeg::{Abilities, Decoder, Library, Rung};
+use crate::decode::nvjpeg::{Abilities, Library, NvJpegBackend, NvJpegDecoder};
 use crate::error::{Error, Result};
-use crate::gpu::Device;
+use crate::gpu::GpuDevice;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 static KEPT: Mutex<Vec<Arc<Kept>>> = Mutex::new(Vec::new());
 
 /// One GPU as this process has it in use.
 pub(crate) struct Kept {
-    pub device: Device,
+    pub device: GpuDevice,
     pub abilities: Abilities,
     pub kernels: Kernels,
     library: Library,
@@ -31,16 +31,16 @@ pub(crate) struct Kept {
 #[derive(Default)]
 struct Decoders {
     /// With nothing under way, the latest used last.
-    idle: Vec<Decoder>,
+    idle: Vec<NvJpegDecoder>,
     /// How many are lent.
     lent: usize,
-    /// The rungs that all of them have, as many as there will be.
-    complete: [bool; Rung::ALL.len()],
+    /// The backends that all of them have, as many as there will be.
+    complete: [bool; NvJpegBackend::ALL.len()],
 }
 
 /// A decoder that is lent. Dropped instead of given back, it is gone, and another one may be made.
 pub(crate) struct Lent {
-    decoder: Option<Decoder>,
+    decoder: Option<NvJpegDecoder>,
     kept: Arc<Kept>,
 }
 
@@ -63,7 +63,7 @@ impl Kept {
     /// [`Error::Unavailable`], [`Error::Gpu`] when it cannot serve.
     pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>> {
         // Before the lock: in a forked child this is an error.
-        let device = Device::open(ordinal)?;
+        let device = GpuDevice::open(ordinal)?;
         // Held through the trial: who comes meanwhile wants its result.
         let mut all = lock(&KEPT);
         if let Some(at) = all.iter().position(|known| known.device.ordinal() == ordinal) {
@@ -88,15 +88,16 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Makes all decoders that there will be, for batches of about `batch` images, and of each the rungs that it has
+    /// Makes all decoders that there will be, for batches of about `batch` images, and of each the backends that it has
     /// not yet.
     ///
     /// # Errors
     /// What the first one met that could not be made: that is tried again when it is needed.
-    pub(crate) fn prepare(self: &Arc<Self>, rungs: &[Rung], batch: usize) -> Result<()> {
+    pub(crate) fn prepare(self: &Arc<Self>, backends: &[NvJpegBackend], batch: usize) -> Result<()> {
         // Two that each hold some would wait for each other. Lanes hold one and wait for none.
         let _alone = lock(&self.gathering);
-        let is_complete = |decoders: &Decoders| rungs.iter().all(|&rung| decoders.complete[rung as usize]);
+        let is_complete =
+            |decoders: &Decoders| backends.iter().all(|&backend| decoders.complete[backend as usize]);
         if is_complete(&lock(&self.decoders)) {
             return Ok(());
         }
@@ -105,13 +106,13 @@ impl Kept {
             outcome = self.borrow(batch).map(|lent| all.push(lent));
         }
         for mut lent in all {
-            for &rung in rungs {
-                outcome = outcome.and(lent.get()?.make(rung));
+            for &backend in backends {
+                outcome = outcome.and(lent.get()?.make(backend));
             }
             lent.give_back()?;
         }
         if outcome.is_ok() {
-            rungs.iter().for_each(|&rung| lock(&self.decoders).complete[rung as usize] = true);
+            backends.iter().for_each(|&backend| lock(&self.decoders).complete[backend as usize] = true);
         }
         outcome
     }
@@ -120,7 +121,7 @@ impl Kept {
     /// that of the GPU's work and of the wait for whoever read the batch's memory before.
     ///
     /// # Errors
-    /// As [`Decoder::new`].
+    /// As [`NvJpegDecoder::new`].
     pub(crate) fn borrow(self: &Arc<Self>, batch: usize) -> Result<Lent> {
         let mut decoders = lock(&self.decoders);
         while decoders.idle.is_empty() && decoders.lent >= LANES {
@@ -132,7 +133,7 @@ impl Kept {
         // Counted off by its drop, also where there is no decoder to be had.
         let mut lent = Lent { decoder: idle, kept: self.clone() };
         if lent.decoder.is_none() {
-            lent.decoder = Some(Decoder::new(&self.library, &self.device, batch)?);
+            lent.decoder = Some(NvJpegDecoder::new(&self.library, &self.device, batch)?);
         }
         Ok(lent)
     }
@@ -143,7 +144,7 @@ impl Lent {
     ///
     /// # Errors
     /// [`Error::Internal`] when it was given back.
-    pub(crate) fn get(&mut self) -> Result<&mut Decoder> {
+    pub(crate) fn get(&mut self) -> Result<&mut NvJpegDecoder> {
         self.decoder.as_mut().ok_or_else(|| Error::Internal("a decoder that was given back".into()))
     }
 

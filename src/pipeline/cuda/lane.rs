@@ -12,9 +12,9 @@ use super::timing::Timing;
 use super::work::{Image, Intake, Work, arena_bytes};
 use crate::augment::cuda::{ImageParams, LaneMemory, ViewLauncher};
 use crate::batch::Seal;
-use crate::decode::nvjpeg::{PlaneLayout, PlaneTarget, PlanesLayout, Request, Rung, Verdict};
+use crate::decode::nvjpeg::{NvJpegBackend, PlaneLayout, PlaneTarget, PlanesLayout, Request, Verdict};
 use crate::error::{Error, Result};
-use crate::gpu::{DeviceBuffer, Flight, Stream};
+use crate::gpu::{DeviceBuffer, InFlight, Stream};
 use crate::pipeline::{Run, Shared};
 use crossbeam_channel::{Receiver, select};
 use std::collections::VecDeque;
@@ -69,7 +69,7 @@ struct Lane<'a> {
     intake: Intake<'a>,
     /// While a piece needs one. Dropped first: it waits for all streams it used, and what these read is the flight's.
     decoder: Option<Lent>,
-    flight: Flight,
+    flight: InFlight,
     /// The decoding engine works beside the CUDA kernels.
     engine: Stream,
     /// One for each view of each image, those of an image together.
@@ -126,7 +126,7 @@ impl<'a> Lane<'a> {
                 views.push(ImageView { image, number, launcher });
             }
         }
-        let mut flight = Flight::new(&stream)?;
+        let mut flight = InFlight::new(&stream)?;
         Ok(Self {
             stage,
             shared,
@@ -293,9 +293,9 @@ impl<'a> Lane<'a> {
     /// How the planes of an image lie in the arena; `None` for a blank one.
     fn layout(&self, image: &Image) -> Result<Option<PlanesLayout>> {
         Ok(match image {
-            Image::Encoded { header, drawn, rung, .. } => {
-                let layout = self.stage.kept.abilities.layout(header, drawn.region(), *rung);
-                Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", rung.name())))?)
+            Image::Encoded { header, drawn, backend, .. } => {
+                let layout = self.stage.kept.abilities.layout(header, drawn.region(), *backend);
+                Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", backend.name())))?)
             }
             Image::Planes { layout, .. } => Some(*layout),
             Image::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
@@ -336,8 +336,8 @@ impl<'a> Lane<'a> {
     fn decode(&mut self, run: &Run, arena: u64, placed: &[Placed]) -> Result<Vec<Refusal>> {
         let mut refused = Vec::new();
         let mut engine_queued = false;
-        for rung in Rung::ALL {
-            let (indices, requests) = requests(rung, arena, placed);
+        for backend in NvJpegBackend::ALL {
+            let (indices, requests) = requests(backend, arena, placed);
             for &(index, image) in &indices {
                 // Also where a call fails: the device may have begun to read.
                 if let Image::Encoded { bytes, .. } = placed[index].work.images.get(image) {
@@ -345,29 +345,29 @@ impl<'a> Lane<'a> {
                     run.clock.add_uploaded(bytes.len());
                 }
             }
-            if rung > Rung::Hardware && !engine_queued {
+            if backend > NvJpegBackend::Hardware && !engine_queued {
                 engine_queued = true;
                 self.timing.current().engine_queued(&self.engine)?;
             }
             if requests.is_empty() {
                 continue;
             }
-            let stream = if rung == Rung::Hardware { &self.engine } else { self.flight.stream() };
+            let stream = if backend == NvJpegBackend::Hardware { &self.engine } else { self.flight.stream() };
             let decoder = match &mut self.decoder {
                 Some(decoder) => decoder,
                 empty => empty.insert(self.stage.kept.borrow(self.stage.batch)?),
             };
             let marks = self.timing.current();
-            let begins = match rung {
-                Rung::Hardware => Some(&marks.engine[0]),
-                Rung::CudaBatched => Some(&marks.batched[0]),
-                Rung::Cuda => None,
+            let begins = match backend {
+                NvJpegBackend::Hardware => Some(&marks.engine[0]),
+                NvJpegBackend::CudaBatched => Some(&marks.batched[0]),
+                NvJpegBackend::Cuda => None,
             };
-            let Verdict { outcomes, in_parts } = decoder.get()?.decode(stream, rung, begins, &requests)?;
-            if let Some(why) = self.stage.pauses.learn(rung, &outcomes) {
-                self.shared.tell_paused(rung, &why);
+            let Verdict { outcomes, in_parts } = decoder.get()?.decode(stream, backend, begins, &requests)?;
+            if let Some(why) = self.stage.pauses.learn(backend, &outcomes) {
+                self.shared.tell_paused(backend, &why);
             }
-            if rung == Rung::CudaBatched {
+            if backend == NvJpegBackend::CudaBatched {
                 marks.batched[1].record(stream)?;
             }
             let mut decoded = 0;
@@ -377,12 +377,12 @@ impl<'a> Lane<'a> {
                     Err(error) => refused.push(Refusal { index, image, error }),
                 }
             }
-            match rung {
+            match backend {
                 // Its time says nothing of how fast images are decoded.
                 _ if in_parts => {}
-                Rung::Hardware => marks.on_engine += decoded,
-                Rung::CudaBatched => marks.on_batched += decoded,
-                Rung::Cuda => {}
+                NvJpegBackend::Hardware => marks.on_engine += decoded,
+                NvJpegBackend::CudaBatched => marks.on_batched += decoded,
+                NvJpegBackend::Cuda => {}
             }
         }
         refused.sort_by_key(|refusal| (refusal.index, refusal.image));
@@ -454,13 +454,17 @@ struct Refusal {
     error: Error,
 }
 
-/// What `rung` is asked to decode into the arena, and where it stands: which of `placed`, and which of its images.
-fn requests(rung: Rung, arena: u64, placed: &[Placed]) -> (Vec<(usize, usize)>, Vec<Request<'_>>) {
+/// What `backend` is asked to decode into the arena, and where it stands: which of `placed`, and which of its images.
+fn requests(
+    backend: NvJpegBackend,
+    arena: u64,
+    placed: &[Placed],
+) -> (Vec<(usize, usize)>, Vec<Request<'_>>) {
     let (mut indices, mut requests) = (Vec::new(), Vec::new());
     for (index, sample) in placed.iter().enumerate() {
         for (number, (image, at)) in sample.images().enumerate() {
-            if let (Image::Encoded { bytes, header, rung: own, .. }, Some((offset, layout))) = (image, at)
-                && *own == rung
+            if let (Image::Encoded { bytes, header, backend: own, .. }, Some((offset, layout))) = (image, at)
+                && *own == backend
             {
                 let target = |plane: PlaneLayout| PlaneTarget {
                     ptr: arena + offset + plane.offset,

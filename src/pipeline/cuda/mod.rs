@@ -15,11 +15,11 @@ mod timing;
 mod work;
 
 use crate::batch::CudaStorage;
-use crate::config::{self, CpuDecode, DevicePools, LANES, LoaderConfig, Rungs};
-use crate::decode::Header;
-use crate::decode::nvjpeg::{Rung, by_host};
+use crate::config::{self, AllowedBackends, CpuDecode, DevicePools, LANES, LoaderConfig};
+use crate::decode::JpegHeader;
+use crate::decode::nvjpeg::{NvJpegBackend, by_host};
 use crate::error::{Error, Result};
-use crate::gpu::{Device, MemoryPool, Registration, Stream};
+use crate::gpu::{GpuDevice, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
 use kept::Kept;
 pub use kept::release_gpus;
@@ -32,11 +32,11 @@ use timing::Origin;
 
 /// What all workers and lanes share.
 pub(crate) struct Stage {
-    device: Device,
+    device: GpuDevice,
     kept: Arc<Kept>,
     /// The GPU's decoders have been made.
     prepared: Mutex<bool>,
-    rungs: Rungs,
+    backends: AllowedBackends,
     /// The CPU may decode, and decodes what decoders of the GPU would have it half decode.
     cpu_may: bool,
     cpu_serves: bool,
@@ -77,9 +77,9 @@ impl Stage {
         let origin = Origin::new(&device, &Stream::new(&device)?, None)?;
         let cores = kept.abilities.engines().map_or(1, |(engines, cores)| (engines * cores) as usize);
         Ok(Self {
-            rungs: config.rungs,
+            backends: config.backends,
             cpu_may: config.cpu_decode != CpuDecode::Never,
-            cpu_serves: config.cpu_decode != CpuDecode::Never && config.rungs == Rungs::All,
+            cpu_serves: config.cpu_decode != CpuDecode::Never && config.backends == AllowedBackends::All,
             batch: config.batch_size as usize * config.images.list().len(),
             refused: Refused::default(),
             pauses: Pauses::default(),
@@ -97,11 +97,11 @@ impl Stage {
 
     /// What the GPU's decoders can do, and why not more, each by its name.
     pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
-        Rung::ALL.map(|rung| (rung.name(), self.kept.abilities.describe(rung))).into()
+        NvJpegBackend::ALL.map(|backend| (backend.name(), self.kept.abilities.describe(backend))).into()
     }
 
     /// A decoder that failed when it was tried, and why.
-    pub(crate) fn failed(&self) -> Option<&(Rung, String)> {
+    pub(crate) fn failed(&self) -> Option<&(NvJpegBackend, String)> {
         self.kept.abilities.failed()
     }
 
@@ -119,9 +119,10 @@ impl Stage {
         if std::mem::replace(&mut *prepared, true) {
             return Ok(());
         }
-        let is_needed = |rung: &Rung| self.allows(*rung) && self.kept.abilities.serves(*rung);
-        let rungs: Vec<Rung> = Rung::ALL.into_iter().filter(is_needed).collect();
-        self.kept.prepare(&rungs, self.batch)
+        let is_needed =
+            |backend: &NvJpegBackend| self.allows(*backend) && self.kept.abilities.serves(*backend);
+        let backends: Vec<NvJpegBackend> = NvJpegBackend::ALL.into_iter().filter(is_needed).collect();
+        self.kept.prepare(&backends, self.batch)
     }
 
     /// Where batches are made.
@@ -133,51 +134,58 @@ impl Stage {
         Ok(CudaStorage { pool: self.memory.clone(), stream, desk: self.desk.clone() })
     }
 
-    /// The rungs that serve an image, in the order of the ladder; none: it is the CPU's.
+    /// The backends that serve an image, in the order in which they are tried; none: the CPU decodes it.
     ///
     /// nvJPEG's way of decoding Huffman codes on the host takes a core some 2.5 ms an image, on a lane's thread, while
     /// the batch waits; the CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted of the
     /// image. So progressive images and such, and those that are too few for a large call of the kernels, are the
     /// CPU's, unless that may not decode.
-    fn rungs(&self, header: &Header, id: ImageId) -> impl Iterator<Item = Rung> + use<> {
-        let allowed = Rung::ALL.map(|rung| self.allows(rung));
+    fn backends(&self, header: &JpegHeader, id: ImageId) -> impl Iterator<Item = NvJpegBackend> + use<> {
+        let allowed = NvJpegBackend::ALL.map(|backend| self.allows(backend));
         let refuses = self.refused.of(id);
         let left_to_cpu = self.cpu_serves && by_host(header);
-        let mut serving = [false; Rung::ALL.len()];
-        for rung in self.kept.abilities.rungs(header) {
-            serving[rung as usize] =
-                allowed[rung as usize] && !(rung == Rung::Cuda && left_to_cpu) && !refuses(rung);
+        let mut serving = [false; NvJpegBackend::ALL.len()];
+        for backend in self.kept.abilities.backends(header) {
+            serving[backend as usize] = allowed[backend as usize]
+                && !(backend == NvJpegBackend::Cuda && left_to_cpu)
+                && !refuses(backend);
         }
-        // From the last one up: a rung that fails is left alone where another one comes after it.
+        // From the last one up: a backend that fails is left alone where another one comes after it.
         let mut others = self.cpu_may;
         for (serves, rests) in serving.iter_mut().zip(self.pauses.resting()).rev() {
             *serves &= !(rests && others);
             others |= *serves;
         }
-        Rung::ALL.into_iter().filter(move |&rung| serving[rung as usize])
+        NvJpegBackend::ALL.into_iter().filter(move |&backend| serving[backend as usize])
     }
 
-    /// Whether some image may be a rung's.
-    fn allows(&self, rung: Rung) -> bool {
-        let asked = match self.rungs {
-            Rungs::All => true,
-            Rungs::Hardware => rung == Rung::Hardware,
-            Rungs::CudaBatched => rung == Rung::CudaBatched,
-            Rungs::Cuda => rung == Rung::Cuda,
-            Rungs::Cpu => false,
+    /// Whether some image may be a backend's.
+    fn allows(&self, backend: NvJpegBackend) -> bool {
+        let asked = match self.backends {
+            AllowedBackends::All => true,
+            AllowedBackends::Hardware => backend == NvJpegBackend::Hardware,
+            AllowedBackends::CudaBatched => backend == NvJpegBackend::CudaBatched,
+            AllowedBackends::Cuda => backend == NvJpegBackend::Cuda,
+            AllowedBackends::Cpu => false,
         };
-        asked && rung.takes_call_of(self.batch)
+        asked && backend.takes_call_of(self.batch)
     }
 
     /// Whether only the size of the batches keeps the GPU from decoding an image.
-    fn has_small_batches(&self, header: &Header) -> bool {
-        let first = self.kept.abilities.rungs(header).next();
-        let small = first == Some(Rung::CudaBatched) && !Rung::CudaBatched.takes_call_of(self.batch);
+    fn has_small_batches(&self, header: &JpegHeader) -> bool {
+        let first = self.kept.abilities.backends(header).next();
+        let small = first == Some(NvJpegBackend::CudaBatched)
+            && !NvJpegBackend::CudaBatched.takes_call_of(self.batch);
         self.cpu_serves && small && self.failed().is_none()
     }
 
-    /// The rung after one that does not take an image. One image is no call for the batched kernels.
-    fn rung_after(&self, rung: Rung, header: &Header, id: ImageId) -> Option<Rung> {
-        self.rungs(header, id).find(|&next| next > rung && next.takes_call_of(1))
+    /// The backend after one that does not take an image. One image is no call for the batched kernels.
+    fn backend_after(
+        &self,
+        backend: NvJpegBackend,
+        header: &JpegHeader,
+        id: ImageId,
+    ) -> Option<NvJpegBackend> {
+        self.backends(header, id).find(|&next| next > backend && next.takes_call_of(1))
     }
 }

@@ -1,11 +1,11 @@
-//! When a rung that fails is left alone, and for how long.
+//! When a backend that fails is left alone, and for how long.
 //!
 //! An engine that hangs or that another process has taken, and memory that is not there, fail every call, and each
 //! costs its halves, and theirs, in every batch. But what went may come back. So after a few failures in a row come
-//! pauses that double: they soon cost nothing, and end by themselves. Workers know of them too, so that a rung's images
-//! are soon prepared for the next one. What a file is to blame for is none of this.
+//! pauses that double: they soon cost nothing, and end by themselves. Workers know of them too, so that a backend's
+//! images are soon prepared for the next one. What a file is to blame for is none of this.
 
-use crate::decode::nvjpeg::{Outcome, Rung};
+use crate::decode::nvjpeg::{ImageOutcome, NvJpegBackend};
 use crate::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,12 @@ const TOLERATED: u32 = 3;
 /// Most pieces of batches that a pause lasts, so that a trial costs next to nothing.
 pub(crate) const LONGEST_PAUSE: u32 = 1024;
 
-/// How a GPU's rungs have fared of late, with one loader's images.
+/// How a GPU's backends have fared of late, with one loader's images.
 #[derive(Default)]
 pub(crate) struct Pauses {
-    /// Some rung has failed: as long as none has there is nothing to look for.
+    /// Some backend has failed: as long as none has there is nothing to look for.
     any: AtomicBool,
-    rungs: Mutex<[Pause; Rung::ALL.len()]>,
+    backends: Mutex<[Pause; NvJpegBackend::ALL.len()]>,
 }
 
 #[derive(Default)]
@@ -33,15 +33,15 @@ struct Pause {
 }
 
 impl Pauses {
-    /// Which rungs are left alone now.
-    pub(crate) fn resting(&self) -> [bool; Rung::ALL.len()] {
+    /// Which backends are left alone now.
+    pub(crate) fn resting(&self) -> [bool; NvJpegBackend::ALL.len()] {
         if !self.any.load(Ordering::Relaxed) {
             return Default::default();
         }
         self.lock().each_ref().map(|pause| pause.left > 0)
     }
 
-    /// A lane has given its piece's images to rungs.
+    /// A lane has given its piece's images to backends.
     pub(crate) fn piece_went(&self) {
         if self.any.load(Ordering::Relaxed) {
             for pause in self.lock().iter_mut() {
@@ -51,10 +51,10 @@ impl Pauses {
     }
 
     /// Learns from what became of a call's images; why a pause begins, if one does.
-    pub(crate) fn learn(&self, rung: Rung, outcomes: &[Outcome]) -> Option<String> {
+    pub(crate) fn learn(&self, backend: NvJpegBackend, outcomes: &[ImageOutcome]) -> Option<String> {
         if outcomes.iter().any(Result::is_ok) {
             if self.any.load(Ordering::Relaxed) {
-                self.lock()[rung as usize] = Pause::default();
+                self.lock()[backend as usize] = Pause::default();
             }
             return None;
         }
@@ -63,7 +63,7 @@ impl Pauses {
             _ => None,
         })?;
         self.any.store(true, Ordering::Relaxed);
-        let pause = &mut self.lock()[rung as usize];
+        let pause = &mut self.lock()[backend as usize];
         if pause.left > 0 {
             // Another lane's call, which was under way when the pause began.
             return None;
@@ -74,9 +74,9 @@ impl Pauses {
         Some(why.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, [Pause; Rung::ALL.len()]> {
+    fn lock(&self) -> MutexGuard<'_, [Pause; NvJpegBackend::ALL.len()]> {
         // Valid after every statement: a panic elsewhere cannot have broken it.
-        self.rungs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.backends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,15 +85,15 @@ mod tests {
     use super::*;
     use crate::error::DecodeError;
 
-    const RUNG: Rung = Rung::Hardware;
+    const BACKEND: NvJpegBackend = NvJpegBackend::Hardware;
 
-    fn failed() -> [Outcome; 2] {
+    fn failed() -> [ImageOutcome; 2] {
         [Err(DecodeError::Corrupt("its codes".into()).into()), Err(Error::Unavailable("no memory".into()))]
     }
 
-    /// Pieces that the rung has no part in from now on.
+    /// Pieces that the backend has no part in from now on.
     fn refused(pauses: &Pauses) -> u32 {
-        let rests = || pauses.resting()[RUNG as usize];
+        let rests = || pauses.resting()[BACKEND as usize];
         (0..).take_while(|_| rests().then(|| pauses.piece_went()).is_some()).count() as u32
     }
 
@@ -101,21 +101,21 @@ mod tests {
     fn pauses_double_and_end_with_a_success() {
         let pauses = Pauses::default();
         for _ in 0..2 {
-            assert_eq!(pauses.learn(RUNG, &failed()), None);
+            assert_eq!(pauses.learn(BACKEND, &failed()), None);
             assert_eq!(refused(&pauses), 0);
         }
         let mut lengths = Vec::new();
         for _ in 0..40 {
-            assert_eq!(pauses.learn(RUNG, &failed()).as_deref(), Some("no memory"));
-            assert_eq!(pauses.learn(RUNG, &failed()), None, "of another lane, at the same time");
+            assert_eq!(pauses.learn(BACKEND, &failed()).as_deref(), Some("no memory"));
+            assert_eq!(pauses.learn(BACKEND, &failed()), None, "of another lane, at the same time");
             assert_eq!(pauses.resting(), [true, false, false]);
             lengths.push(refused(&pauses));
         }
         assert_eq!(lengths[..12], [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
         assert!(lengths[12..].iter().all(|pieces| *pieces == LONGEST_PAUSE));
-        pauses.learn(RUNG, &[Err(Error::Unavailable("one of two".into())), Ok(())]);
+        pauses.learn(BACKEND, &[Err(Error::Unavailable("one of two".into())), Ok(())]);
         for _ in 0..2 {
-            assert_eq!(pauses.learn(RUNG, &failed()), None, "all is forgotten");
+            assert_eq!(pauses.learn(BACKEND, &failed()), None, "all is forgotten");
         }
     }
 
@@ -124,11 +124,11 @@ mod tests {
         let pauses = Pauses::default();
         let damaged = || [Err(DecodeError::Corrupt("its codes".into()).into())];
         for _ in 0..3 {
-            assert_eq!(pauses.learn(RUNG, &damaged()), None);
-            assert_eq!(pauses.learn(RUNG, &[]), None);
+            assert_eq!(pauses.learn(BACKEND, &damaged()), None);
+            assert_eq!(pauses.learn(BACKEND, &[]), None);
         }
-        assert!(pauses.learn(RUNG, &failed()).is_none() && pauses.learn(RUNG, &failed()).is_none());
-        assert_eq!(pauses.learn(RUNG, &damaged()), None);
-        assert!(pauses.learn(RUNG, &failed()).is_some());
+        assert!(pauses.learn(BACKEND, &failed()).is_none() && pauses.learn(BACKEND, &failed()).is_none());
+        assert_eq!(pauses.learn(BACKEND, &damaged()), None);
+        assert!(pauses.learn(BACKEND, &failed()).is_some());
     }
 }

@@ -8,8 +8,8 @@ use super::refused::ImageId;
 use super::shares::KernelCall;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
-use crate::decode::nvjpeg::{PlanesLayout, Rung};
-use crate::decode::{ColorModel, Format, Header, Planes, image_size, parse_header};
+use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
+use crate::decode::{ColorModel, Format, JpegHeader, Planes, image_size, parse_header};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedBuffer, PinnedSlice};
 use crate::io::Filled;
@@ -184,16 +184,16 @@ impl<'a> Preparer<'a> {
     }
 
     /// The header of a file that the GPU shall decode: what it cannot, or not for sure, the CPU decodes or explains.
-    fn for_gpu(&self, bytes: &[u8], id: ImageId, batch: usize) -> Option<Header> {
+    fn for_gpu(&self, bytes: &[u8], id: ImageId, batch: usize) -> Option<JpegHeader> {
         let stage = self.stage;
         // A GPU's decoder may fill in what a file that was cut short lacks; the CPU says so.
         let header = parse_header(bytes).ok().filter(|_| is_ended(bytes));
-        let first = header.and_then(|header| stage.rungs(&header, id).next());
+        let first = header.and_then(|header| stage.backends(&header, id).next());
         if !stage.cpu_serves {
             return header.filter(|_| first.is_some());
         }
         let gray = header.is_some_and(|header| header.color() == Some(ColorModel::Gray));
-        let call = (first == Some(Rung::CudaBatched)).then_some(KernelCall { gray, batch });
+        let call = (first == Some(NvJpegBackend::CudaBatched)).then_some(KernelCall { gray, batch });
         let is_auto = self.shared.config.cpu_decode == CpuDecode::Auto;
         let turn = is_auto && first.is_some() && stage.shares.cpu_turn(call);
         stage.shares.count(call.filter(|_| !turn));
@@ -201,8 +201,8 @@ impl<'a> Preparer<'a> {
         match (first, call) {
             // On a lane it would turn out too late, for a lane's thread has better to do than decode.
             (_, Some(call)) => {
-                let serves =
-                    stage.shares.is_large(call) || stage.rung_after(Rung::CudaBatched, &header, id).is_some();
+                let serves = stage.shares.is_large(call)
+                    || stage.backend_after(NvJpegBackend::CudaBatched, &header, id).is_some();
                 // Of an epoch's short last batch there is nothing to say.
                 if !serves && batch == stage.batch && stage.shares.is_wanted(call) {
                     self.shared.tell_small_batches();

@@ -1,7 +1,7 @@
 //! What decoders of the GPU have refused: an image that failed twice need not fail a third time, in every epoch, and
 //! cost the images beside it their call.
 
-use crate::decode::nvjpeg::Rung;
+use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::DecodeError;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,40 +24,40 @@ pub(crate) struct ImageId {
 #[derive(Default)]
 pub(crate) struct Refused {
     any: AtomicBool,
-    /// How often each rung did.
+    /// How often each backend did.
     by_image: Mutex<HashMap<ImageId, Known>>,
 }
 
 /// What is known of an image.
 #[derive(Clone)]
 struct Known {
-    counts: [u8; Rung::ALL.len()],
-    /// What the last rung said.
+    counts: [u8; NvJpegBackend::ALL.len()],
+    /// What the last backend said.
     why: DecodeError,
 }
 
 impl Refused {
-    /// `rung` refused an image, and said why: whether it is now known not to take it.
-    pub(crate) fn note(&self, id: ImageId, rung: Rung, why: &DecodeError) -> bool {
+    /// `backend` refused an image, and said why: whether it is now known not to take it.
+    pub(crate) fn note(&self, id: ImageId, backend: NvJpegBackend, why: &DecodeError) -> bool {
         let mut by_image = self.lock();
         if by_image.len() >= MOST && !by_image.contains_key(&id) {
             return false;
         }
-        let new = || Known { counts: [0; Rung::ALL.len()], why: why.clone() };
+        let new = || Known { counts: [0; NvJpegBackend::ALL.len()], why: why.clone() };
         let known = by_image.entry(id).or_insert_with(new);
         known.why = why.clone();
-        let count = &mut known.counts[rung as usize];
+        let count = &mut known.counts[backend as usize];
         *count = count.saturating_add(1);
         self.any.store(true, Ordering::Relaxed);
         *count == ENOUGH
     }
 
-    /// The rungs that do not take an image.
-    pub(crate) fn of(&self, id: ImageId) -> impl Fn(Rung) -> bool + use<> {
+    /// The backends that do not take an image.
+    pub(crate) fn of(&self, id: ImageId) -> impl Fn(NvJpegBackend) -> bool + use<> {
         // Nearly always there is nothing to look for.
         let any = self.any.load(Ordering::Relaxed);
         let known = any.then(|| self.lock().get(&id).map(|known| known.counts)).flatten();
-        move |rung| known.is_some_and(|counts| counts[rung as usize] >= ENOUGH)
+        move |backend| known.is_some_and(|counts| counts[backend as usize] >= ENOUGH)
     }
 
     /// Why an image was refused the last time; `None` where it never was.
@@ -80,13 +80,13 @@ mod tests {
         let why = DecodeError::Corrupt("its codes".into());
         let [odd, other] = [0, 1].map(|image| ImageId { sample: 7, image });
         assert_eq!(refused.why(odd), None);
-        assert!(!refused.of(odd)(Rung::Hardware));
-        assert!(!refused.note(odd, Rung::Hardware, &why), "it may have been another");
-        assert!(!refused.of(odd)(Rung::Hardware));
-        assert!(refused.note(odd, Rung::Hardware, &why));
-        assert!(refused.of(odd)(Rung::Hardware));
-        assert!(!refused.of(odd)(Rung::CudaBatched) && !refused.of(other)(Rung::Hardware));
-        assert!(!refused.note(odd, Rung::Hardware, &why), "said once");
+        assert!(!refused.of(odd)(NvJpegBackend::Hardware));
+        assert!(!refused.note(odd, NvJpegBackend::Hardware, &why), "it may have been another");
+        assert!(!refused.of(odd)(NvJpegBackend::Hardware));
+        assert!(refused.note(odd, NvJpegBackend::Hardware, &why));
+        assert!(refused.of(odd)(NvJpegBackend::Hardware));
+        assert!(!refused.of(odd)(NvJpegBackend::CudaBatched) && !refused.of(other)(NvJpegBackend::Hardware));
+        assert!(!refused.note(odd, NvJpegBackend::Hardware, &why), "said once");
         assert_eq!((refused.why(odd), refused.why(other)), (Some(why), None));
     }
 }

@@ -2,7 +2,7 @@
 //! the GPU's part is split between the engine and the kernels is the model of [`split`](super::split).
 
 use super::split::Split;
-use crate::decode::nvjpeg::Rung;
+use crate::decode::nvjpeg::NvJpegBackend;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Weight of a new measurement.
@@ -45,7 +45,7 @@ impl KernelCall {
     fn is_large(self, part: f64) -> bool {
         let images = part * self.batch as f64;
         let least = images - 2.0 * (images * (1.0 - part)).max(0.0).sqrt();
-        Rung::CudaBatched.takes_call_of((least + 0.5) as usize)
+        NvJpegBackend::CudaBatched.takes_call_of((least + 0.5) as usize)
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
             }
             least = least.min(left);
         }
-        assert!(Rung::CudaBatched.takes_call_of(least as usize), "a call of {least}");
+        assert!(NvJpegBackend::CudaBatched.takes_call_of(least as usize), "a call of {least}");
         assert!(taken > 300, "the CPU helps with {taken} of 6400");
         // What the kernels cannot spare, others have.
         let turns = (0..1000).filter(|_| shares.cpu_turn(None)).count();

@@ -7,10 +7,10 @@
 //! divided goes to one of them whole, the other's turn comes when its account has fallen behind by so much. From
 //! batches of fewer than [`LARGE_BATCH`] images the kernels never get any, and the engine works alone.
 
-use crate::decode::nvjpeg::Rung;
+use crate::decode::nvjpeg::NvJpegBackend;
 
 /// The fewest images of a call of the kernels.
-const LARGE_BATCH: usize = Rung::CudaBatched.least_of_call();
+const LARGE_BATCH: usize = NvJpegBackend::CudaBatched.least_of_call();
 
 /// A rate is of so many measurements, the quickest and the slowest quarter of them left out.
 const REMEMBERED: usize = 8;

@@ -1,9 +1,9 @@
 //! How long the GPU takes for what, by events between the parts of the work.
 
 use super::shares::Shares;
-use crate::decode::nvjpeg::Rung;
+use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{Error, Result};
-use crate::gpu::{Device, Event, Stream};
+use crate::gpu::{Event, GpuDevice, Stream};
 use crate::pipeline::Run;
 use crate::pipeline::stats::GpuTimes;
 use crate::trace::{Lane, Stage, Work};
@@ -25,7 +25,7 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub(crate) fn new(device: &Device, stream: &Stream, other: Option<&Self>) -> Result<Self> {
+    pub(crate) fn new(device: &GpuDevice, stream: &Stream, other: Option<&Self>) -> Result<Self> {
         let event = Event::timed(device)?;
         event.record(stream)?;
         event.synchronize()?;
@@ -41,7 +41,7 @@ impl Origin {
 
 /// The events of one lane; those of a flight are read when it has landed.
 pub(crate) struct Timing {
-    device: Device,
+    device: GpuDevice,
     /// What this lane measures from.
     origin: Arc<Origin>,
     marks: Vec<Marks>,
@@ -67,7 +67,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    fn new(device: &Device) -> Result<Self> {
+    fn new(device: &GpuDevice) -> Result<Self> {
         let event = || Event::timed(device);
         Ok(Self {
             begin: event()?,
@@ -113,7 +113,7 @@ impl Marks {
 }
 
 impl Timing {
-    pub(crate) fn new(device: &Device, origin: Arc<Origin>, log: Lane) -> Self {
+    pub(crate) fn new(device: &GpuDevice, origin: Arc<Origin>, log: Lane) -> Self {
         Self { device: device.clone(), origin, marks: Vec::new(), used: 0, log }
     }
 
@@ -144,7 +144,7 @@ impl Timing {
                 let (given, done) = (seconds(&marks.engine[0])?, seconds(&marks.engine[1])?);
                 shares.gpu_took(|gpu| gpu.engine_took(marks.on_engine, given, done));
             }
-            if Rung::CudaBatched.takes_call_of(marks.on_batched) {
+            if NvJpegBackend::CudaBatched.takes_call_of(marks.on_batched) {
                 let (given, done) = (seconds(&marks.batched[0])?, seconds(&marks.batched[1])?);
                 shares.gpu_took(|gpu| gpu.cuda_took(marks.on_batched, given, done));
             }

@@ -11,10 +11,10 @@ use crate::augment::DrawnViews;
 use crate::augment::cuda::LaneMemory;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
-use crate::decode::nvjpeg::{PlanesLayout, Rung};
-use crate::decode::{ColorModel, Header, Planes};
+use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
+use crate::decode::{ColorModel, JpegHeader, Planes};
 use crate::error::{DecodeError, Error, Result};
-use crate::gpu::{Flight, PinnedBuffer, PinnedSlice, Registration};
+use crate::gpu::{InFlight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::fields::SeenImage;
 use crate::pipeline::watch::Watch;
@@ -53,9 +53,9 @@ pub(crate) enum Image {
     /// A file for nvJPEG.
     Encoded {
         bytes: PinnedSlice,
-        header: Header,
+        header: JpegHeader,
         drawn: DrawnViews,
-        rung: Rung,
+        backend: NvJpegBackend,
         /// It was decoded again by the same decoder, for want of another or of certainty.
         tried_again: bool,
     },
@@ -138,8 +138,10 @@ impl<'a> Intake<'a> {
                 Pixels::Absent => Ok(Image::Blank),
                 Pixels::Encoded { bytes, header, drawn } => {
                     let id = ImageId { sample, image: image as u32 };
-                    match self.stage.rungs(&header, id).next() {
-                        Some(rung) => Ok(Image::Encoded { bytes, header, drawn, rung, tried_again: false }),
+                    match self.stage.backends(&header, id).next() {
+                        Some(backend) => {
+                            Ok(Image::Encoded { bytes, header, drawn, backend, tried_again: false })
+                        }
                         None if self.stage.cpu_may => Ok(Image::ForCpu(bytes)),
                         // A lane's decoder has refused it since the worker looked.
                         None => Err(self.shared.of_image(image, nobody(self.stage, &bytes, id))),
@@ -163,39 +165,39 @@ impl<'a> Intake<'a> {
     /// kernels only what is enough for a call of theirs.
     pub(crate) fn share_out(&self, todo: &mut VecDeque<Work>) {
         let stage = self.stage;
-        let mut both: Vec<&mut Rung> = Vec::with_capacity(todo.len());
+        let mut both: Vec<&mut NvJpegBackend> = Vec::with_capacity(todo.len());
         for Work { images, draw, .. } in todo.iter_mut() {
             for (number, image) in images.iter_mut().enumerate() {
                 let id = ImageId { sample: draw.sample, image: number as u32 };
                 // Gray images are few, and would be a call of their own.
-                if let Image::Encoded { header, rung, .. } = image
-                    && *rung == Rung::Hardware
+                if let Image::Encoded { header, backend, .. } = image
+                    && *backend == NvJpegBackend::Hardware
                     && header.color() == Some(ColorModel::YCbCr)
-                    && stage.rungs(header, id).any(|rung| rung == Rung::CudaBatched)
+                    && stage.backends(header, id).any(|backend| backend == NvJpegBackend::CudaBatched)
                 {
-                    both.push(rung);
+                    both.push(backend);
                 }
             }
         }
         let for_cuda = stage.shares.for_cuda(both.len());
-        both.into_iter().rev().take(for_cuda).for_each(|rung| *rung = Rung::CudaBatched);
+        both.into_iter().rev().take(for_cuda).for_each(|backend| *backend = NvJpegBackend::CudaBatched);
         for color in [ColorModel::YCbCr, ColorModel::Gray] {
             let is_of_call = |image: &Image| match image {
-                Image::Encoded { header, rung, .. } => {
-                    *rung == Rung::CudaBatched && header.color() == Some(color)
+                Image::Encoded { header, backend, .. } => {
+                    *backend == NvJpegBackend::CudaBatched && header.color() == Some(color)
                 }
                 _ => false,
             };
             let images = todo.iter().flat_map(|work| work.images.iter());
-            if Rung::CudaBatched.takes_call_of(images.filter(|image| is_of_call(image)).count()) {
+            if NvJpegBackend::CudaBatched.takes_call_of(images.filter(|image| is_of_call(image)).count()) {
                 continue;
             }
             for Work { images, draw, .. } in todo.iter_mut() {
                 for (number, image) in images.iter_mut().enumerate().filter(|(_, image)| is_of_call(image)) {
-                    let Image::Encoded { bytes, header, rung, .. } = image else { continue };
+                    let Image::Encoded { bytes, header, backend, .. } = image else { continue };
                     let id = ImageId { sample: draw.sample, image: number as u32 };
-                    match stage.rung_after(Rung::CudaBatched, header, id) {
-                        Some(next) => *rung = next,
+                    match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
+                        Some(next) => *backend = next,
                         None if stage.cpu_may => *image = Image::ForCpu(bytes.clone()),
                         // Nobody else may.
                         None => {}
@@ -299,18 +301,18 @@ impl<'a> Intake<'a> {
     pub(crate) fn demote(&self, work: &mut Work, number: usize, error: Error) {
         let id = work.id(number);
         let image = work.images.get_mut(number);
-        let Image::Encoded { bytes, header, rung, tried_again, .. } = image else { return };
+        let Image::Encoded { bytes, header, backend, tried_again, .. } = image else { return };
         *tried_again = false;
         match &error {
-            Error::Decode(why) if self.stage.refused.note(id, *rung, why) => {
-                self.shared.tell_refused(*rung, id.sample, why);
+            Error::Decode(why) if self.stage.refused.note(id, *backend, why) => {
+                self.shared.tell_refused(*backend, id.sample, why);
             }
             Error::Decode(_) => {}
             // It is no fault of the file's: the next time it may be decoded.
-            error => self.shared.tell_failing(*rung, id.sample, error),
+            error => self.shared.tell_failing(*backend, id.sample, error),
         }
-        match self.stage.rung_after(*rung, header, id) {
-            Some(next) => *rung = next,
+        match self.stage.backend_after(*backend, header, id) {
+            Some(next) => *backend = next,
             None if self.shared.config.cpu_decode == CpuDecode::Never => {
                 self.settle(work, self.shared.of_image(number, error));
             }
@@ -326,8 +328,8 @@ impl<'a> Intake<'a> {
         }
         if is_there {
             for image in work.images.iter_mut() {
-                if let Image::Encoded { rung, .. } = image {
-                    run.clock.count_rung(*rung, 1);
+                if let Image::Encoded { backend, .. } = image {
+                    run.clock.count_nvjpeg(*backend, 1);
                 }
                 *image = Image::Nothing;
             }
@@ -339,10 +341,10 @@ impl<'a> Intake<'a> {
     /// doubtful or there is none, the same one's once more.
     fn accept_image(&self, run: &Run, work: &mut Work, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
-        let Image::Encoded { header, rung, tried_again, .. } = work.images.get_mut(number) else {
+        let Image::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
             return true;
         };
-        let rung = *rung;
+        let backend = *backend;
         if finding == Finding::Written {
             return true;
         }
@@ -350,14 +352,14 @@ impl<'a> Intake<'a> {
         // No image looks like one poison and then like the other.
         let doubtful = finding == Finding::Doubtful && !*tried_again;
         if !doubtful {
-            self.shared.tell_skipped(rung, id.sample);
+            self.shared.tell_skipped(backend, id.sample);
         }
-        let is_last = self.stage.rung_after(rung, header, id).is_none();
+        let is_last = self.stage.backend_after(backend, header, id).is_none();
         if doubtful || is_last && self.shared.config.cpu_decode == CpuDecode::Never && !*tried_again {
             *tried_again = true;
             return false;
         }
-        let message = format!("JPEG: nvJPEG's {} reports success and does not write it", rung.name());
+        let message = format!("JPEG: nvJPEG's {} reports success and does not write it", backend.name());
         self.demote(work, number, DecodeError::Unsupported(message).into());
         false
     }
@@ -382,7 +384,7 @@ impl<'a> Intake<'a> {
     }
 
     /// Page-locked memory for a table. What this lane has under way holds some of it until it has landed.
-    pub(crate) fn desk(&self, bytes: usize, flight: &mut Flight) -> Result<Slot> {
+    pub(crate) fn desk(&self, bytes: usize, flight: &mut InFlight) -> Result<Slot> {
         let slots = self.desk.slots();
         if let Some(slot) = slots.try_take(bytes) {
             return Ok(slot);

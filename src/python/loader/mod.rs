@@ -26,7 +26,7 @@ pub(super) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// See `_core.pyi` for the documentation.
 #[pyclass(frozen, subclass, module = "foreload")]
 pub(super) struct Loader {
-    pipeline: Shared,
+    pipeline: SharedPipeline,
     rank: Option<u32>,
     world_size: Option<u32>,
     cursor: Mutex<Cursor>,
@@ -38,16 +38,16 @@ pub(super) struct Loader {
 
 /// A pipeline of a loader and its iterations. The last to let go waits for the threads, without the GIL.
 #[derive(Clone)]
-pub(super) struct Shared(Option<Arc<Pipeline>>);
+pub(super) struct SharedPipeline(Option<Arc<Pipeline>>);
 
-impl std::ops::Deref for Shared {
+impl std::ops::Deref for SharedPipeline {
     type Target = Pipeline;
     fn deref(&self) -> &Pipeline {
         self.0.as_ref().expect("only dropping takes it out")
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedPipeline {
     fn drop(&mut self) {
         let pipeline = self.0.take();
         // Not attached when the interpreter is ending: then there is no GIL to give up, and the closure just drops.
@@ -251,7 +251,7 @@ impl Loader {
         let config = raise(py, py.detach(|| options.check(&index)))?;
         deliver(py, index.notices())?;
         let pipeline = Pipeline::new(Arc::new(index), config);
-        let pipeline = Shared(Some(Arc::new(pipeline)));
+        let pipeline = SharedPipeline(Some(Arc::new(pipeline)));
         Ok(Self {
             pipeline,
             rank: options.rank,

@@ -21,7 +21,7 @@ pub(super) fn wrong(name: &str, message: impl std::fmt::Display) -> PyErr {
 }
 
 /// A setting, and what was given for it.
-pub(super) type Said = (&'static Setting, Given);
+pub(super) type GivenSetting = (&'static Setting, Given);
 
 /// Refuses what was given without a name beyond the `most` that can be.
 fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &str) -> PyResult<()> {

@@ -1,7 +1,7 @@
 //! `foreload.Directory` and `foreload.Resources`: settings that go together, as one object.
 
 use super::given::{given, object};
-use super::{Said, check_count, keywords, wrong};
+use super::{GivenSetting, check_count, keywords, wrong};
 use crate::config::{Given, LoaderOptions, Setting, SettingsObject};
 use crate::python::error::raise;
 use pyo3::prelude::*;
@@ -58,7 +58,7 @@ impl GivenMembers {
         Ok(Self { object, given: said })
     }
 
-    fn said(&self) -> Vec<Said> {
+    fn said(&self) -> Vec<GivenSetting> {
         let of = |(name, value): &(&'static str, Given)| {
             self.object
                 .members()
@@ -151,7 +151,7 @@ pub(super) fn attribute<'py>(
 }
 
 /// The members that the value of a loader's keyword has: an object's, those of a dict, or none.
-pub(super) fn members(object: SettingsObject, value: &Bound<'_, PyAny>) -> PyResult<Vec<Said>> {
+pub(super) fn members(object: SettingsObject, value: &Bound<'_, PyAny>) -> PyResult<Vec<GivenSetting>> {
     let py = value.py();
     if value.is_none() {
         return Ok(Vec::new());

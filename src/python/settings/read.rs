@@ -2,7 +2,7 @@
 
 use super::given::{given, shown};
 use super::objects::members;
-use super::{Said, check_count, keywords, wrong};
+use super::{GivenSetting, check_count, keywords, wrong};
 use crate::config::{
     Given, LoaderKind, LoaderOptions, Setting, SettingsObject, check_said_once, unknown_setting,
 };
@@ -24,8 +24,8 @@ pub(in crate::python) fn read(
 ) -> PyResult<(Vec<PathBuf>, LoaderOptions)> {
     check_count(loader.name(), positional, 1, "one, the path")?;
     let mut path = positional.get_item(0).ok();
-    let mut said: Vec<(Said, String)> = Vec::new();
-    let mut misplaced: Vec<Said> = Vec::new();
+    let mut said: Vec<(GivenSetting, String)> = Vec::new();
+    let mut misplaced: Vec<GivenSetting> = Vec::new();
     for entry in keywords(named) {
         let (name, value) = entry?;
         if name == "path" {
@@ -80,7 +80,7 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
 }
 
 /// The options that were said, each once.
-fn options(py: Python<'_>, loader: LoaderKind, said: &[(Said, String)]) -> PyResult<LoaderOptions> {
+fn options(py: Python<'_>, loader: LoaderKind, said: &[(GivenSetting, String)]) -> PyResult<LoaderOptions> {
     let mut options = loader.usual();
     for (number, ((setting, value), call)) in said.iter().enumerate() {
         if !setting.belongs_to(loader) {
@@ -110,7 +110,7 @@ fn options(py: Python<'_>, loader: LoaderKind, said: &[(Said, String)]) -> PyRes
 }
 
 /// What to say of settings that are members of an object alone: the call that means the same.
-fn in_its_object(said: &[Said]) -> String {
+fn in_its_object(said: &[GivenSetting]) -> String {
     let Some(object) = said.first().and_then(|(setting, _)| setting.member).map(|member| member.object)
     else {
         return String::new();

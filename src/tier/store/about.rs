@@ -1,6 +1,6 @@
 //! What a dataset's place in the cache says of itself, for people who look into the directory: `foreload cache show`.
 
-use super::draft::{link, nameless};
+use super::nameless;
 use crate::dataset::DatasetIndex;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -39,12 +39,12 @@ impl About {
     }
 
     fn replace(&self, own: &Path) -> io::Result<()> {
-        let mut file = nameless(own)?;
+        let mut file = nameless::create(own)?;
         serde_json::to_writer(&mut file, self)?;
         let path = own.join(NAME);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => link(&file, &path),
+            _ => nameless::link(&file, &path),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Which sample is where in which segment, in memory: about 22 bytes a cached sample, half a byte for each other.
 
-use super::segment::Row;
-use crate::dataset::Version;
+use super::segment::SegmentRow;
+use crate::dataset::{Stamp, Version};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// The place of a sample: its segment by the store's own number, where its bytes begin, their checksum, and the version
 /// of the source's file they are of (in halves: so a place is as long as its parts).
@@ -15,8 +16,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn new(segment: u32, row: &Row) -> Self {
-        let Row { offset, crc, version, .. } = *row;
+    fn new(segment: u32, row: &SegmentRow) -> Self {
+        let SegmentRow { offset, crc, version, .. } = *row;
         Self { segment, offset, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
     }
 
@@ -28,44 +29,33 @@ impl Place {
 /// Stands for the segment of a sample that was taken and is not written yet.
 const PENDING: Place = Place { segment: u32::MAX, offset: 0, crc: 0, version: [0; 2] };
 
-/// What is known of a segment. Its number in the catalog is the [`crate::dataset::FileId`] that readers know it by:
-/// given once, so that no reader can take one segment for another.
+/// A published segment as the catalog knows it. Its index in the catalog, its *slot*, is the [`crate::dataset::FileId`]
+/// that readers know it by; a slot is given only once, so that no reader can take one segment for another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment {
-    /// Its number in the directory.
+    /// The segment's number in the directory.
     pub number: u64,
+    /// The group that its samples belong to.
     pub group: u64,
-    /// Size of the file in bytes.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// Its last modification, in nanoseconds since 1970.
+    /// The time of the file's last modification, in nanoseconds since 1970.
     pub mtime: i64,
-    /// Samples whose place in the catalog is in it.
+    /// Whether the segment is not to be read any more. Places that still lie in it are overwritten in time.
+    pub forgotten: bool,
+    /// The number of samples whose place in the catalog lies in this segment.
     samples: u32,
-    /// Samples it has, and how many of them are of files that have changed since.
+    /// The number of samples that the file has.
     rows: u32,
+    /// The number of samples in the file whose source files have changed since.
     stale: u32,
-    state: State,
 }
 
 impl Segment {
-    /// Whether it was forgotten.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.state == State::Dead
-    }
-
-    /// Whether most of what it has is of no use any more.
+    /// Whether most of the file is of no use any more.
     fn is_mostly_stale(&self) -> bool {
         2 * u64::from(self.stale) > u64::from(self.rows)
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// About to be published: nobody may read it yet.
-    Coming,
-    Live,
-    /// Forgotten. What is said to be in it is not there; such places are overwritten in time.
-    Dead,
 }
 
 /// 64 neighbouring samples: which of them have a place, and those places in the samples' order.
@@ -114,7 +104,8 @@ impl Chunk {
 pub(super) struct Catalog {
     chunks: Vec<Chunk>,
     segments: Vec<Segment>,
-    by_number: HashMap<u64, u32>,
+    /// Slots by the segments' numbers in the directory; `None` for a segment that is about to be published.
+    by_number: HashMap<u64, Option<u32>>,
     held_samples: u64,
     held_bytes: u64,
 }
@@ -131,7 +122,7 @@ impl Catalog {
     }
 
     fn is_live(&self, place: Place) -> bool {
-        self.segments.get(place.segment as usize).is_some_and(|segment| segment.state == State::Live)
+        self.segments.get(place.segment as usize).is_some_and(|segment| !segment.forgotten)
     }
 
     /// Where a sample can be read, and whether its copy was checked in this run.
@@ -199,35 +190,48 @@ impl Catalog {
         let Some(former) = former else { return };
         if let Some(segment) = self.segments.get_mut(former.segment as usize) {
             segment.samples -= 1;
-            self.held_samples -= u64::from(segment.state == State::Live);
+            self.held_samples -= u64::from(!segment.forgotten);
         }
     }
 
-    /// A segment that is about to be readable, under a number of its own; `None` when it is known.
-    pub(crate) fn announce(&mut self, number: u64, group: u64, bytes: u64, mtime: i64) -> Option<u32> {
-        if self.by_number.contains_key(&number) {
-            return None;
+    /// Notes that segment `number` is about to be published. Returns whether it was unknown.
+    pub(crate) fn announce(&mut self, number: u64) -> bool {
+        match self.by_number.entry(number) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(None);
+                true
+            }
         }
+    }
+
+    /// Takes back the announcement of a segment that could not be published.
+    pub(crate) fn retract(&mut self, number: u64) {
+        self.by_number.remove(&number);
+    }
+
+    /// Adds an announced segment, which is published now, and returns its slot. Its samples are placed afterwards.
+    pub(crate) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> u32 {
         let slot = self.segments.len() as u32;
-        let (samples, rows, stale, state) = (0, 0, 0, State::Coming);
-        self.segments.push(Segment { number, group, bytes, mtime, samples, rows, stale, state });
-        self.by_number.insert(number, slot);
-        Some(slot)
-    }
-
-    /// The announced segment is there; its samples follow.
-    pub(crate) fn publish(&mut self, slot: u32) {
-        let segment = &mut self.segments[slot as usize];
-        if segment.state == State::Coming {
-            segment.state = State::Live;
-            self.held_bytes += segment.bytes;
-            self.held_samples += u64::from(segment.samples);
-        }
+        let (bytes, mtime) = (stamp.size, stamp.mtime);
+        self.segments.push(Segment {
+            number,
+            group,
+            bytes,
+            mtime,
+            forgotten: false,
+            samples: 0,
+            rows: 0,
+            stale: 0,
+        });
+        self.by_number.insert(number, Some(slot));
+        self.held_bytes += bytes;
+        slot
     }
 
     /// Samples of a published segment are found in it from here on, but for those that a later segment has. `checked`:
     /// they are known to be the source's in this run.
-    pub(crate) fn place(&mut self, slot: u32, rows: &[Row], checked: bool) {
+    pub(crate) fn place(&mut self, slot: u32, rows: &[SegmentRow], checked: bool) {
         self.segments[slot as usize].rows += rows.len() as u32;
         for row in rows {
             let number = self.segments[slot as usize].number;
@@ -239,7 +243,7 @@ impl Catalog {
             self.set(row.sample, Place::new(slot, row), checked);
             let segment = &mut self.segments[slot as usize];
             segment.samples += 1;
-            self.held_samples += u64::from(segment.state == State::Live);
+            self.held_samples += u64::from(!segment.forgotten);
         }
     }
 
@@ -254,16 +258,13 @@ impl Catalog {
     /// Forgets a segment with all its samples. Whether it was there to be read.
     pub(crate) fn forget(&mut self, slot: u32) -> bool {
         let Some(segment) = self.segments.get_mut(slot as usize) else { return false };
-        let was = std::mem::replace(&mut segment.state, State::Dead);
-        if was == State::Dead {
+        if std::mem::replace(&mut segment.forgotten, true) {
             return false;
         }
         self.by_number.remove(&segment.number);
-        if was == State::Live {
-            self.held_samples -= u64::from(segment.samples);
-            self.held_bytes -= segment.bytes;
-        }
-        was == State::Live
+        self.held_samples -= u64::from(segment.samples);
+        self.held_bytes -= segment.bytes;
+        true
     }
 
     /// A segment by the number that readers know it by, forgotten ones too.
@@ -278,8 +279,7 @@ impl Catalog {
 
     /// The segments that can be read, with their numbers in the directory.
     pub(crate) fn live(&self) -> impl Iterator<Item = (u32, Segment)> {
-        let all = self.by_number.values().map(|&slot| (slot, self.segments[slot as usize]));
-        all.filter(|(_, segment)| segment.state == State::Live)
+        self.by_number.values().flatten().map(|&slot| (slot, self.segments[slot as usize]))
     }
 
     /// Samples that can be located, and bytes of the segments they are in.
@@ -291,25 +291,28 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Use};
+    use crate::rng::{RandomKey, Use};
     use std::collections::HashMap;
 
-    fn row(sample: u64, offset: u32) -> Row {
-        Row { sample, version: Version(9), offset, length: 1, crc: offset ^ 77 }
+    const STAMP: Stamp = Stamp { size: 10, mtime: 0, ctime: 0, inode: 0 };
+
+    fn row(sample: u64, offset: u32) -> SegmentRow {
+        SegmentRow { sample, version: Version(9), offset, length: 1, crc: offset ^ 77 }
     }
 
     #[test]
     fn samples_are_where_the_last_living_segment_has_them() {
         let seed = 4;
-        let mut random = Key::new(b"catalog", seed, 0, Use::Order).stream(0);
+        let mut random = RandomKey::new(b"catalog", seed, 0, Use::Order).stream(0);
         let mut catalog = Catalog::new(300);
         let mut expected: HashMap<u64, (u32, u32)> = HashMap::new();
         let mut slots = Vec::new();
         for number in 0..400 {
-            let slot = catalog.announce(number, 0, 10, 0).expect("a new number");
-            assert!(catalog.announce(number, 0, 10, 0).is_none());
-            let rows: Vec<Row> = (0..random.below(20)).map(|i| row(random.below(300), i as u32)).collect();
-            catalog.publish(slot);
+            assert!(catalog.announce(number), "a new number");
+            let slot = catalog.publish(number, 0, &STAMP);
+            assert!(!catalog.announce(number));
+            let rows: Vec<SegmentRow> =
+                (0..random.below(20)).map(|i| row(random.below(300), i as u32)).collect();
             catalog.place(slot, &rows, false);
             expected.extend(rows.iter().map(|row| (row.sample, (slot, row.offset))));
             slots.push(slot);
@@ -335,8 +338,8 @@ mod tests {
         let mut catalog = Catalog::new(10);
         for (number, group) in [(1, 4), (2, 9)] {
             assert!(catalog.expect(7, group), "group {group}");
-            let slot = catalog.announce(number, group, 10, 0).expect("a new number");
-            catalog.publish(slot);
+            assert!(catalog.announce(number), "a new number");
+            let slot = catalog.publish(number, group, &STAMP);
             catalog.place(slot, &[row(7, 0)], false);
         }
         let (place, _) = catalog.locate(7).expect("it is in the second");
@@ -355,10 +358,9 @@ mod tests {
         assert!(catalog.keeps(69, 0) && catalog.expects(69) && catalog.locate(69).is_none());
         catalog.give_up(69);
         assert!(!catalog.keeps(69, 0) && catalog.expect(69, 0));
-        let slot = catalog.announce(5, 0, 10, 0).expect("a new number");
+        assert!(catalog.announce(5), "a new number");
+        let slot = catalog.publish(5, 0, &STAMP);
         catalog.place(slot, &[row(69, 3)], false);
-        assert!(catalog.locate(69).is_none(), "not published yet");
-        catalog.publish(slot);
         assert_eq!(catalog.locate(69).map(|(place, _)| place.offset), Some(3));
         catalog.give_up(69);
         assert!(catalog.keeps(69, 0) && !catalog.keeps(69, 1), "it has come");
@@ -369,8 +371,8 @@ mod tests {
     fn copies_are_checked_once_and_the_latest_counts() {
         let mut catalog = Catalog::new(100);
         for number in [5, 9, 7] {
-            let slot = catalog.announce(number, 0, 10, 0).expect("a new number");
-            catalog.publish(slot);
+            assert!(catalog.announce(number), "a new number");
+            let slot = catalog.publish(number, 0, &STAMP);
             catalog.place(slot, &[row(3, number as u32), row(number, 0)], false);
         }
         let place = |catalog: &Catalog| catalog.locate(3).map(|(place, checked)| (place.offset, checked));
@@ -382,8 +384,8 @@ mod tests {
         assert_eq!(catalog.outdate(3, 1), (true, false));
         assert_eq!((place(&catalog), catalog.outdate(3, 1)), (None, (false, false)));
         assert_eq!(catalog.outdate(9, 1), (true, true), "nothing of the segment is left");
-        let slot = catalog.announce(20, 0, 10, 0).expect("a new number");
-        catalog.publish(slot);
+        assert!(catalog.announce(20), "a new number");
+        let slot = catalog.publish(20, 0, &STAMP);
         catalog.place(slot, &[row(3, 20)], true);
         assert_eq!(place(&catalog), Some((20, true)));
     }

@@ -16,8 +16,9 @@
 mod enter;
 
 use super::about;
-use super::draft::{Draft, nameless};
 use super::listing::{datasets, last_use, segments};
+use super::nameless;
+use super::open_segment::OpenSegment;
 use super::ranges::{Kind, Ranges};
 use super::segment::{self, Key};
 use super::setup::{HEADER, PATIENCE, wait_for};
@@ -45,7 +46,7 @@ pub(super) fn pages(bytes: u64) -> u64 {
 }
 
 /// The directory, as one process uses it for one dataset.
-pub(super) struct Directory {
+pub(super) struct CacheDirectory {
     path: PathBuf,
     own: PathBuf,
     key: Key,
@@ -54,7 +55,7 @@ pub(super) struct Directory {
     pub(super) marker: Ranges,
     /// Else nothing is published, reserved or evicted by this process.
     writable: bool,
-    books: Mutex<Books>,
+    usage: Mutex<DirectoryUsage>,
     /// Units of which this process has the lock.
     pub(super) units: Mutex<HashSet<u64>>,
     counters: Arc<Counters>,
@@ -63,7 +64,7 @@ pub(super) struct Directory {
 
 /// What this process knows of the directory.
 #[derive(Default)]
-struct Books {
+struct DirectoryUsage {
     /// Generation at which `published` was right.
     seen: Option<u64>,
     /// Pages of every published segment, which never change.
@@ -76,19 +77,19 @@ struct Books {
 
 /// What the lock file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Header {
+struct LockFileHeader {
     next: u64,
     generation: u64,
 }
 
 /// The lock on the directory, while it is held.
-struct Guard<'a> {
-    directory: &'a Directory,
-    books: MutexGuard<'a, Books>,
-    header: Header,
+struct LockedDirectory<'a> {
+    directory: &'a CacheDirectory,
+    usage: MutexGuard<'a, DirectoryUsage>,
+    header: LockFileHeader,
 }
 
-impl Directory {
+impl CacheDirectory {
     fn new(
         path: PathBuf,
         key: Key,
@@ -104,7 +105,7 @@ impl Directory {
             lock,
             marker,
             writable,
-            books: Mutex::default(),
+            usage: Mutex::default(),
             units: Mutex::default(),
             counters,
             process: std::process::id(),
@@ -158,13 +159,14 @@ impl Directory {
         let mut guard = self.enter()?;
         guard.settle()?;
         guard.used()?;
-        let numbers = guard.books.published.get(&self.key).map(|own| own.keys().copied().collect());
+        let numbers = guard.usage.published.get(&self.key).map(|own| own.keys().copied().collect());
         Ok((numbers.unwrap_or_default(), guard.header.generation))
     }
 
-    /// Begins a segment of `pages` pages; or else how many pages there are.
-    pub(crate) fn begin(self: &Arc<Self>, pages: u64) -> Result<Result<Draft, u64>> {
-        let file = nameless(&self.own).map_err(|error| Error::io("create a segment in", &self.own, error))?;
+    /// Begins a segment of `pages` pages for a group; where there are not so many, says how many there are.
+    pub(crate) fn begin(self: &Arc<Self>, group: u64, pages: u64) -> Result<Result<OpenSegment, u64>> {
+        let file = nameless::create(&self.own)
+            .map_err(|error| Error::io("create a segment in", &self.own, error))?;
         let mut guard = self.enter()?;
         let free = guard.make_room(pages)?;
         if free < pages {
@@ -173,33 +175,35 @@ impl Directory {
         let number = guard.header.next;
         guard.header.next += 1;
         guard.write_header()?;
-        self.lock_range(&mut guard.books, number, pages)?;
+        self.lock_range(&mut guard.usage, number, pages)?;
         drop(guard);
-        Draft::new(self, file, number, pages).map(Ok).map_err(|error| self.failed("hold", error))
+        let open = OpenSegment::new(self, file, (number, pages), group);
+        open.map(Ok).map_err(|error| self.failed("hold", error))
     }
 
-    /// Reserves `pages` pages in all for a segment being filled; or else says how many it could have.
-    pub(crate) fn extend(&self, draft: &mut Draft, pages: u64) -> Result<Result<(), u64>> {
-        let more = pages.saturating_sub(draft.pages());
+    /// Reserves `pages` pages in all for a segment being filled; where there are not so many, says how many it
+    /// could have.
+    pub(crate) fn extend(&self, open: &mut OpenSegment, pages: u64) -> Result<Result<(), u64>> {
+        let more = pages.saturating_sub(open.pages());
         if more == 0 {
             return Ok(Ok(()));
         }
         let mut guard = self.enter()?;
         let free = guard.make_room(more)?;
         if free < more {
-            return Ok(Err(draft.pages() + free));
+            return Ok(Err(open.pages() + free));
         }
-        self.lock_range(&mut guard.books, draft.number(), pages)?;
+        self.lock_range(&mut guard.usage, open.number(), pages)?;
         drop(guard);
-        draft.grown(pages);
+        open.set_pages(pages);
         Ok(Ok(()))
     }
 
-    fn lock_range(&self, books: &mut Books, number: u64, pages: u64) -> Result<()> {
+    fn lock_range(&self, usage: &mut DirectoryUsage, number: u64, pages: u64) -> Result<()> {
         let range = reservation(number, pages);
         match self.lock.try_lock(range, Kind::Exclusive) {
             Ok(true) => {
-                let before = books.reserved.insert(number, pages).unwrap_or(0);
+                let before = usage.reserved.insert(number, pages).unwrap_or(0);
                 count(&self.counters.used_bytes, (pages - before) * PAGE);
                 Ok(())
             }
@@ -209,24 +213,24 @@ impl Directory {
     }
 
     /// Gives a segment its name, and its reservation back: its file counts from now on.
-    pub(crate) fn publish(&self, mut draft: Draft, bytes: u64) -> Result<()> {
-        let number = draft.number();
-        debug_assert!(pages(bytes) <= draft.pages(), "grown beyond what was reserved");
+    pub(crate) fn publish(&self, open: &mut OpenSegment, bytes: u64) -> Result<()> {
+        let number = open.number();
+        debug_assert!(pages(bytes) <= open.pages(), "grown beyond what was reserved");
         let mut guard = self.enter()?;
         guard.bump()?;
-        draft.link(&self.segment_path(number))?;
-        guard.books.published.entry(self.key).or_default().insert(number, pages(bytes));
-        guard.books.sum += pages(bytes);
-        guard.books.reserved.remove(&number);
-        draft.published();
-        self.lock.unlock(reservation(number, draft.pages())).map_err(|error| self.failed("unlock", error))
+        open.link(&self.segment_path(number))?;
+        guard.usage.published.entry(self.key).or_default().insert(number, pages(bytes));
+        guard.usage.sum += pages(bytes);
+        guard.usage.reserved.remove(&number);
+        open.set_released();
+        self.lock.unlock(reservation(number, open.pages())).map_err(|error| self.failed("unlock", error))
     }
 
     /// Releases what was reserved for a segment that is given up.
     pub(super) fn release(&self, number: u64, pages: u64) {
         // In a forked process the locks are the parent's.
         if self.is_ours() {
-            lock(&self.books).reserved.remove(&number);
+            lock(&self.usage).reserved.remove(&number);
             self.counters.freed(pages * PAGE);
             let _ = self.lock.unlock(reservation(number, pages));
         }
@@ -254,7 +258,7 @@ impl Directory {
         let mut guard = self.enter()?;
         guard.settle()?;
         // Numbers grow for ever, whatever became of the lock file.
-        let last = guard.books.published.values().flat_map(HashMap::keys).max().copied().unwrap_or(0);
+        let last = guard.usage.published.values().flat_map(HashMap::keys).max().copied().unwrap_or(0);
         if guard.header.next <= last {
             guard.header.next = last + 1;
             guard.write_header()?;
@@ -265,10 +269,11 @@ impl Directory {
         Ok(())
     }
 
-    fn enter(&self) -> Result<Guard<'_>> {
-        let books = lock(&self.books);
+    fn enter(&self) -> Result<LockedDirectory<'_>> {
+        let usage = lock(&self.usage);
         wait_for(&self.lock, &self.path, PATIENCE)?;
-        let mut guard = Guard { directory: self, books, header: Header { next: 0, generation: 0 } };
+        let mut guard =
+            LockedDirectory { directory: self, usage, header: LockFileHeader { next: 0, generation: 0 } };
         guard.header = guard.read_header()?;
         Ok(guard)
     }
@@ -278,7 +283,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for CacheDirectory {
     fn drop(&mut self) {
         // Said by closing, too, but a process that is just being started may have the descriptor for a moment.
         if self.is_ours() {
@@ -287,8 +292,8 @@ impl Drop for Directory {
     }
 }
 
-impl Guard<'_> {
-    fn read_header(&self) -> Result<Header> {
+impl LockedDirectory<'_> {
+    fn read_header(&self) -> Result<LockFileHeader> {
         let file = self.directory.lock.file();
         let failed = |error| self.directory.failed("read", error);
         if file.metadata().map_err(failed)?.nlink() == 0 {
@@ -300,7 +305,7 @@ impl Guard<'_> {
         let mut bytes = [0; HEADER];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        Ok(Header { next: u64_at(16).max(1), generation: u64_at(24) })
+        Ok(LockFileHeader { next: u64_at(16).max(1), generation: u64_at(24) })
     }
 
     fn write_header(&self) -> Result<()> {
@@ -314,35 +319,35 @@ impl Guard<'_> {
         let before = self.header.generation;
         self.header.generation += 1;
         self.write_header()?;
-        // Our own books follow our own changes; what others changed is still to be looked at.
-        if self.books.seen == Some(before) {
-            self.books.seen = Some(self.header.generation);
+        // Our own usage follow our own changes; what others changed is still to be looked at.
+        if self.usage.seen == Some(before) {
+            self.usage.seen = Some(self.header.generation);
         }
         Ok(())
     }
 
     /// Lists the directory if somebody changed it. Sizes are asked for once: segments never change.
     fn settle(&mut self) -> Result<()> {
-        if self.books.seen == Some(self.header.generation) {
+        if self.usage.seen == Some(self.header.generation) {
             return Ok(());
         }
         let mut published = HashMap::new();
         for (key, path) in datasets(&self.directory.path)? {
-            published.insert(key, segments(&path, self.books.published.get(&key))?);
+            published.insert(key, segments(&path, self.usage.published.get(&key))?);
         }
-        self.books.sum = published.values().flat_map(HashMap::values).sum();
-        self.books.published = published;
-        self.books.seen = Some(self.header.generation);
+        self.usage.sum = published.values().flat_map(HashMap::values).sum();
+        self.usage.published = published;
+        self.usage.seen = Some(self.header.generation);
         Ok(())
     }
 
-    /// Pages used: published, reserved here, reserved by others. [`Guard::settle`] goes before.
+    /// Pages used: published, reserved here, reserved by others. [`LockedDirectory::settle`] goes before.
     fn used(&self) -> Result<u64> {
         let others = self.directory.lock.of_others(RESERVATIONS);
         let others = others.map_err(|error| self.directory.failed("look at locks of", error))?;
         let reserved: u64 = others.iter().map(|range| range.end - range.start).sum();
-        let own: u64 = self.books.reserved.values().sum();
-        let used = self.books.sum + own + reserved;
+        let own: u64 = self.usage.reserved.values().sum();
+        let used = self.usage.sum + own + reserved;
         self.directory.counters.used_bytes.store(used * PAGE, Relaxed);
         Ok(used)
     }
@@ -354,7 +359,7 @@ impl Guard<'_> {
         let mut free = quota.saturating_sub(self.used()?);
         if free < wanted {
             // Perhaps somebody removed files by hand.
-            self.books.seen = None;
+            self.usage.seen = None;
             self.settle()?;
             self.evict(wanted, false)?;
             free = quota.saturating_sub(self.used()?);
@@ -369,7 +374,7 @@ impl Guard<'_> {
         let mut excess = self.used()?.saturating_sub(limit);
         let path = |key: &Key| self.directory.path.join(key.to_string());
         let (mut unused, mut used) = (Vec::new(), Vec::new());
-        for &key in self.books.published.keys() {
+        for &key in self.usage.published.keys() {
             match last_use(&path(&key)) {
                 Some(time) => unused.push((time, key)),
                 None => used.push(key),
@@ -377,7 +382,7 @@ impl Guard<'_> {
         }
         unused.sort_unstable();
         let segments = |key: &Key| {
-            let mut numbers: Vec<u64> = self.books.published[key].keys().copied().collect();
+            let mut numbers: Vec<u64> = self.usage.published[key].keys().copied().collect();
             numbers.sort_unstable();
             numbers.into_iter().map(|number| (number, *key)).collect::<Vec<_>>()
         };
@@ -402,8 +407,8 @@ impl Guard<'_> {
             }
         }
         for (_, key) in unused {
-            if self.books.published[&key].is_empty() {
-                self.books.published.remove(&key);
+            if self.usage.published[&key].is_empty() {
+                self.usage.published.remove(&key);
                 // What else somebody laid there keeps the directory.
                 let _ = about::forget(&self.directory.path.join(key.to_string()));
             }
@@ -421,14 +426,14 @@ impl Guard<'_> {
             Err(error) if gone(&error) => None,
             Err(error) => return Err(Error::io("evict", path, error)),
         };
-        let known = self.books.published.get_mut(&key).and_then(|segments| segments.remove(&number));
-        self.books.sum -= known.unwrap_or(0);
+        let known = self.usage.published.get_mut(&key).and_then(|segments| segments.remove(&number));
+        self.usage.sum -= known.unwrap_or(0);
         self.directory.counters.freed(removed.map_or(0, pages) * PAGE);
         Ok(removed)
     }
 }
 
-impl Drop for Guard<'_> {
+impl Drop for LockedDirectory<'_> {
     fn drop(&mut self) {
         let _ = self.directory.lock.unlock(0..1);
     }

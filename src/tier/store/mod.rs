@@ -1,6 +1,6 @@
 //! The store: samples kept in segment files on a local drive, shared by all processes that name its directory.
 //!
-//! A sample that is offered is copied into a *batch*; full batches go to the store's writer thread, which appends them
+//! A sample that is offered is copied into a write buffer; full buffers go to the store's writer thread, which appends them
 //! to the *segment* being filled and publishes it when it is large enough or the store is sealed. Published segments
 //! never change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`].
 //!
@@ -15,12 +15,12 @@
 //!   drive until they close it.
 
 mod about;
-mod batch;
 mod catalog;
 mod directory;
-mod draft;
 pub(crate) mod inspect;
 mod listing;
+mod nameless;
+mod open_segment;
 mod ranges;
 mod segment;
 mod setup;
@@ -28,6 +28,7 @@ mod shared;
 mod stats;
 mod unit;
 mod verify;
+mod write_buffer;
 mod writer;
 
 pub(crate) use stats::StoreStats;
@@ -38,9 +39,8 @@ use crate::dataset::{DatasetIndex, Extent, FileId, Version};
 use crate::error::{Error, Result};
 use crate::io::Files;
 use crate::trace::Trace;
-use batch::Intake;
 use crossbeam_channel::{Receiver, Sender};
-use directory::{Directory, PAGE, pages};
+use directory::{CacheDirectory, PAGE, pages};
 use segment::footer_bytes;
 use shared::{Gate, Shared, lock};
 use stats::{Counters, count};
@@ -50,7 +50,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use writer::{Job, Writer};
+use write_buffer::WriteBuffers;
+use writer::{SegmentWriter, WriterCommand};
 
 /// Bytes of the largest segment that is made unless a sample is larger: offsets in it have 32 bits.
 const LARGEST_SEGMENT: u64 = 1 << 30;
@@ -153,8 +154,8 @@ pub enum Fault {
 /// The samples of one dataset that are kept in a cache directory.
 pub struct Store {
     shared: Arc<Shared>,
-    intake: Mutex<Intake>,
-    jobs: Sender<Job>,
+    buffers: Mutex<WriteBuffers>,
+    commands: Sender<WriterCommand>,
     writer: Option<JoinHandle<()>>,
     /// Disconnected when the writer has ended.
     ended: Receiver<()>,
@@ -184,15 +185,15 @@ impl Store {
     pub fn open(options: &StoreOptions, index: &Arc<DatasetIndex>) -> Result<Arc<Self>> {
         Self::check(options, index)?;
         let counters = Arc::new(Counters::default());
-        let directory = Directory::open(&options.directory, options.quota, index, counters.clone())?;
+        let directory = CacheDirectory::open(&options.directory, options.quota, index, counters.clone())?;
         let shared = Arc::new(Shared::new(index.clone(), directory, counters, options.verify));
         shared.refresh()?;
         let segment_bytes = options.segment_bytes.unwrap_or((options.quota / 64).clamp(1 << 20, 64 << 20));
         let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
-        let (jobs, asked) = crossbeam_channel::unbounded();
+        let (commands, asked) = crossbeam_channel::unbounded();
         let (written, empty) = crossbeam_channel::unbounded();
         let (end, ended) = crossbeam_channel::bounded(0);
-        let writer = Writer::new(shared.clone(), asked, written, segment_bytes, options);
+        let writer = SegmentWriter::new(shared.clone(), asked, written, segment_bytes, options);
         let end = End { shared: shared.clone(), _end: end };
         let run = move || {
             let _end = end;
@@ -201,8 +202,8 @@ impl Store {
         let writer = std::thread::Builder::new().name("foreload-cache".to_owned()).spawn(run);
         let writer =
             writer.map_err(|error| Error::Unavailable(format!("no thread could be started: {error}")))?;
-        let intake = Mutex::new(Intake::new(options.write_buffers, empty, jobs.clone()));
-        Ok(Arc::new(Self { shared, intake, jobs, writer: Some(writer), ended, segment_bytes }))
+        let buffers = Mutex::new(WriteBuffers::new(options.write_buffers, empty, commands.clone()));
+        Ok(Arc::new(Self { shared, buffers, commands, writer: Some(writer), ended, segment_bytes }))
     }
 
     /// Where a sample's bytes are, if they are here. Some 20 ns, or 150 where it is far from the last one asked for in
@@ -230,7 +231,7 @@ impl Store {
             self.shared.note_stale(sample, 1);
         }
         if mostly {
-            let _ = self.jobs.send(Job::RemoveStale(slot));
+            let _ = self.commands.send(WriterCommand::RemoveStale(slot));
         }
     }
 
@@ -269,23 +270,23 @@ impl Store {
             // A forked process has the queue and no writer.
             return refused(&counters.dropped_off, Offer::Off);
         }
-        let mut intake = lock(&self.intake);
-        let Some(batch) = intake.batch_for(group, bytes.len()) else {
+        let mut buffers = lock(&self.buffers);
+        let Some(buffer) = buffers.buffer_for(group, bytes.len()) else {
             return refused(&counters.dropped_busy, Offer::Busy);
         };
         if !self.shared.catalog_mut().expect(sample, group) {
             return Offer::Present;
         }
-        batch.push(sample, version, bytes);
+        buffer.push(sample, version, bytes);
         Offer::Taken
     }
 
     /// Publishes soon what was taken, however little, and tries again to fill where an error or the quota had stopped
     /// that: for the end of an epoch. Returns at once.
     pub fn seal(&self) {
-        let mut intake = lock(&self.intake);
-        intake.seal();
-        let _ = self.jobs.send(Job::Seal);
+        let mut buffers = lock(&self.buffers);
+        buffers.seal();
+        let _ = self.commands.send(WriterCommand::Seal);
     }
 
     /// As [`Store::seal`], and waits until all that was taken is published or given up.
@@ -293,7 +294,7 @@ impl Store {
         if self.shared.directory.is_ours() {
             self.seal();
             let (done, all) = crossbeam_channel::bounded(0);
-            let _ = self.jobs.send(Job::Barrier(done));
+            let _ = self.commands.send(WriterCommand::Barrier(done));
             // Answered by disconnecting.
             let _ = all.recv();
         }
@@ -319,9 +320,9 @@ impl Store {
         if !self.shared.directory.is_writable() {
             return;
         }
-        let mut intake = lock(&self.intake);
-        intake.hand_over(group);
-        let _ = self.jobs.send(Job::EvictGroup(group));
+        let mut buffers = lock(&self.buffers);
+        buffers.hand_over(group);
+        let _ = self.commands.send(WriterCommand::EvictGroup(group));
     }
 
     /// Says that a located sample could not be read or was wrong: its whole segment is forgotten at once and, unless
@@ -340,7 +341,7 @@ impl Store {
         let what =
             if why == Fault::Checksum { "has other bytes than were written" } else { "cannot be read" };
         self.shared.note_damage(format!("{}: sample {sample} {what}; it is removed", path.display()));
-        let _ = self.jobs.send(Job::Remove(segment.number));
+        let _ = self.commands.send(WriterCommand::Remove(segment.number));
     }
 
     /// Learns of segments that other processes published or evicted. Costs a microsecond when nothing changed, else it
@@ -400,7 +401,7 @@ impl Drop for Store {
             return;
         }
         self.seal();
-        let _ = self.jobs.send(Job::Stop);
+        let _ = self.commands.send(WriterCommand::Stop);
         for patience in PATIENCE {
             if self.ended.recv_timeout(patience) == Err(crossbeam_channel::RecvTimeoutError::Disconnected) {
                 let _ = self.writer.take().map(JoinHandle::join);

@@ -61,9 +61,9 @@ pub(super) fn parse_name(found: &str) -> Option<u64> {
     if as_written && only_digits { digits.parse().ok() } else { None }
 }
 
-/// A sample in a segment.
+/// A sample in a segment: its row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct SegmentRow {
     pub sample: u64,
     /// The version of the source's file that the bytes are of.
     pub version: Version,
@@ -73,11 +73,13 @@ pub(super) struct Row {
     pub crc: u32,
 }
 
-/// What the end of a segment says of it.
+/// What the end of a segment says about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Contents {
+pub(super) struct Footer {
+    /// The group that all its samples belong to.
     pub group: u64,
-    pub rows: Vec<Row>,
+    /// A row for each sample, in the order of their bytes.
+    pub rows: Vec<SegmentRow>,
 }
 
 /// Why a segment cannot be used.
@@ -100,75 +102,77 @@ pub(super) fn footer_bytes(samples: usize) -> u64 {
     (samples * ROW + TRAILER) as u64
 }
 
-/// Table and trailer of a segment with `rows` in `payload` bytes.
-pub(super) fn encode_footer(key: Key, number: u64, group: u64, payload: u64, rows: &[Row]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(rows.len() * ROW + TRAILER);
-    for row in rows {
-        bytes.extend(row.sample.to_le_bytes());
-        bytes.extend(row.version.0.to_le_bytes());
-        for value in [row.offset, row.length, row.crc] {
+impl Footer {
+    /// The table and the trailer of segment `number` of dataset `key`, whose samples take `payload` bytes.
+    pub(crate) fn encode(&self, key: Key, number: u64, payload: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.rows.len() * ROW + TRAILER);
+        for row in &self.rows {
+            bytes.extend(row.sample.to_le_bytes());
+            bytes.extend(row.version.0.to_le_bytes());
+            for value in [row.offset, row.length, row.crc] {
+                bytes.extend(value.to_le_bytes());
+            }
+        }
+        let table = checksum(&bytes);
+        let start = bytes.len();
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend((self.rows.len() as u32).to_le_bytes());
+        bytes.extend(key.0);
+        for value in [self.group, number, payload] {
             bytes.extend(value.to_le_bytes());
         }
+        bytes.extend(table.to_le_bytes());
+        let trailer = checksum(&bytes[start..]);
+        bytes.extend(trailer.to_le_bytes());
+        bytes
     }
-    let table = checksum(&bytes);
-    let start = bytes.len();
-    bytes.extend(MAGIC);
-    bytes.extend(VERSION.to_le_bytes());
-    bytes.extend((rows.len() as u32).to_le_bytes());
-    bytes.extend(key.0);
-    for value in [group, number, payload] {
-        bytes.extend(value.to_le_bytes());
-    }
-    bytes.extend(table.to_le_bytes());
-    let trailer = checksum(&bytes[start..]);
-    bytes.extend(trailer.to_le_bytes());
-    bytes
-}
 
-/// Reads and checks the end of segment `number`, a file of `size` bytes, against the dataset it should be of.
-///
-/// # Errors
-/// [`Flaw::Damaged`] when anything is not as it must be, [`Flaw::Io`] when it cannot be read.
-pub(super) fn read_contents(
-    file: &File,
-    size: u64,
-    key: Key,
-    number: u64,
-    index: &DatasetIndex,
-) -> Result<Contents, Flaw> {
-    // As much as holds the whole table, mostly.
-    let guess = size.min(16 << 10);
-    if guess < TRAILER as u64 {
-        return Err(Flaw::Damaged("too short"));
-    }
-    let mut tail = vec![0; guess as usize];
-    file.read_exact_at(&mut tail, size - guess)?;
-    let trailer = &tail[tail.len() - TRAILER..];
-    let u32_at = |at: usize| u32::from_le_bytes(trailer[at..at + 4].try_into().expect("four bytes"));
-    let u64_at = |at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("eight bytes"));
-    if trailer[..8] != MAGIC || checksum(&trailer[..TRAILER - 4]) != u32_at(60) {
-        return Err(Flaw::Damaged("its end is damaged"));
-    }
-    if u32_at(8) != VERSION || trailer[16..32] != key.0 || u64_at(40) != number {
-        return Err(Flaw::Damaged("it is another segment"));
-    }
-    let (count, group, payload, crc) = (u32_at(12) as usize, u64_at(32), u64_at(48), u32_at(56));
-    if payload.checked_add(footer_bytes(count)) != Some(size) {
-        return Err(Flaw::Damaged("its size is wrong"));
-    }
-    let table = count * ROW;
-    let rows = match (tail.len() - TRAILER).checked_sub(table) {
-        Some(start) => decode(&tail[start..start + table], crc, payload, index)?,
-        None => {
-            let mut bytes = vec![0; table];
-            file.read_exact_at(&mut bytes, payload)?;
-            decode(&bytes, crc, payload, index)?
+    /// Reads and checks the end of segment `number`, a file of `size` bytes, against the dataset it should be of.
+    ///
+    /// # Errors
+    /// [`Flaw::Damaged`] when anything is not as it must be, [`Flaw::Io`] when it cannot be read.
+    pub(crate) fn read(
+        file: &File,
+        size: u64,
+        key: Key,
+        number: u64,
+        index: &DatasetIndex,
+    ) -> Result<Self, Flaw> {
+        // As much as holds the whole table, mostly.
+        let guess = size.min(16 << 10);
+        if guess < TRAILER as u64 {
+            return Err(Flaw::Damaged("too short"));
         }
-    };
-    Ok(Contents { group, rows })
+        let mut tail = vec![0; guess as usize];
+        file.read_exact_at(&mut tail, size - guess)?;
+        let trailer = &tail[tail.len() - TRAILER..];
+        let u32_at = |at: usize| u32::from_le_bytes(trailer[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("eight bytes"));
+        if trailer[..8] != MAGIC || checksum(&trailer[..TRAILER - 4]) != u32_at(60) {
+            return Err(Flaw::Damaged("its end is damaged"));
+        }
+        if u32_at(8) != VERSION || trailer[16..32] != key.0 || u64_at(40) != number {
+            return Err(Flaw::Damaged("it is another segment"));
+        }
+        let (count, group, payload, crc) = (u32_at(12) as usize, u64_at(32), u64_at(48), u32_at(56));
+        if payload.checked_add(footer_bytes(count)) != Some(size) {
+            return Err(Flaw::Damaged("its size is wrong"));
+        }
+        let table = count * ROW;
+        let rows = match (tail.len() - TRAILER).checked_sub(table) {
+            Some(start) => decode(&tail[start..start + table], crc, payload, index)?,
+            None => {
+                let mut bytes = vec![0; table];
+                file.read_exact_at(&mut bytes, payload)?;
+                decode(&bytes, crc, payload, index)?
+            }
+        };
+        Ok(Self { group, rows })
+    }
 }
 
-fn decode(table: &[u8], crc: u32, payload: u64, index: &DatasetIndex) -> Result<Vec<Row>, Flaw> {
+fn decode(table: &[u8], crc: u32, payload: u64, index: &DatasetIndex) -> Result<Vec<SegmentRow>, Flaw> {
     if checksum(table) != crc {
         return Err(Flaw::Damaged("its table is damaged"));
     }
@@ -177,7 +181,7 @@ fn decode(table: &[u8], crc: u32, payload: u64, index: &DatasetIndex) -> Result<
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let (sample, version) = (u64_at(0), Version(u64_at(8)));
-        let row = Row { sample, version, offset: u32_at(16), length: u32_at(20), crc: u32_at(24) };
+        let row = SegmentRow { sample, version, offset: u32_at(16), length: u32_at(20), crc: u32_at(24) };
         let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
         if !inside || sample >= index.len() || index.extent(sample).length != row.length {
             return Err(Flaw::Damaged("its table is not of this dataset"));
@@ -211,9 +215,9 @@ mod tests {
 
     #[test]
     fn the_footer_is_as_long_as_it_is_said_to_be() {
-        let row = Row { sample: 3, version: Version(7), offset: 0, length: 9, crc: 1 };
+        let row = SegmentRow { sample: 3, version: Version(7), offset: 0, length: 9, crc: 1 };
         for rows in [&[][..], &[row], &[row; 5]] {
-            let footer = encode_footer(Key([1; 16]), 1, 2, 9, rows);
+            let footer = Footer { group: 2, rows: rows.to_vec() }.encode(Key([1; 16]), 1, 9);
             assert_eq!(footer.len() as u64, footer_bytes(rows.len()));
         }
     }

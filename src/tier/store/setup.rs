@@ -1,6 +1,6 @@
 //! Setting a cache directory up: its lock, its format, a dataset's place in it; what cannot serve is refused.
 
-use super::draft::{link, nameless};
+use super::nameless;
 use super::ranges::{Kind, Ranges};
 use super::segment::VERSION;
 use crate::dataset::DatasetIndex;
@@ -137,7 +137,7 @@ pub(super) fn enter_dataset(own: &Path) -> Result<Ranges> {
     }
     let path = own.join("used");
     // Made as segments are, so that a file system that cannot is found now.
-    let made = nameless(own).and_then(|file| link(&file, &path));
+    let made = nameless::create(own).and_then(|file| nameless::link(&file, &path));
     match made {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(Error::io("create a file in", own, error));

@@ -1,8 +1,8 @@
 //! What the callers, the writer and the readers of a store have in common; how it learns of others' segments.
 
 use super::catalog::Catalog;
-use super::directory::Directory;
-use super::segment::{Contents, Flaw, Row, read_contents};
+use super::directory::CacheDirectory;
+use super::segment::{Flaw, Footer, SegmentRow};
 use super::stats::{Counters, count};
 use super::verify::{Verify, versions_now};
 use crate::dataset::{DatasetIndex, FileId, Stamp, Version};
@@ -30,7 +30,7 @@ pub(super) enum Gate {
 
 pub(super) struct Shared {
     pub index: Arc<DatasetIndex>,
-    pub directory: Arc<Directory>,
+    pub directory: Arc<CacheDirectory>,
     pub counters: Arc<Counters>,
     pub verify: Verify,
     /// The versions that the shards were of when the store was opened.
@@ -46,7 +46,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(crate) fn new(
         index: Arc<DatasetIndex>,
-        directory: Directory,
+        directory: CacheDirectory,
         counters: Arc<Counters>,
         verify: Verify,
     ) -> Self {
@@ -90,17 +90,16 @@ impl Shared {
     }
 
     /// Samples that will not come.
-    pub(crate) fn give_up(&self, rows: &[Row]) {
+    pub(crate) fn give_up(&self, rows: &[SegmentRow]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             let mut catalog = self.catalog_mut();
             rows.iter().for_each(|row| catalog.give_up(row.sample));
         }
     }
 
-    /// A published segment that was announced as `slot` can be read from here on. `checked`: its samples are known to
-    /// be the source's in this run.
-    pub(crate) fn publish(&self, slot: u32, rows: &[Row], checked: bool) {
-        self.catalog_mut().publish(slot);
+    /// Enters the samples of a published segment into the catalog. `checked` says that they are known to be the
+    /// source's in this run.
+    pub(crate) fn place(&self, slot: u32, rows: &[SegmentRow], checked: bool) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             self.catalog_mut().place(slot, rows, checked);
         }
@@ -200,10 +199,12 @@ impl Shared {
 
     fn load_one(&self, number: u64) {
         match self.look_at(number) {
-            Ok((stamp, contents)) => {
-                let announced = self.catalog_mut().announce(number, contents.group, stamp.size, stamp.mtime);
-                if let Some(slot) = announced {
-                    self.publish_loaded(slot, contents.rows);
+            Ok((stamp, footer)) => {
+                let mut catalog = self.catalog_mut();
+                if catalog.announce(number) {
+                    let slot = catalog.publish(number, footer.group, &stamp);
+                    drop(catalog);
+                    self.place_loaded(slot, footer.rows);
                 }
             }
             Err(Flaw::Damaged(what)) => {
@@ -224,12 +225,12 @@ impl Shared {
 
     /// Places the samples of another run's or process's segment, but for those of shards that are not what they were.
     /// What is known of shards was looked at in this run; loose files are looked at before their copies are used.
-    fn publish_loaded(&self, slot: u32, mut rows: Vec<Row>) {
+    fn place_loaded(&self, slot: u32, mut rows: Vec<SegmentRow>) {
         if self.verify == Verify::Never {
-            return self.publish(slot, &rows, true);
+            return self.place(slot, &rows, true);
         }
         let (mut stale, mut shards) = (Vec::new(), Vec::new());
-        let version = |row: &Row| {
+        let version = |row: &SegmentRow| {
             let file = self.index.extent(row.sample).file;
             let version = self.index.shard_version(file)?;
             // The index was opened earlier, perhaps long ago.
@@ -242,8 +243,8 @@ impl Shared {
                 false
             }
         });
-        self.publish(slot, &rows, false);
-        self.publish(slot, &shards, self.verify == Verify::Stamp);
+        self.place(slot, &rows, false);
+        self.place(slot, &shards, self.verify == Verify::Stamp);
         if let Some(first) = stale.first() {
             self.note_stale(first.sample, stale.len() as u64);
             if self.catalog_mut().note_stale(slot, stale.len() as u32) {
@@ -252,15 +253,15 @@ impl Shared {
         }
     }
 
-    fn look_at(&self, number: u64) -> Result<(Stamp, Contents), Flaw> {
+    fn look_at(&self, number: u64) -> Result<(Stamp, Footer), Flaw> {
         let file = File::open(self.directory.segment_path(number))?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(Flaw::Io(io::Error::other("is not a file")));
         }
         let stamp = Stamp::of(&metadata);
-        let contents = read_contents(&file, stamp.size, self.directory.key(), number, &self.index)?;
-        Ok((stamp, contents))
+        let footer = Footer::read(&file, stamp.size, self.directory.key(), number, &self.index)?;
+        Ok((stamp, footer))
     }
 }
 
@@ -290,6 +291,6 @@ impl Files for Shared {
     }
 
     fn is_gone(&self, file: FileId) -> bool {
-        self.catalog().segment(file.0).is_none_or(|segment| segment.is_gone())
+        self.catalog().segment(file.0).is_none_or(|segment| segment.forgotten)
     }
 }

@@ -1,16 +1,16 @@
 //! The writer: the one thread that writes, publishes and evicts, so that nobody else waits for the drive.
 
-use super::batch::Batch;
 use super::directory::{PAGE, pages};
-use super::draft::Draft;
-use super::segment::{Row, encode_footer, footer_bytes};
+use super::open_segment::OpenSegment;
+use super::segment::{SegmentRow, footer_bytes};
 use super::shared::{Gate, Shared};
 use super::stats::count;
 use super::verify::{Verify, versions_now};
+use super::write_buffer::WriteBuffer;
 use super::{StoreOptions, WriteFaults};
 use crate::dataset::Stamp;
 use crate::error::{Error, Result};
-use crate::rng::{Key, Stream, Use};
+use crate::rng::{RandomKey, RandomStream, Use};
 use crate::trace::{Gauge, Lane, Stage, Work};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashMap;
@@ -33,8 +33,8 @@ const ROOM: Duration = Duration::from_secs(1);
 const OPEN_AT_ONCE: usize = 64;
 
 /// What the writer is asked for, in order.
-pub(super) enum Job {
-    Write(Batch),
+pub(super) enum WriterCommand {
+    Write(WriteBuffer),
     /// Publish all that is open.
     Seal,
     /// Remove a group's segments.
@@ -48,20 +48,14 @@ pub(super) enum Job {
     Stop,
 }
 
-/// A segment being filled.
-struct Open {
-    draft: Draft,
-    bytes: u64,
-    rows: Vec<Row>,
-}
-
-pub(super) struct Writer {
+/// The state of the writer's thread.
+pub(super) struct SegmentWriter {
     shared: Arc<Shared>,
-    jobs: Receiver<Job>,
-    /// Where written batches go back to.
-    empty: Sender<Batch>,
-    open: HashMap<u64, Open>,
-    /// Bytes a segment has at most, unless one batch has more.
+    commands: Receiver<WriterCommand>,
+    /// Where written buffers go back to.
+    empty: Sender<WriteBuffer>,
+    open: HashMap<u64, OpenSegment>,
+    /// Bytes a segment has at most, unless one buffer has more.
     segment_bytes: u64,
     drive: Drive,
     lane: Lane,
@@ -75,11 +69,11 @@ fn file_bytes(payload: u64, rows: usize) -> u64 {
     payload + footer_bytes(rows)
 }
 
-impl Writer {
+impl SegmentWriter {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        jobs: Receiver<Job>,
-        empty: Sender<Batch>,
+        commands: Receiver<WriterCommand>,
+        empty: Sender<WriteBuffer>,
         segment_bytes: u64,
         options: &StoreOptions,
     ) -> Self {
@@ -88,7 +82,7 @@ impl Writer {
         let lane = options.trace.lane("cache");
         Self {
             shared,
-            jobs,
+            commands,
             empty,
             open,
             segment_bytes,
@@ -103,18 +97,18 @@ impl Writer {
     /// Works until it is told to stop.
     pub(crate) fn run(mut self) {
         loop {
-            match self.jobs.recv_timeout(LOOK) {
-                Ok(Job::Write(batch)) => self.write(batch),
-                Ok(Job::Seal) => {
+            match self.commands.recv_timeout(LOOK) {
+                Ok(WriterCommand::Write(buffer)) => self.write(buffer),
+                Ok(WriterCommand::Seal) => {
                     self.seal();
                     self.paused = None;
                     self.shared.set_gate(Gate::Open);
                 }
-                Ok(Job::EvictGroup(group)) => self.evict_group(group),
-                Ok(Job::Remove(number)) => drop(self.remove(number)),
-                Ok(Job::RemoveStale(slot)) => self.shared.remove_stale(slot),
-                Ok(Job::Barrier(done)) => drop(done),
-                Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(WriterCommand::EvictGroup(group)) => self.evict_group(group),
+                Ok(WriterCommand::Remove(number)) => drop(self.remove(number)),
+                Ok(WriterCommand::RemoveStale(slot)) => self.shared.remove_stale(slot),
+                Ok(WriterCommand::Barrier(done)) => drop(done),
+                Ok(WriterCommand::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.look_around();
@@ -144,25 +138,26 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, mut batch: Batch) {
+    fn write(&mut self, mut buffer: WriteBuffer) {
         if self.paused.is_some() || self.shared.abandoned.load(Relaxed) {
-            self.lose(&batch.rows);
+            self.lose(&buffer.rows);
         } else {
             {
                 // Another process may have published some of them meanwhile.
                 let catalog = self.shared.catalog();
-                batch.keep(|row| catalog.expects(row.sample));
+                buffer.keep(|row| catalog.expects(row.sample));
             }
-            let (start, samples, bytes) = (Instant::now(), batch.rows.len() as u64, batch.bytes.len() as u64);
-            batch.seal();
-            if let Err(error) = self.append(&mut batch) {
-                self.lose(&batch.rows);
+            let (start, samples, bytes) =
+                (Instant::now(), buffer.rows.len() as u64, buffer.bytes.len() as u64);
+            buffer.seal();
+            if let Err(error) = self.append(&mut buffer) {
+                self.lose(&buffer.rows);
                 self.pause(&error);
             }
             self.log(start, samples, bytes);
         }
-        batch.clear();
-        let _ = self.empty.send(batch);
+        buffer.clear();
+        let _ = self.empty.send(buffer);
     }
 
     fn log(&mut self, start: Instant, samples: u64, bytes: u64) {
@@ -173,24 +168,25 @@ impl Writer {
         }
     }
 
-    /// Writes a batch to its group's segment, or what of it fits into the quota.
-    fn append(&mut self, batch: &mut Batch) -> Result<()> {
-        let group = batch.group;
+    /// Writes a buffer to its group's segment, or what of it fits into the quota.
+    fn append(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
+        let group = buffer.group;
         let mut full = false;
-        while !batch.rows.is_empty() {
-            let (payload, rows) = self.open.get(&group).map_or((0, 0), |open| (open.bytes, open.rows.len()));
-            let wanted = file_bytes(payload + batch.bytes.len() as u64, rows + batch.rows.len());
+        while !buffer.rows.is_empty() {
+            let (payload, rows) =
+                self.open.get(&group).map_or((0, 0), |open| (open.payload, open.footer.rows.len()));
+            let wanted = file_bytes(payload + buffer.bytes.len() as u64, rows + buffer.rows.len());
             if rows > 0 && wanted > self.segment_bytes {
                 self.publish(group)?;
                 continue;
             }
             match self.reserve(group, pages(wanted))? {
                 Ok(()) => {
-                    self.write_batch(batch)?;
+                    self.write_buffer(buffer)?;
                     break;
                 }
                 Err(available) => {
-                    let others = fit(batch, payload, rows, available * PAGE);
+                    let others = fit(buffer, payload, rows, available * PAGE);
                     self.shared.give_up(&others);
                     count(&self.shared.counters.dropped_full, others.len() as u64);
                     self.shared.set_gate(Gate::Full);
@@ -206,74 +202,71 @@ impl Writer {
     /// could have.
     fn reserve(&mut self, group: u64, pages: u64) -> Result<Result<(), u64>> {
         if let Some(open) = self.open.get_mut(&group) {
-            return self.shared.directory.extend(&mut open.draft, pages);
+            return self.shared.directory.extend(open, pages);
         }
         if self.open.len() >= OPEN_AT_ONCE
-            && let Some((&largest, _)) = self.open.iter().max_by_key(|(_, open)| open.bytes)
+            && let Some((&largest, _)) = self.open.iter().max_by_key(|(_, open)| open.payload)
         {
             self.publish(largest)?;
         }
-        Ok(self.shared.directory.begin(pages)?.map(|draft| {
-            self.open.insert(group, Open { draft, bytes: 0, rows: Vec::new() });
+        Ok(self.shared.directory.begin(group, pages)?.map(|open| {
+            self.open.insert(group, open);
         }))
     }
 
-    /// Writes a batch behind what its group's segment has.
-    fn write_batch(&mut self, batch: &mut Batch) -> Result<()> {
-        let Some(open) = self.open.get_mut(&batch.group) else { return Ok(()) };
-        let written = self.drive.write(open.draft.file(), &batch.bytes, open.bytes);
-        if let Err(error) = written {
-            let open = self.open.remove(&batch.group);
+    /// Writes a buffer behind what its group's segment has.
+    fn write_buffer(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
+        let Some(open) = self.open.get_mut(&buffer.group) else { return Ok(()) };
+        if let Err(error) = self.drive.write(open.file(), &buffer.bytes, open.payload) {
+            let open = self.open.remove(&buffer.group);
             return Err(self.failed(open, "write", error));
         }
-        start_writeback(open.draft.file(), open.bytes, batch.bytes.len() as u64);
-        // Segments are below 4 GiB up to their last sample's first byte.
-        let rows = batch.rows.drain(..).map(|row| Row { offset: row.offset + open.bytes as u32, ..row });
-        open.rows.extend(rows);
-        open.bytes += batch.bytes.len() as u64;
+        start_writeback(open.file(), open.payload, buffer.bytes.len() as u64);
+        open.append(buffer);
         Ok(())
     }
 
     /// Ends a group's segment and gives it its name.
     fn publish(&mut self, group: u64) -> Result<()> {
         let Some(mut open) = self.open.remove(&group) else { return Ok(()) };
-        self.drop_changed(&mut open.rows);
-        if open.rows.is_empty() {
+        self.drop_changed(&mut open.footer.rows);
+        if open.footer.rows.is_empty() {
             return Ok(());
         }
-        let (shared, number) = (self.shared.clone(), open.draft.number());
-        let footer = encode_footer(shared.directory.key(), number, group, open.bytes, &open.rows);
-        let written = self.drive.write(open.draft.file(), &footer, open.bytes);
-        let stamped = written.and_then(|()| Ok(Stamp::of(&open.draft.file().metadata()?)));
+        let (shared, number) = (self.shared.clone(), open.number());
+        let footer = open.footer.encode(shared.directory.key(), number, open.payload);
+        let written = self.drive.write(open.file(), &footer, open.payload);
+        let stamped = written.and_then(|()| Ok(Stamp::of(&open.file().metadata()?)));
         let stamp = match stamped {
             Ok(stamp) => stamp,
             Err(error) => return Err(self.failed(Some(open), "write", error)),
         };
-        let Open { draft, bytes, rows } = open;
-        // Announced first: whoever lists the directory meanwhile knows it for ours.
-        let slot = shared.catalog_mut().announce(number, group, stamp.size, stamp.mtime);
-        if let Err(error) = shared.directory.publish(draft, stamp.size) {
-            if let Some(slot) = slot {
-                shared.catalog_mut().forget(slot);
+        // The segment is announced first, so that a thread which lists the directory meanwhile knows it for ours.
+        let announced = shared.catalog_mut().announce(number);
+        if let Err(error) = shared.directory.publish(&mut open, stamp.size) {
+            if announced {
+                shared.catalog_mut().retract(number);
             }
-            self.lose(&rows);
+            self.lose(&open.footer.rows);
             return Err(error);
         }
-        if let Some(slot) = slot {
-            shared.publish(slot, &rows, true);
+        let rows = &open.footer.rows;
+        if announced {
+            let slot = shared.catalog_mut().publish(number, group, &stamp);
+            shared.place(slot, rows, true);
         }
         count(&shared.counters.admitted_samples, rows.len() as u64);
-        count(&shared.counters.admitted_bytes, bytes);
+        count(&shared.counters.admitted_bytes, open.payload);
         Ok(())
     }
 
     /// Leaves out the samples whose files have changed since before they were read: their bytes may be of two versions.
-    fn drop_changed(&self, rows: &mut Vec<Row>) {
+    fn drop_changed(&self, rows: &mut Vec<SegmentRow>) {
         let shared = &self.shared;
         if shared.verify == Verify::Never || rows.is_empty() {
             return;
         }
-        let file = |row: &Row| shared.index.extent(row.sample).file;
+        let file = |row: &SegmentRow| shared.index.extent(row.sample).file;
         let mut files: Vec<_> = rows.iter().map(file).collect();
         files.sort_unstable();
         files.dedup();
@@ -303,7 +296,7 @@ impl Writer {
         for group in self.open.keys().copied().collect::<Vec<_>>() {
             if self.shared.abandoned.load(Relaxed) {
                 let open = self.open.remove(&group);
-                self.lose(&open.map(|open| open.rows).unwrap_or_default());
+                self.lose(open.as_ref().map_or(&[], |open| &open.footer.rows));
             } else if let Err(error) = self.publish(group) {
                 self.pause(&error);
             }
@@ -312,7 +305,7 @@ impl Writer {
 
     fn evict_group(&mut self, group: u64) {
         if let Some(open) = self.open.remove(&group) {
-            self.shared.give_up(&open.rows);
+            self.shared.give_up(&open.footer.rows);
         }
         let doomed: Vec<_> =
             self.shared.catalog().live().filter(|(_, segment)| segment.group == group).collect();
@@ -337,12 +330,12 @@ impl Writer {
     }
 
     /// The error of a segment that could not be written; all that was in it is lost.
-    fn failed(&self, open: Option<Open>, what: &str, error: io::Error) -> Error {
-        self.lose(&open.map(|open| open.rows).unwrap_or_default());
+    fn failed(&self, open: Option<OpenSegment>, what: &str, error: io::Error) -> Error {
+        self.lose(open.as_ref().map_or(&[], |open| &open.footer.rows));
         Error::io(format!("{what} a cache segment in"), self.shared.directory.own(), error)
     }
 
-    fn lose(&self, rows: &[Row]) {
+    fn lose(&self, rows: &[SegmentRow]) {
         self.shared.give_up(rows);
         count(&self.shared.counters.dropped_off, rows.len() as u64);
     }
@@ -364,10 +357,10 @@ impl Writer {
     }
 }
 
-/// Keeps of a batch what fits into a file of `limit` bytes that has `rows` samples in `payload` bytes; returns the
+/// Keeps of a buffer what fits into a file of `limit` bytes that has `rows` samples in `payload` bytes; returns the
 /// rest.
-fn fit(batch: &mut Batch, mut payload: u64, mut rows: usize, limit: u64) -> Vec<Row> {
-    batch.keep(|row| {
+fn fit(buffer: &mut WriteBuffer, mut payload: u64, mut rows: usize, limit: u64) -> Vec<SegmentRow> {
+    buffer.keep(|row| {
         let fits = file_bytes(payload + u64::from(row.length), rows + 1) <= limit;
         if fits {
             payload += u64::from(row.length);
@@ -387,13 +380,13 @@ fn start_writeback(file: &File, offset: u64, length: u64) {
 
 /// The drive, with the faults of the tests.
 struct Drive {
-    faults: Option<(WriteFaults, Stream)>,
+    faults: Option<(WriteFaults, RandomStream)>,
 }
 
 impl Drive {
     fn new(faults: Option<WriteFaults>) -> Self {
-        let faults =
-            faults.map(|faults| (faults, Key::new(b"cache faults", faults.seed, 0, Use::Order).stream(0)));
+        let faults = faults
+            .map(|faults| (faults, RandomKey::new(b"cache faults", faults.seed, 0, Use::Order).stream(0)));
         Self { faults }
     }
 

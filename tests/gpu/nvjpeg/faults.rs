@@ -1,6 +1,6 @@
 //! Each call of nvJPEG failing in turn: an error or a refusal, never wrong planes, a crash or a leak.
 
-use foreload::testing::decode::nvjpeg::{Abilities, Ability, Rung, Subsampling};
+use foreload::testing::decode::nvjpeg::{Abilities, Ability, NvJpegBackend, Subsampling};
 use foreload::testing::decode::parse_header;
 
 use super::files::{draw, stream};
@@ -37,9 +37,9 @@ const CALLS: &[&str] = &[
 /// What the stand-in can do.
 fn everything() -> Abilities {
     let mut abilities = Abilities::default();
-    for rung in Rung::ALL {
+    for backend in NvJpegBackend::ALL {
         for sampling in Subsampling::ALL {
-            abilities.set(rung, sampling, Ability::Region);
+            abilities.set(backend, sampling, Ability::Region);
         }
     }
     abilities
@@ -61,13 +61,13 @@ fn each_call_failing_spoils_at_most_its_image() {
     let jobs = jobs();
     let mut lane = Lane::new().unwrap();
     for name in CALLS.iter().filter(|name| !name.contains("Create") && !name.contains("Destroy")) {
-        for rung in Rung::ALL {
+        for backend in NvJpegBackend::ALL {
             for nth in [1, 2, 4] {
                 nvjpeg.reset();
                 nvjpeg.fail(name, nth, 0);
-                let decoded = lane.decode(rung, &jobs).unwrap();
+                let decoded = lane.decode(backend, &jobs).unwrap();
                 let refused = decoded.iter().filter(|decoded| decoded.1.is_err()).count();
-                let what = format!("{name} failing at call {nth} on {}", rung.name());
+                let what = format!("{name} failing at call {nth} on {}", backend.name());
                 assert!(refused <= 1, "{what}: {refused} refused");
                 for (job, decoded) in jobs.iter().zip(&decoded).filter(|(_, decoded)| decoded.1.is_ok()) {
                     assert_same(job, decoded, &what);
@@ -93,9 +93,9 @@ fn a_decoder_that_cannot_be_made_leaves_nothing_behind() {
             nvjpeg.fail(name, nth, 0);
             match Lane::of(everything()) {
                 Ok(mut lane) => {
-                    for rung in Rung::ALL {
-                        // Without one of the batched rungs its images are refused.
-                        match lane.decode(rung, &jobs) {
+                    for backend in NvJpegBackend::ALL {
+                        // Without one of the batched backends its images are refused.
+                        match lane.decode(backend, &jobs) {
                             Ok(decoded) => {
                                 let done = jobs.iter().zip(&decoded).filter(|(_, decoded)| decoded.1.is_ok());
                                 for (job, decoded) in done {
@@ -126,12 +126,12 @@ fn the_drivers_failures_come_out() {
         "cuEventRecord",
         "cuMemHostRegister_v2",
     ] {
-        for rung in Rung::ALL {
+        for backend in NvJpegBackend::ALL {
             for nth in [1, 3, 6] {
                 let mut lane = Lane::of(everything()).unwrap();
                 cuda.reset();
                 cuda.fail(name, nth, 0);
-                match lane.decode(rung, &jobs) {
+                match lane.decode(backend, &jobs) {
                     Ok(decoded) => {
                         for (job, decoded) in
                             jobs.iter().zip(&decoded).filter(|(_, decoded)| decoded.1.is_ok())
@@ -142,7 +142,7 @@ fn the_drivers_failures_come_out() {
                     Err(error) => assert!(!error.to_string().is_empty()),
                 }
                 drop(lane);
-                assert_eq!(cuda.violations(), [""; 0], "{name}, call {nth}, {}", rung.name());
+                assert_eq!(cuda.violations(), [""; 0], "{name}, call {nth}, {}", backend.name());
                 assert_eq!(cuda.leaks(), [""; 0]);
                 assert_eq!(nvjpeg.objects(), 0, "{name}, call {nth}");
             }
@@ -150,37 +150,40 @@ fn the_drivers_failures_come_out() {
     }
 }
 
-/// What a call took that failed for some of its images, and was halved, is no measure of its rung.
+/// What a call took that failed for some of its images, and was halved, is no measure of its backend.
 #[test]
 fn a_call_that_was_halved_says_so() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let jobs = jobs();
     let mut lane = Lane::of(everything()).unwrap();
-    for (rung, call) in
-        [(Rung::Hardware, "nvjpegDecodeBatchedEx"), (Rung::CudaBatched, "nvjpegDecodeBatched")]
-    {
-        lane.decode(rung, &jobs).unwrap();
+    for (backend, call) in [
+        (NvJpegBackend::Hardware, "nvjpegDecodeBatchedEx"),
+        (NvJpegBackend::CudaBatched, "nvjpegDecodeBatched"),
+    ] {
+        lane.decode(backend, &jobs).unwrap();
         assert!(!lane.in_parts, "{call}");
         nvjpeg.fail(call, 1, 0);
-        assert!(lane.decode(rung, &jobs).unwrap().iter().all(|(_, outcome)| outcome.is_ok()), "{call}");
+        assert!(lane.decode(backend, &jobs).unwrap().iter().all(|(_, outcome)| outcome.is_ok()), "{call}");
         assert!(lane.in_parts, "{call}");
-        lane.decode(rung, &jobs).unwrap();
+        lane.decode(backend, &jobs).unwrap();
         assert!(!lane.in_parts, "{call}");
     }
 }
 
 /// For want of memory, or because there is none: only that is for good.
 #[test]
-fn a_rung_that_could_not_be_made_is_made_once_it_can_be() {
+fn a_backend_that_could_not_be_made_is_made_once_it_can_be() {
     const NO_MEMORY: u32 = 5;
     const NOT_HERE: u32 = 7;
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let jobs = jobs();
-    for rung in Rung::ALL {
-        let creations: &[&str] = match rung {
-            Rung::Cuda => &["nvjpegCreateExV2", "nvjpegDecoderStateCreate", "nvjpegBufferDeviceCreateV2"],
+    for backend in NvJpegBackend::ALL {
+        let creations: &[&str] = match backend {
+            NvJpegBackend::Cuda => {
+                &["nvjpegCreateExV2", "nvjpegDecoderStateCreate", "nvjpegBufferDeviceCreateV2"]
+            }
             _ => &["nvjpegCreateExV2", "nvjpegJpegStateCreate"],
         };
         for &call in creations {
@@ -188,12 +191,12 @@ fn a_rung_that_could_not_be_made_is_made_once_it_can_be() {
                 nvjpeg.reset();
                 let mut lane = Lane::of(everything()).unwrap();
                 nvjpeg.fail(call, 1, status);
-                let what = format!("{call} with status {status} on {}", rung.name());
-                for (_, outcome) in lane.decode(rung, &jobs).unwrap() {
+                let what = format!("{call} with status {status} on {}", backend.name());
+                for (_, outcome) in lane.decode(backend, &jobs).unwrap() {
                     assert!(outcome.unwrap_err().contains(call), "{what}");
                 }
                 let before = nvjpeg.calls("nvjpegCreateExV2");
-                let again = lane.decode(rung, &jobs).unwrap();
+                let again = lane.decode(backend, &jobs).unwrap();
                 assert_eq!(nvjpeg.calls("nvjpegCreateExV2") - before, u64::from(!is_final), "{what}");
                 for (job, decoded) in jobs.iter().zip(&again) {
                     match is_final {
@@ -206,12 +209,12 @@ fn a_rung_that_could_not_be_made_is_made_once_it_can_be() {
     }
     // The driver's memory may be what lacks.
     let mut lane = Lane::of(everything()).unwrap();
-    for rung in Rung::ALL {
+    for backend in NvJpegBackend::ALL {
         cuda.fail("cuEventCreate", 2, 2);
-        let refused = lane.decode(rung, &jobs).unwrap();
-        assert!(refused.iter().all(|(_, outcome)| outcome.is_err()), "{}", rung.name());
-        for (job, decoded) in jobs.iter().zip(&lane.decode(rung, &jobs).unwrap()) {
-            assert_same(job, decoded, rung.name());
+        let refused = lane.decode(backend, &jobs).unwrap();
+        assert!(refused.iter().all(|(_, outcome)| outcome.is_err()), "{}", backend.name());
+        for (job, decoded) in jobs.iter().zip(&lane.decode(backend, &jobs).unwrap()) {
+            assert_same(job, decoded, backend.name());
         }
     }
 }

@@ -1,19 +1,19 @@
 //! JPEG files for the tests.
 
 use foreload::testing::decode::Region;
-use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use libjpeg_reference::Encoding;
 
 /// A stream of random numbers for a test.
-pub fn stream(number: u64) -> Stream {
-    Key::new(b"nvjpeg tests", 0, 0, Use::Augment).stream(number)
+pub fn stream(number: u64) -> RandomStream {
+    RandomKey::new(b"nvjpeg tests", 0, 0, Use::Augment).stream(number)
 }
 
 /// Sampling factors of luma that GPU decoders know; chroma has (1, 1).
 pub const FACTORS: [(u32, u32); 4] = [(1, 1), (2, 1), (2, 2), (1, 2)];
 
 /// A file drawn from `random`: gray or colour, of any of [`FACTORS`], with gradients and noise.
-pub fn draw(random: &mut Stream, progressive: bool) -> Vec<u8> {
+pub fn draw(random: &mut RandomStream, progressive: bool) -> Vec<u8> {
     let (width, height) = (1 + random.below(180) as u32, 1 + random.below(140) as u32);
     let channels = if random.below(5) == 0 { 1 } else { 3 };
     let factors = if channels == 1 { (1, 1) } else { FACTORS[random.below(4) as usize] };
@@ -31,7 +31,7 @@ pub fn draw(random: &mut Stream, progressive: bool) -> Vec<u8> {
 }
 
 /// A file of this kind.
-pub fn encode(random: &mut Stream, encoding: &Encoding) -> Vec<u8> {
+pub fn encode(random: &mut RandomStream, encoding: &Encoding) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..encoding.height {
         for x in 0..encoding.width {
@@ -45,7 +45,7 @@ pub fn encode(random: &mut Stream, encoding: &Encoding) -> Vec<u8> {
 }
 
 /// Any rectangle of an image; the whole once in a while.
-pub fn region(random: &mut Stream, width: u32, height: u32) -> Region {
+pub fn region(random: &mut RandomStream, width: u32, height: u32) -> Region {
     if random.below(4) == 0 {
         return Region { x: 0, y: 0, width, height };
     }

@@ -1,25 +1,27 @@
-//! Decoding by nvJPEG, on the stand-ins: every rung against the CPU's decoder, the ladder, failures.
+//! Decoding by nvJPEG, on the stand-ins: every backend against the CPU's decoder, the order of backends, failures.
 
+mod backends;
 mod faults;
 mod files;
-mod ladder;
-mod rungs;
+mod planes;
 
 use crate::stand_in;
 use foreload::Result;
 use foreload::testing::decode::nvjpeg::{
-    Abilities, Decoder, Library, PlaneTarget, PlanesLayout, Request, Rung, Verdict,
+    Abilities, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request, Verdict,
 };
-use foreload::testing::decode::{Header, Planes, Region, parse_header};
-use foreload::testing::gpu::{Device, DeviceBuffer, Flight, MemoryPool, PinnedBuffer, PinnedSlice, Stream};
+use foreload::testing::decode::{JpegHeader, Planes, Region, parse_header};
+use foreload::testing::gpu::{
+    DeviceBuffer, GpuDevice, InFlight, MemoryPool, PinnedBuffer, PinnedSlice, Stream,
+};
 
 /// A lane as the pipeline has them, with its memory.
 struct Lane {
-    device: Device,
+    device: GpuDevice,
     stream: Stream,
     pool: MemoryPool,
     abilities: Abilities,
-    decoder: Decoder,
+    decoder: NvJpegDecoder,
     /// Of the last call: something failed and was tried in parts.
     in_parts: bool,
 }
@@ -36,30 +38,32 @@ type Decoded = (PlanesLayout, std::result::Result<Vec<u8>, String>);
 impl Lane {
     /// A lane that knows what the GPU can do.
     fn new() -> Result<Self> {
-        Self::of(Abilities::probe(&Library::load()?, &Device::open(0)?)?)
+        Self::of(Abilities::probe(&Library::load()?, &GpuDevice::open(0)?)?)
     }
 
     /// A lane that takes the GPU to be able to do this.
     fn of(abilities: Abilities) -> Result<Self> {
-        let device = Device::open(0)?;
+        let device = GpuDevice::open(0)?;
         Ok(Self {
             stream: Stream::new(&device)?,
             pool: MemoryPool::new(&device, 1 << 30)?,
-            decoder: Decoder::new(&Library::load()?, &device, 8)?,
+            decoder: NvJpegDecoder::new(&Library::load()?, &device, 8)?,
             abilities,
             in_parts: false,
             device,
         })
     }
 
-    /// Decodes images that the rung serves, in one call.
-    fn decode(&mut self, rung: Rung, jobs: &[Job]) -> Result<Vec<Decoded>> {
-        let headers: Vec<Header> =
+    /// Decodes images that the backend serves, in one call.
+    fn decode(&mut self, backend: NvJpegBackend, jobs: &[Job]) -> Result<Vec<Decoded>> {
+        let headers: Vec<JpegHeader> =
             jobs.iter().map(|job| parse_header(&job.file)).collect::<std::result::Result<_, _>>()?;
         let layouts: Vec<PlanesLayout> = jobs
             .iter()
             .zip(&headers)
-            .map(|(job, header)| self.abilities.layout(header, job.region, rung).expect("the rung serves it"))
+            .map(|(job, header)| {
+                self.abilities.layout(header, job.region, backend).expect("the backend serves it")
+            })
             .collect();
         let files: Vec<PinnedSlice> = jobs
             .iter()
@@ -75,7 +79,7 @@ impl Lane {
             .collect();
         let total = layouts.iter().map(|layout| layout.bytes.next_multiple_of(256)).sum::<u64>() as usize;
         let memory: DeviceBuffer = self.pool.allocate(&self.stream, total)?;
-        let mut flight = Flight::new(&self.stream)?;
+        let mut flight = InFlight::new(&self.stream)?;
         files.iter().for_each(|file| flight.keep(file.clone()));
         // The engine must not write before this has been written.
         flight.fill(memory.whole(), 0xA5)?;
@@ -90,7 +94,7 @@ impl Lane {
                 }),
             })
             .collect();
-        let Verdict { outcomes, in_parts } = self.decoder.decode(&self.stream, rung, None, &requests)?;
+        let Verdict { outcomes, in_parts } = self.decoder.decode(&self.stream, backend, None, &requests)?;
         self.in_parts = in_parts;
         flight.depart()?;
         flight.land()?;
@@ -107,9 +111,9 @@ impl Lane {
             .collect())
     }
 
-    /// Whether any rung serves the image, by its own header.
-    fn rungs(&self, file: &[u8]) -> Vec<Rung> {
-        parse_header(file).map(|header| self.abilities.rungs(&header).collect()).unwrap_or_default()
+    /// Whether any backend serves the image, by its own header.
+    fn backends(&self, file: &[u8]) -> Vec<NvJpegBackend> {
+        parse_header(file).map(|header| self.abilities.backends(&header).collect()).unwrap_or_default()
     }
 }
 

@@ -5,7 +5,7 @@ use foreload::testing::augment::cuda::{ImageParams, Launch, OutputParams};
 use foreload::testing::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
 use foreload::testing::decode::Planes;
 use foreload::testing::decode::nvjpeg::PlanesLayout;
-use foreload::testing::rng::Stream;
+use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
 use super::reference::Image;
@@ -41,7 +41,7 @@ fn upload(planes: &Planes, layout: &PlanesLayout) -> Arena {
     arena
 }
 
-fn output(random: &mut Stream, most: u32) -> Output {
+fn output(random: &mut RandomStream, most: u32) -> Output {
     Output {
         height: scaled(random, 1, most),
         width: scaled(random, 1, most),
@@ -76,7 +76,7 @@ fn run(output: &Output, launch: &Launch, turn: u32, table: &[ImageParams], image
     done.unwrap();
 }
 
-fn coprime(random: &mut Stream, n: u32) -> u32 {
+fn coprime(random: &mut RandomStream, n: u32) -> u32 {
     fn divisor(a: u32, b: u32) -> u32 {
         if b == 0 { a } else { divisor(b, a % b) }
     }
@@ -89,7 +89,7 @@ fn coprime(random: &mut Stream, n: u32) -> u32 {
 }
 
 /// Other shapes than a launch's own must give the same: smaller tiles and steps, less shared memory.
-fn reshaped(random: &mut Stream, output: &Output, launch: &Launch) -> Launch {
+fn reshaped(random: &mut RandomStream, output: &Output, launch: &Launch) -> Launch {
     let (mut grid, mut params) = (launch.grid, launch.params);
     params.step_rows = between(random, 1, params.step_rows);
     params.tile_rows = scaled(random, 1, 64.min(output.height));
@@ -99,7 +99,7 @@ fn reshaped(random: &mut Stream, output: &Output, launch: &Launch) -> Launch {
 }
 
 /// The bytes of each image by the CPU, and by a launch for all.
-fn assert_same(random: &mut Stream, output: &Output, images: &[(Planes, View)], context: &str) {
+fn assert_same(random: &mut RandomStream, output: &Output, images: &[(Planes, View)], context: &str) {
     let bytes = output.bytes();
     let mut expected = vec![0; images.len() * bytes];
     let mut augmenter = Augmenter::new(output.clone(), Level::detect());

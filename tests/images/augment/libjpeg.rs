@@ -1,11 +1,11 @@
 //! A random JPEG by libjpeg, and its planes and pixels as libjpeg has them.
 
 use foreload::testing::decode::{ColorModel, Plane, Planes};
-use foreload::testing::rng::Stream;
+use foreload::testing::rng::RandomStream;
 use libjpeg_reference::{Encoding, J_COLOR_SPACE};
 
 /// A JPEG of random colours whose chroma has 1/`across` of the columns and 1/`down` of the rows.
-pub fn encode(random: &mut Stream, width: u32, height: u32, factors: (u32, u32)) -> Vec<u8> {
+pub fn encode(random: &mut RandomStream, width: u32, height: u32, factors: (u32, u32)) -> Vec<u8> {
     let rgb: Vec<u8> = (0..3 * width * height).map(|_| random.next_u32() as u8).collect();
     let encoding = Encoding {
         width,

@@ -9,40 +9,40 @@ use foreload::testing::augment::{
     Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View,
 };
 use foreload::testing::decode::{ColorModel, Planes};
-use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::simd::Level;
 use reference::Image;
 
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
-fn stream(test: u64, case: u64) -> Stream {
-    Key::new(b"augment test", test, 0, Use::Augment).stream(case)
+fn stream(test: u64, case: u64) -> RandomStream {
+    RandomKey::new(b"augment test", test, 0, Use::Augment).stream(case)
 }
 
-fn between(random: &mut Stream, low: u32, high: u32) -> u32 {
+fn between(random: &mut RandomStream, low: u32, high: u32) -> u32 {
     low + random.below(u64::from(high - low) + 1) as u32
 }
 
 /// A number from `low` to `high`, small ones as likely as large ones.
-fn scaled(random: &mut Stream, low: u32, high: u32) -> u32 {
+fn scaled(random: &mut RandomStream, low: u32, high: u32) -> u32 {
     (random.uniform(f64::from(low).ln(), f64::from(high + 1).ln()).exp() as u32).clamp(low, high)
 }
 
 const FILTERS: [Filter; 4] = [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic];
 const PADDINGS: [Padding; 4] = [Padding::Constant, Padding::Edge, Padding::Reflect, Padding::Symmetric];
 
-fn one<T: Copy>(random: &mut Stream, of: &[T]) -> T {
+fn one<T: Copy>(random: &mut RandomStream, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize]
 }
 
 /// Black as often as a colour.
-fn fill(random: &mut Stream) -> [u8; 3] {
+fn fill(random: &mut RandomStream) -> [u8; 3] {
     let colour = random.below(2) as u32;
     [0; 3].map(|_| (colour * between(random, 0, 255)) as u8)
 }
 
-fn output(random: &mut Stream, fidelity: Fidelity) -> Output {
+fn output(random: &mut RandomStream, fidelity: Fidelity) -> Output {
     Output {
         height: scaled(random, 1, 90),
         width: scaled(random, 1, 90),
@@ -56,7 +56,7 @@ fn output(random: &mut Stream, fidelity: Fidelity) -> Output {
 }
 
 /// A crop, or now and then the window of a resized whole, perhaps with padding.
-fn axis(random: &mut Stream, size: u32, n: u32) -> Axis {
+fn axis(random: &mut RandomStream, size: u32, n: u32) -> Axis {
     if random.below(3) > 0 {
         let length = scaled(random, 1, size);
         Axis { start: random.below(u64::from(size - length) + 1) as u32, length, full: n, window: 0 }
@@ -67,7 +67,7 @@ fn axis(random: &mut Stream, size: u32, n: u32) -> Axis {
     }
 }
 
-fn view(random: &mut Stream, image: &Image, output: &Output) -> View {
+fn view(random: &mut RandomStream, image: &Image, output: &Output) -> View {
     View {
         x: axis(random, image.width, output.width),
         y: axis(random, image.height, output.height),

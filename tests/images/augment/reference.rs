@@ -5,7 +5,7 @@ use std::fmt;
 
 use foreload::testing::augment::{Axis, Filter, Output, Padding, View};
 use foreload::testing::decode::{ColorModel, Plane, Planes, Region};
-use foreload::testing::rng::Stream;
+use foreload::testing::rng::RandomStream;
 
 use super::{between, scaled};
 
@@ -27,13 +27,13 @@ impl fmt::Display for Image {
 
 impl Image {
     /// An image of up to `most` pixels a side, of any kind.
-    pub fn random(random: &mut Stream, most: u32) -> Self {
+    pub fn random(random: &mut RandomStream, most: u32) -> Self {
         let (width, height) = (scaled(random, 1, most), scaled(random, 1, most));
         Self::sized(random, width, height)
     }
 
     /// Half noise, half large areas, so that both rounding and clamping have work.
-    pub fn sized(random: &mut Stream, width: u32, height: u32) -> Self {
+    pub fn sized(random: &mut RandomStream, width: u32, height: u32) -> Self {
         let mut step = || [1, 2, 2, 4][random.below(4) as usize];
         let chroma = (step(), step());
         let (color, steps) = match random.below(6) {

@@ -3,7 +3,7 @@
 
 use foreload::DecodeError;
 use foreload::testing::decode::{Damaged, Decoded, Decoder, Planes, Region};
-use foreload::testing::rng::Stream;
+use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
 use super::images::{Kind, stream};
@@ -32,7 +32,7 @@ pub struct Tally {
 }
 
 /// Checks that a file gives what Pillow's libjpeg gives, as a whole and in drawn regions.
-pub fn check(bytes: &[u8], stream: &mut Stream, tally: &mut Tally, what: &str) {
+pub fn check(bytes: &[u8], stream: &mut RandomStream, tally: &mut Tally, what: &str) {
     let decoded = conceal(bytes, whole);
     let pillow_decodes = libjpeg::pillow_decodes(bytes);
     if let Err(error) = &decoded
@@ -161,7 +161,7 @@ fn scans(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
 }
 
 /// Damages the entropy-coded data in one to three places.
-fn damage(bytes: &mut Vec<u8>, stream: &mut Stream) {
+fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     for _ in 0..1 + stream.below(3) {
         let scans = scans(bytes);
         if scans.is_empty() {
@@ -205,7 +205,7 @@ fn damage(bytes: &mut Vec<u8>, stream: &mut Stream) {
 }
 
 /// Damaged files of all kinds, each by its number.
-fn damaged(number: u64) -> (Vec<u8>, String, Stream) {
+fn damaged(number: u64) -> (Vec<u8>, String, RandomStream) {
     let mut stream = stream(20_000 + number);
     let (mut bytes, what) = if number.is_multiple_of(3) {
         let (bytes, what) = scripts::file(&mut stream);

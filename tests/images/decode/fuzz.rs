@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use foreload::testing::decode::{ColorModel, Damaged, Decoder, Planes, Region};
-use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::{scripts, webp};
 
 /// A small valid image of any kind.
-fn image(stream: &mut Stream) -> Vec<u8> {
+fn image(stream: &mut RandomStream) -> Vec<u8> {
     use SamplingFactor::*;
     if stream.below(5) == 0 {
         return scripts::file(stream).0;
@@ -51,7 +51,7 @@ fn image(stream: &mut Stream) -> Vec<u8> {
 }
 
 /// Damages the file in one to four places; headers more often than their share.
-fn damage(bytes: &mut Vec<u8>, stream: &mut Stream) {
+fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     for _ in 0..1 + stream.below(4) {
         if bytes.len() < 4 {
             return;
@@ -76,7 +76,7 @@ fn damage(bytes: &mut Vec<u8>, stream: &mut Stream) {
 
 /// What a decoder says: the error's words, or the region's samples.
 fn answer(decoder: &mut Decoder, planes: &mut Planes, bytes: &[u8], seed: u64) -> Result<Vec<u8>, String> {
-    let mut stream = Key::new(b"fuzz region", seed, 0, Use::Augment).stream(0);
+    let mut stream = RandomKey::new(b"fuzz region", seed, 0, Use::Augment).stream(0);
     let choose = |full_width: u32, full_height: u32| {
         let (width, height) =
             (1 + stream.below(full_width.into()) as u32, 1 + stream.below(full_height.into()) as u32);
@@ -107,7 +107,7 @@ fn damaged_images_give_pixels_or_an_error() {
     let (start, mut runs, mut pixels, mut concealed) = (Instant::now(), 0u64, 0u64, 0u64);
     while start.elapsed() < Duration::from_secs_f64(seconds) {
         let seed = first + runs;
-        let mut stream = Key::new(b"fuzz", seed, 0, Use::Augment).stream(0);
+        let mut stream = RandomKey::new(b"fuzz", seed, 0, Use::Augment).stream(0);
         let mut bytes = image(&mut stream);
         damage(&mut bytes, &mut stream);
         let [refusing, concealing] = [&mut decoders, &mut concealing].map(|decoders| {

@@ -1,13 +1,13 @@
 //! JPEG files of every kind the encoder makes, drawn from a number.
 
-use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::libjpeg;
 
 /// A stream of random numbers for a test; print `number` on failure.
-pub fn stream(number: u64) -> Stream {
-    Key::new(b"decode tests", 0, 0, Use::Augment).stream(number)
+pub fn stream(number: u64) -> RandomStream {
+    RandomKey::new(b"decode tests", 0, 0, Use::Augment).stream(number)
 }
 
 /// What to encode.
@@ -28,7 +28,7 @@ pub struct Kind {
 
 impl Kind {
     /// Any baseline kind: gray and colour, every sampling, from 1×1 pixels on.
-    pub fn baseline(stream: &mut Stream) -> Self {
+    pub fn baseline(stream: &mut RandomStream) -> Self {
         use SamplingFactor::*;
         let samplings = [F_1_1, F_2_1, F_1_2, F_2_2, F_4_1, F_4_2, F_1_4, F_2_4];
         let largest = if stream.below(4) == 0 { 20 } else { 150 };
@@ -58,7 +58,7 @@ impl Kind {
     }
 
     /// The pixels: gradients and edges under noise of random strength.
-    pub fn pixels(&self, stream: &mut Stream) -> Vec<u8> {
+    pub fn pixels(&self, stream: &mut RandomStream) -> Vec<u8> {
         let channels = self.channels();
         let noise = 1 << stream.below(8);
         let slope: [i64; 4] = std::array::from_fn(|_| stream.below(9) as i64 - 4);
@@ -76,7 +76,7 @@ impl Kind {
     }
 
     /// The file.
-    pub fn encode(&self, stream: &mut Stream) -> Vec<u8> {
+    pub fn encode(&self, stream: &mut RandomStream) -> Vec<u8> {
         let pixels = self.pixels(stream);
         if self.one_scan && self.channels() < 4 && !self.progressive {
             return self.encode_by_libjpeg(&pixels, &[]);

@@ -1,14 +1,14 @@
 //! The region decoder's planes are libjpeg's, sample for sample, whatever the region and the level.
 
 use foreload::testing::decode::{Backend, ColorModel, Planes, Region};
-use foreload::testing::rng::Stream;
+use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
 use super::images::{Kind, segment, stream};
 use super::{decode, libjpeg, whole};
 
 /// A region inside an image; small ones, wide ones, the whole.
-pub fn any_region(stream: &mut Stream, width: u32, height: u32) -> Region {
+pub fn any_region(stream: &mut RandomStream, width: u32, height: u32) -> Region {
     let mut along = |full: u32| {
         let length = 1 + stream.below(u64::from(full)) as u32;
         (stream.below(u64::from(full - length) + 1) as u32, length)
@@ -44,7 +44,7 @@ pub fn assert_equal(planes: &Planes, region: Region, reference: &libjpeg::Refere
 pub fn assert_decodes(
     bytes: &[u8],
     reference: &libjpeg::Reference,
-    stream: &mut Stream,
+    stream: &mut RandomStream,
     turns: usize,
     what: &str,
 ) {

@@ -1,13 +1,13 @@
 //! Progressive files in scans of every kind, drawn from a number.
 
-use foreload::testing::rng::Stream;
+use foreload::testing::rng::RandomStream;
 
 use super::images::Kind;
 use super::libjpeg::{self, Scan};
 
 /// Scans that code all components in any order the standard allows: bands and bits split at random, DC interleaved or
 /// not. Without some of the last where `incomplete`, or where they would be too many.
-pub fn script(stream: &mut Stream, channels: i32, incomplete: bool) -> Vec<Scan> {
+pub fn script(stream: &mut RandomStream, channels: i32, incomplete: bool) -> Vec<Scan> {
     // What may be drawn next, by what is coded: one queue for DC, one for each band of a component.
     let mut queues: Vec<Vec<Scan>> = Vec::new();
     let all: Vec<i32> = (0..channels).collect();
@@ -16,7 +16,7 @@ pub fn script(stream: &mut Stream, channels: i32, incomplete: bool) -> Vec<Scan>
         1 if channels == 3 => vec![vec![0, 1], vec![2]],
         _ => vec![all.clone()],
     };
-    let bits = |stream: &mut Stream, components: &[i32], band: (i32, i32)| {
+    let bits = |stream: &mut RandomStream, components: &[i32], band: (i32, i32)| {
         let lowest = stream.below(4) as i32;
         let scan = |bits| Scan { components: components.to_vec(), band, bits };
         let mut scans = vec![scan((0, lowest))];
@@ -51,7 +51,7 @@ pub fn script(stream: &mut Stream, channels: i32, incomplete: bool) -> Vec<Scan>
 }
 
 /// A progressive file; what it is.
-pub fn file(stream: &mut Stream) -> (Vec<u8>, String) {
+pub fn file(stream: &mut RandomStream) -> (Vec<u8>, String) {
     let mut kind = Kind::baseline(stream);
     kind.progressive = true;
     let encoder = stream.below(4);

@@ -2,7 +2,7 @@
 
 mod kept;
 
-use foreload::testing::rng::{Key, Use};
+use foreload::testing::rng::{RandomKey, Use};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,7 +43,7 @@ impl Workshop {
         let directory = tempfile::tempdir().unwrap();
         let workshop = Self { directory };
         fs::create_dir(workshop.path("photos")).unwrap();
-        let key = Key::new(b"photographs", 0, 0, Use::Augment);
+        let key = RandomKey::new(b"photographs", 0, 0, Use::Augment);
         for (number, (width, height)) in [(640u32, 480u32), (512, 512), (700, 400)].into_iter().enumerate() {
             let mut random = key.stream(number as u64);
             let waves: Vec<[f64; 5]> = (0..40)

@@ -3,15 +3,15 @@
 use foreload::Result;
 use foreload::testing::dataset::{Extent, FileId, Stamp, TICK};
 use foreload::testing::io::{Files, ReadRequest, Reader};
-use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::slot::SlotPool;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Random numbers of a test.
-pub fn random(seed: u64) -> Stream {
-    Key::new(b"io tests", seed, 0, Use::Order).stream(0)
+pub fn random(seed: u64) -> RandomStream {
+    RandomKey::new(b"io tests", seed, 0, Use::Order).stream(0)
 }
 
 /// Files on disk and what is in them.
@@ -60,7 +60,7 @@ impl World {
         Self { dir, files: Vec::new() }
     }
 
-    fn add(&mut self, size: usize, shard: bool, random: &mut Stream) {
+    fn add(&mut self, size: usize, shard: bool, random: &mut RandomStream) {
         let path = self.dir.path().join(format!("file-{}", self.files.len()));
         let mut bytes: Vec<u8> =
             (0..size.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).collect();
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// An extent inside a shard: any place, from a byte to some megabytes, often at the very end.
-    pub fn random_extent(&self, random: &mut Stream) -> Extent {
+    pub fn random_extent(&self, random: &mut RandomStream) -> Extent {
         let shards = self.shards();
         let file = shards[random.below(shards.len() as u64) as usize];
         let size = self.files[file as usize].bytes.len() as u64;

@@ -1,7 +1,7 @@
 //! Segments spoilt by hand: never a wrong byte, never somebody else's file.
 
 use super::world::{World, leftovers, random};
-use foreload::testing::rng::Stream;
+use foreload::testing::rng::RandomStream;
 use foreload::testing::tier::store::{Fault, checksum};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -34,7 +34,7 @@ fn table_at(path: &Path) -> (u64, u64) {
 }
 
 /// Spoils one segment and opens the store anew: it must be found out at once, removed, and all else be there.
-fn is_found_at_once(seed: u64, spoil: impl Fn(&Path, &mut Stream)) {
+fn is_found_at_once(seed: u64, spoil: impl Fn(&Path, &mut RandomStream)) {
     let world = filled(seed);
     let victim = world.segments()[2].clone();
     spoil(&victim, &mut random(seed));

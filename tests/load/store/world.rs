@@ -1,7 +1,7 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
 use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Stamp, Version};
-use foreload::testing::rng::{Key, Stream, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::store::{Offer, Store, StoreOptions, checksum};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// Random numbers of a test.
-pub fn random(seed: u64) -> Stream {
-    Key::new(b"store tests", seed, 0, Use::Order).stream(0)
+pub fn random(seed: u64) -> RandomStream {
+    RandomKey::new(b"store tests", seed, 0, Use::Order).stream(0)
 }
 
 /// The numbers below `count` in a random order.
-pub fn shuffled(count: u64, random: &mut Stream) -> Vec<u64> {
+pub fn shuffled(count: u64, random: &mut RandomStream) -> Vec<u64> {
     let mut order: Vec<u64> = (0..count).collect();
     for i in (1..order.len()).rev() {
         order.swap(i, random.below(i as u64 + 1) as usize);

@@ -4,7 +4,7 @@
 
 use foreload::testing::config::parse_pfs;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
-use foreload::testing::rng::{Key, Use};
+use foreload::testing::rng::{RandomKey, Use};
 use serde_json::Value;
 use slow_fs::{COUNTERS, SlowFs};
 use std::io::{BufRead, BufReader, Read};
@@ -18,7 +18,7 @@ const RATES: &str = "open=500us,read=200us,bandwidth=400MB,opens=8000,concurrenc
 
 /// A few images of 16 to 80 pixels in two classes.
 fn images(root: &Path) {
-    let key = Key::new(b"slow images", 1, 0, Use::Augment);
+    let key = RandomKey::new(b"slow images", 1, 0, Use::Augment);
     for image in 0..120u64 {
         let mut random = key.stream(image);
         let side = 16 + random.below(64) as u16;

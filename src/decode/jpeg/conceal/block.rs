@@ -2,24 +2,24 @@
 
 use super::super::huffman::Codes;
 use super::super::markers::Progression;
-use super::source::{Source, Stop};
+use super::source::{ScanSource, Stop};
 use crate::error::DecodeError;
 
 /// Coefficients in coding order, not multiplied.
-pub(super) type Block = [i16; 64];
+pub(super) type ZigzagBlock = [i16; 64];
 
 /// Stores coefficient `k`. As in libjpeg, what lies beyond the block is its last one.
-fn store(block: &mut Block, k: usize, value: i32) {
+fn store(block: &mut ZigzagBlock, k: usize, value: i32) {
     block[k.min(63)] = value as i16;
 }
 
 /// Reads all coefficients of a block of a sequential file; `previous` is the component's last DC coefficient.
 pub(super) fn sequential(
-    source: &mut Source,
+    source: &mut ScanSource,
     dc: &Codes,
     ac: &Codes,
     previous: &mut i32,
-    block: &mut Block,
+    block: &mut ZigzagBlock,
 ) -> Result<(), Stop> {
     let size = source.symbol(dc)?;
     *previous = previous.wrapping_add(source.value(size)?);
@@ -43,11 +43,11 @@ pub(super) fn sequential(
 
 /// Reads the first bits of a DC coefficient.
 pub(super) fn dc_first(
-    source: &mut Source,
+    source: &mut ScanSource,
     codes: &Codes,
     low: u8,
     previous: &mut i32,
-    block: &mut Block,
+    block: &mut ZigzagBlock,
 ) -> Result<(), Stop> {
     let size = source.symbol(codes)?;
     let sum = previous.checked_add(source.value(size)?);
@@ -57,7 +57,7 @@ pub(super) fn dc_first(
 }
 
 /// Reads one more bit of a DC coefficient.
-pub(super) fn dc_refine(source: &mut Source, low: u8, block: &mut Block) -> Result<(), Stop> {
+pub(super) fn dc_refine(source: &mut ScanSource, low: u8, block: &mut ZigzagBlock) -> Result<(), Stop> {
     if source.take(1)? == 1 {
         block[0] |= 1 << low;
     }
@@ -65,17 +65,17 @@ pub(super) fn dc_refine(source: &mut Source, low: u8, block: &mut Block) -> Resu
 }
 
 /// How many blocks, this one included, an end of band stands for.
-fn ended_blocks(source: &mut Source, run: usize) -> Result<u32, Stop> {
+fn ended_blocks(source: &mut ScanSource, run: usize) -> Result<u32, Stop> {
     Ok((1 << run) + source.take(run as u32)?)
 }
 
 /// Reads the first bits of a block's AC coefficients; `ended` blocks to come have none in this scan.
 pub(super) fn ac_first(
-    source: &mut Source,
+    source: &mut ScanSource,
     codes: &Codes,
     progression: Progression,
     ended: &mut u32,
-    block: &mut Block,
+    block: &mut ZigzagBlock,
 ) -> Result<(), Stop> {
     if *ended > 0 {
         *ended -= 1;
@@ -101,11 +101,11 @@ pub(super) fn ac_first(
 
 /// Reads one more bit of a block's AC coefficients, and those that it makes other than zero.
 pub(super) fn ac_refine(
-    source: &mut Source,
+    source: &mut ScanSource,
     codes: &Codes,
     progression: Progression,
     ended: &mut u32,
-    block: &mut Block,
+    block: &mut ZigzagBlock,
 ) -> Result<(), Stop> {
     let (mut k, last) = (usize::from(progression.first), usize::from(progression.last));
     let bit = 1i16 << progression.low;
@@ -153,7 +153,7 @@ pub(super) fn ac_refine(
 }
 
 /// Adds a bit to the magnitude of a coefficient, where the file says so.
-fn correct(source: &mut Source, bit: i16, coefficient: &mut i16) -> Result<(), Stop> {
+fn correct(source: &mut ScanSource, bit: i16, coefficient: &mut i16) -> Result<(), Stop> {
     if source.take(1)? == 1 && *coefficient & bit == 0 {
         let grown = if *coefficient >= 0 { bit } else { bit.wrapping_neg() };
         *coefficient = coefficient.wrapping_add(grown);

@@ -18,33 +18,33 @@ mod transform;
 
 use std::ops::Range;
 
-use super::Layout;
+use super::RegionLayout;
 use super::huffman::{Codes, Spec};
-use super::markers::{Header, Progression, truncated};
+use super::markers::{Progression, ScanHeader, truncated};
 use super::progressive::MOST_SCANS;
 use crate::decode::Planes;
 use crate::error::DecodeError;
 
-use self::block::Block;
-use self::source::{Source, Stop};
+use self::block::ZigzagBlock;
+use self::source::{ScanSource, Stop};
 
 /// The coefficients of a component that are kept: those of the wanted blocks, or all where more scans may come.
-struct Kept {
+struct KeptCoefficients {
     columns: Range<u32>,
     rows: Range<u32>,
-    blocks: Vec<Block>,
+    blocks: Vec<ZigzagBlock>,
     /// In coding order; none before the first scan of the component.
     steps: Option<[u16; 64]>,
 }
 
-impl Kept {
+impl KeptCoefficients {
     fn new(columns: Range<u32>, rows: Range<u32>) -> Self {
         let blocks = vec![[0; 64]; columns.len() * rows.len()];
         Self { columns, rows, blocks, steps: None }
     }
 
     /// The block in this column and row; `None` where it is not kept.
-    fn at(&mut self, x: u32, y: u32) -> Option<&mut Block> {
+    fn at(&mut self, x: u32, y: u32) -> Option<&mut ZigzagBlock> {
         let inside = self.columns.contains(&x) && self.rows.contains(&y);
         let (x, y) = (x.wrapping_sub(self.columns.start), y.wrapping_sub(self.rows.start));
         inside.then(|| &mut self.blocks[y as usize * self.columns.len() + x as usize])
@@ -52,8 +52,8 @@ impl Kept {
 }
 
 /// Decodes what `layout` wants of a file into `out`.
-pub(super) fn decode(bytes: &[u8], layout: &Layout, out: &mut Planes) -> Result<(), DecodeError> {
-    let mut header = Header::parse(bytes)?;
+pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, out: &mut Planes) -> Result<(), DecodeError> {
+    let mut header = ScanHeader::parse(bytes)?;
     let progressive = header.frame.marker == super::PROGRESSIVE;
     if !progressive {
         header.tables.add_standard();
@@ -61,13 +61,13 @@ pub(super) fn decode(bytes: &[u8], layout: &Layout, out: &mut Planes) -> Result<
     let several = progressive || header.scan.len() < header.frame.components.len();
     let kept = layout.parts.iter().map(|part| {
         if several {
-            Kept::new(0..layout.columns * part.h, 0..layout.rows * part.v)
+            KeptCoefficients::new(0..layout.columns * part.h, 0..layout.rows * part.v)
         } else {
-            Kept::new(part.columns.clone(), part.rows.clone())
+            KeptCoefficients::new(part.columns.clone(), part.rows.clone())
         }
     });
     let mut kept: Vec<_> = kept.collect();
-    let mut source = Source::new(bytes, header.data);
+    let mut source = ScanSource::new(bytes, header.data);
     let ended = read_scans(&mut source, &mut header, layout, several, &mut kept);
     ended.map_err(|stop| match stop {
         Stop::Truncated => truncated(bytes),
@@ -93,11 +93,11 @@ pub(super) fn decode(bytes: &[u8], layout: &Layout, out: &mut Planes) -> Result<
 
 /// Reads all scans, the first of which `source` stands before.
 fn read_scans(
-    source: &mut Source,
-    header: &mut Header,
-    layout: &Layout,
+    source: &mut ScanSource,
+    header: &mut ScanHeader,
+    layout: &RegionLayout,
     several: bool,
-    kept: &mut [Kept],
+    kept: &mut [KeptCoefficients],
 ) -> Result<(), Stop> {
     for _ in 0..MOST_SCANS {
         read_scan(source, header, layout, kept)?;
@@ -117,7 +117,7 @@ fn read_scans(
 }
 
 /// What a scan codes, with the codes of its components.
-enum Pass {
+enum ScanCoding {
     Sequential(Vec<(Codes, Codes)>),
     DcFirst(Vec<Codes>),
     DcRefine,
@@ -125,8 +125,8 @@ enum Pass {
     AcRefine(Codes),
 }
 
-impl Pass {
-    fn new(header: &Header) -> Result<Self, DecodeError> {
+impl ScanCoding {
+    fn new(header: &ScanHeader) -> Result<Self, DecodeError> {
         let (tables, scan) = (&header.tables, &header.scan);
         let dc = |part| tables.dc(part).and_then(Spec::check_dc).map(Codes::new);
         let ac = |part| tables.ac(part).map(Codes::new);
@@ -151,7 +151,12 @@ impl Pass {
 }
 
 /// Reads one scan.
-fn read_scan(source: &mut Source, header: &Header, layout: &Layout, kept: &mut [Kept]) -> Result<(), Stop> {
+fn read_scan(
+    source: &mut ScanSource,
+    header: &ScanHeader,
+    layout: &RegionLayout,
+    kept: &mut [KeptCoefficients],
+) -> Result<(), Stop> {
     // By the way libjpeg looks for those that a scan has named already.
     if header.scan.iter().enumerate().any(|(place, part)| part.component < place) {
         return Err(
@@ -165,7 +170,7 @@ fn read_scan(source: &mut Source, header: &Header, layout: &Layout, kept: &mut [
             kept.steps = Some(*header.tables.quantisation(table)?);
         }
     }
-    let (pass, progression) = (Pass::new(header)?, header.progression);
+    let (pass, progression) = (ScanCoding::new(header)?, header.progression);
     // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
     let alone = header.scan.len() == 1;
     let (columns, rows) = layout.mcus(&header.scan);
@@ -193,18 +198,18 @@ fn read_scan(source: &mut Source, header: &Header, layout: &Layout, kept: &mut [
                         let block = kept[scan.component].at(x, y).unwrap_or(&mut unwanted);
                         let previous = &mut previous[index];
                         match &pass {
-                            Pass::Sequential(codes) => {
+                            ScanCoding::Sequential(codes) => {
                                 let (dc, ac) = &codes[index];
                                 block::sequential(source, dc, ac, previous, block)?;
                             }
-                            Pass::DcFirst(codes) => {
+                            ScanCoding::DcFirst(codes) => {
                                 block::dc_first(source, &codes[index], progression.low, previous, block)?;
                             }
-                            Pass::DcRefine => block::dc_refine(source, progression.low, block)?,
-                            Pass::AcFirst(codes) => {
+                            ScanCoding::DcRefine => block::dc_refine(source, progression.low, block)?,
+                            ScanCoding::AcFirst(codes) => {
                                 block::ac_first(source, codes, progression, &mut ended, block)?;
                             }
-                            Pass::AcRefine(codes) => {
+                            ScanCoding::AcRefine(codes) => {
                                 block::ac_refine(source, codes, progression, &mut ended, block)?;
                             }
                         }

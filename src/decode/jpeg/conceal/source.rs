@@ -4,7 +4,7 @@
 //! interval begins, or the scan ends, the marker is looked at.
 
 use super::super::huffman::Codes;
-use super::super::markers::{Header, read_scan};
+use super::super::markers::{ScanHeader, read_scan};
 use crate::error::DecodeError;
 
 /// Why nothing more can be read.
@@ -27,7 +27,7 @@ fn refused<T>(what: String) -> Result<T, Stop> {
 }
 
 /// A file, and how far it is read.
-pub(super) struct Source<'a> {
+pub(super) struct ScanSource<'a> {
     bytes: &'a [u8],
     /// The next byte.
     at: usize,
@@ -48,7 +48,7 @@ const LOADED: u32 = 57;
 /// Codes of up to so many bits are looked at together; before that, this many bits are loaded.
 const SHORT: u32 = 8;
 
-impl<'a> Source<'a> {
+impl<'a> ScanSource<'a> {
     /// Of a file whose first scan begins at byte `at`.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at, marker: None, restart: 0, window: 0, left: 0, exhausted: false }
@@ -109,7 +109,7 @@ impl<'a> Source<'a> {
     }
 
     /// Goes on to the next scan; `false` if the image ends instead.
-    pub(super) fn next_scan(&mut self, header: &mut Header) -> Result<bool, Stop> {
+    pub(super) fn next_scan(&mut self, header: &mut ScanHeader) -> Result<bool, Stop> {
         loop {
             let marker = match self.marker.take() {
                 Some(marker) => marker,

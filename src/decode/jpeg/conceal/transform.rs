@@ -8,7 +8,7 @@ use super::super::idct::{
     C_0_298, C_0_390, C_0_541, C_0_765, C_0_899, C_1_175, C_1_501, C_1_847, C_1_961, C_2_053, C_2_562,
     C_3_072, ZIGZAG,
 };
-use super::block::Block;
+use super::block::ZigzagBlock;
 
 /// Fractional bits that are kept between the passes.
 const KEPT: u32 = 2;
@@ -26,7 +26,7 @@ const ODD_INNER: [[i32; 2]; 2] = [[C_2_053 - C_2_562, -C_2_562], [-C_2_562, C_3_
 
 /// Transforms `block` into 8×8 samples at `out`, rows `stride` apart; `steps` is the quantisation table in coding
 /// order.
-pub(super) fn transform(block: &Block, steps: &[u16; 64], out: &mut [u8], stride: usize) {
+pub(super) fn transform(block: &ZigzagBlock, steps: &[u16; 64], out: &mut [u8], stride: usize) {
     let mut values = [0i16; 64];
     for ((place, value), step) in ZIGZAG.iter().zip(block).zip(steps) {
         values[usize::from(*place)] = value.wrapping_mul(*step as i16);

@@ -2,15 +2,15 @@
 
 use std::arch::x86_64::*;
 
-use super::{Block, EVEN, InverseDct, ODD, ONE, OutOfRange, Portable, QUICK, Quantisation};
+use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PortableIdct, QUICK, Quantisation};
 
 /// For processors of [`crate::simd::Level::Avx2`] and above; must not be used on others.
-pub(in super::super) struct Avx2;
+pub(in super::super) struct Avx2Idct;
 
-impl InverseDct for Avx2 {
+impl InverseDct for Avx2Idct {
     #[inline(always)]
     fn block(
-        block: &mut Block,
+        block: &mut IdctBlock,
         quantisation: &Quantisation,
         out: &mut [u8],
         stride: usize,
@@ -29,12 +29,12 @@ impl InverseDct for Avx2 {
 #[cold]
 #[inline(never)]
 fn unusual(
-    block: &mut Block,
+    block: &mut IdctBlock,
     quantisation: &Quantisation,
     out: &mut [u8],
     stride: usize,
 ) -> Result<(), OutOfRange> {
-    Portable::block(block, quantisation, out, stride)
+    PortableIdct::block(block, quantisation, out, stride)
 }
 
 /// Two factors of 16 bits, for a multiply-and-add of pairs.
@@ -78,7 +78,7 @@ fn pass<const SHIFT: i32>(x: [__m256i; 4]) -> [__m256i; 8] {
 /// `out` must be valid for writes of 8 bytes at each of 8 multiples of `stride`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn transform(block: &mut Block, quantisation: &Quantisation, out: *mut u8, stride: usize) -> bool {
+unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mut u8, stride: usize) -> bool {
     let load = |values: &[i16], i: usize| {
         let values: &[i16; 16] = values[16 * i..].first_chunk().expect("64 values");
         // SAFETY: 16 values of 2 bytes lie behind the reference.

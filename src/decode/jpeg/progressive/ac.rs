@@ -1,30 +1,30 @@
 //! The AC coefficients of one component, row of blocks after row of blocks, and their transform.
 
-use super::super::bits::{Bits, Entropy};
+use super::super::bits::{BitReader, Entropy};
 use super::super::huffman::AcTable;
-use super::super::idct::{Block, InverseDct, Quantisation};
-use super::super::scan::{Failure, Fault};
+use super::super::idct::{IdctBlock, InverseDct, Quantisation};
+use super::super::scan::{ScanFailure, ScanFault};
 use super::block::{Band, Coefficients, Masks, first, refine, skip_block};
-use super::{Job, Tables};
+use super::{ProgressiveJob, ScanTables};
 use crate::decode::Plane;
 
 /// A row of blocks.
 #[derive(Debug, Default)]
-pub(super) struct Row {
+pub(super) struct BlockRow {
     /// Of the wanted blocks; all zero between rows.
     coefficients: Vec<Coefficients>,
     /// Which coefficients are not zero, by block of the component, wanted or not. Kept only where scans refine others.
     nonzero: Vec<u64>,
 }
 
-impl Row {
+impl BlockRow {
     pub(super) fn held(&self) -> usize {
         self.coefficients.capacity() * size_of::<Coefficients>() + self.nonzero.capacity() * size_of::<u64>()
     }
 }
 
 /// A scan of the component, and how far it is read.
-struct Track<'a> {
+struct ScanCursor<'a> {
     entropy: &'a Entropy,
     table: &'a AcTable,
     /// Which scan of the file.
@@ -39,15 +39,15 @@ struct Track<'a> {
     left: u64,
     /// The next block.
     block: u64,
-    bits: Bits<'a>,
+    bits: BitReader<'a>,
     /// Blocks to come that have no (more) codes in this scan.
     ended: u32,
 }
 
-impl<'a> Track<'a> {
-    fn new(job: &Job<'a>, number: usize) -> Option<Self> {
+impl<'a> ScanCursor<'a> {
+    fn new(job: &ProgressiveJob<'a>, number: usize) -> Option<Self> {
         let pass = &job.plan.passes[number];
-        let Tables::Ac(table) = &pass.tables else { return None };
+        let ScanTables::Ac(table) = &pass.tables else { return None };
         let entropy = &job.entropies[number];
         let restart_interval = u64::from(pass.restart_interval);
         Some(Self {
@@ -65,24 +65,24 @@ impl<'a> Track<'a> {
         })
     }
 
-    fn failure(&self, fault: Fault) -> (usize, Failure) {
-        (self.number, Failure { fault, mcu: self.block, byte: self.bits.consumed_bytes() })
+    fn failure(&self, fault: ScanFault) -> (usize, ScanFailure) {
+        (self.number, ScanFailure { fault, mcu: self.block, byte: self.bits.consumed_bytes() })
     }
 
     /// Goes on to restart interval `segment`.
-    fn restart(&mut self, segment: u64) -> Result<(), (usize, Failure)> {
+    fn restart(&mut self, segment: u64) -> Result<(), (usize, ScanFailure)> {
         self.segment = segment as usize;
-        self.bits = self.entropy.reader(self.segment).ok_or(self.failure(Fault::OutOfData))?;
+        self.bits = self.entropy.reader(self.segment).ok_or(self.failure(ScanFault::OutOfData))?;
         (self.block, self.left, self.ended) = (segment * self.restart_interval, self.restart_interval, 0);
         Ok(())
     }
 
     /// How many of the next `wanted` blocks can be read before the next restart marker; at least one.
     #[inline(always)]
-    fn available(&mut self, wanted: usize) -> Result<usize, (usize, Failure)> {
+    fn available(&mut self, wanted: usize) -> Result<usize, (usize, ScanFailure)> {
         if self.left == 0 {
             if !self.bits.only_padding() {
-                return Err(self.failure(Fault::LeftOver));
+                return Err(self.failure(ScanFault::LeftOver));
             }
             self.restart(self.segment as u64 + 1)?;
         }
@@ -98,12 +98,12 @@ impl<'a> Track<'a> {
 
     /// Steps over blocks of a first scan up to number `block`; over whole restart intervals without a look at them.
     #[inline(always)]
-    fn skip_to(&mut self, block: u64) -> Result<(), (usize, Failure)> {
+    fn skip_to(&mut self, block: u64) -> Result<(), (usize, ScanFailure)> {
         if let Some(segment) = block.checked_div(self.restart_interval)
             && segment > self.segment as u64
         {
             if self.left == 0 && !self.bits.only_padding() {
-                return Err(self.failure(Fault::LeftOver));
+                return Err(self.failure(ScanFault::LeftOver));
             }
             self.restart(segment)?;
         }
@@ -125,14 +125,14 @@ impl<'a> Track<'a> {
         (self.bits, self.ended) = (bits, ended);
         self.count((block - self.block) as usize - to_come);
         if self.bits.overrun() {
-            return Err(self.failure(Fault::OutOfData));
+            return Err(self.failure(ScanFault::OutOfData));
         }
         done.map_err(|fault| self.failure(fault))
     }
 
     /// Reads the next blocks of a first scan.
     #[inline(always)]
-    fn read(&mut self, mut row: &mut [Coefficients]) -> Result<(), (usize, Failure)> {
+    fn read(&mut self, mut row: &mut [Coefficients]) -> Result<(), (usize, ScanFailure)> {
         while !row.is_empty() {
             let count = self.available(row.len())?;
             let (these, rest) = row.split_at_mut(count);
@@ -163,7 +163,7 @@ impl<'a> Track<'a> {
             (self.bits, self.ended) = (bits, ended);
             self.count(x);
             if self.bits.overrun() {
-                return Err(self.failure(Fault::OutOfData));
+                return Err(self.failure(ScanFault::OutOfData));
             }
             done.map_err(|fault| self.failure(fault))?;
         }
@@ -177,7 +177,7 @@ impl<'a> Track<'a> {
         &mut self,
         mut nonzero: &mut [u64],
         mut row: &mut [Coefficients],
-    ) -> Result<(), (usize, Failure)> {
+    ) -> Result<(), (usize, ScanFailure)> {
         let mut dummy = Coefficients::ZERO;
         while !nonzero.is_empty() {
             let count = self.available(nonzero.len())?;
@@ -203,7 +203,7 @@ impl<'a> Track<'a> {
             (self.bits, self.ended) = (bits, ended);
             self.count(x);
             if self.bits.overrun() {
-                return Err(self.failure(Fault::OutOfData));
+                return Err(self.failure(ScanFault::OutOfData));
             }
             done.map_err(|fault| self.failure(fault))?;
             if STORE {
@@ -217,16 +217,16 @@ impl<'a> Track<'a> {
 /// Decodes the wanted blocks of a component into its plane.
 #[inline(always)]
 pub(super) fn decode<T: InverseDct + Masks>(
-    job: &Job,
+    job: &ProgressiveJob,
     component: usize,
     dc: &[i16],
-    row: &mut Row,
+    row: &mut BlockRow,
     plane: &mut Plane,
-) -> Result<(), (usize, Failure)> {
+) -> Result<(), (usize, ScanFailure)> {
     let part = &job.layout.parts[component];
     let passes = job.plan.passes.iter().enumerate();
     let own = passes.filter(|(_, pass)| !pass.is_dc() && pass.scan[0].component == component);
-    let mut tracks: Vec<Track> = own.filter_map(|(number, _)| Track::new(job, number)).collect();
+    let mut tracks: Vec<ScanCursor> = own.filter_map(|(number, _)| ScanCursor::new(job, number)).collect();
     let history = tracks.iter().any(|track| track.refines);
     let width = part.width();
     let (start, end) = (part.columns.start as usize, part.columns.end as usize);
@@ -234,7 +234,7 @@ pub(super) fn decode<T: InverseDct + Masks>(
     row.coefficients.resize(end - start, Coefficients::ZERO);
     row.nonzero.clear();
     row.nonzero.resize(if history { width } else { 0 }, 0);
-    let mut block = Block::new();
+    let mut block = IdctBlock::new();
     if history {
         for _ in 0..part.rows.start {
             row.nonzero.fill(0);
@@ -273,11 +273,11 @@ pub(super) fn decode<T: InverseDct + Masks>(
             plane.stride,
         )
         .map_err(|x| {
-            let failed = tracks.first().map(|track| track.failure(Fault::OutOfRange));
+            let failed = tracks.first().map(|track| track.failure(ScanFault::OutOfRange));
             let (number, failure) =
-                failed.unwrap_or((0, Failure { fault: Fault::OutOfRange, mcu: 0, byte: 0 }));
+                failed.unwrap_or((0, ScanFailure { fault: ScanFault::OutOfRange, mcu: 0, byte: 0 }));
             let mcu = (y + part.rows.start as usize) * width + start + x;
-            (number, Failure { mcu: mcu as u64, ..failure })
+            (number, ScanFailure { mcu: mcu as u64, ..failure })
         })?;
     }
     Ok(())
@@ -289,7 +289,7 @@ fn transform<T: InverseDct>(
     row: &mut [Coefficients],
     dc: &[i16],
     quantisation: &Quantisation,
-    block: &mut Block,
+    block: &mut IdctBlock,
     out: &mut [u8],
     stride: usize,
 ) -> Result<(), usize> {

@@ -1,10 +1,10 @@
 //! The AC coefficients of one block that one scan brings.
 
-use super::super::bits::{Bits, value};
-use super::super::huffman::{AC_BITS, AcTable, Entry, MAX_AC_SIZE};
-use super::super::idct::{PLACES, Portable};
+use super::super::bits::{BitReader, value};
+use super::super::huffman::{AC_BITS, AcTable, LookupEntry, MAX_AC_SIZE};
+use super::super::idct::{PLACES, PortableIdct};
 use super::super::markers::Progression;
-use super::super::scan::{Fault, read_long};
+use super::super::scan::{ScanFault, read_long};
 
 /// The highest bit of a mask stands for coefficient 0 in coding order: bits of a mask then come in the order of the
 /// file.
@@ -31,7 +31,7 @@ pub(super) trait Masks {
     fn deposit(bits: u64, mask: u64) -> u64;
 }
 
-impl Masks for Portable {
+impl Masks for PortableIdct {
     #[inline(always)]
     fn deposit(mut bits: u64, mut mask: u64) -> u64 {
         let mut deposited = 0;
@@ -46,7 +46,7 @@ impl Masks for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Masks for super::super::idct::avx2::Avx2 {
+impl Masks for super::super::idct::avx2::Avx2Idct {
     #[inline(always)]
     fn deposit(bits: u64, mask: u64) -> u64 {
         // SAFETY: whoever names this type has detected AVX2, which for `Level` includes BMI2.
@@ -75,13 +75,13 @@ impl Band {
 /// Reads a block of a first scan: coefficients where `STORE`, which of them are not zero where `MASK`.
 #[inline(always)]
 pub(super) fn first<const STORE: bool, const MASK: bool>(
-    bits: &mut Bits,
+    bits: &mut BitReader,
     ended: &mut u32,
     table: &AcTable,
     band: Band,
     nonzero: &mut u64,
     block: &mut Coefficients,
-) -> Result<(), Fault> {
+) -> Result<(), ScanFault> {
     bits.refill();
     let mut k = band.first - 1;
     loop {
@@ -90,12 +90,12 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
             let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
             if entry.is_special() {
                 let (run, value) = match special(bits, table, entry, MAX_AC_SIZE - band.low as u8)? {
-                    Symbol::End(blocks) => {
+                    SpecialSymbol::DataEnd(blocks) => {
                         *ended = blocks - 1;
                         return Ok(());
                     }
-                    Symbol::Zeros => (15, 0),
-                    Symbol::Value(run, value) => (run, value),
+                    SpecialSymbol::Zeros => (15, 0),
+                    SpecialSymbol::Value(run, value) => (run, value),
                 };
                 k += run + 1;
                 if value != 0 {
@@ -107,7 +107,7 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
                     }
                 }
                 if k >= band.last {
-                    return if k == band.last { Ok(()) } else { Err(Fault::BlockOverrun) };
+                    return if k == band.last { Ok(()) } else { Err(ScanFault::BlockOverrun) };
                 }
                 break;
             }
@@ -124,7 +124,7 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
                 *nonzero |= FIRST >> (k & 63);
             }
             if k >= band.last {
-                return if k == band.last { Ok(()) } else { Err(Fault::BlockOverrun) };
+                return if k == band.last { Ok(()) } else { Err(ScanFault::BlockOverrun) };
             }
         }
         bits.refill();
@@ -133,15 +133,20 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
 
 /// Steps over a block of a first scan.
 #[inline(always)]
-pub(super) fn skip_block(bits: &mut Bits, ended: &mut u32, table: &AcTable, band: Band) -> Result<(), Fault> {
+pub(super) fn skip_block(
+    bits: &mut BitReader,
+    ended: &mut u32,
+    table: &AcTable,
+    band: Band,
+) -> Result<(), ScanFault> {
     let (mut nonzero, mut block) = (0, Coefficients::ZERO);
     first::<false, false>(bits, ended, table, band, &mut nonzero, &mut block)
 }
 
 /// What the lookup's special entries stand for.
-enum Symbol {
+enum SpecialSymbol {
     /// This block and those after it, so many in all, have no more codes.
-    End(u32),
+    DataEnd(u32),
     /// Sixteen zeros.
     Zeros,
     /// A value after a run of zeros.
@@ -150,48 +155,53 @@ enum Symbol {
 
 /// Reads the symbol of a special entry and the bits behind it. The window may need a refill then.
 #[inline(always)]
-fn special(bits: &mut Bits, table: &AcTable, entry: Entry, max_size: u8) -> Result<Symbol, Fault> {
+fn special(
+    bits: &mut BitReader,
+    table: &AcTable,
+    entry: LookupEntry,
+    max_size: u8,
+) -> Result<SpecialSymbol, ScanFault> {
     let run = if entry.is_end() {
         bits.consume(entry.0);
         entry.run_bits()
     } else if entry.is_zeros() {
         bits.consume(entry.0);
-        return Ok(Symbol::Zeros);
+        return Ok(SpecialSymbol::Zeros);
     } else {
         let (symbol, value) = read_long(bits, &table.codes, max_size)?;
         match (symbol >> 4, symbol & 15) {
-            (15, 0) => return Ok(Symbol::Zeros),
+            (15, 0) => return Ok(SpecialSymbol::Zeros),
             (run, 0) => run.into(),
-            (run, _) => return Ok(Symbol::Value(run.into(), value)),
+            (run, _) => return Ok(SpecialSymbol::Value(run.into(), value)),
         }
     };
     let more = (bits.window >> 1 >> (63 - run)) as u32;
     bits.consume(run);
-    Ok(Symbol::End((1 << run) + more))
+    Ok(SpecialSymbol::DataEnd((1 << run) + more))
 }
 
 /// Reads a block of a scan that refines coefficients: a bit for each that is not zero yet in `nonzero`, and new ones.
 #[inline(always)]
 pub(super) fn refine<T: Masks, const STORE: bool>(
-    bits: &mut Bits,
+    bits: &mut BitReader,
     ended: &mut u32,
     table: &AcTable,
     band: Band,
     nonzero: &mut u64,
     block: &mut Coefficients,
-) -> Result<(), Fault> {
+) -> Result<(), ScanFault> {
     let (mut to_come, mut grown) = (band.mask, 0);
     bits.refill();
     while *ended == 0 {
         let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
         let (run, value) = if entry.is_special() {
             match special(bits, table, entry, 1)? {
-                Symbol::End(blocks) => {
+                SpecialSymbol::DataEnd(blocks) => {
                     *ended = blocks;
                     break;
                 }
-                Symbol::Zeros => (15, 0),
-                Symbol::Value(run, value) => (run as u32, value),
+                SpecialSymbol::Zeros => (15, 0),
+                SpecialSymbol::Value(run, value) => (run as u32, value),
             }
         } else {
             let value = value(bits.window, entry.0 >> 8, |x| x >> 63);
@@ -201,7 +211,7 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
         // The symbol's place: behind so many zeros, not counting what is known not to be.
         let zeros = to_come & !*nonzero;
         let Some(behind) = zeros.count_ones().checked_sub(run + 1) else {
-            return Err(Fault::BlockOverrun);
+            return Err(ScanFault::BlockOverrun);
         };
         let place = T::deposit(1 << behind, zeros);
         grown |= corrections::<T>(bits, to_come & *nonzero & !(place | (place - 1)));
@@ -230,7 +240,7 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
 
 /// Reads a bit for each coefficient in `which`: those whose magnitude grows. The window must hold 32 bits.
 #[inline(always)]
-fn corrections<T: Masks>(bits: &mut Bits, which: u64) -> u64 {
+fn corrections<T: Masks>(bits: &mut BitReader, which: u64) -> u64 {
     let count = which.count_ones();
     if count > 32 {
         // In two goes.
@@ -243,7 +253,7 @@ fn corrections<T: Masks>(bits: &mut Bits, which: u64) -> u64 {
 }
 
 #[inline(always)]
-fn corrections_in_window<T: Masks>(bits: &mut Bits, which: u64, count: u32) -> u64 {
+fn corrections_in_window<T: Masks>(bits: &mut BitReader, which: u64, count: u32) -> u64 {
     let grown = T::deposit(bits.window >> 1 >> (63 - count), which);
     bits.consume(count);
     grown
@@ -263,20 +273,24 @@ fn grow(mut grown: u64, band: Band, block: &mut Coefficients) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{Key, Use};
+    use crate::rng::{RandomKey, Use};
 
     #[test]
     fn bits_are_deposited_where_the_mask_is_set() {
-        assert_eq!(Portable::deposit(0b101, 0b1101_0000), 0b1001_0000);
-        assert_eq!(Portable::deposit(u64::MAX, 0b1101), 0b1101);
+        assert_eq!(PortableIdct::deposit(0b101, 0b1101_0000), 0b1001_0000);
+        assert_eq!(PortableIdct::deposit(u64::MAX, 0b1101), 0b1101);
         #[cfg(target_arch = "x86_64")]
         if crate::simd::Level::available().any(|level| level >= crate::simd::Level::Avx2) {
-            use super::super::super::idct::avx2::Avx2;
-            let mut stream = Key::new(b"masks", 0, 0, Use::Augment).stream(0);
+            use super::super::super::idct::avx2::Avx2Idct;
+            let mut stream = RandomKey::new(b"masks", 0, 0, Use::Augment).stream(0);
             for _ in 0..1000 {
                 let mut random = || u64::from(stream.next_u32()) << 32 | u64::from(stream.next_u32());
                 let (bits, mask) = (random(), random() & random());
-                assert_eq!(Avx2::deposit(bits, mask), Portable::deposit(bits, mask), "{bits:x} {mask:x}");
+                assert_eq!(
+                    Avx2Idct::deposit(bits, mask),
+                    PortableIdct::deposit(bits, mask),
+                    "{bits:x} {mask:x}"
+                );
             }
         }
     }

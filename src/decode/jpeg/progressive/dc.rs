@@ -1,14 +1,14 @@
 //! The DC coefficients of the wanted blocks.
 
-use super::super::bits::Bits;
+use super::super::bits::BitReader;
 use super::super::huffman::DcTable;
-use super::super::scan::{Failure, Fault, read_difference};
-use super::super::{Layout, Part};
-use super::{Job, Pass, Tables};
+use super::super::scan::{ScanFailure, ScanFault, read_difference};
+use super::super::{ComponentPart, RegionLayout};
+use super::{ProgressiveJob, ProgressiveScan, ScanTables};
 
 /// Reads all DC scans into `dc`: by component, wanted block after wanted block.
 #[inline(always)]
-pub(super) fn decode(job: &Job, dc: &mut [Vec<i16>; 3]) -> Result<(), (usize, Failure)> {
+pub(super) fn decode(job: &ProgressiveJob, dc: &mut [Vec<i16>; 3]) -> Result<(), (usize, ScanFailure)> {
     for (part, dc) in job.layout.parts.iter().zip(dc.iter_mut()) {
         dc.clear();
         dc.resize(part.columns.len() * part.rows.len(), 0);
@@ -21,17 +21,22 @@ pub(super) fn decode(job: &Job, dc: &mut [Vec<i16>; 3]) -> Result<(), (usize, Fa
 
 /// Reads one scan, up to the last MCU with a wanted block.
 #[inline(always)]
-fn read_scan(job: &Job, number: usize, pass: &Pass, dc: &mut [Vec<i16>; 3]) -> Result<(), Failure> {
-    let layout: &Layout = job.layout;
+fn read_scan(
+    job: &ProgressiveJob,
+    number: usize,
+    pass: &ProgressiveScan,
+    dc: &mut [Vec<i16>; 3],
+) -> Result<(), ScanFailure> {
+    let layout: &RegionLayout = job.layout;
     let entropy = &job.entropies[number];
     // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
     let alone = pass.scan.len() == 1;
-    let size = |part: &Part| if alone { (1, 1) } else { (part.h, part.v) };
+    let size = |part: &ComponentPart| if alone { (1, 1) } else { (part.h, part.v) };
     let parts = pass.scan.iter().map(|scan| &layout.parts[scan.component]);
     let rows = parts.clone().map(|part| part.rows.end.div_ceil(size(part).1)).max().unwrap_or(0);
     let last = parts.map(|part| part.columns.end.div_ceil(size(part).0)).max().unwrap_or(0);
     let (columns, _) = layout.mcus(&pass.scan);
-    let out_of_data = |mcu, byte| Failure { fault: Fault::OutOfData, mcu, byte };
+    let out_of_data = |mcu, byte| ScanFailure { fault: ScanFault::OutOfData, mcu, byte };
     let mut bits = entropy.reader(0).ok_or(out_of_data(0, 0))?;
     let (mut segment, mut left) = (0, pass.restart_interval);
     let mut previous = [0; 4];
@@ -39,17 +44,17 @@ fn read_scan(job: &Job, number: usize, pass: &Pass, dc: &mut [Vec<i16>; 3]) -> R
     let most = i32::from(i16::MAX) >> pass.progression.low;
     for row in 0..rows {
         for column in 0..if row + 1 < rows { columns } else { last } {
-            let failed = |fault, bits: &Bits| {
+            let failed = |fault, bits: &BitReader| {
                 let mcu = u64::from(row) * u64::from(columns) + u64::from(column);
-                Failure { fault, mcu, byte: bits.consumed_bytes() }
+                ScanFailure { fault, mcu, byte: bits.consumed_bytes() }
             };
             if pass.restart_interval > 0 {
                 if left == 0 {
                     if !bits.only_padding() {
-                        return Err(failed(Fault::LeftOver, &bits));
+                        return Err(failed(ScanFault::LeftOver, &bits));
                     }
                     segment += 1;
-                    bits = entropy.reader(segment).ok_or(failed(Fault::OutOfData, &bits))?;
+                    bits = entropy.reader(segment).ok_or(failed(ScanFault::OutOfData, &bits))?;
                     (previous, left) = ([0; 4], pass.restart_interval);
                 }
                 left -= 1;
@@ -60,7 +65,7 @@ fn read_scan(job: &Job, number: usize, pass: &Pass, dc: &mut [Vec<i16>; 3]) -> R
                 for y in row * v..(row + 1) * v {
                     for x in column * h..(column + 1) * h {
                         let value = match &pass.tables {
-                            Tables::Dc(tables) => {
+                            ScanTables::Dc(tables) => {
                                 first(&mut bits, &tables[index], &mut previous[index], most)
                             }
                             _ => Ok(refinement(&mut bits)),
@@ -76,7 +81,7 @@ fn read_scan(job: &Job, number: usize, pass: &Pass, dc: &mut [Vec<i16>; 3]) -> R
                 }
             }
             if bits.overrun() {
-                return Err(failed(Fault::OutOfData, &bits));
+                return Err(failed(ScanFault::OutOfData, &bits));
             }
         }
     }
@@ -85,18 +90,18 @@ fn read_scan(job: &Job, number: usize, pass: &Pass, dc: &mut [Vec<i16>; 3]) -> R
 
 /// A DC coefficient without the bits that later scans bring.
 #[inline(always)]
-fn first(bits: &mut Bits, table: &DcTable, previous: &mut i32, most: i32) -> Result<i32, Fault> {
+fn first(bits: &mut BitReader, table: &DcTable, previous: &mut i32, most: i32) -> Result<i32, ScanFault> {
     bits.refill();
     *previous += read_difference(bits, table)?;
     if previous.abs() > most {
-        return Err(Fault::OutOfRange);
+        return Err(ScanFault::OutOfRange);
     }
     Ok(*previous)
 }
 
 /// One more bit.
 #[inline(always)]
-fn refinement(bits: &mut Bits) -> i32 {
+fn refinement(bits: &mut BitReader) -> i32 {
     bits.refill();
     let bit = (bits.window >> 63) as i32;
     bits.consume(1);

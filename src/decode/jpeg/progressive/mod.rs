@@ -19,16 +19,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::bits::{Entropy, scan_end};
-use super::huffman::{AcTable, Cache, DcTable, MAX_AC_SIZE};
-use super::idct::{InverseDct, Portable, Quantisation};
-use super::markers::{Header, Progression, ScanComponent, truncated};
-use super::scan::Failure;
-use super::{Jpeg, Layout, damage, incomplete, unstuff};
+use super::huffman::{AcTable, DcTable, MAX_AC_SIZE, TableCache};
+use super::idct::{InverseDct, PortableIdct, Quantisation};
+use super::markers::{Progression, ScanComponent, ScanHeader, truncated};
+use super::scan::ScanFailure;
+use super::{Jpeg, RegionLayout, damage, incomplete, unstuff};
 use crate::decode::{Plane, Planes};
 use crate::error::DecodeError;
 use crate::simd::Level;
 
-use self::ac::Row;
+use self::ac::BlockRow;
 use self::block::Masks;
 
 /// More scans than this are an attack: each makes us go over all blocks. Encoders write about ten.
@@ -39,15 +39,15 @@ const KEPT: usize = 16 << 20;
 
 /// Memory that is reused from image to image.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct ProgressiveScratch {
     /// The entropy-coded data, scan by scan.
     entropies: Vec<Entropy>,
     /// DC coefficients of the wanted blocks, component by component.
     dc: [Vec<i16>; 3],
-    row: Row,
+    row: BlockRow,
 }
 
-impl Scratch {
+impl ProgressiveScratch {
     fn held(&self) -> usize {
         let entropies: usize = self.entropies.iter().map(Entropy::held).sum();
         let dc: usize = self.dc.iter().map(|dc| dc.capacity() * size_of::<i16>()).sum();
@@ -56,16 +56,16 @@ impl Scratch {
 }
 
 /// A scan, ready to be read.
-struct Pass {
+struct ProgressiveScan {
     scan: Vec<ScanComponent>,
     progression: Progression,
     /// Where its entropy-coded data lies in the file, the two bytes of the marker behind it included.
     data: Range<usize>,
     restart_interval: u32,
-    tables: Tables,
+    tables: ScanTables,
 }
 
-enum Tables {
+enum ScanTables {
     /// DC, by component of the scan.
     Dc(Vec<Arc<DcTable>>),
     /// More bits of DC coefficients, which need no table.
@@ -73,25 +73,25 @@ enum Tables {
     Ac(Box<AcTable>),
 }
 
-impl Pass {
+impl ProgressiveScan {
     fn is_dc(&self) -> bool {
         self.progression.first == 0
     }
 }
 
 /// All scans of a file.
-struct Plan {
-    passes: Vec<Pass>,
+struct ScanPlan {
+    passes: Vec<ProgressiveScan>,
     /// By component.
     quantisation: Vec<Quantisation>,
 }
 
-impl Plan {
+impl ScanPlan {
     /// Reads the headers of all scans, up to the end of the image.
-    fn read(bytes: &[u8], header: &mut Header, cache: &mut Cache) -> Result<Self, DecodeError> {
+    fn read(bytes: &[u8], header: &mut ScanHeader, cache: &mut TableCache) -> Result<Self, DecodeError> {
         let corrupt = |what: String| Err(DecodeError::Corrupt(what));
         let components = header.frame.components.len();
-        let mut passes: Vec<Pass> = Vec::new();
+        let mut passes: Vec<ProgressiveScan> = Vec::new();
         let mut quantisation = vec![None; components];
         // Bits that are still left out, by component and coefficient.
         let mut left_out = vec![[None; 64]; components];
@@ -123,22 +123,22 @@ impl Plan {
                 }
             }
             let tables = match (first, high) {
-                (0, 0) => Tables::Dc(
+                (0, 0) => ScanTables::Dc(
                     header
                         .scan
                         .iter()
                         .map(|scan| cache.dc(header.tables.dc(scan)?))
                         .collect::<Result<_, _>>()?,
                 ),
-                (0, _) => Tables::DcBits,
+                (0, _) => ScanTables::DcBits,
                 // Values of more bits than the coefficient has left are damage; new ones in a refinement have one.
                 (_, high) => {
                     let size = if high == 0 { MAX_AC_SIZE - low } else { 1 };
-                    Tables::Ac(Box::new(AcTable::new(header.tables.ac(&header.scan[0])?, size)))
+                    ScanTables::Ac(Box::new(AcTable::new(header.tables.ac(&header.scan[0])?, size)))
                 }
             };
             let end = scan_end(bytes, header.data).ok_or_else(|| truncated(bytes))?;
-            passes.push(Pass {
+            passes.push(ProgressiveScan {
                 scan: header.scan.clone(),
                 progression: header.progression,
                 data: header.data..end + 2,
@@ -161,73 +161,73 @@ impl Jpeg {
     pub(super) fn decode_progressive(
         &mut self,
         bytes: &[u8],
-        header: &mut Header,
-        layout: &Layout,
+        header: &mut ScanHeader,
+        layout: &RegionLayout,
         level: Level,
         out: &mut Planes,
     ) -> Result<(), DecodeError> {
-        let plan = Plan::read(bytes, header, &mut self.cache)?;
+        let plan = ScanPlan::read(bytes, header, &mut self.cache)?;
         layout.shape(header, out);
-        let Scratch { entropies, dc, row } = &mut self.progressive;
+        let ProgressiveScratch { entropies, dc, row } = &mut self.progressive;
         entropies.resize_with(plan.passes.len().max(entropies.len()), Entropy::default);
         for (pass, entropy) in plan.passes.iter().zip(entropies.iter_mut()) {
             let bytes = &bytes[..pass.data.end];
             unstuff(entropy, bytes, pass.data.start, pass.restart_interval, layout.mcus(&pass.scan), level)?;
         }
-        let job = Job { plan: &plan, layout, entropies };
+        let job = ProgressiveJob { plan: &plan, layout, entropies };
         let done = decode(&job, dc, row, &mut out.planes, level).map_err(|(number, failure)| {
             let pass = &plan.passes[number];
             damage(bytes, pass.data.start, failure, layout.mcus(&pass.scan))
         });
         if self.progressive.held() > KEPT {
-            self.progressive = Scratch::default();
+            self.progressive = ProgressiveScratch::default();
         }
         done
     }
 }
 
 /// What to decode.
-struct Job<'a> {
-    plan: &'a Plan,
-    layout: &'a Layout,
+struct ProgressiveJob<'a> {
+    plan: &'a ScanPlan,
+    layout: &'a RegionLayout,
     /// By scan.
     entropies: &'a [Entropy],
 }
 
 /// Decodes the wanted blocks into `planes`, which begin with the first of them; on failure, in which scan and how.
 fn decode(
-    job: &Job,
+    job: &ProgressiveJob,
     dc: &mut [Vec<i16>; 3],
-    row: &mut Row,
+    row: &mut BlockRow,
     planes: &mut [Plane],
     level: Level,
-) -> Result<(), (usize, Failure)> {
+) -> Result<(), (usize, ScanFailure)> {
     match level {
         // SAFETY: the level says that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::Avx512 => unsafe { decode_avx2(job, dc, row, planes) },
-        _ => decode_with::<Portable>(job, dc, row, planes),
+        _ => decode_with::<PortableIdct>(job, dc, row, planes),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn decode_avx2(
-    job: &Job,
+    job: &ProgressiveJob,
     dc: &mut [Vec<i16>; 3],
-    row: &mut Row,
+    row: &mut BlockRow,
     planes: &mut [Plane],
-) -> Result<(), (usize, Failure)> {
-    decode_with::<super::idct::avx2::Avx2>(job, dc, row, planes)
+) -> Result<(), (usize, ScanFailure)> {
+    decode_with::<super::idct::avx2::Avx2Idct>(job, dc, row, planes)
 }
 
 #[inline(always)]
 fn decode_with<T: InverseDct + Masks>(
-    job: &Job,
+    job: &ProgressiveJob,
     dc: &mut [Vec<i16>; 3],
-    row: &mut Row,
+    row: &mut BlockRow,
     planes: &mut [Plane],
-) -> Result<(), (usize, Failure)> {
+) -> Result<(), (usize, ScanFailure)> {
     dc::decode(job, dc)?;
     for component in 0..job.layout.parts.len() {
         ac::decode::<T>(job, component, &dc[component], row, &mut planes[component])?;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::config::LANES;
-use crate::rng::{Key, Stream, Use};
+use crate::rng::{RandomKey, RandomStream, Use};
 
 /// Batches that may be under way or waiting for one before them.
 const UNDER_WAY: usize = LANES + 2;
@@ -126,8 +126,8 @@ fn from_any_start_batches_are_divided_nearly_as_well_as_can_be() {
 fn times_that_vary_do_not_tip_the_shares_over() {
     for (images, ratio) in [64, 128, 256].into_iter().flat_map(|images| RATIOS.map(|ratio| (images, ratio))) {
         let machine = Machine { images, engine: 1e-4, cuda: 1e-4 * ratio };
-        let mut random: Stream =
-            Key::new(b"share", 0, images as u64, Use::Augment).stream((ratio * 100.0) as u64);
+        let mut random: RandomStream =
+            RandomKey::new(b"share", 0, images as u64, Use::Augment).stream((ratio * 100.0) as u64);
         // Up to a tenth more or less, and once in a hundred times a hiccup.
         let jitter = || {
             let tenth = 0.9 + 0.001 * random.below(201) as f64;

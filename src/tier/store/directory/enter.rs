@@ -7,14 +7,14 @@ use super::super::setup::{
     SHORT_PATIENCE, check_format, enter_dataset, initialise, open_file, open_to_read, wait_for,
 };
 use super::super::stats::Counters;
-use super::Directory;
+use super::CacheDirectory;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-impl Directory {
+impl CacheDirectory {
     /// Enters the directory for `index`'s dataset: made and marked as in use. Where that cannot be, because it cannot
     /// be written or its lock is not to be had, what it has is read, and a notice says so.
     ///

@@ -1,8 +1,10 @@
 //! Who decodes what: by the GPU, by what the engine takes, and by what turns out to be wrong.
 
-use foreload::testing::decode::nvjpeg::{Abilities, Ability, Decoder, Library, Rung, Subsampling, by_host};
+use foreload::testing::decode::nvjpeg::{
+    Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, Subsampling, by_host,
+};
 use foreload::testing::decode::{Region, parse_header};
-use foreload::testing::gpu::Device;
+use foreload::testing::gpu::GpuDevice;
 use libjpeg_reference::Encoding;
 
 use super::files::{encode, stream};
@@ -25,43 +27,45 @@ fn file(factors: (u32, u32), channels: usize) -> Vec<u8> {
     encode(&mut stream(5), &encoding(factors, channels))
 }
 
-/// What each rung can do with each sampling, of any size and of even sizes.
-fn table(abilities: &Abilities) -> Vec<(Rung, Subsampling, [Ability; 2])> {
-    let of = |rung, sampling| [abilities.get(rung, sampling), abilities.get_even(rung, sampling)];
-    let all = Rung::ALL.into_iter().flat_map(|rung| Subsampling::ALL.map(|sampling| (rung, sampling)));
-    all.map(|(rung, sampling)| (rung, sampling, of(rung, sampling))).collect()
+/// What each backend can do with each sampling, of any size and of even sizes.
+fn table(abilities: &Abilities) -> Vec<(NvJpegBackend, Subsampling, [Ability; 2])> {
+    let of = |backend, sampling| [abilities.get(backend, sampling), abilities.get_even(backend, sampling)];
+    let all = NvJpegBackend::ALL
+        .into_iter()
+        .flat_map(|backend| Subsampling::ALL.map(|sampling| (backend, sampling)));
+    all.map(|(backend, sampling)| (backend, sampling, of(backend, sampling))).collect()
 }
 
 #[test]
 fn what_a_gpu_can_do_is_found_out_by_trying() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
-    let (library, device) = (Library::load().unwrap(), Device::open(0).unwrap());
+    let (library, device) = (Library::load().unwrap(), GpuDevice::open(0).unwrap());
     let abilities = |knobs: &str| {
         nvjpeg.knobs(knobs);
         Abilities::probe(&library, &device).unwrap()
     };
     let all = abilities("");
-    assert_eq!(Decoder::new(&library, &device, 1).unwrap().engines().unwrap(), Ok((1, 7)));
+    assert_eq!(NvJpegDecoder::new(&library, &device, 1).unwrap().engines().unwrap(), Ok((1, 7)));
     assert_eq!(all.engines(), Some((1, 7)));
-    for (rung, sampling, found) in table(&all) {
-        let expected = if rung == Rung::CudaBatched { Ability::Whole } else { Ability::Region };
-        assert_eq!(found, [expected; 2], "{rung:?}, {sampling:?}: {}", all.describe(rung));
+    for (backend, sampling, found) in table(&all) {
+        let expected = if backend == NvJpegBackend::CudaBatched { Ability::Whole } else { Ability::Region };
+        assert_eq!(found, [expected; 2], "{backend:?}, {sampling:?}: {}", all.describe(backend));
     }
-    // What holds of the engine where it is less able; the other rungs are what they were.
+    // What holds of the engine where it is less able; the other backends are what they were.
     let engine_is = |knobs: &str, engine: &dyn Fn(Subsampling) -> [Ability; 2], reason: &str| {
         let found = abilities(knobs);
         let mut expected = table(&all);
-        let of_engine = expected.iter_mut().filter(|(rung, ..)| *rung == Rung::Hardware);
+        let of_engine = expected.iter_mut().filter(|(backend, ..)| *backend == NvJpegBackend::Hardware);
         of_engine.for_each(|(_, sampling, abilities)| *abilities = engine(*sampling));
         assert_eq!(table(&found), expected, "{knobs}");
-        let described = found.describe(Rung::Hardware);
+        let described = found.describe(NvJpegBackend::Hardware);
         assert!(described.contains(reason), "{knobs}: {described}");
         found
     };
     let none = engine_is("no-hardware", &|_| [Ability::None; 2], "this GPU cannot do it (status 7)");
     assert_eq!(none.engines(), None);
-    let reason = Decoder::new(&library, &device, 1).unwrap().engines().unwrap().unwrap_err();
+    let reason = NvJpegDecoder::new(&library, &device, 1).unwrap().engines().unwrap().unwrap_err();
     assert!(reason.starts_with("nvjpegCreateExV2: this GPU cannot do it (status 7)"), "{reason}");
     engine_is(
         "no-region",
@@ -77,10 +81,10 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         if chroma(sampling) { [Ability::None, Ability::Region] } else { [Ability::Region; 2] }
     };
     let floors = engine_is("floor-chroma", &floors, "4:2:0: no, regions of even size (wrong samples, ");
-    for (width, first) in [(120, Rung::Hardware), (121, Rung::CudaBatched)] {
+    for (width, first) in [(120, NvJpegBackend::Hardware), (121, NvJpegBackend::CudaBatched)] {
         let encoding = Encoding { width, ..encoding((2, 2), 3) };
         let header = parse_header(&encode(&mut stream(6), &encoding)).unwrap();
-        assert_eq!(floors.rungs(&header).next(), Some(first), "{width} columns");
+        assert_eq!(floors.backends(&header).next(), Some(first), "{width} columns");
     }
     // No size is more even than others where each chroma sample is of one pixel, and not only whole blocks are even.
     let columns = |sampling: Subsampling| {
@@ -92,15 +96,18 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
     let choosy = |sampling| [if refused.contains(&sampling) { Ability::None } else { Ability::Region }; 2];
     let choosy = engine_is("refuse-440,refuse-gray", &choosy, "4:2:0: regions; 4:4:0: no (");
     let header = parse_header(&file((1, 1), 1)).unwrap();
-    assert_eq!(choosy.rungs(&header).collect::<Vec<_>>(), [Rung::CudaBatched, Rung::Cuda]);
+    assert_eq!(
+        choosy.backends(&header).collect::<Vec<_>>(),
+        [NvJpegBackend::CudaBatched, NvJpegBackend::Cuda]
+    );
     let region = Region { x: 20, y: 20, width: 40, height: 30 };
-    let decoded = |rung| choosy.layout(&header, region, rung).unwrap().decoded;
-    assert_eq!(decoded(Rung::Cuda), Region { x: 16, y: 16, width: 48, height: 40 });
-    assert_eq!(decoded(Rung::CudaBatched), header.whole());
+    let decoded = |backend| choosy.layout(&header, region, backend).unwrap().decoded;
+    assert_eq!(decoded(NvJpegBackend::Cuda), Region { x: 16, y: 16, width: 48, height: 40 });
+    assert_eq!(decoded(NvJpegBackend::CudaBatched), header.whole());
 }
 
 #[test]
-fn the_engines_refusal_is_the_next_rungs_turn() {
+fn the_engines_refusal_is_the_next_backends_turn() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();
@@ -110,7 +117,7 @@ fn the_engines_refusal_is_the_next_rungs_turn() {
     let jobs: Vec<Job> = [((2, 2), 3), ((1, 1), 3), ((1, 1), 1), ((2, 2), 3)]
         .map(|(factors, channels)| Job { file: file(factors, channels), region: whole })
         .into();
-    let decoded = lane.decode(Rung::Hardware, &jobs).unwrap();
+    let decoded = lane.decode(NvJpegBackend::Hardware, &jobs).unwrap();
     for (job, (decoded, refused)) in jobs.iter().zip(decoded.iter().zip([true, false, false, true])) {
         assert_eq!(decoded.1.is_err(), refused);
         if !refused {
@@ -126,7 +133,7 @@ fn damage_spoils_no_neighbour() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
-    for rung in Rung::ALL {
+    for backend in NvJpegBackend::ALL {
         let mut jobs: Vec<Job> = (0..7).map(|_| Job { file: file((2, 2), 3), region: whole }).collect();
         // The codes of one are damaged (only ones: no code is), one is cut, one's end is missing.
         let middle = jobs[2].file.len() / 2;
@@ -134,12 +141,12 @@ fn damage_spoils_no_neighbour() {
         jobs[4].file.truncate(middle);
         let end = jobs[5].file.len() - 2;
         jobs[5].file.truncate(end);
-        let decoded = lane.decode(rung, &jobs).unwrap();
+        let decoded = lane.decode(backend, &jobs).unwrap();
         for (index, (job, decoded)) in jobs.iter().zip(&decoded).enumerate() {
             if [2, 4, 5].contains(&index) {
-                assert!(decoded.1.is_err(), "image {index} on {}", rung.name());
+                assert!(decoded.1.is_err(), "image {index} on {}", backend.name());
             } else {
-                assert_same(job, decoded, &format!("image {index} on {}", rung.name()));
+                assert_same(job, decoded, &format!("image {index} on {}", backend.name()));
             }
         }
     }
@@ -158,7 +165,7 @@ fn what_the_parser_refuses_the_engine_does_not_get() {
     // A segment that is longer than the file.
     jobs[4].file.splice(end..end, [0xFF, 0xE1, 0x40, 0x00, 1, 2, 3]);
     nvjpeg.reset();
-    let decoded = lane.decode(Rung::Hardware, &jobs).unwrap();
+    let decoded = lane.decode(NvJpegBackend::Hardware, &jobs).unwrap();
     assert_eq!(nvjpeg.calls("nvjpegDecodeBatchedEx"), 1, "the others go in one call");
     for (index, (job, decoded)) in jobs.iter().zip(&decoded).enumerate() {
         match index {
@@ -179,25 +186,25 @@ fn an_image_that_fails_costs_its_batch_few_calls() {
     let mut jobs: Vec<Job> = (0..128).map(|_| Job { file: file((2, 2), 3), region: whole }).collect();
     let middle = jobs[77].file.len() / 2;
     jobs[77].file[middle..middle + 40].as_chunks_mut().0.fill([0xFF, 0x00]);
-    for (rung, call, most) in [
-        (Rung::Hardware, "nvjpegDecodeBatchedEx", 1 + 2 * 7),
-        (Rung::CudaBatched, "nvjpegDecodeBatched", 1 + 2),
+    for (backend, call, most) in [
+        (NvJpegBackend::Hardware, "nvjpegDecodeBatchedEx", 1 + 2 * 7),
+        (NvJpegBackend::CudaBatched, "nvjpegDecodeBatched", 1 + 2),
     ] {
         nvjpeg.reset();
         nvjpeg.costs("virtual,huffman:2500");
         cuda.reset();
-        let decoded = lane.decode(rung, &jobs).unwrap();
-        assert!(nvjpeg.calls(call) <= most, "{}: {} calls", rung.name(), nvjpeg.calls(call));
-        assert_eq!(nvjpeg.spent("huffman"), 0, "{}: the host decodes nothing", rung.name());
+        let decoded = lane.decode(backend, &jobs).unwrap();
+        assert!(nvjpeg.calls(call) <= most, "{}: {} calls", backend.name(), nvjpeg.calls(call));
+        assert_eq!(nvjpeg.spent("huffman"), 0, "{}: the host decodes nothing", backend.name());
         // The kernels are given no fewer than they decode by themselves, so that some go beside the bad one.
         let refused = decoded.iter().filter(|decoded| decoded.1.is_err()).count();
         assert!(
-            decoded[77].1.is_err() && refused <= if rung == Rung::Hardware { 1 } else { 64 },
+            decoded[77].1.is_err() && refused <= if backend == NvJpegBackend::Hardware { 1 } else { 64 },
             "{refused}"
         );
         for (index, (job, decoded)) in jobs.iter().zip(&decoded).enumerate().filter(|(_, (_, d))| d.1.is_ok())
         {
-            assert_same(job, decoded, &format!("image {index} on {}", rung.name()));
+            assert_same(job, decoded, &format!("image {index} on {}", backend.name()));
         }
     }
 }
@@ -214,13 +221,13 @@ fn a_mixed_batch_is_no_chain_of_waits() {
         (0..14).map(|number| Job { file: file(number), region: whole }).collect()
     };
     // The first time buffers grow.
-    lane.decode(Rung::Hardware, &jobs(7)).unwrap();
+    lane.decode(NvJpegBackend::Hardware, &jobs(7)).unwrap();
     let mut waits = |gray: usize| {
         nvjpeg.costs("engine:2000");
         cuda.reset();
         let before = ["cuStreamSynchronize", "cuEventSynchronize"].map(|call| cuda.calls(call));
         let jobs = jobs(gray);
-        let decoded = lane.decode(Rung::Hardware, &jobs).unwrap();
+        let decoded = lane.decode(NvJpegBackend::Hardware, &jobs).unwrap();
         for (job, decoded) in jobs.iter().zip(&decoded) {
             assert_same(job, decoded, "gray or not");
         }
@@ -242,7 +249,7 @@ fn a_crop_of_a_huge_image_costs_the_host_no_codes() {
         let job = Job { file, region };
         assert_eq!(by_host(&parse_header(&job.file).unwrap()), !is_huge);
         nvjpeg.costs("virtual,huffman:2500");
-        let decoded = lane.decode(Rung::Cuda, std::slice::from_ref(&job)).unwrap();
+        let decoded = lane.decode(NvJpegBackend::Cuda, std::slice::from_ref(&job)).unwrap();
         assert_same(&job, &decoded[0], "a crop");
         assert_eq!(nvjpeg.spent("huffman"), if is_huge { 0 } else { 2500 }, "{width} columns");
     }

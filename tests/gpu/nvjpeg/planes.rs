@@ -1,6 +1,6 @@
-//! Each rung's planes are the CPU's.
+//! Each backend's planes are the CPU's.
 
-use foreload::testing::decode::nvjpeg::Rung;
+use foreload::testing::decode::nvjpeg::NvJpegBackend;
 use foreload::testing::decode::parse_header;
 use std::path::PathBuf;
 
@@ -15,20 +15,20 @@ fn job(number: u64, progressive: bool) -> Job {
 }
 
 #[test]
-fn every_rung_gives_the_cpus_planes() {
+fn every_backend_gives_the_cpus_planes() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();
     for batch in 0..6 {
         let jobs: Vec<Job> = (0..20).map(|image| job(100 * batch + image, false)).collect();
-        for rung in Rung::ALL {
-            assert!(jobs.iter().all(|job| lane.rungs(&job.file).contains(&rung)));
-            let decoded = lane.decode(rung, &jobs).unwrap();
+        for backend in NvJpegBackend::ALL {
+            assert!(jobs.iter().all(|job| lane.backends(&job.file).contains(&backend)));
+            let decoded = lane.decode(backend, &jobs).unwrap();
             for (number, (job, decoded)) in jobs.iter().zip(&decoded).enumerate() {
                 assert_same(
                     job,
                     decoded,
-                    &format!("image {} on {}", 100 * batch + number as u64, rung.name()),
+                    &format!("image {} on {}", 100 * batch + number as u64, backend.name()),
                 );
             }
         }
@@ -51,8 +51,8 @@ fn progressive_images_are_for_cuda() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();
     let jobs: Vec<Job> = (900..912).map(|number| job(number, true)).collect();
-    assert!(jobs.iter().all(|job| lane.rungs(&job.file) == [Rung::Cuda]));
-    for (job, decoded) in jobs.iter().zip(&lane.decode(Rung::Cuda, &jobs).unwrap()) {
+    assert!(jobs.iter().all(|job| lane.backends(&job.file) == [NvJpegBackend::Cuda]));
+    for (job, decoded) in jobs.iter().zip(&lane.decode(NvJpegBackend::Cuda, &jobs).unwrap()) {
         assert_same(job, decoded, "progressive");
     }
 }
@@ -84,9 +84,9 @@ fn the_corpus_decodes_as_on_the_cpu_or_is_refused() {
             _ => continue,
         };
         let job = Job { region: region(&mut stream(number as u64), header.width, header.height), file };
-        for rung in lane.rungs(&job.file) {
-            let what = format!("{} on {}", path.display(), rung.name());
-            let results = lane.decode(rung, std::slice::from_ref(&job)).unwrap();
+        for backend in lane.backends(&job.file) {
+            let what = format!("{} on {}", path.display(), backend.name());
+            let results = lane.decode(backend, std::slice::from_ref(&job)).unwrap();
             match &results[0].1 {
                 Ok(_) => {
                     assert_same(&job, &results[0], &what);
@@ -106,8 +106,8 @@ fn nothing_is_allocated_once_all_sizes_came_by() {
     let mut lane = Lane::new().unwrap();
     let jobs: Vec<Job> = (2000..2020).map(|number| job(number, false)).collect();
     let all = |lane: &mut Lane| {
-        for rung in Rung::ALL {
-            lane.decode(rung, &jobs).unwrap();
+        for backend in NvJpegBackend::ALL {
+            lane.decode(backend, &jobs).unwrap();
         }
         lane.decoder.allocations()
     };
@@ -127,9 +127,9 @@ fn lanes_decode_side_by_side() {
             scope.spawn(move || {
                 let mut lane = Lane::new().unwrap();
                 let jobs: Vec<Job> = (0..12).map(|image| job(4000 + 100 * number + image, false)).collect();
-                for rung in Rung::ALL.into_iter().cycle().take(6) {
-                    for (job, decoded) in jobs.iter().zip(&lane.decode(rung, &jobs).unwrap()) {
-                        assert_same(job, decoded, &format!("lane {number} on {}", rung.name()));
+                for backend in NvJpegBackend::ALL.into_iter().cycle().take(6) {
+                    for (job, decoded) in jobs.iter().zip(&lane.decode(backend, &jobs).unwrap()) {
+                        assert_same(job, decoded, &format!("lane {number} on {}", backend.name()));
                     }
                 }
             });

@@ -9,19 +9,19 @@ use crate::error::{Error, Result};
 
 /// What one trip, usually a batch, has queued on a stream, with everything it reads from the host.
 ///
-/// Queue, [`Flight::depart`], and later [`Flight::land`] or see that it [is done](Flight::is_done); then it may be used
-/// for the next trip. Dropping it waits: no memory goes before the device has read it.
-pub struct Flight {
+/// Queue, [`InFlight::depart`], and later [`InFlight::land`] or see that it [is done](InFlight::is_done); then it may
+/// be used for the next trip. Dropping it waits: no memory goes before the device has read it.
+pub struct InFlight {
     stream: Stream,
     event: Event,
     held: Vec<PinnedSlice>,
     /// What the device writes.
     arriving: Vec<PinnedBuffer>,
-    state: State,
+    state: InFlightState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum InFlightState {
     /// Nothing is queued.
     Empty,
     /// Something may be queued that the event does not cover.
@@ -30,7 +30,7 @@ enum State {
     Departed,
 }
 
-impl Flight {
+impl InFlight {
     /// An empty one on `stream`.
     pub fn new(stream: &Stream) -> Result<Self> {
         let event = Event::new(stream.device())?;
@@ -39,18 +39,18 @@ impl Flight {
             event,
             held: Vec::new(),
             arriving: Vec::new(),
-            state: State::Empty,
+            state: InFlightState::Empty,
         })
     }
 
-    /// Its stream, to queue more work on; call [`Flight::keep`] first with what that work needs.
+    /// Its stream, to queue more work on; call [`InFlight::keep`] first with what that work needs.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Keeps memory until the stream has passed what is queued up to [`Flight::depart`].
+    /// Keeps memory until the stream has passed what is queued up to [`InFlight::depart`].
     pub fn keep(&mut self, memory: PinnedSlice) {
-        self.state = State::Queueing;
+        self.state = InFlightState::Queueing;
         self.held.push(memory);
     }
 
@@ -73,7 +73,7 @@ impl Flight {
         if from.bytes() == 0 {
             return Ok(());
         }
-        self.state = State::Queueing;
+        self.state = InFlightState::Queueing;
         let bound = self.stream.device().bind()?;
         let stream = self.stream.raw();
         // SAFETY: both are inside of device buffers.
@@ -85,7 +85,7 @@ impl Flight {
         if to.bytes() == 0 {
             return Ok(());
         }
-        self.state = State::Queueing;
+        self.state = InFlightState::Queueing;
         let bound = self.stream.device().bind()?;
         // SAFETY: the target is inside of a device buffer.
         unsafe { call!(bound.driver(), cuMemsetD8Async(to.ptr(), byte, to.bytes(), self.stream.raw())) }
@@ -99,17 +99,17 @@ impl Flight {
         if to.bytes() == 0 {
             return Ok(());
         }
-        self.state = State::Queueing;
+        self.state = InFlightState::Queueing;
         let bound = self.stream.device().bind()?;
         let (words, stream) = (to.bytes() / 4, self.stream.raw());
         // SAFETY: the target is inside of a device buffer and aligned.
         unsafe { call!(bound.driver(), cuMemsetD32Async(to.ptr(), word, words, stream)) }
     }
 
-    /// Queues a copy from the device to the host, of the same length; [`Flight::arrived`] gives the buffer back.
+    /// Queues a copy from the device to the host, of the same length; [`InFlight::arrived`] gives the buffer back.
     pub fn copy_to_host(&mut self, mut to: PinnedBuffer, from: DeviceRange<'_>) -> Result<()> {
         same_length(to.len(), from.bytes())?;
-        self.state = State::Queueing;
+        self.state = InFlightState::Queueing;
         let target = to.as_mut_ptr().cast();
         // Also where the call fails: the device may have begun to write.
         self.arriving.push(to);
@@ -121,17 +121,17 @@ impl Flight {
 
     /// The next buffer that was copied to and has not been fetched yet; none before the flight has landed.
     pub fn arrived(&mut self) -> Option<PinnedBuffer> {
-        (self.state == State::Empty && !self.arriving.is_empty()).then(|| self.arriving.remove(0))
+        (self.state == InFlightState::Empty && !self.arriving.is_empty()).then(|| self.arriving.remove(0))
     }
 
-    /// Marks the end of what is queued: [`Flight::event`] is passed when the device has done all of it.
+    /// Marks the end of what is queued: [`InFlight::event`] is passed when the device has done all of it.
     pub fn depart(&mut self) -> Result<()> {
         self.event.record(&self.stream)?;
-        self.state = State::Departed;
+        self.state = InFlightState::Departed;
         Ok(())
     }
 
-    /// The mark that [`Flight::depart`] set, for other streams to wait for.
+    /// The mark that [`InFlight::depart`] set, for other streams to wait for.
     pub fn event(&self) -> &Event {
         &self.event
     }
@@ -139,9 +139,9 @@ impl Flight {
     /// Whether the device has done all; if so, what was kept is dropped.
     pub fn is_done(&mut self) -> Result<bool> {
         let done = match self.state {
-            State::Empty => true,
-            State::Queueing => false,
-            State::Departed => self.event.is_done()?,
+            InFlightState::Empty => true,
+            InFlightState::Queueing => false,
+            InFlightState::Departed => self.event.is_done()?,
         };
         if done {
             self.clear();
@@ -152,9 +152,9 @@ impl Flight {
     /// Sleeps until the device has done all, then drops what was kept.
     pub fn land(&mut self) -> Result<()> {
         match self.state {
-            State::Empty => {}
-            State::Queueing => self.stream.synchronize()?,
-            State::Departed => self.event.synchronize()?,
+            InFlightState::Empty => {}
+            InFlightState::Queueing => self.stream.synchronize()?,
+            InFlightState::Departed => self.event.synchronize()?,
         }
         self.clear();
         Ok(())
@@ -162,11 +162,11 @@ impl Flight {
 
     fn clear(&mut self) {
         self.held.clear();
-        self.state = State::Empty;
+        self.state = InFlightState::Empty;
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if self.land().is_err() && self.stream.synchronize().is_err() {
             // The driver does not say whether the device still reads: leaking is the one safe end.
