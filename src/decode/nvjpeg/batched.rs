@@ -118,7 +118,7 @@ impl Batched {
             // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100
             // with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done; before all
             // calls, for between them it would be waiting for the first one.
-            settle(idle, stream)?;
+            sleep_until_idle(idle, stream)?;
         }
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
         let mut in_parts = false;
@@ -130,7 +130,7 @@ impl Batched {
 }
 
 /// Sleeps until `stream` has done what it has queued; `Stream::synchronize` may spin.
-fn settle(idle: &Event, stream: &Stream) -> Result<()> {
+fn sleep_until_idle(idle: &Event, stream: &Stream) -> Result<()> {
     idle.record(stream)?;
     idle.synchronize()
 }
@@ -202,13 +202,13 @@ impl Caller {
             let Err(error) = self.attempt(backend, start..end, stream) else {
                 if failed && !left.is_empty() {
                     // The state serves the next half.
-                    settle(idle, stream)?;
+                    sleep_until_idle(idle, stream)?;
                 }
                 continue;
             };
             failed = true;
             // The state is free again, and an error of the GPU itself comes out here.
-            settle(idle, stream)?;
+            sleep_until_idle(idle, stream)?;
             let middle = start + (end - start) / 2;
             if middle - start < least {
                 for &index in &self.indices[start..end] {

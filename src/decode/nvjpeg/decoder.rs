@@ -87,13 +87,13 @@ impl NvJpegDecoder {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn recycle(&mut self) -> Result<()> {
         let Some(backends) = &mut self.backends else { return Ok(()) };
         if !backends.is_idle()? {
             return Err(Error::Internal("a decoder was given back while it worked".into()));
         }
         backends.streams.clear();
-        self.memory.settle();
+        self.memory.recycle();
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl NvJpegDecoder {
         let _bound = self.device.bind()?;
         let backends = self.backends.as_mut().ok_or_else(dropped)?;
         if backends.is_idle()? {
-            self.memory.settle();
+            self.memory.recycle();
         }
         if !backends.streams.iter().any(|known| known.handle() == stream.handle()) {
             backends.streams.push(stream.clone());

@@ -56,7 +56,7 @@ impl<B> MemoryBlocks<B> {
         self.retired.extend(self.used.remove(&address));
     }
 
-    fn settle(&mut self) {
+    fn recycle(&mut self) {
         self.free.append(&mut self.retired);
     }
 }
@@ -90,9 +90,9 @@ impl WorkingMemory {
     }
 
     /// Lets what was freed serve again. All work of the decoder must be done.
-    pub(super) fn settle(&self) {
-        lock(&self.0.of_device).settle();
-        lock(&self.0.of_host).settle();
+    pub(super) fn recycle(&self) {
+        lock(&self.0.of_device).recycle();
+        lock(&self.0.of_host).recycle();
     }
 
     /// How often memory was allocated so far: of the device and of the host.
@@ -165,14 +165,14 @@ mod tests {
         blocks.retire(1);
         blocks.retire(2);
         assert_eq!(take(&mut blocks, 10), Some(3), "the stream may still use the first");
-        blocks.settle();
+        blocks.recycle();
         assert_eq!(take(&mut blocks, 10), Some(1), "the smallest that fits");
         assert_eq!(take(&mut blocks, 10), Some(2));
         blocks.retire(2);
-        blocks.settle();
+        blocks.recycle();
         assert_eq!(take(&mut blocks, 10 * SMALLEST), Some(4), "too small");
         blocks.retire(4);
-        blocks.settle();
+        blocks.recycle();
         assert_eq!(take(&mut blocks, SMALLEST), Some(2));
         assert_eq!(take(&mut blocks, SMALLEST), Some(5), "sixteen times too large");
         assert_eq!(blocks.made, 5);

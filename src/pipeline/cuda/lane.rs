@@ -143,7 +143,7 @@ impl<'a> Lane<'a> {
                 continue;
             }
             // What was not really decoded comes again.
-            for (mut work, finding) in decoded.drain(..).zip(self.check.land(&mut self.flight)?) {
+            for (mut work, finding) in decoded.drain(..).zip(self.check.wait(&mut self.flight)?) {
                 match self.intake.accept(run, &mut work, finding) {
                     true => finished.push(work),
                     false => todo.push_back(work),
@@ -158,8 +158,8 @@ impl<'a> Lane<'a> {
         if last && todo.is_empty() {
             seal.take().and_then(Arc::into_inner).ok_or_else(unsealed)?.close_on(&mut self.flight)?;
         }
-        self.flight.depart()?;
-        self.flight.land()?;
+        self.flight.submit()?;
+        self.flight.wait()?;
         self.decoder.take().map_or(Ok(()), Lent::give_back)?;
         self.timing.collect(run, &self.stage.shares, self.flight.stream())
     }
@@ -252,8 +252,8 @@ impl<'a> Lane<'a> {
                     todo.push_front(work);
                     break;
                 }
-                self.flight.depart()?;
-                self.flight.land()?;
+                self.flight.submit()?;
+                self.flight.wait()?;
                 self.intake.reserve(bytes)?;
                 if !self.intake.stage(&mut work)? {
                     return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));
