@@ -10,9 +10,9 @@ use std::ffi::c_void;
 pub(crate) const DEVICE_CPU: i32 = 1;
 /// The device type `kDLCUDA`.
 pub(crate) const DEVICE_CUDA: i32 = 2;
-/// The name of a capsule
+/// The name of a capsule that holds a [`ManagedTensor`].
 pub(crate) const LEGACY_NAME: &std::ffi::CStr = c"dltensor";
-/// The name of a capsule
+/// The name of a capsule that holds a [`ManagedTensorVersioned`].
 pub(crate) const VERSIONED_NAME: &std::ffi::CStr = c"dltensor_versioned";
 /// The version this module writes: (major, minor).
 pub(crate) const VERSION: (u32, u32) = (1, 0);

@@ -147,7 +147,7 @@ impl Error {
         Self::Config { setting, message: message.into() }
     }
 
-    /// Makes an [`Error::Io`];
+    /// Makes an [`Error::Io`]; `what` stands before the path: `open`, `read 8000 bytes at 9001 of`.
     pub fn io(what: impl Into<String>, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), path: path.into(), source }
     }
