@@ -1,87 +1,87 @@
 //! The DLPack ABI (<https://dmlc.github.io/dlpack>, version 1.0 and the unversioned one before it).
 //!
-//! A managed tensor owns a [`Tensor`]; whoever consumes it calls its deleter, on any thread, with or without the GIL.
+//! A managed tensor owns a [`Tensor`]. Its consumer calls its deleter, on any thread, with or without the GIL.
 
 use crate::batch::{Element, Loan, Place, Tensor};
 use crate::error::Result;
 use std::ffi::c_void;
 
-/// `kDLCPU`.
+/// The device type `kDLCPU`.
 pub(crate) const DEVICE_CPU: i32 = 1;
-/// `kDLCUDA`.
+/// The device type `kDLCUDA`.
 pub(crate) const DEVICE_CUDA: i32 = 2;
-/// Name of a capsule that holds a [`ManagedTensor`].
+/// The name of a capsule that holds a [`ManagedTensor`].
 pub(crate) const LEGACY_NAME: &std::ffi::CStr = c"dltensor";
-/// Name of a capsule that holds a [`ManagedTensorVersioned`].
+/// The name of a capsule that holds a [`ManagedTensorVersioned`].
 pub(crate) const VERSIONED_NAME: &std::ffi::CStr = c"dltensor_versioned";
 /// The version this module writes: (major, minor).
 pub(crate) const VERSION: (u32, u32) = (1, 0);
-/// Flag of a versioned tensor: the data were copied for the consumer.
+/// The flag of a versioned tensor whose data were copied for the consumer.
 pub(crate) const FLAG_COPIED: u64 = 2;
 
-/// `DLDevice`.
+/// The ABI's `DLDevice`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DlDevice {
-    /// `DLDeviceType`.
+    /// The device type, a `DLDeviceType`.
     pub kind: i32,
-    /// Ordinal.
+    /// The device's ordinal.
     pub id: i32,
 }
 
-/// `DLDataType`.
+/// The ABI's `DLDataType`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DataType {
-    /// `DLDataTypeCode`.
+    /// The kind of number, a `DLDataTypeCode`.
     pub code: u8,
-    /// Bits of a lane.
+    /// The bits of a lane.
     pub bits: u8,
-    /// Lanes; 1.
+    /// The number of lanes, always 1.
     pub lanes: u16,
 }
 
-/// `DLTensor`.
+/// The ABI's `DLTensor`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct DlTensor {
-    /// First element.
+    /// The address of the first element.
     pub data: *mut c_void,
-    /// Where the data are.
+    /// The device that the data are on.
     pub device: DlDevice,
-    /// Number of dimensions.
+    /// The number of dimensions.
     pub ndim: i32,
-    /// Type of an element.
+    /// The type of an element.
     pub dtype: DataType,
-    /// `ndim` lengths.
+    /// The `ndim` lengths.
     pub shape: *mut i64,
-    /// `ndim` strides in elements; always given, as consumers differ over a null here.
+    /// The `ndim` strides in elements. They are always given, since consumers differ over a null here.
     pub strides: *mut i64,
-    /// 0.
+    /// The offset of the first element in bytes, always 0.
     pub byte_offset: u64,
 }
 
-/// `DLManagedTensor`, the ABI before 1.0.
+/// The ABI's `DLManagedTensor` from before 1.0.
 #[repr(C)]
 pub(crate) struct ManagedTensor {
     /// The tensor.
     pub tensor: DlTensor,
-    /// The owner.
+    /// The owner of the data.
     pub context: *mut c_void,
     /// Frees everything, this structure included.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
 }
 
-/// `DLManagedTensorVersioned`, since 1.0.
+/// The ABI's `DLManagedTensorVersioned`, since 1.0.
 #[repr(C)]
 pub(crate) struct ManagedTensorVersioned {
-    /// Major and minor version.
+    /// The major and minor version of the ABI.
     pub version: (u32, u32),
-    /// The owner.
+    /// The owner of the data.
     pub context: *mut c_void,
     /// Frees everything, this structure included.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
-    /// Bit 0: read-only; bit 1: a copy.
+    /// Flags: bit 0 says that the data are read-only, bit 1 that they are a copy.
     pub flags: u64,
     /// The tensor.
     pub tensor: DlTensor,
@@ -96,15 +96,16 @@ impl From<Place> for DlDevice {
     }
 }
 
-/// What a consumer gets.
+/// How a consumer gets the data.
 pub(crate) enum Share {
-    /// The tensor itself, where it is; on a GPU lent to the consumer's stream until the consumer deletes it.
+    /// The consumer gets the tensor itself, where it is; on a GPU it is lent to the consumer's stream until the
+    /// consumer deletes it.
     Same(Option<Loan>),
-    /// A copy in host memory.
+    /// The consumer gets a copy in host memory.
     HostCopy,
 }
 
-/// What a managed tensor points into.
+/// The owner of what a managed tensor points to.
 struct Owner {
     shape: Box<[i64]>,
     strides: Box<[i64]>,
@@ -112,7 +113,7 @@ struct Owner {
 }
 
 enum Data {
-    /// The loan ends before the tensor does.
+    /// The tensor itself; the loan, which comes first, ends before the tensor does.
     #[expect(dead_code, reason = "held, not used")]
     Shared(Option<Loan>, Tensor),
     Copied(Box<[Aligned]>),
@@ -123,9 +124,9 @@ enum Data {
 #[derive(Clone, Copy)]
 struct Aligned([u8; 256]);
 
-/// The element type as DLPack writes it.
+/// DLPack's form of an element type.
 fn data_type(element: Element) -> DataType {
-    // DLDataTypeCode: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool.
+    // The codes of DLDataTypeCode are 0 int, 1 uint, 2 float, 4 bfloat, 6 bool.
     let (code, bits) = match element {
         Element::F32 => (2, 32),
         Element::F16 => (2, 16),
@@ -144,7 +145,7 @@ fn data_type(element: Element) -> DataType {
     DataType { code, bits, lanes: 1 }
 }
 
-/// An owner of `tensor` (or of a copy of its data) and the `DLTensor` that points into it.
+/// Makes an owner of `tensor`, or of a copy of its data, and the `DLTensor` that points into it.
 fn export(tensor: Tensor, share: Share) -> Result<(Box<Owner>, DlTensor)> {
     let shape: Box<[i64]> = tensor.shape().into();
     let mut strides: Box<[i64]> = shape.clone();
@@ -184,7 +185,7 @@ fn export(tensor: Tensor, share: Share) -> Result<(Box<Owner>, DlTensor)> {
     Ok((owner, tensor))
 }
 
-/// `tensor` as the legacy ABI wants it. Its deleter must be called exactly once.
+/// Exports `tensor` by the legacy ABI. Its deleter must be called exactly once.
 ///
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu) when a copy from a GPU fails.
@@ -194,10 +195,10 @@ pub(crate) fn managed(tensor: Tensor, share: Share) -> Result<*mut ManagedTensor
     Ok(Box::into_raw(Box::new(ManagedTensor { tensor, context, deleter: Some(delete) })))
 }
 
-/// `tensor` as DLPack 1.0 wants it. Its deleter must be called exactly once.
+/// Exports `tensor` by DLPack 1.0. Its deleter must be called exactly once.
 ///
 /// # Errors
-/// As [`managed`].
+/// The errors of [`managed`].
 pub(crate) fn managed_versioned(tensor: Tensor, share: Share) -> Result<*mut ManagedTensorVersioned> {
     let flags = if matches!(share, Share::HostCopy) { FLAG_COPIED } else { 0 };
     let (owner, tensor) = export(tensor, share)?;
@@ -255,5 +256,5 @@ pub(crate) unsafe fn discard_versioned(tensor: *mut ManagedTensorVersioned) {
     unsafe { delete_versioned(tensor) }
 }
 
-// The layout is the ABI.
+// The layout must be the ABI's.
 const _: () = assert!(size_of::<DlTensor>() == 48 || cfg!(not(target_pointer_width = "64")));

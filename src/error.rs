@@ -1,4 +1,4 @@
-//! Every way Foreload can fail, in words that name the thing to act on.
+//! The errors of Foreload, in words that name the thing to act on.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ pub enum Error {
     /// A setting has a value that cannot work. `message` says what is wrong and what would be right.
     #[error("config: {setting}: {message}")]
     Config {
-        /// Name of the setting as the user wrote it, e.g. `batch_size`.
+        /// The name of the setting as the user wrote it, e.g. `batch_size`.
         setting: &'static str,
-        /// "is 0, must be at least 1".
+        /// What is wrong and what would be right: "is 0, must be at least 1".
         message: String,
     },
 
@@ -38,11 +38,11 @@ pub enum Error {
     /// An operation on a file failed. `what` is e.g. "read 8000 bytes at 9001 of".
     #[error("{what} {path}: {source}", path = path.display())]
     Io {
-        /// What was tried.
+        /// What was tried: "read 8000 bytes at 9001 of".
         what: String,
-        /// The file.
+        /// The file that it was tried on.
         path: PathBuf,
-        /// What the system answered.
+        /// The operating system's error.
         source: std::io::Error,
     },
 
@@ -53,24 +53,24 @@ pub enum Error {
     /// One sample failed; `source` says why.
     #[error("sample {id} ({path}, bytes {offset}+{length}): {source}", path = path.display())]
     Sample {
-        /// Sample id: its number in the index.
+        /// The sample id, which is its number in the index.
         id: u64,
         /// The file or shard that holds it.
         path: PathBuf,
-        /// Where its bytes begin in the file.
+        /// Where the sample's bytes begin in the file.
         offset: u64,
-        /// How many bytes it has.
+        /// How many bytes the sample has.
         length: u32,
-        /// The cause.
+        /// The cause of the failure.
         source: Box<Error>,
     },
 
     /// More samples failed than `max_errors` allows; `source` is the failure that was one too many.
     #[error("{count} samples failed, max_errors is {max_errors}; the last: {source}")]
     TooManyErrors {
-        /// Failures so far in this epoch.
+        /// The number of failures so far in this epoch.
         count: u64,
-        /// The budget.
+        /// The value of `max_errors`.
         max_errors: u64,
         /// The last failure.
         source: Box<Error>,
@@ -83,15 +83,15 @@ pub enum Error {
     /// A call of the GPU's driver or of a library on it failed.
     #[error("{call}: {status}{advice}")]
     Gpu {
-        /// The function that was called: `cuMemAllocFromPoolAsync`.
+        /// The function that failed: `cuMemAllocFromPoolAsync`.
         call: &'static str,
-        /// Its answer by name and description: "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
+        /// The name and description of its status: "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
         status: String,
-        /// "; lower device_memory", or nothing where no usual cause is known.
+        /// What to do: "; lower device_memory", or nothing if no usual cause is known.
         advice: &'static str,
     },
 
-    /// A thread of the pipeline died: a defect in Foreload, with what the thread said.
+    /// A thread of the pipeline died of a defect in Foreload; holds what the thread said.
     #[error("internal error: {0}; please report it")]
     Internal(String),
 }
@@ -99,10 +99,10 @@ pub enum Error {
 /// Why an image could not be decoded. The sample it belongs to is named by [`Error::Sample`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// No codec is for such a file; holds which there are, and the first bytes in words.
+    /// No codec is for such a file. Holds the formats that there are codecs for, and the file's first bytes in words.
     #[error("not {0}")]
     NotAnImage(String),
-    /// A legal file of a kind no decoder here knows (arithmetic coding, 12 bits, lossless).
+    /// The file is legal but of a kind that no decoder here knows (arithmetic coding, 12 bits, lossless).
     #[error("unsupported image: {0}")]
     Unsupported(String),
     /// The file contradicts itself or ends too early.
@@ -111,22 +111,22 @@ pub enum DecodeError {
     /// The bytes of a field that is no image are not what they should be; holds what is wrong with them.
     #[error("{0}")]
     Damaged(String),
-    /// A field of a sample that has several.
+    /// A field of a sample with several fields failed.
     #[error("field {name:?}: {source}")]
     Field {
-        /// Its name.
+        /// The name of the field.
         name: String,
-        /// What is wrong with it.
+        /// What is wrong with the field.
         source: Box<DecodeError>,
     },
-    /// More pixels than the limit allows: perhaps a decompression bomb.
+    /// The image has more pixels than the limit allows: perhaps a decompression bomb.
     #[error(
         "image of {width}×{height} pixels exceeds the limit of {limit} pixels; raise max_pixels if it is meant"
     )]
     TooLarge {
-        /// Width in pixels.
+        /// The image's width in pixels.
         width: u32,
-        /// Height in pixels.
+        /// The image's height in pixels.
         height: u32,
         /// The limit in pixels.
         limit: u64,
@@ -134,7 +134,7 @@ pub enum DecodeError {
 }
 
 impl Error {
-    /// What a panic in the thread that was `doing` something says.
+    /// Makes the error for a panic in the thread that was `doing` something.
     pub(crate) fn panicked(doing: &str, panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().copied();
         let text =
@@ -142,12 +142,12 @@ impl Error {
         Self::Internal(format!("{doing}: {text}"))
     }
 
-    /// An [`Error::Config`].
+    /// Makes an [`Error::Config`].
     pub fn config(setting: &'static str, message: impl Into<String>) -> Self {
         Self::Config { setting, message: message.into() }
     }
 
-    /// The same error, said of the field of this `name`: where several fields could have it.
+    /// The same error, said of the field of this `name`, where several fields could have it.
     pub(crate) fn of_field(self, name: &str) -> Self {
         match self {
             Self::Config { setting, message } => Self::config(setting, format!("{name:?}: {message}")),
@@ -158,12 +158,12 @@ impl Error {
         }
     }
 
-    /// An [`Error::Io`]; `what` reads before the path: `open`, `read 8000 bytes at 9001 of`.
+    /// Makes an [`Error::Io`]; `what` stands before the path: `open`, `read 8000 bytes at 9001 of`.
     pub fn io(what: impl Into<String>, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), path: path.into(), source }
     }
 
-    /// An [`Error::Dataset`].
+    /// Makes an [`Error::Dataset`].
     pub fn dataset(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
         Self::Dataset { path: path.into(), message: message.into() }
     }

@@ -7,7 +7,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// Version of every random stream; part of each key.
+/// The version of every random stream; part of each key.
 pub(crate) const VERSION: u32 = 1;
 
 /// What a stream of random numbers is for. Distinct uses of one (seed, epoch, sample) never share numbers.
@@ -18,19 +18,19 @@ pub enum Use {
     Order = 0,
     /// What transforms draw for a sample; each has a [part](RandomKey::part) of its own.
     Augment = 1,
-    /// Choice of a substitute for a failed sample.
-    Refill = 2,
-    /// Size of a sample of a dataset that is only simulated.
+    /// The choice of a substitute for a failed sample.
+    Substitute = 2,
+    /// The size of a sample of a dataset that is only simulated.
     Size = 3,
-    /// Where in its slice each draw of a weighted epoch falls.
+    /// The place of each draw of a weighted epoch within its slice.
     Slice = 4,
-    /// Which samples of a stratum a weighted epoch draws once more.
+    /// The samples of a stratum that a weighted epoch draws once more.
     Round = 5,
 }
 
-/// Key of all streams of one (dataset, seed, epoch, use).
+/// The key of all streams of one (dataset, seed, epoch, use).
 ///
-/// A hash, never `seed + epoch`: epoch 1 of seed 0 must share nothing with epoch 0 of seed 1.
+/// The key is a hash, never `seed + epoch`: epoch 1 of seed 0 must share nothing with epoch 0 of seed 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RandomKey {
     words: [u32; 2],
@@ -38,8 +38,8 @@ pub struct RandomKey {
 }
 
 impl RandomKey {
-    /// The key of (fingerprint, seed, epoch, usage). The fingerprint may be empty where streams are not bound to a
-    /// dataset.
+    /// Makes the key of (fingerprint, seed, epoch, usage). The fingerprint may be empty where streams are not bound to
+    /// a dataset.
     pub fn new(fingerprint: &[u8], seed: u64, epoch: u64, usage: Use) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"foreload rng");
@@ -51,8 +51,8 @@ impl RandomKey {
         Self::of(hash)
     }
 
-    /// The key of a part of what this one is for: of the `nth` transform of its `kind` in a list, for one `view` of an
-    /// image. Parts share no numbers, so that one more of them changes no other's.
+    /// Makes the key of a part of this key's use: for the `nth` transform of its `kind` in a list, for one `view` of an
+    /// image. Parts share no numbers, so one more part changes no other's numbers.
     pub fn part(&self, view: [u32; 2], kind: &str, nth: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"foreload rng part");
@@ -87,22 +87,23 @@ impl RandomKey {
         RandomStream { key: *self, index, block: 0, buffer: [0; 4], used: 4 }
     }
 
-    /// The stream of the `occurrence`-th time that sample `index` comes up; [`RandomKey::stream`] is that of time 0.
+    /// The stream for the `occurrence`-th time that sample `index` comes up; [`RandomKey::stream`] is the stream for
+    /// time 0.
     pub fn stream_of(&self, index: u64, occurrence: u32) -> RandomStream {
         let mut key = *self;
-        // The word of the counter that nothing else varies.
+        // Nothing else varies this word of the counter.
         key.domain[1] ^= occurrence;
         key.stream(index)
     }
 
-    /// Four random words at (index, block), the raw generator.
+    /// Computes four random words at (index, block): the raw generator.
     pub fn block(&self, index: u64, block: u32) -> [u32; 4] {
         let counter = [index as u32, (index >> 32) as u32, block ^ self.domain[0], self.domain[1]];
         philox4x32_10(counter, self.words)
     }
 }
 
-/// Random numbers of one sample, in order. Cheap to make; 2^34 words long.
+/// The random numbers of one sample, in order. A stream is cheap to make and 2^34 words long.
 #[derive(Debug, Clone)]
 pub struct RandomStream {
     key: RandomKey,
@@ -129,20 +130,20 @@ impl RandomStream {
         u64::from(self.next_u32()) | u64::from(self.next_u32()) << 32
     }
 
-    /// Uniform in [0, 1), 53 bits.
+    /// A number uniform in [0, 1), of 53 bits.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in [low, high).
+    /// A number uniform in [low, high).
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// Uniform integer in [0, bound), unbiased (Lemire, "Fast Random Integer Generation in an Interval", 2019).
+    /// An integer uniform in [0, bound), without bias (Lemire, "Fast Random Integer Generation in an Interval", 2019).
     ///
     /// # Panics
-    /// When `bound` is 0.
+    /// If `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no integer is below 0");
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
@@ -177,7 +178,7 @@ fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 mod tests {
     use super::*;
 
-    // Known answers of the authors' Random123 distribution (kat_vectors, philox4x32 10).
+    // These are the known answers of the authors' Random123 distribution (kat_vectors, philox4x32 10).
     #[test]
     fn philox_answers_as_its_authors_say() {
         assert_eq!(philox4x32_10([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn below_is_in_range_and_reaches_every_value() {
-        let mut stream = RandomKey::new(b"", 7, 0, Use::Refill).stream(0);
+        let mut stream = RandomKey::new(b"", 7, 0, Use::Substitute).stream(0);
         let mut seen = [0u32; 7];
         for _ in 0..7000 {
             seen[stream.below(7) as usize] += 1;

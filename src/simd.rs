@@ -1,11 +1,11 @@
-//! Which vector instructions to use: found at run time, one answer for the whole program.
+//! The vector instructions to use, found at run time, the same for the whole program.
 
 use std::sync::OnceLock;
 
-/// A set of vector instructions a kernel may be written for. Ordered: a higher level includes the lower ones.
+/// A set of vector instructions that a kernel may be written for. A higher level includes the lower ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Plain Rust.
+    /// Plain Rust without special instructions.
     Portable,
     /// AVX2, FMA, F16C, BMI1, BMI2, LZCNT, POPCNT (x86-64-v3).
     Avx2,
@@ -27,7 +27,7 @@ impl Level {
         })
     }
 
-    /// Every level this processor has, lowest first: what tests compare with each other.
+    /// The levels that this processor has, from the lowest; tests compare them.
     pub fn available() -> impl Iterator<Item = Self> {
         [Self::Portable, Self::Avx2, Self::Avx512].into_iter().filter(|&level| level <= Self::best())
     }

@@ -1,9 +1,9 @@
-//! Masks through an image's view: the nearest value, never one that is not in the mask.
+//! Renders masks by the view of an image: the nearest value, never one that is not in the mask.
 
 use super::weights::Resize;
 use super::{Axis, DrawnView, Filter, View};
 
-/// For each output pixel of an axis the source pixel that it shows; `None` where it shows the fill.
+/// Finds for each output pixel of an axis the source pixel that it shows; `None` if it shows the fill.
 fn sources(
     axis: &Axis,
     view: &View,
@@ -16,7 +16,7 @@ fn sources(
     let source = |o: u32| {
         let o = if mirror { n - 1 - o } else { o };
         let pixel = view.padding.source(i64::from(o) + i64::from(axis.window), axis.full)?;
-        // Without a resize torch copies, and so would the filter.
+        // Without a resize torch copies, which is what the filter would do.
         let first = match is_resized_mirrored {
             _ if axis.length == axis.full => pixel,
             false => resize.bounds(pixel).start,
@@ -27,9 +27,9 @@ fn sources(
     (0..n).map(source).collect()
 }
 
-/// Gives `put` each output pixel's place and value: that of the `values` (`width` a row) of a whole mask, seen as the
-/// image that was `drawn` is, by [`Filter::Nearest`] or [`Filter::NearestExact`]; where that shows padding by a colour,
-/// `fill`.
+/// Calls `put` with each output pixel's place and value. The value comes from the `values` (`width` a row) of a whole
+/// mask, seen as the image that was `drawn` is, by [`Filter::Nearest`] or [`Filter::NearestExact`]. It is `fill` where
+/// the image shows padding by a colour.
 pub(crate) fn render_mask(
     values: &[u16],
     width: u32,
@@ -84,22 +84,22 @@ mod tests {
             render_mask(&values, 12, &drawn, Filter::Nearest, 0, |at, value| row[at] = value);
             rows.push(row);
         }
-        // Of 1 to 10 every other, then backwards; of 10 to 1 every other.
+        // The first takes every other of 1 to 10, then backwards; the second every other of 10 to 1.
         assert_eq!(rows, [[9, 7, 5, 3, 1], [10, 8, 6, 4, 2]]);
     }
 
     #[test]
     fn a_mask_is_seen_as_its_image_is() {
         let axis = |start, length, full, window| Axis { start, length, full, window };
-        // Columns 1 and 2 of rows 0 and 1, as they are, and mirrored.
+        // These are columns 1 and 2 of rows 0 and 1, as they are, and mirrored.
         let crop = [axis(1, 2, 2, 0), axis(0, 2, 2, 0)];
         assert_eq!(render(crop, false, Padding::Constant, Filter::Nearest, (2, 2)), [1, 2, 5, 6]);
         assert_eq!(render(crop, true, Padding::Constant, Filter::Nearest, (2, 2)), [2, 1, 6, 5]);
-        // Three columns of four: pixels 0, 1.33, 2.67, or with halves 0.67, 2, 3.33.
+        // Three columns are made of four: pixels 0, 1.33, 2.67, or with halves 0.67, 2, 3.33.
         let resized = [axis(0, 4, 3, 0), axis(2, 1, 1, 0)];
         assert_eq!(render(resized, false, Padding::Constant, Filter::Nearest, (3, 1)), [8, 9, 10]);
         assert_eq!(render(resized, false, Padding::Constant, Filter::NearestExact, (3, 1)), [8, 10, 11]);
-        // Padding at the left.
+        // Here the padding is at the left.
         let padded = [axis(0, 4, 4, -2), axis(0, 1, 1, 0)];
         assert_eq!(render(padded, false, Padding::Constant, Filter::Nearest, (4, 1)), [99, 99, 0, 1]);
     }

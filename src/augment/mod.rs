@@ -1,5 +1,5 @@
-//! Pixels to the network's input: a recipe of transforms draws from (seed, epoch, sample) what of an image is
-//! shown, then one fused pass of antialiased resize, colour conversion, normalisation, cast and store.
+//! From pixels to the network's input: a recipe of transforms draws from (seed, epoch, sample) which part of an image
+//! is shown; then one fused pass resizes with antialiasing, converts colours, normalises, casts and stores.
 
 pub(crate) mod cuda;
 mod kernels;
@@ -18,22 +18,22 @@ pub use recipe::{ImageTransforms, Recipe, Sides, Transform, Transforms};
 pub use render::Augmenter;
 pub use view::{Axis, Filter, Padding, View};
 
-/// Element type of the images tensor.
+/// The element type of the images tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DType {
     /// 32-bit float.
     #[default]
     F32,
-    /// IEEE half.
+    /// IEEE half precision.
     F16,
     /// bfloat16.
     Bf16,
-    /// Grey levels 0..=255; not normalised.
+    /// Grey levels 0..=255, not normalised.
     U8,
 }
 
 impl DType {
-    /// Bytes of an element.
+    /// The bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -43,7 +43,7 @@ impl DType {
     }
 }
 
-/// What the four numbers of a box are, in pixels: torchvision's `BoundingBoxFormat`.
+/// The meaning of a box's four numbers, which are in pixels: torchvision's `BoundingBoxFormat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BoxFormat {
     /// Left, top, right, bottom.
@@ -55,52 +55,56 @@ pub enum BoxFormat {
     Cxcywh,
 }
 
-/// Order of the dimensions of one image.
+/// The order of the dimensions of one image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MemoryFormat {
-    /// channel, row, column.
+    /// Channel, row, column.
     #[default]
     Nchw,
-    /// row, column, channel.
+    /// Row, column, channel.
     Nhwc,
 }
 
-/// How faithful the arithmetic is (`decode=`).
+/// How faithful the arithmetic is (the setting `decode`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fidelity {
-    /// Resize the planes, convert colours at output size.
+    /// The planes are resized, and colours are converted at output size.
     #[default]
     Fast,
-    /// As PIL and torchvision: upsample chroma, convert and clamp at source resolution, then resize, columns before
-    /// rows, with whole grey levels between. (Pillow 13 resizes rows first where the height shrinks by more than
-    /// twice as many pixels as the width; there a fifth of the values differ by one level, and by bicubic filters more
-    /// where black and white meet, which overshoots are clamped at.)
+    /// The arithmetic of PIL and torchvision: chroma is upsampled, colours are converted and clamped at source
+    /// resolution, and then resized, columns before rows, with whole grey levels between. (Pillow 13 resizes rows first
+    /// where the height shrinks by more than twice as many pixels as the width. There a fifth of the values differ by
+    /// one level, and with bicubic filters more where black and white meet, since overshoots are clamped there.)
+    /// chroma, convert and clamp at source resolution, then resize, columns before rows, with whole grey levels
+    /// between. (Pillow 13 resizes rows first where the height shrinks by more than twice as many pixels as the width;
+    /// there a fifth of the values differ by one level, and by bicubic filters more where black and white meet, which
+    /// overshoots are clamped at.)
     Exact,
 }
 
-/// What the pass writes for each image: always three channels, R, G, B.
+/// The output of the pass for each image: always three channels, R, G, B.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
-    /// Rows.
+    /// The number of rows.
     pub height: u32,
-    /// Columns.
+    /// The number of columns.
     pub width: u32,
-    /// Element type.
+    /// The element type.
     pub dtype: DType,
-    /// Order of dimensions.
+    /// The order of dimensions.
     pub format: MemoryFormat,
-    /// Subtracted per channel, of values scaled to 0..1.
+    /// The mean of each channel, which is subtracted from values scaled to 0..1.
     pub mean: [f64; 3],
-    /// Divided by per channel, after the mean.
+    /// The standard deviation of each channel, by which the difference is divided.
     pub std: [f64; 3],
-    /// Grey levels of R, G and B, before normalisation, where a view shows no image and [`Padding::Constant`] pads.
+    /// The grey levels of R, G and B, before normalisation, where a view shows no image and [`Padding::Constant`] pads.
     pub fill: [u8; 3],
-    /// Arithmetic.
+    /// The arithmetic.
     pub fidelity: Fidelity,
 }
 
 impl Output {
-    /// Bytes of one image.
+    /// The bytes of one image.
     pub fn bytes(&self) -> usize {
         3 * self.height as usize * self.width as usize * self.dtype.size()
     }

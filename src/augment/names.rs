@@ -1,13 +1,13 @@
-//! The names users write for what has a few values: for settings, for the parameters of transforms, for messages.
+//! The names that users write for what has a few values: for settings, for the parameters of transforms, for messages.
 
 use super::{BoxFormat, DType, Filter, Padding};
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// Gives a type its names, one list for everybody who reads or writes them, and reads it from a text.
+/// Gives a type its names, in one list for all that reads or writes them, and reads it from a text.
 macro_rules! named {
     ($type:ident: $($name:literal => $variant:ident),+ $(,)?) => {
         impl $type {
-            /// Every value by the name users write.
+            /// Every value with the name that users write.
             pub const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$variant)),+];
         }
 

@@ -8,21 +8,21 @@ use super::{Fidelity, Output, View};
 use crate::decode::{ColorModel, Plane, Planes, Region};
 use crate::simd::Level;
 
-/// Most bits of a weight: 255 · 2^20 leaves room in 32 bits.
+/// The most bits of a column's weight: 255 · 2^20 leaves room in 32 bits.
 const COLUMN_BITS: u32 = 20;
-/// Most bits of a row's weight: rows of the `fast` pass have 15 bits of their own.
+/// The most bits of a row's weight: rows of the `fast` pass have 15 bits of their own.
 const ROW_BITS: u32 = 15;
 
-/// Runs the pass; owns the weights' tables and scratch memory. One per thread.
+/// Runs the pass. It owns the weights' tables and scratch memory; each thread has one.
 #[derive(Debug)]
 pub struct Augmenter {
     output: Output,
     level: Level,
     finish: Finish,
-    /// Filters of each component; components sampled alike share the first.
+    /// The filters of each component. Components that are sampled alike share the first.
     filters: [Filters; 3],
     rings: [RowRing; 3],
-    /// An output row of each component before the point is set.
+    /// The sums of an output row of each component, before they are scaled.
     sums: [Vec<i32>; 3],
     upsamplers: [Upsampler; 3],
     /// Two rows of R, G, B at source resolution.
@@ -34,7 +34,7 @@ pub struct Augmenter {
 struct Filters {
     columns: ColumnTaps,
     rows: RowTaps,
-    /// What they were built for in this image.
+    /// The upsampling that they were built for in this image.
     sampling: Option<(Upsampling, Upsampling)>,
 }
 
@@ -43,13 +43,13 @@ struct Filters {
 struct RowRing {
     words: Vec<i32>,
     capacity: usize,
-    /// Pairs of rows made so far.
+    /// The number of pairs of rows made so far.
     made: usize,
 }
 
 impl Augmenter {
-    /// An augmenter that writes `output`, with the instructions of `level` or the best below it that this processor
-    /// has.
+    /// Makes an augmenter that writes `output`, with the instructions of `level`, or the best below it that this
+    /// processor has.
     pub fn new(output: Output, level: Level) -> Self {
         let level = Level::available().filter(|&l| l <= level).last().unwrap_or(Level::Portable);
         Self {
@@ -64,7 +64,7 @@ impl Augmenter {
         }
     }
 
-    /// Writes images of this size from now on.
+    /// Makes the augmenter write images of this size from now on.
     pub(super) fn set_size(&mut self, height: u32, width: u32) {
         if (self.output.height, self.output.width) != (height, width) {
             (self.output.height, self.output.width) = (height, width);
@@ -72,11 +72,11 @@ impl Augmenter {
         }
     }
 
-    /// Writes an image of this size whose grey levels are there already, R, G and B, each a plane of `levels`:
-    /// normalised, cast and stored as by [`Augmenter::render`].
+    /// Normalises, casts and stores an image of this size whose grey levels are there already: R, G and B, each a plane
+    /// of `levels`. The result is as by [`Augmenter::render`].
     ///
     /// # Panics
-    /// When `out` or `levels` have another size.
+    /// If `out` or `levels` have another size.
     pub(super) fn store(&mut self, levels: &[u8], out: &mut [u8]) {
         let (width, pixels) =
             (self.output.width as usize, self.output.width as usize * self.output.height as usize);
@@ -92,7 +92,7 @@ impl Augmenter {
     /// written.
     ///
     /// # Panics
-    /// When `out` has another size, or `planes` do not hold [`View::region`] as [`Planes`] promises.
+    /// If `out` has another size, or `planes` do not hold [`View::region`] as [`Planes`] promises.
     pub fn render(&mut self, planes: &Planes, view: &View, out: &mut [u8]) {
         assert_eq!(out.len(), self.output.bytes(), "the output buffer has the size of one image");
         let (width, height) = (self.output.width as usize, self.output.height as usize);
@@ -111,7 +111,7 @@ impl Augmenter {
                 _ => self.render_planes(planes, view, rows.clone(), out),
             }
         }
-        // Padding is rare and small: written over what the kernels put there.
+        // Padding is rare and small, so it is written over what the kernels put there.
         let finish = &self.finish;
         kernels::fill(finish, 0..rows.start, 0..width, out);
         kernels::fill(finish, rows.end..height, 0..width, out);
@@ -237,7 +237,7 @@ impl RowRing {
         self.made = 0;
     }
 
-    /// The place of the next pair of rows.
+    /// Returns the place of the next pair of rows.
     fn next(&mut self) -> &mut [i32] {
         let width = self.words.len() / self.capacity;
         let slot = self.made & (self.capacity - 1);

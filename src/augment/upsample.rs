@@ -1,21 +1,21 @@
-//! Pixels from planes as libjpeg-turbo makes them: "fancy" chroma upsampling, then fixed-point colour conversion.
-//! The `exact` pass resizes what comes out of here; the `fast` pass only asks how a plane is upsampled.
+//! Makes pixels from planes as libjpeg-turbo does: "fancy" chroma upsampling, then fixed-point colour conversion. The
+//! `exact` pass resizes these pixels; the `fast` pass only asks how a plane is upsampled.
 
 use super::kernels::{self, Blend};
 use super::weights::Upsampling;
 use crate::decode::{Plane, Region};
 use crate::simd::Level;
 
-/// Bytes that may be read after the last sample of a row, as of [`Plane::data`].
+/// The bytes that may be read after the last sample of a row, as for [`Plane::data`].
 pub(super) const PADDING: usize = 64;
 
 /// How libjpeg upsamples `plane` along x and along y (`jinit_upsampler` of its jdsample.c): linear for factors of 2,
-/// but by repetition where the component has at most two columns or any other factor takes part.
+/// but by repetition if the component has at most two columns or any other factor takes part.
 pub(super) fn methods(plane: &Plane) -> (Upsampling, Upsampling) {
     methods_of([plane.full_width, plane.full_height], [plane.step_x, plane.step_y])
 }
 
-/// The same from the samples of the whole component and the pixels a sample spans, along x and y.
+/// How libjpeg upsamples a component, from its samples and the pixels that a sample spans, along x and y.
 pub(super) fn methods_of(full: [u32; 2], step: [u32; 2]) -> (Upsampling, Upsampling) {
     let (linear_x, linear_y) = match step {
         [2, 1 | 2] => (full[0] > 2, full[0] > 2 && step[1] == 2),
@@ -38,7 +38,8 @@ pub(super) struct Upsampler {
 }
 
 impl Upsampler {
-    /// The samples of `plane` for the pixels of `region` in image row `y`; at least [`PADDING`] bytes follow them.
+    /// Returns the samples of `plane` for the pixels of `region` in image row `y`; at least [`PADDING`] bytes follow
+    /// them.
     pub(super) fn row<'a>(&'a mut self, level: Level, plane: &'a Plane, region: &Region, y: u32) -> &'a [u8] {
         let (across, down) = methods(plane);
         let (near, next) = match down {
@@ -76,7 +77,7 @@ impl Upsampler {
                 &self.row
             }
             Upsampling::Linear { samples } => {
-                // Sums of samples first-1 ..= last+1, the image's edges repeated.
+                // These are the sums of samples first-1 ..= last+1, with the image's edges repeated.
                 let first = region.x / 2;
                 let last = (region.x + region.width - 1) / 2;
                 let count = (last - first + 1) as usize;
@@ -88,7 +89,7 @@ impl Upsampler {
                 let (stored_sums, room) = ((to - from + 1) as usize, count.next_multiple_of(PADDING));
                 self.sums.resize(self.sums.len().max(room + 2 * PADDING), 0);
                 self.row.resize(self.row.len().max(2 * room + PADDING), 0);
-                // sums[1 + i] is the sum of sample first + i.
+                // Here sums[1 + i] is the sum of sample first + i.
                 let at = 1 - (first - from) as usize;
                 kernels::sum_rows(level, near_row, next_row, stored_sums, &mut self.sums[at..]);
                 if from == first {

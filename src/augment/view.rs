@@ -1,4 +1,4 @@
-//! What of an image becomes the output, and which source pixels that depends on.
+//! Views: which part of an image becomes the output, and which source pixels that depends on.
 
 use std::ops::Range;
 
@@ -6,18 +6,18 @@ use super::Output;
 use super::weights::Resize;
 use crate::decode::Region;
 
-/// One axis of a view: source pixels `start..start+length`, resized to `full` pixels, of which the output is
-/// `window..window+n` (n the output's size). Random crops have `full = n, window = 0`; a centre crop looks at the
+/// One axis of a view. The source pixels `start..start+length` are resized to `full` pixels, of which the output is
+/// `window..window+n` (n is the output's size). Random crops have `full = n, window = 0`; a centre crop shows the
 /// middle of a resized whole. Output pixels outside `0..full` show what [`View::padding`] says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axis {
-    /// First source pixel.
+    /// The first source pixel.
     pub start: u32,
-    /// Source pixels.
+    /// The number of source pixels.
     pub length: u32,
-    /// Pixels after the resize.
+    /// The number of pixels after the resize.
     pub full: u32,
-    /// First of them that the output shows.
+    /// The first resized pixel that the output shows.
     pub window: i32,
 }
 
@@ -26,7 +26,7 @@ pub struct Axis {
 pub enum Filter {
     /// The pixel at ⌊o · length / full⌋ for output pixel o, computed in f32 as torch's `nearest` does.
     Nearest,
-    /// The pixel at ⌊(o + ½) · length / full⌋, as torch's `nearest-exact`.
+    /// The pixel at ⌊(o + ½) · length / full⌋, as torch's `nearest-exact` computes it.
     NearestExact,
     /// The antialiased triangle filter of PIL's `BILINEAR`.
     #[default]
@@ -38,7 +38,7 @@ pub enum Filter {
 /// What output pixels outside of the image show, as torchvision's and NumPy's `pad` define it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Padding {
-    /// [`Output::fill`].
+    /// The colour [`Output::fill`].
     #[default]
     Constant,
     /// The image's nearest pixel.
@@ -57,7 +57,7 @@ impl Filter {
 }
 
 impl Padding {
-    /// The pixel of `0..full` that is shown at `pixel`, or nothing where the fill is. `full` is at most 2^30.
+    /// The pixel of `0..full` that is shown at `pixel`; `None` where the fill is. `full` is at most 2^30.
     #[inline]
     pub(super) fn source(self, pixel: i64, full: u32) -> Option<u32> {
         if (0..i64::from(full)).contains(&pixel) { Some(pixel as u32) } else { self.outside(pixel, full) }
@@ -65,7 +65,7 @@ impl Padding {
 
     fn outside(self, pixel: i64, full: u32) -> Option<u32> {
         let last = full - 1;
-        // How often the image repeats, there and back again; its ends are shown once or twice.
+        // The image repeats with this period, there and back again; its ends are shown once or twice.
         let (period, twice) = match self {
             Self::Constant => return None,
             Self::Reflect if last > 0 => (2 * last, 0),
@@ -77,24 +77,24 @@ impl Padding {
     }
 }
 
-/// What of an image becomes the output.
+/// A view: which part of an image becomes the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// Columns.
+    /// The columns.
     pub x: Axis,
-    /// Rows.
+    /// The rows.
     pub y: Axis,
-    /// Mirror left and right, after padding.
+    /// Whether left and right are mirrored, after padding.
     pub flip: bool,
     /// How pixels are resampled, along both axes.
     pub filter: Filter,
-    /// What lies outside of the image.
+    /// What output pixels outside of the image show.
     pub padding: Padding,
 }
 
 impl View {
-    /// The source pixels the output depends on: what the decoder is asked for. A random crop's is its box; a centre
-    /// crop's reaches as far outside the window as the resize's filter does.
+    /// The source pixels that the output depends on, which the decoder is asked for. For a random crop that is its box;
+    /// for a centre crop it reaches as far outside the window as the resize's filter does.
     pub fn region(&self, output: &Output) -> Region {
         let (x, width) = self.columns(output).support();
         let (y, height) = self.rows(output).support();
@@ -120,9 +120,9 @@ impl View {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewAxis {
     pub axis: Axis,
-    /// The output's pixels.
+    /// The number of the output's pixels.
     pub pixels: u32,
-    /// The last of them comes first.
+    /// Whether the last pixel comes first.
     pub mirror: bool,
     pub filter: Filter,
     pub padding: Padding,
@@ -150,12 +150,12 @@ impl ViewAxis {
         self.padding.source(i64::from(o) + i64::from(self.axis.window), self.axis.full)
     }
 
-    /// First source pixel and number of them that the output depends on; at least one.
+    /// The first source pixel and the number of them that the output depends on; at least one.
     fn support(&self) -> (u32, u32) {
         let shown = self.shown();
         let pixels = || shown.clone().filter_map(|o| self.pixel(o));
         let ends = match self.padding {
-            // They come in order.
+            // The shown pixels come in order.
             Padding::Constant | Padding::Edge => {
                 (self.pixel(shown.start), self.pixel(shown.end.saturating_sub(1)))
             }
@@ -182,13 +182,13 @@ mod tests {
         let crop = Axis { start: 7, length: 400, full: 224, window: 0 };
         assert_eq!(support(crop, Filter::Bilinear), (7, 400));
         assert_eq!(support(Axis { length: 10, ..crop }, Filter::Bilinear), (7, 10));
-        // Halved: output pixel j covers source pixels 2j-1 to 2j+2, or 2j-3 to 2j+4 by the wider filter.
+        // The size is halved: output pixel j covers source pixels 2j-1 to 2j+2, or 2j-3 to 2j+4 by the wider filter.
         let half = Axis { start: 0, length: 512, full: 256, window: 16 };
         assert_eq!(support(half, Filter::Bilinear), (31, 450));
         assert_eq!(support(half, Filter::Bicubic), (29, 454));
         assert_eq!(support(half, Filter::Nearest), (32, 447));
         assert_eq!(support(half, Filter::NearestExact), (33, 447));
-        // Nothing but padding.
+        // There is nothing but padding.
         assert_eq!(support(Axis { window: 300, ..half }, Filter::Bilinear), (0, 1));
     }
 
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(line(axis, 16, Padding::Edge).shown(), 0..16);
     }
 
-    /// `numpy.pad(numpy.arange(n), …)`, and what it says of a single pixel.
+    /// Expected is `numpy.pad(numpy.arange(n), …)`, and what it says of a single pixel.
     #[test]
     fn paddings_continue_the_image_as_numpy_does() {
         let shown = |full, window, n, padding| {
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(shown(3, -2, 7, Padding::Edge), [0, 0, 0, 1, 2, 2, 2]);
         assert_eq!(shown(3, -2, 7, Padding::Reflect), [2, 1, 0, 1, 2, 1, 0]);
         assert_eq!(shown(3, -2, 7, Padding::Symmetric), [1, 0, 0, 1, 2, 2, 1]);
-        // Further than the image is wide.
+        // The padding is wider than the image.
         assert_eq!(shown(3, -5, 13, Padding::Reflect), [1, 0, 1, 2, 1, 0, 1, 2, 1, 0, 1, 2, 1]);
         assert_eq!(shown(2, -5, 12, Padding::Symmetric), [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1]);
         assert_eq!(shown(1, -2, 5, Padding::Reflect), [0; 5]);

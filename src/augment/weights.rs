@@ -1,16 +1,17 @@
-//! The filters of a resize, per axis, as 16-bit weights; for subsampled components with libjpeg's upsampling folded in.
+//! The filters of a resize along one axis, as 16-bit weights, with libjpeg's upsampling folded in for subsampled
+//! components.
 
 use std::ops::Range;
 
 use super::Filter;
 use super::view::ViewAxis;
 
-/// Weights are at least this precise: bits after the binary point. All weights are below 2, which then fits 16 signed
-/// bits.
+/// The fewest bits after the binary point of weights. All weights are below 2, which fits 16 signed bits with these.
 pub(super) const MIN_BITS: u32 = 14;
 
-/// The filter of a resize from `length` to `full` pixels. The antialiased ones are as PIL's `precompute_coeffs` defines
-/// them: as wide as the larger of a source and an output pixel asks, centred on the output pixel, normalised to sum 1.
+/// The filter of a resize from `length` to `full` pixels. The antialiased filters are those of PIL's
+/// `precompute_coeffs`: as wide as the larger of a source and an output pixel needs, centred on the output pixel,
+/// normalised to sum 1.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resize {
     filter: Filter,
@@ -36,7 +37,7 @@ impl Resize {
         (f64::from(j) + 0.5) * self.scale
     }
 
-    /// Source pixels under the filter of output pixel `j`; never empty.
+    /// The source pixels under the filter of output pixel `j`; never empty.
     #[inline(always)]
     pub(super) fn bounds(&self, j: u32) -> Range<u32> {
         let first = match self.filter {
@@ -58,8 +59,8 @@ impl Resize {
         ((at * self.scale as f32) as u32).min(self.length - 1)
     }
 
-    /// Writes the weights of `bounds(j)`, not yet normalised, to the beginning of `to`; returns bounds and sum.
-    /// `weight` is the filter's at a distance from its centre.
+    /// Writes the weights of `bounds(j)`, not yet normalised, to the beginning of `to`; returns the bounds and the sum.
+    /// `weight` is the filter's weight at a distance from its centre.
     #[inline(always)]
     fn weights(&self, j: u32, weight: impl Fn(f64) -> f64, to: &mut [f64]) -> (Range<u32>, f64) {
         let (bounds, inverse) = (self.bounds(j), self.inverse);
@@ -72,13 +73,13 @@ impl Resize {
         (bounds, sum)
     }
 
-    /// More than the widest `bounds`.
+    /// An upper limit on the width of `bounds`.
     fn widest(&self) -> usize {
         self.support.ceil() as usize * 2 + 2
     }
 }
 
-/// Source pixels that an output pixel spans. Where a single one is chosen torch computes in 32 bits.
+/// The number of source pixels that an output pixel spans. If a single one is chosen, torch computes in 32 bits.
 pub(super) fn scale(filter: Filter, length: u32, full: u32) -> f64 {
     match filter {
         Filter::Nearest | Filter::NearestExact => f64::from(length as f32 / full as f32),
@@ -108,44 +109,45 @@ fn cubic(distance: f64) -> f64 {
 /// How the samples of a component become pixels along one axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upsampling {
-    /// One sample a pixel.
+    /// There is a sample for each pixel.
     None,
-    /// Two pixels a sample, ¾ of the nearer and ¼ of the next, of `samples` in the whole image (libjpeg's "fancy").
+    /// There are two pixels for each sample: ¾ of the nearer and ¼ of the next, of `samples` in the whole image
+    /// (libjpeg's "fancy").
     Linear {
-        /// Samples of the whole component along this axis.
+        /// The samples of the whole component along this axis.
         samples: u32,
     },
-    /// Each sample repeated this many times.
+    /// Each sample is repeated this many times.
     Repeat(u32),
 }
 
-/// For every output pixel of an axis the samples it is made of and their weights, in fixed point.
+/// For every output pixel of an axis, the samples that it is made of and their weights, in fixed point.
 ///
-/// The weights of a pixel sum to exactly 2^bits, so flat areas stay what they are; where none is negative no result
+/// The weights of a pixel sum to exactly 2^bits, so flat areas keep their value; if no weight is negative, no result
 /// leaves the range of the samples. They are rounded along the running sum: an error never exceeds one unit, and
 /// neighbours cancel.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
-    /// First sample of each output pixel.
+    /// The first sample of each output pixel.
     pub start: Vec<u32>,
-    /// How many samples each output pixel is made of; 0 in padding.
+    /// The number of samples that each output pixel is made of; 0 in padding.
     pub count: Vec<u32>,
-    /// `stride` weights for each output pixel, zero after the last.
+    /// The weights: `stride` for each output pixel, zero after the last one used.
     pub weights: Vec<i16>,
-    /// A multiple of 16.
+    /// The number of weights kept for each pixel, a multiple of 16.
     pub stride: usize,
-    /// Most samples any pixel has.
+    /// The most samples that any pixel has.
     pub longest: usize,
-    /// Bits after the binary point.
+    /// The bits after the binary point.
     pub bits: u32,
-    /// Samples `reach.start..reach.end` are all that is read.
+    /// The range of all samples that are read.
     pub reach: Range<u32>,
     exact: Vec<f64>,
     pixels: Vec<f64>,
     spans: Vec<WeightSpan>,
 }
 
-/// Weights before rounding: samples they belong to, and what makes their sum 1.
+/// The weights of a pixel before rounding: the samples that they belong to, and the factor that makes their sum 1.
 #[derive(Debug, Clone, Copy)]
 struct WeightSpan {
     first: u32,
@@ -153,12 +155,12 @@ struct WeightSpan {
     normalise: f64,
 }
 
-/// Zeros around the weights of pixels, so that samples at the ends need no special case.
+/// The number of zeros around the weights of pixels, so that samples at the ends need no special case.
 const MARGIN: usize = 4;
 
 impl Taps {
     /// Computes the taps of the pixels of `line` over the samples that `upsampling` turns into pixels. Samples are
-    /// numbered from the image's first. At most `max_bits` precise.
+    /// numbered from the image's first. Weights have at most `max_bits`.
     pub(super) fn build(&mut self, line: &ViewAxis, upsampling: Upsampling, max_bits: u32) {
         match line.filter {
             Filter::Nearest | Filter::NearestExact => self.build_with(|_| 1.0, line, upsampling, max_bits),
@@ -216,7 +218,7 @@ impl Taps {
         }
     }
 
-    /// To fixed point; `SIGNED` where weights may be negative.
+    /// Rounds the weights to fixed point; `SIGNED` if weights may be negative.
     fn round<const SIGNED: bool>(&mut self, room: usize) {
         let one = f64::from(1u32 << self.bits);
         let widest = self.spans.iter().map(|s| s.count).max().unwrap_or(0) as usize;
@@ -231,7 +233,7 @@ impl Taps {
         for ((weights, exact), span) in rows.zip(&self.spans) {
             let unit = span.normalise * one;
             let (mut running, mut before) = (0.0, 0);
-            // Zeros at the front move the start, zeros at the end do not count.
+            // Zeros at the front move the start; zeros at the end do not count.
             let (mut skipped, mut used) = (0, 0);
             for (i, w) in exact[..span.count as usize].iter().enumerate() {
                 running += w * unit;
@@ -264,19 +266,19 @@ impl Taps {
         }
     }
 
-    /// Weights of output pixel `o`.
+    /// The weights of output pixel `o`.
     pub(super) fn of(&self, o: usize) -> &[i16] {
         &self.weights[o * self.stride..][..self.count[o] as usize]
     }
 
-    /// Weights of output pixel `o` and zeros to a multiple of 16.
+    /// The weights of output pixel `o`, with zeros to a multiple of 16.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn padded(&self, o: usize) -> &[i16] {
         &self.weights[o * self.stride..][..(self.count[o] as usize).next_multiple_of(16)]
     }
 }
 
-/// The largest whole number that is not above `value`: not every processor has an instruction for it.
+/// The largest integer that is not above `value`; not every processor has an instruction for it.
 #[inline(always)]
 fn floor(value: f64) -> i32 {
     let truncated = value as i32;
@@ -284,8 +286,8 @@ fn floor(value: f64) -> i32 {
 }
 
 impl Upsampling {
-    /// From weights of `n` pixels, the first of them `x`, to weights of samples: first sample and number of them.
-    /// The pixels' weights have [`MARGIN`] zeros at both ends.
+    /// Turns the weights of `n` pixels, of which `x` is the first, into weights of samples. Returns the first sample
+    /// and their number. The pixels' weights have [`MARGIN`] zeros at both ends.
     #[inline]
     fn gather(self, x: u32, n: usize, pixels: &[f64], samples: &mut [f64]) -> (u32, usize) {
         let end = x + n as u32;
@@ -361,7 +363,7 @@ mod tests {
                     let weights = || t.of(o).iter().map(|&w| i32::from(w));
                     assert_eq!(weights().sum::<i32>(), 1 << t.bits, "{context}");
                     assert!(filter.overshoots() || weights().all(|w| w >= 0), "{context}");
-                    // What the sums of 32 bits, and those of the centred chroma, have room for.
+                    // The sums must fit 32 bits, and those of the centred chroma, too.
                     assert!(weights().map(i32::abs).sum::<i32>() * 5 < 7 << t.bits, "{context}");
                 }
             }
@@ -388,7 +390,7 @@ mod tests {
 
     #[test]
     fn linear_upsampling_is_folded_in_as_libjpeg_does_it() {
-        // Each pixel for itself: ¾ and ¼, the edges repeated.
+        // The expected weights treat each pixel by itself: ¾ and ¼, with the edges repeated.
         for filter in FILTERS {
             let axis = Axis { start: 0, length: 6, full: 6, window: 0 };
             let t = taps(line(axis, 6, filter), Upsampling::Linear { samples: 3 });
@@ -402,7 +404,8 @@ mod tests {
         }
     }
 
-    /// Pillow's `precompute_coeffs` for a cubic enlargement by two: pixels 0 and 5 of 6 lack what lies outside.
+    /// Expected is Pillow's `precompute_coeffs` for a cubic enlargement by two: pixels 0 and 5 of 6 lack what lies
+    /// outside.
     #[test]
     fn cubic_weights_are_keys() {
         let t = taps(

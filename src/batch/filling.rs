@@ -203,7 +203,7 @@ impl Seal {
             .with_buffer(|buffer| buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(plan, flight));
         if completed.is_err() {
             // The buffer goes back to its pool without a mark to wait for: nothing may still write to it then.
-            let _ = flight.land();
+            let _ = flight.wait();
         }
         completed?;
         self.closed = true;

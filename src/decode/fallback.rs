@@ -1,6 +1,7 @@
-//! JPEGs the region decoder does not know, by zune-jpeg: CMYK and odd sampling ratios.
+//! Decodes by zune-jpeg the JPEGs that the region decoder does not know: CMYK and odd sampling ratios.
 //!
-//! Strict, since otherwise it fills in what a damaged file lacks; stray bytes between segments are then an error too.
+//! zune-jpeg is used in its strict mode, since otherwise it fills in what a damaged file lacks. Stray bytes between
+//! segments are an error then, too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,9 +15,9 @@ use super::header::JpegColorSpace;
 use super::{ColorModel, Planes, Region};
 use crate::error::DecodeError;
 
-/// Runs a decoder that is not ours: should it panic on a file, that file is damaged, and no more.
+/// Runs a decoder that is not ours. If it panics on a file, that file is damaged, and nothing else happens.
 ///
-/// `run` must leave nothing behind that a panic can have left half done.
+/// `run` must leave nothing behind that a panic could leave half done.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<&str>().copied();
@@ -58,7 +59,8 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// The components of the whole image, interleaved: YCbCr as RGB, others as they are; and as what they are coded.
+/// Returns the components of the whole image, interleaved, and how they are coded. YCbCr comes as RGB, others come as
+/// they are.
 fn components(bytes: &[u8], color_space: JpegColorSpace) -> Result<(Vec<u8>, ColorSpace), DecodeError> {
     let corrupt = |error: DecodeErrors| DecodeError::Corrupt(error.to_string().trim_matches('"').to_owned());
     let options = DecoderOptions::default()
@@ -68,7 +70,7 @@ fn components(bytes: &[u8], color_space: JpegColorSpace) -> Result<(Vec<u8>, Col
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(corrupt)?;
     let coded = decoder.input_colorspace().ok_or_else(|| DecodeError::Corrupt("no image".into()))?;
-    // Asked for the colours of the file it hands out the components as they are.
+    // If it is asked for the colours of the file, it hands out the components as they are.
     let target = match color_space {
         JpegColorSpace::Gray => ColorSpace::Luma,
         JpegColorSpace::YCbCr => ColorSpace::RGB,
@@ -79,8 +81,8 @@ fn components(bytes: &[u8], color_space: JpegColorSpace) -> Result<(Vec<u8>, Col
     Ok((image, coded))
 }
 
-/// Stored cyan, magenta, yellow and black to red, green and blue: as Pillow does, which takes them as inverted (as
-/// Adobe's programs store them) and multiplies what ink and black leave of the light.
+/// Converts stored cyan, magenta, yellow and black to red, green and blue as Pillow does. It takes them as inverted, as
+/// Adobe's programs store them, and multiplies what ink and black leave of the light.
 fn paper(stored: [u8; 3], black: u8) -> [u8; 3] {
     let light = u32::from(black);
     stored.map(|stored| {
@@ -89,7 +91,7 @@ fn paper(stored: [u8; 3], black: u8) -> [u8; 3] {
     })
 }
 
-/// JFIF's conversion with libjpeg's rounding: factors of 16 fractional bits.
+/// Converts colours as JFIF says, with libjpeg's rounding: factors of 16 fractional bits.
 fn ycc_to_rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
     let half = 1 << 15;
@@ -115,7 +117,8 @@ mod tests {
 
     #[test]
     fn ink_on_paper_is_as_pillow_has_it() {
-        // Image.new("CMYK", (1, 1), (255 - c, 255 - m, 255 - y, 255 - k)).convert("RGB") of Pillow 12.
+        // Expected are the values of Pillow 12: Image.new("CMYK", (1, 1), (255 - c, 255 - m, 255 - y, 255 -
+        // k)).convert("RGB").
         assert_eq!(paper([255, 128, 0], 255), [255, 128, 0]);
         assert_eq!(paper([255, 128, 0], 100), [100, 50, 0]);
         assert_eq!(paper([200, 100, 50], 0), [0, 0, 0]);

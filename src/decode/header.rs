@@ -1,4 +1,4 @@
-//! What an image file says of itself before any of it is decoded: who can decode it depends on that.
+//! The headers of an image file, read before any of it is decoded: they decide who can decode it.
 
 use super::codecs::not_an_image;
 use super::{ColorModel, Region, jpeg, planes::Sampling};
@@ -13,11 +13,11 @@ pub enum Process {
     Extended,
     /// Progressive DCT with Huffman coding (SOF2).
     Progressive,
-    /// Lossless, hierarchical, or arithmetic coding: no decoder here knows it.
+    /// Lossless, hierarchical or arithmetic coding, which no decoder here knows.
     Other,
 }
 
-/// What the components of a JPEG file mean.
+/// The meaning of the components of a JPEG file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JpegColorSpace {
     /// One component.
@@ -35,30 +35,31 @@ pub enum JpegColorSpace {
 /// The headers of a JPEG file up to its first scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JpegHeader {
-    /// Width of the image in pixels, at least 1.
+    /// The width of the image in pixels, at least 1.
     pub width: u32,
-    /// Height of the image in pixels, at least 1.
+    /// The height of the image in pixels, at least 1.
     pub height: u32,
     /// How the samples are coded.
     pub process: Process,
-    /// Bits a sample; 8 in nearly every file.
+    /// The bits of a sample; 8 in nearly every file.
     pub precision: u8,
-    /// What the components mean: by the Adobe transform, the JFIF marker and the names of the components.
+    /// The meaning of the components, which follows from the Adobe transform, the JFIF marker and the names of the
+    /// components.
     pub color_space: JpegColorSpace,
-    /// How many components there are.
+    /// The number of components.
     pub components: u8,
-    /// Sampling factors (horizontal, vertical; 1..=4) of the first four components; (0, 0) beyond the last.
+    /// The sampling factors (horizontal, vertical; 1..=4) of the first four components; (0, 0) beyond the last.
     pub factors: [(u8, u8); 4],
-    /// MCUs between restart markers; 0: none.
+    /// The MCUs between restart markers; 0 if there are none.
     pub restart_interval: u32,
     /// Whether the first scan holds all components, as the only scan of nearly every baseline file does.
     pub interleaved: bool,
-    /// Whether the CPU's region decoder knows the kind.
+    /// Whether the CPU's region decoder can decode the file.
     pub region_decodable: bool,
 }
 
 impl JpegHeader {
-    /// What the planes of this image mean where they are decoded as they are coded; `None` where they cannot be.
+    /// The meaning of the planes of this image if they are decoded as they are coded; `None` if they cannot be.
     pub fn color(&self) -> Option<ColorModel> {
         match (self.color_space, self.components) {
             (JpegColorSpace::Gray, 1) => Some(ColorModel::Gray),
@@ -68,7 +69,7 @@ impl JpegHeader {
         }
     }
 
-    /// How the component `index` samples the image; `None` where that is not one sample for 1, 2 or 4 pixels each way.
+    /// How the component `index` samples the image; `None` if that is not one sample for 1, 2 or 4 pixels each way.
     pub(super) fn sampling(&self, index: usize) -> Option<Sampling> {
         let factors = &self.factors[..usize::from(self.components).min(4)];
         let step = |factor: u8, max: u8| {
@@ -85,7 +86,7 @@ impl JpegHeader {
         })
     }
 
-    /// The whole image.
+    /// The region of the whole image.
     pub fn whole(&self) -> Region {
         Region { x: 0, y: 0, width: self.width, height: self.height }
     }
@@ -94,7 +95,7 @@ impl JpegHeader {
 /// Reads the headers of a JPEG file; decodes nothing.
 ///
 /// # Errors
-/// [`DecodeError::NotAnImage`] where `bytes` are no JPEG (a PNG is none), [`DecodeError::Corrupt`] where the headers
+/// [`DecodeError::NotAnImage`] if `bytes` are no JPEG, even if they are a PNG, [`DecodeError::Corrupt`] if the headers
 /// contradict themselves, end too early, or promise more pixels than so many bytes can hold. A kind that no decoder
 /// knows is no error here, nor are more pixels than `max_pixels`.
 pub fn parse_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {

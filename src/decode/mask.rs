@@ -1,5 +1,5 @@
-//! Masks: PNG files whose values are class numbers. Palette indices and 16-bit values stay what they are, which a
-//! decoder of pictures would turn into colours and shades.
+//! Masks, which are PNG files whose values are class numbers. Palette indices and 16-bit values keep their values,
+//! where a decoder of pictures would turn them into colours and shades.
 
 use super::codecs::beginning;
 use super::codecs::png::is as is_png;
@@ -11,16 +11,16 @@ use std::io::Cursor;
 /// The values of a whole mask, row by row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Mask {
-    /// Columns.
+    /// The number of columns.
     pub width: u32,
-    /// Rows.
+    /// The number of rows.
     pub height: u32,
-    /// One value a pixel, 0..=65535.
+    /// One value for each pixel, 0..=65535.
     pub values: Vec<u16>,
 }
 
 impl Mask {
-    /// Decodes a PNG of one channel: gray or with a palette, of 1, 2, 4, 8 or 16 bits.
+    /// Decodes a PNG of one channel, gray or with a palette, of 1, 2, 4, 8 or 16 bits.
     ///
     /// # Errors
     /// [`DecodeError::NotAnImage`] for what is no PNG, [`DecodeError::Unsupported`] for several channels,
@@ -56,7 +56,7 @@ fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
     let size = reader.output_buffer_size();
     let mut packed = vec![0; size.ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?];
     reader.next_frame(&mut packed).map_err(corrupt)?;
-    // The rest, so that a truncated file is noticed.
+    // The rest is read so that a truncated file is noticed.
     reader.finish().map_err(corrupt)?;
     let row = packed.len() / height.max(1) as usize;
     let rows = packed.chunks_exact(row.max(1)).take(height as usize);
@@ -64,7 +64,7 @@ fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
     Ok(Mask { width, height, values })
 }
 
-/// The values of a row, those of less than a byte unpacked, the first in the highest bits.
+/// The values of a row. Values of less than a byte are unpacked, the first from the highest bits.
 fn unpacked(row: &[u8], depth: BitDepth) -> Box<dyn Iterator<Item = u16> + '_> {
     let small = |bits: u8| {
         let mask = (1u16 << bits) - 1;

@@ -1,4 +1,4 @@
-//! Compressed bytes to pixels: our region decoder for JPEG, well-kept decoders for what it does not know.
+//! From compressed bytes to pixels: our region decoder for JPEG, and well-kept decoders for what it does not know.
 
 mod codecs;
 mod fallback;
@@ -24,18 +24,18 @@ use crate::simd::Level;
 /// A rectangle of image pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Left edge.
+    /// The left edge.
     pub x: u32,
-    /// Top edge.
+    /// The top edge.
     pub y: u32,
-    /// Width in pixels, at least 1.
+    /// The width in pixels, at least 1.
     pub width: u32,
-    /// Height in pixels, at least 1.
+    /// The height in pixels, at least 1.
     pub height: u32,
 }
 
 impl Region {
-    /// The smallest rectangle that holds both.
+    /// The smallest rectangle that holds both regions.
     pub fn union(self, other: Self) -> Self {
         let along = |start: u32, length: u32, start_b: u32, length_b: u32| {
             let first = start.min(start_b);
@@ -47,19 +47,19 @@ impl Region {
     }
 }
 
-/// What the planes mean.
+/// The meaning of planes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ColorModel {
-    /// One plane.
+    /// One plane of grey levels.
     Gray,
     #[default]
     /// Y, Cb, Cr as JFIF defines them (full range); Cb and Cr may be subsampled.
     YCbCr,
-    /// Three planes of full resolution.
+    /// Red, green and blue at full resolution.
     Rgb,
 }
 
-/// One component's 8-bit samples over (at least) the asked region.
+/// The 8-bit samples of one component over at least the requested region.
 ///
 /// Sample (x, y) of the whole component lies at `data[(y - y0) * stride + (x - x0)]` for x in x0..x0+width and y in
 /// y0..y0+height. At least 64 bytes after the last sample may be read.
@@ -67,78 +67,78 @@ pub enum ColorModel {
 pub struct Plane {
     /// The samples, row by row.
     pub data: Vec<u8>,
-    /// Bytes from one row to the next.
+    /// The bytes from one row to the next.
     pub stride: usize,
-    /// Component column of the first stored sample.
+    /// The column in the component of the first stored sample.
     pub x0: u32,
-    /// Component row of the first stored sample.
+    /// The row in the component of the first stored sample.
     pub y0: u32,
-    /// Stored columns.
+    /// The number of stored columns.
     pub width: u32,
-    /// Stored rows.
+    /// The number of stored rows.
     pub height: u32,
-    /// Columns of the whole component: ceil(image width / step_x).
+    /// The columns of the whole component: ceil(image width / step_x).
     pub full_width: u32,
-    /// Rows of the whole component: ceil(image height / step_y).
+    /// The rows of the whole component: ceil(image height / step_y).
     pub full_height: u32,
-    /// Image columns one sample spans: 1, 2 or 4.
+    /// The image columns that one sample spans: 1, 2 or 4.
     pub step_x: u32,
-    /// Image rows one sample spans: 1, 2 or 4.
+    /// The image rows that one sample spans: 1, 2 or 4.
     pub step_y: u32,
 }
 
-/// The decoded region of an image; a scratch buffer its owner reuses from image to image.
+/// The decoded region of an image, in buffers that the owner reuses from image to image.
 ///
-/// Covers the asked region; of subsampled components one more sample on each side (where the image has it), which
-/// chroma upsampling needs.
+/// The planes cover the requested region. Subsampled components have one more sample on each side where the image has
+/// it, which chroma upsampling needs.
 #[derive(Debug, Clone, Default)]
 pub struct Planes {
-    /// Width of the whole image in pixels.
+    /// The width of the whole image in pixels.
     pub image_width: u32,
-    /// Height of the whole image in pixels.
+    /// The height of the whole image in pixels.
     pub image_height: u32,
-    /// What the planes mean; `Gray` uses only the first.
+    /// The meaning of the planes; `Gray` uses only the first.
     pub color: ColorModel,
     /// The components.
     pub planes: [Plane; 3],
 }
 
-/// What happens to a JPEG with damage inside its entropy-coded data.
+/// What is done with a JPEG whose entropy-coded data is damaged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Damaged {
-    /// It is refused.
+    /// The file is refused.
     Refuse,
-    /// It gives the samples that libjpeg-turbo gives as Pillow and torchvision call it; what they refuse is refused:
-    /// files that are cut short above all. Kinds that only the fallback decoder knows (CMYK, odd sampling) are refused
-    /// nevertheless, and so are files with damaged headers.
+    /// The file gives the samples that libjpeg-turbo gives as Pillow and torchvision call it. What they refuse is
+    /// refused, above all files that are cut short. Kinds that only the fallback decoder knows (CMYK, odd sampling) are
+    /// refused nevertheless, and so are files with damaged headers.
     #[default]
     Conceal,
 }
 
-/// What [`Decoder::decode`] did.
+/// The result of [`Decoder::decode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
-    /// The region that was asked for.
+    /// The requested region.
     pub region: Region,
-    /// Who decoded it.
+    /// The decoder that decoded it.
     pub backend: Backend,
-    /// What is damaged and was concealed, if there was any damage where the region, or what had to be read before it,
-    /// lies.
+    /// What is damaged and was concealed, if there was damage in the region or in what had to be read before it.
     pub concealed: Option<String>,
 }
 
 impl Decoded {
-    /// A region that `backend` decoded, of an image without damage.
+    /// Makes the result for a region that `backend` decoded, of an image without damage.
     fn by(backend: Backend) -> impl Fn(Region) -> Self {
         move |region| Self { region, backend, concealed: None }
     }
 }
 
-/// Decodes one image after another; owns the tables and scratch memory. One per thread.
+/// Decodes one image after another. It owns the tables and scratch memory; each thread has one.
 ///
-/// Its scratch memory, and that of [`Planes`], grows with the images, outside of the pools that the setting `memory`
-/// bounds: a few MB, or up to about twice the size of a huge image (the fallback decoders' working memory on top, or
-/// the coefficients of a damaged image of several scans), which is given back with the next image of normal size.
+/// Its scratch memory and that of [`Planes`] grow with the images, outside of the pools that the setting `memory`
+/// bounds. They take a few MB, or up to about twice the size of a huge image, and give that back with the next image of
+/// normal size. The fallback decoders' working memory, or the coefficients of a damaged image of several scans, come on
+/// top.
 ///
 /// EXIF orientation is ignored, as Pillow and torchvision ignore it by default.
 #[derive(Debug)]
@@ -150,19 +150,19 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that refuses images of more than `max_pixels` pixels, and damaged ones.
+    /// Makes a decoder that refuses damaged images and images of more than `max_pixels` pixels.
     pub fn new(max_pixels: u64) -> Self {
         Self::with_level(max_pixels, Level::detect())
     }
 
-    /// As [`Decoder::new`], with the instructions of `level`, which the processor must have: for tests and benches,
-    /// which compare levels.
+    /// Makes a decoder like [`Decoder::new`] that uses the instructions of `level`, which the processor must have.
+    /// Tests and benchmarks compare levels with it.
     pub fn with_level(max_pixels: u64, level: Level) -> Self {
         assert!(Level::available().any(|available| available == level), "{} is not available", level.name());
         Self { max_pixels, level, damaged: Damaged::Refuse, jpeg: jpeg::Jpeg::default() }
     }
 
-    /// This decoder, treating damaged JPEGs so.
+    /// Returns this decoder, which from now on treats damaged JPEGs like this.
     pub fn with_damaged(self, damaged: Damaged) -> Self {
         Self { damaged, ..self }
     }
@@ -209,10 +209,10 @@ impl Decoder {
     }
 }
 
-/// Columns and rows of an image, by its header.
+/// Reads the columns and rows of an image from its header.
 ///
 /// # Errors
-/// [`DecodeError`] where there is none that can be read.
+/// [`DecodeError`] if there is no header that can be read.
 pub(crate) fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     (Format::of(bytes)?.size)(bytes)
 }

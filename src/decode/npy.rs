@@ -1,27 +1,28 @@
-//! NumPy's `.npy`: one array of numbers, as "numpy.lib.format" of NumPy's manual describes it, versions 1 to 3.
+//! NumPy's `.npy` files, each of which holds one array of numbers, as "numpy.lib.format" of NumPy's manual describes
+//! them, versions 1 to 3.
 //!
-//! An own reader, because the crates that read it bring a general parser of Python's literals and a C compiler along;
-//! the header is one dictionary of three known keys.
+//! This reader is our own, because the crates that read such files bring a general parser of Python's literals and a C
+//! compiler along. The header is one dictionary of three known keys.
 
 use crate::error::DecodeError;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// What an array's elements are.
+/// The type of an array's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Number {
-    /// Truth values, a byte each.
+    /// Booleans of a byte each.
     Bool,
-    /// Signed integers of so many bytes: 1, 2, 4 or 8.
+    /// Signed integers of 1, 2, 4 or 8 bytes.
     Signed(u8),
-    /// Unsigned integers of so many bytes: 1, 2, 4 or 8.
+    /// Unsigned integers of 1, 2, 4 or 8 bytes.
     Unsigned(u8),
-    /// IEEE floats of so many bytes: 2, 4 or 8.
+    /// IEEE floats of 2, 4 or 8 bytes.
     Float(u8),
 }
 
 impl Number {
-    /// Bytes of an element.
+    /// The bytes of an element.
     pub(crate) fn size(self) -> usize {
         match self {
             Self::Bool => 1,
@@ -33,9 +34,9 @@ impl Number {
 /// An array of numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NpyArray {
-    /// What its elements are.
+    /// The type of the elements.
     pub number: Number,
-    /// Lengths of the dimensions, outermost first; none for a single number.
+    /// The lengths of the dimensions, outermost first; empty for a single number.
     pub shape: Vec<u64>,
     /// The elements, row-major, in this machine's byte order.
     pub bytes: Vec<u8>,
@@ -45,8 +46,8 @@ impl NpyArray {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for what is no such file, or ends too early or too late; [`DecodeError::Unsupported`]
-    /// for arrays of other things than numbers.
+    /// [`DecodeError::Corrupt`] if the file is not of this kind, or ends too early or too late;
+    /// [`DecodeError::Unsupported`] for arrays of anything but numbers.
     pub(crate) fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
             parted(file).ok_or_else(|| corrupt("it does not begin as one, or is cut short"))?;
@@ -74,7 +75,7 @@ impl NpyArray {
 }
 
 impl NpyArray {
-    /// The elements as single floats; `None` of truth values and of floats of two bytes.
+    /// The elements as single-precision floats; `None` for booleans and for floats of two bytes.
     pub(crate) fn floats(&self) -> Option<Vec<f32>> {
         macro_rules! read {
             ($type:ty) => {
@@ -101,7 +102,7 @@ fn corrupt(message: &str) -> DecodeError {
     DecodeError::Damaged(format!("not a .npy file: {message}"))
 }
 
-/// The header and the data behind it.
+/// Splits a file into its header and the data behind it.
 fn parted(file: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = file.strip_prefix(MAGIC)?;
     let (&[major, _], rest) = rest.split_first_chunk()?;
@@ -119,14 +120,14 @@ fn parted(file: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length)
 }
 
-/// What follows a key of the header's dictionary.
+/// Returns what follows a key of the header's dictionary.
 fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let quoted = [format!("'{key}'"), format!("\"{key}\"")];
     let rest = quoted.iter().find_map(|quoted| header.split_once(quoted.as_str()))?.1;
     rest.trim_start().strip_prefix(':').map(str::trim_start)
 }
 
-/// The type of the elements, and whether their bytes are in the other order than this machine's.
+/// Returns the type of the elements, and whether their bytes are in the other order than this machine's.
 fn number(descr: &str) -> Result<(Number, bool), DecodeError> {
     let unsupported = || {
         let shown: String = descr.chars().take(40).collect();
@@ -156,7 +157,7 @@ fn shape(tuple: &str) -> Option<Vec<u64>> {
     lengths.map(|length| length.trim_end_matches('L').parse().ok()).collect()
 }
 
-/// The elements of an array whose first index runs fastest, so that its last does.
+/// Reorders the elements of an array whose first index runs fastest, so that its last one does.
 fn rows_first(data: &[u8], shape: &[u64], size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(data.len());
     let mut index = vec![0u64; shape.len()];
@@ -199,7 +200,7 @@ mod tests {
             assert_eq!((array.number, &array.shape[..]), (Number::Signed(2), &[2, 3][..]));
             assert_eq!(array.bytes, data);
         }
-        // Columns first, and the bytes of each number in the other order.
+        // The array is stored columns first, with the bytes of each number in the other order.
         let header = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }";
         let data: Vec<u8> = [0i16, 3, 1, 4, 2, 5].into_iter().flat_map(i16::to_be_bytes).collect();
         let array = NpyArray::decode(&file(1, header, &data)).unwrap();

@@ -1,14 +1,14 @@
-//! Shapes of planes: which samples a region needs, and memory for them.
+//! The shapes of planes: which samples a region needs, and memory for them.
 
 use std::ops::Range;
 
 use super::{ColorModel, Plane, Planes, Region};
 
-/// Bytes after the last sample that readers may load.
+/// The bytes after the last sample that readers may load.
 const SLACK: usize = 64;
 
-/// Scratch memory beyond this many bytes is given back when an image does with less: one huge image among normal ones
-/// must not weigh on a thread for the rest of its life.
+/// Scratch memory beyond this many bytes is given back when an image needs less: one huge image among normal ones must
+/// not cost a thread memory for the rest of its life.
 const KEPT: usize = 16 << 20;
 
 /// Makes `buffer` hold at least `bytes` bytes, of any value.
@@ -31,7 +31,8 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// The samples that `region` needs: columns and rows. One more on each side where chroma upsampling looks there.
+    /// The columns and rows of samples that `region` needs. There is one more on each side where chroma upsampling
+    /// reads it.
     pub(super) fn wanted(&self, region: Region) -> (Range<u32>, Range<u32>) {
         (
             along(region.x..region.x + region.width, self.step_x, self.image_width),
@@ -48,8 +49,8 @@ fn along(pixels: Range<u32>, step: u32, full: u32) -> Range<u32> {
 }
 
 impl Plane {
-    /// Makes this the plane that stores `columns` and `rows`, which may go beyond the component: what lies there is
-    /// written but not counted. The samples keep whatever they held.
+    /// Makes this the plane that stores `columns` and `rows`, which may go beyond the component: samples there are
+    /// written but not counted. The samples keep their old values.
     pub(super) fn shape(&mut self, sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) {
         self.full_width = sampling.image_width.div_ceil(sampling.step_x);
         self.full_height = sampling.image_height.div_ceil(sampling.step_y);
@@ -65,7 +66,7 @@ impl Plane {
 }
 
 impl Planes {
-    /// Takes `region` of an image of `size` (width, height), BYTES a pixel; `pixel` makes samples of them.
+    /// Takes `region` of an image of `size` (width, height) with BYTES bytes a pixel, which `pixel` turns into samples.
     pub(super) fn take<const BYTES: usize, const CHANNELS: usize>(
         &mut self,
         image: &[u8],

@@ -11,13 +11,13 @@ use std::sync::Arc;
 /// Compute capability, major and minor: (9, 0) is Hopper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Capability {
-    /// 8 for Ampere and Ada, 9 for Hopper, 10 and 12 for Blackwell.
+    /// The family: 8 for Ampere and Ada, 9 for Hopper, 10 and 12 for Blackwell.
     pub major: u32,
-    /// The revision in that family.
+    /// The revision within the family.
     pub minor: u32,
 }
 
-/// The oldest devices there are kernels for.
+/// The oldest devices that there are kernels for.
 const OLDEST: Capability = Capability { major: 8, minor: 0 };
 
 impl fmt::Display for Capability {
@@ -26,20 +26,20 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What the driver says about a device, without taking it into use.
+/// What the driver says about a device that need not be in use.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct DeviceInfo {
-    /// Its number among those `CUDA_VISIBLE_DEVICES` leaves.
+    /// The device's number among those that `CUDA_VISIBLE_DEVICES` leaves.
     pub ordinal: u32,
-    /// As the driver names it: "NVIDIA H200".
+    /// The driver's name for the device: "NVIDIA H200".
     pub name: String,
-    /// Its compute capability.
+    /// The compute capability.
     pub capability: Capability,
-    /// Bytes of memory on it.
+    /// The bytes of memory on the device.
     pub memory: u64,
-    /// Number of streaming multiprocessors.
+    /// The number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Why Foreload cannot use it, in a sentence; `None` when it can.
+    /// Why Foreload cannot use the device, in a sentence; `None` when it can.
     pub problem: Option<String>,
 }
 
@@ -82,8 +82,8 @@ impl DeviceInfo {
     }
 }
 
-/// A device in use. Clones are the same device; its primary context is held until the last one, and the last thing
-/// that lives on it, is gone.
+/// A device in use. Clones are the same device. Its primary context is held until the last clone, and the last thing
+/// that lives on the device, is gone.
 #[derive(Clone)]
 pub struct GpuDevice {
     inner: Arc<DeviceInner>,
@@ -102,7 +102,7 @@ unsafe impl Send for DeviceInner {}
 unsafe impl Sync for DeviceInner {}
 
 impl GpuDevice {
-    /// Takes device number `ordinal` (of those `CUDA_VISIBLE_DEVICES` leaves) into use.
+    /// Takes device number `ordinal` into use, counted among those that `CUDA_VISIBLE_DEVICES` leaves.
     ///
     /// [`Error::Unavailable`] says why there is no such device or why it cannot serve. The first use in a process costs
     /// some hundred milliseconds and some hundred megabytes of device memory, unless torch has paid already.
@@ -128,17 +128,17 @@ impl GpuDevice {
         Ok(Self { inner: Arc::new(DeviceInner { driver, device, context, info }) })
     }
 
-    /// Number of the device.
+    /// The device's number.
     pub fn ordinal(&self) -> u32 {
         self.inner.info.ordinal
     }
 
-    /// What the driver says about it.
+    /// What the driver says about the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.inner.info
     }
 
-    /// Bytes of its memory that are free, and all of them.
+    /// The bytes of the device's memory that are free, and all of its bytes.
     pub fn memory(&self) -> Result<(u64, u64)> {
         let bound = self.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -147,20 +147,22 @@ impl GpuDevice {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits until all that was queued on it is done, by whomever. It spoils every capture of a CUDA graph.
+    /// Waits until all work on the device is done, whoever queued it. This spoils every capture of a CUDA graph.
     pub fn synchronize(&self) -> Result<()> {
         let bound = self.bind()?;
         // SAFETY: the context is current.
         unsafe { call!(bound.driver(), cuCtxSynchronize()) }
     }
 
-    /// Makes the device's context current on this thread until the answer is dropped, which puts back what was before.
+    /// Makes the device's context current on this thread until the result is dropped, which restores what was current
+    /// before.
     ///
-    /// Everything here does so by itself; it is for calls of other libraries, such as nvJPEG's, that need a context.
+    /// Every function of this module does so by itself. Calls of other libraries that need a context, such as nvJPEG's,
+    /// have to do it.
     pub fn bind(&self) -> Result<Bound<'_>> {
         // Also refuses in a forked child, before anything of the driver is called.
         let driver = driver()?;
-        if thread::is_home(self.inner.context) {
+        if thread::is_attached(self.inner.context) {
             return Ok(Bound { device: self, lent: None });
         }
         let relaxed = Relaxed::new(driver);
@@ -174,13 +176,13 @@ impl GpuDevice {
         Ok(Bound { device: self, lent: Some((former, relaxed)) })
     }
 
-    /// Makes the device's context current on this thread for good, so that [`GpuDevice::bind`] has nothing to do: for
-    /// threads that work for the device alone and end before it does.
-    pub fn settle(&self) -> Result<()> {
+    /// Makes the device's context current on this thread for good, so that [`GpuDevice::bind`] has nothing to do. This
+    /// is for threads that work for the device alone and end before it does.
+    pub fn attach_thread(&self) -> Result<()> {
         let driver = driver()?;
         // SAFETY: the context is held by `self`, and by whatever the thread works with.
         unsafe { call!(driver, cuCtxSetCurrent(self.inner.context)) }?;
-        thread::settle(driver, self.inner.context);
+        thread::attach(driver, self.inner.context);
         Ok(())
     }
 
@@ -213,8 +215,8 @@ impl Drop for DeviceInner {
 /// A device whose context is current on this thread.
 pub struct Bound<'a> {
     device: &'a GpuDevice,
-    /// What to put back on a thread that is not ours: the context and the mode that it had. These are a thread's
-    /// affair.
+    /// The context and the capture mode to restore on a thread that is not ours. They can be restored on that thread
+    /// alone.
     lent: Option<(sys::CUcontext, Relaxed)>,
 }
 
@@ -236,7 +238,7 @@ impl Drop for Bound<'_> {
     }
 }
 
-/// How many devices the driver shows.
+/// The number of devices that the driver shows.
 pub(super) fn count(driver: &Driver) -> Result<u32> {
     let mut count = 0;
     // SAFETY: the pointer is valid for the call.

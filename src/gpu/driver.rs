@@ -10,13 +10,13 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The name every driver's library has; `libcuda.so` may be the toolkit's stub.
+/// Every driver's library has this name; `libcuda.so` may be the toolkit's stub.
 const LIBRARY: &str = "libcuda.so.1";
 
-/// The oldest driver that serves, as [`Driver::version`] counts: CUDA 12.2, driver 535.
+/// The oldest driver that can be used, in the numbers of [`Driver::version`]: CUDA 12.2, driver 535.
 pub(super) const OLDEST: i32 = 12020;
 
-/// What a driver's function answers: a `CUresult`, of which newer drivers have more than any list here.
+/// The result of a driver's function: a `CUresult`, of which newer drivers have more values than any list here.
 pub(super) type Status = c_uint;
 
 pub(super) const OUT_OF_MEMORY: Status = 2;
@@ -26,7 +26,7 @@ const NOT_INITIALIZED: Status = 3;
 const STUB_LIBRARY: Status = 34;
 const NO_DEVICE: Status = 100;
 
-/// `CUresult cuFuncGetParamInfo(CUfunction, size_t index, size_t *offset, size_t *size)`, of CUDA 12.4.
+/// The type of `CUresult cuFuncGetParamInfo(CUfunction, size_t index, size_t *offset, size_t *size)`, since CUDA 12.4.
 pub(super) type FuncGetParamInfo =
     unsafe extern "C" fn(sys::CUfunction, usize, *mut usize, *mut usize) -> Status;
 
@@ -36,7 +36,7 @@ macro_rules! functions {
         #[allow(non_snake_case)]
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($type),*) -> Status,)*
-            /// What drivers of CUDA 12.4 and later have beside.
+            /// A function that drivers of CUDA 12.4 and later have.
             pub(super) cuFuncGetParamInfo: Option<FuncGetParamInfo>,
         }
 
@@ -113,14 +113,14 @@ functions! {
     );
 }
 
-// It is called before the others are looked for: an old driver lacks some of them.
+// This function is called before the others are looked for, since an old driver lacks some of them.
 const _: unsafe fn(*mut c_int) -> sys::CUresult = sys::cuDriverGetVersion;
 
-/// The symbol `name` of the library, or a sentence that names it.
+/// Finds the symbol `name` in the library; the error is a sentence that names it.
 ///
 /// # Safety
 ///
-/// `F` must be the function's type.
+/// `F` must be the type of the function.
 unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
     // SAFETY: the caller's promise.
     let symbol = unsafe { library.get::<F>(name) };
@@ -129,38 +129,39 @@ unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
         .map_err(|_| format!("{LIBRARY} lacks {name}: it is no driver for CUDA 12.2 or newer"))
 }
 
-/// The driver, initialised. There is one a process, and it stays.
+/// The initialised driver. A process has one, and it stays.
 pub(super) struct Driver {
     pub(super) functions: Functions,
-    /// The newest CUDA it serves: 1000 · major + 10 · minor.
+    /// The newest version of CUDA that the driver serves: 1000 · major + 10 · minor.
     pub(super) version: i32,
-    /// Never closed: the driver has threads of its own.
+    /// The library is never closed: the driver has threads of its own.
     _library: Library,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
-/// Set in a child that was forked after the driver was initialised: CUDA does not survive a fork.
+/// Whether this process was forked after the driver was initialised: CUDA does not survive a fork.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn mark_forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Why there is no driver to use.
+/// The reason why there is no driver to use.
 pub(super) struct NoDriver {
-    /// In a sentence.
+    /// The reason in a sentence.
     pub why: String,
-    /// There is none, or it has no device: nothing that somebody could miss.
+    /// Whether there is no driver, or no device at all, so that nobody can miss it.
     pub absent: bool,
 }
 
-/// The driver, found and initialised by the first call that can; [`Error::Unavailable`] says in a sentence why not.
+/// Returns the driver, which the first call that can finds and initialises; [`Error::Unavailable`] says in a sentence
+/// why there is none.
 pub(super) fn driver() -> Result<&'static Driver> {
     started().map_err(|none| Error::Unavailable(none.why))
 }
 
-/// As [`driver`].
+/// Returns the driver like [`driver`], with what [`NoDriver`] says if there is none.
 pub(super) fn started() -> Result<&'static Driver, NoDriver> {
     static STARTING: Mutex<()> = Mutex::new(());
     if FORKED.load(Ordering::Relaxed) {
@@ -179,7 +180,8 @@ pub(super) fn started() -> Result<&'static Driver, NoDriver> {
     Ok(DRIVER.get_or_init(|| driver))
 }
 
-/// Whether the driver was started and serves this process still: not so in a child that was forked afterwards.
+/// Whether the driver was started and can still be used by this process, which a child that was forked afterwards
+/// cannot.
 pub(crate) fn is_usable() -> bool {
     DRIVER.get().is_some() && !FORKED.load(Ordering::Relaxed)
 }
@@ -224,7 +226,8 @@ impl Driver {
         }
     }
 
-    /// `CUDA_ERROR_OUT_OF_MEMORY: out of memory`; a number where the driver does not know it.
+    /// Names and describes a status: `CUDA_ERROR_OUT_OF_MEMORY: out of memory`, or a number if the driver does not know
+    /// it.
     pub(super) fn describe(&self, status: Status) -> String {
         let text = |function: unsafe extern "C" fn(sys::CUresult, *mut *const c_char) -> Status| {
             // The driver takes any number; only cudarc's enum does not.
@@ -245,7 +248,7 @@ impl Driver {
         }
     }
 
-    /// The error of a call that answered `status`, if that is one.
+    /// Turns the status of `call` into an error if it is one.
     pub(super) fn check(&self, call: &'static str, status: Status) -> Result<()> {
         if status == 0 {
             return Ok(());
@@ -254,12 +257,12 @@ impl Driver {
     }
 }
 
-/// What to do about the errors that have a usual cause.
+/// Advice on errors that have a usual cause.
 fn advice(status: Status) -> &'static str {
     match status {
         OUT_OF_MEMORY => "; lower device_memory, batch_size or what else this process keeps on the GPU",
         46 => "; another process holds the GPU in exclusive mode",
-        // ECC, illegal address and instruction, launch failures: the context is gone.
+        // After ECC errors, illegal addresses or instructions, and failed launches the context is gone.
         214 | 220 | 700 | 702 | 710 | 714..=719 => {
             "; the GPU's context is lost, perhaps through other code of this process: start the process anew"
         }
@@ -269,7 +272,7 @@ fn advice(status: Status) -> &'static str {
     }
 }
 
-/// Calls a function of the driver and turns its answer into a `Result` that names it.
+/// Calls a function of the driver and turns its status into a `Result` that names the function.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let driver: &$crate::gpu::driver::Driver = $driver;
@@ -290,7 +293,7 @@ fn read_version(library: &Library) -> Result<i32, String> {
     }
 }
 
-/// What the loader says, without the words of the crate around it.
+/// The dynamic loader's message without the words of the crate around it.
 fn detail(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -7,9 +7,9 @@ use crate::error::Result;
 use cudarc::driver::sys;
 use std::time::Duration;
 
-/// A mark that a stream passes. It can be recorded again and again; waiting means the latest record.
+/// A mark that a stream passes. It can be recorded again and again; waiting means waiting for the latest record.
 ///
-/// Before its first record it counts as passed.
+/// Before its first record an event counts as passed.
 pub struct Event {
     device: GpuDevice,
     event: sys::CUevent,
@@ -21,13 +21,13 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that keeps no time, the cheap kind. Who waits for it sleeps instead of spinning.
+    /// Makes an event without a time, the cheap kind. A host thread that waits for it sleeps instead of spinning.
     pub fn new(device: &GpuDevice) -> Result<Self> {
         use sys::CUevent_flags as Flags;
         Self::create(device, Flags::CU_EVENT_BLOCKING_SYNC as u32 | Flags::CU_EVENT_DISABLE_TIMING as u32)
     }
 
-    /// An event that also keeps the time it was passed, for [`Event::since`].
+    /// Makes an event that also records the time when it was passed, for [`Event::since`].
     pub fn timed(device: &GpuDevice) -> Result<Self> {
         Self::create(device, sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32)
     }
@@ -40,7 +40,7 @@ impl Event {
         Ok(Self { device: device.clone(), event })
     }
 
-    /// The device it is on; it can be recorded on streams of that one alone, and any stream may wait for it.
+    /// The event's device. Only this device's streams can record the event, and any stream may wait for it.
     pub fn device(&self) -> &GpuDevice {
         &self.device
     }
@@ -70,7 +70,8 @@ impl Event {
         unsafe { call!(bound.driver(), cuEventSynchronize(self.event)) }
     }
 
-    /// Time between `earlier` and this, both [timed](Event::timed), recorded and passed; half a microsecond fine.
+    /// The time between `earlier` and this event, to half a microsecond. Both must be [timed](Event::timed), recorded
+    /// and passed.
     pub fn since(&self, earlier: &Event) -> Result<Duration> {
         let bound = self.device.bind()?;
         let mut milliseconds = 0.0;

@@ -1,4 +1,4 @@
-//! Work in flight on a stream: it owns what the device still reads, until the stream has passed it.
+//! Work in flight on a stream. It owns what the device still reads until the stream has passed it.
 
 use super::driver::call;
 use super::event::Event;
@@ -7,15 +7,15 @@ use super::pinned::{PinnedBuffer, PinnedSlice};
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
-/// What one trip, usually a batch, has queued on a stream, with everything it reads from the host.
+/// The work of usually one batch that was queued on a stream, with all host memory that it reads.
 ///
-/// Queue, [`InFlight::depart`], and later [`InFlight::land`] or see that it [is done](InFlight::is_done); then it may
-/// be used for the next trip. Dropping it waits: no memory goes before the device has read it.
+/// Queue work, call [`InFlight::submit`], and later [`InFlight::wait`] or see that it [is done](InFlight::is_done).
+/// Then it can be used again. Dropping it waits, so that no memory is freed before the device has read it.
 pub struct InFlight {
     stream: Stream,
     event: Event,
     held: Vec<PinnedSlice>,
-    /// What the device writes.
+    /// The buffers that the device writes.
     arriving: Vec<PinnedBuffer>,
     state: InFlightState,
 }
@@ -26,12 +26,12 @@ enum InFlightState {
     Empty,
     /// Something may be queued that the event does not cover.
     Queueing,
-    /// The event covers all.
-    Departed,
+    /// The event covers all that is queued.
+    Submitted,
 }
 
 impl InFlight {
-    /// An empty one on `stream`.
+    /// Makes an empty one for `stream`.
     pub fn new(stream: &Stream) -> Result<Self> {
         let event = Event::new(stream.device())?;
         Ok(Self {
@@ -43,12 +43,12 @@ impl InFlight {
         })
     }
 
-    /// Its stream, to queue more work on; call [`InFlight::keep`] first with what that work needs.
+    /// The stream, to queue more work on. Call [`InFlight::keep`] first with what that work needs.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Keeps memory until the stream has passed what is queued up to [`InFlight::depart`].
+    /// Keeps memory until the stream has passed what is queued up to [`InFlight::submit`].
     pub fn keep(&mut self, memory: PinnedSlice) {
         self.state = InFlightState::Queueing;
         self.held.push(memory);
@@ -80,7 +80,7 @@ impl InFlight {
         unsafe { call!(bound.driver(), cuMemcpyDtoDAsync_v2(to.ptr(), from.ptr(), to.bytes(), stream)) }
     }
 
-    /// Queues filling with one byte.
+    /// Queues filling a range with a byte.
     pub fn fill(&mut self, to: DeviceRange<'_>, byte: u8) -> Result<()> {
         if to.bytes() == 0 {
             return Ok(());
@@ -91,7 +91,7 @@ impl InFlight {
         unsafe { call!(bound.driver(), cuMemsetD8Async(to.ptr(), byte, to.bytes(), self.stream.raw())) }
     }
 
-    /// Queues filling with a word, of a range whose address and length are multiples of 4.
+    /// Queues filling a range with a word; its address and length must be multiples of 4.
     pub fn fill_words(&mut self, to: DeviceRange<'_>, word: u32) -> Result<()> {
         if !(to.ptr() as usize | to.bytes()).is_multiple_of(4) {
             return Err(Error::Internal(format!("{} bytes at {:#x} are no words", to.bytes(), to.ptr())));
@@ -106,42 +106,43 @@ impl InFlight {
         unsafe { call!(bound.driver(), cuMemsetD32Async(to.ptr(), word, words, stream)) }
     }
 
-    /// Queues a copy from the device to the host, of the same length; [`InFlight::arrived`] gives the buffer back.
+    /// Queues a copy from the device to the host; both have the same length. [`InFlight::arrived`] gives the buffer
+    /// back.
     pub fn copy_to_host(&mut self, mut to: PinnedBuffer, from: DeviceRange<'_>) -> Result<()> {
         same_length(to.len(), from.bytes())?;
         self.state = InFlightState::Queueing;
         let target = to.as_mut_ptr().cast();
-        // Also where the call fails: the device may have begun to write.
+        // The buffer is kept even if the call fails: the device may have begun to write.
         self.arriving.push(to);
         let bound = self.stream.device().bind()?;
         let (bytes, stream) = (from.bytes(), self.stream.raw());
-        // SAFETY: the target is page-locked and nobody else's until the flight has landed.
+        // SAFETY: the target is page-locked and nobody else's until this work is done.
         unsafe { call!(bound.driver(), cuMemcpyDtoHAsync_v2(target, from.ptr(), bytes, stream)) }
     }
 
-    /// The next buffer that was copied to and has not been fetched yet; none before the flight has landed.
+    /// Returns the next buffer that was copied to and not yet taken; `None` before the work is known to be done.
     pub fn arrived(&mut self) -> Option<PinnedBuffer> {
         (self.state == InFlightState::Empty && !self.arriving.is_empty()).then(|| self.arriving.remove(0))
     }
 
     /// Marks the end of what is queued: [`InFlight::event`] is passed when the device has done all of it.
-    pub fn depart(&mut self) -> Result<()> {
+    pub fn submit(&mut self) -> Result<()> {
         self.event.record(&self.stream)?;
-        self.state = InFlightState::Departed;
+        self.state = InFlightState::Submitted;
         Ok(())
     }
 
-    /// The mark that [`InFlight::depart`] set, for other streams to wait for.
+    /// The mark that [`InFlight::submit`] set, for other streams to wait for.
     pub fn event(&self) -> &Event {
         &self.event
     }
 
-    /// Whether the device has done all; if so, what was kept is dropped.
+    /// Whether the device has done all work; if so, drops the memory that was kept.
     pub fn is_done(&mut self) -> Result<bool> {
         let done = match self.state {
             InFlightState::Empty => true,
             InFlightState::Queueing => false,
-            InFlightState::Departed => self.event.is_done()?,
+            InFlightState::Submitted => self.event.is_done()?,
         };
         if done {
             self.clear();
@@ -149,12 +150,12 @@ impl InFlight {
         Ok(done)
     }
 
-    /// Sleeps until the device has done all, then drops what was kept.
-    pub fn land(&mut self) -> Result<()> {
+    /// Sleeps until the device has done all work, then drops the memory that was kept.
+    pub fn wait(&mut self) -> Result<()> {
         match self.state {
             InFlightState::Empty => {}
             InFlightState::Queueing => self.stream.synchronize()?,
-            InFlightState::Departed => self.event.synchronize()?,
+            InFlightState::Submitted => self.event.synchronize()?,
         }
         self.clear();
         Ok(())
@@ -168,8 +169,8 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        if self.land().is_err() && self.stream.synchronize().is_err() {
-            // The driver does not say whether the device still reads: leaking is the one safe end.
+        if self.wait().is_err() && self.stream.synchronize().is_err() {
+            // It is unknown whether the device still reads the memory, so leaking it is the one safe end.
             std::mem::forget((std::mem::take(&mut self.held), std::mem::take(&mut self.arriving)));
         }
     }
@@ -188,7 +189,7 @@ impl Stream {
         unsafe { call!(bound.driver(), cuMemcpyDtoHAsync_v2(target, from.ptr(), bytes, self.raw())) }?;
         if let Err(error) = self.synchronize() {
             if self.synchronize().is_err() {
-                // The driver does not say whether the device still writes: leaking is the one safe end.
+                // It is unknown whether the device still writes the memory, so leaking it is the one safe end.
                 std::mem::forget(to);
             }
             return Err(error);

@@ -1,4 +1,4 @@
-//! Device memory in stream order, from a pool with a cap of its own.
+//! Device memory that is allocated and freed in the order of streams, from a pool with a cap of its own.
 
 use super::device::GpuDevice;
 use super::driver::{OUT_OF_MEMORY, call};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Device pointers begin on a multiple of this, so buffers are counted in it.
+/// Device pointers are multiples of this, so buffers are counted in it.
 const ALIGNMENT: usize = 512;
 
 /// Device memory that this process keeps for itself: freed buffers stay in the pool, so that after the first batches no
@@ -40,20 +40,20 @@ unsafe impl Sync for MemoryPoolInner {}
 /// Gauges of a [`MemoryPool`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct PoolUsage {
-    /// The most that buffers may have together.
+    /// The most bytes that buffers may have together.
     pub cap: usize,
-    /// What buffers have now.
+    /// The bytes that buffers have now.
     pub used: usize,
-    /// The most they ever had at once.
+    /// The most bytes that buffers ever had at once.
     pub peak: usize,
-    /// What the driver holds for the pool.
+    /// The bytes that the driver holds for the pool.
     pub reserved: usize,
-    /// The most it ever held.
+    /// The most bytes that the driver ever held for the pool.
     pub reserved_peak: usize,
 }
 
 impl MemoryPool {
-    /// A pool on `device` whose buffers never have more than `cap` bytes together. Nothing is allocated yet.
+    /// Makes a pool on `device` whose buffers never have more than `cap` bytes together. Nothing is allocated yet.
     pub fn new(device: &GpuDevice, cap: usize) -> Result<Self> {
         if cap == 0 {
             return Err(Error::config("device_memory", "is 0, must leave room for a batch"));
@@ -66,14 +66,14 @@ impl MemoryPool {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
             id: device.handle(),
         };
-        // No `maxSize`: the count here keeps the cap to the byte, and a driver may refuse one that is more than the
-        // device has.
+        // There is no `maxSize`: the count here keeps the cap to the byte, and a driver may refuse a `maxSize` larger
+        // than the device's memory.
         let mut pool = std::ptr::null_mut();
         // SAFETY: both pointers are valid for the call.
         unsafe { call!(bound.driver(), cuMemPoolCreate(&mut pool, &properties)) }?;
-        // From here on `Drop` destroys it.
+        // From here on, `Drop` destroys the pool.
         let inner = MemoryPoolInner { device: device.clone(), pool, cap, used: Mutex::default() };
-        // Otherwise each synchronisation would give free memory back to the system.
+        // With a lower threshold each synchronisation would give free memory back to the system.
         let mut threshold = u64::MAX;
         let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         let value = (&raw mut threshold).cast();
@@ -82,14 +82,14 @@ impl MemoryPool {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The device it is on.
+    /// The pool's device.
     pub fn device(&self) -> &GpuDevice {
         &self.inner.device
     }
 
-    /// A buffer of `bytes`, aligned to 512, with arbitrary contents, for work on `stream` from now on; it goes back in
-    /// the order of that stream. Another stream must wait for an event behind the allocation before it uses the buffer,
-    /// and `stream` must wait for the other's last use before the buffer is dropped.
+    /// Allocates a buffer of `bytes` with arbitrary contents, aligned to 512, for work that is queued on `stream` from
+    /// now on. It is freed in the order of that stream. Another stream must wait for an event behind the allocation
+    /// before it uses the buffer, and `stream` must wait for the other stream's last use before the buffer is dropped.
     ///
     /// An error names `device_memory` when the cap leaves no room.
     pub fn allocate(&self, stream: &Stream, bytes: usize) -> Result<DeviceBuffer> {
@@ -134,7 +134,7 @@ impl MemoryPool {
         }
     }
 
-    /// What is used and held.
+    /// The bytes in use and the bytes that the driver holds.
     pub fn usage(&self) -> Result<PoolUsage> {
         let bound = self.device().bind()?;
         let attribute = |attribute| {
@@ -167,7 +167,7 @@ impl Drop for MemoryPoolInner {
     }
 }
 
-/// Bytes on a device. Dropping it gives them back once its stream has done what is queued now.
+/// A buffer in device memory. Dropping it frees it once its stream has done what is queued by then.
 pub struct DeviceBuffer {
     ptr: u64,
     bytes: usize,
@@ -177,27 +177,27 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Address of the first byte, on the device.
+    /// The device address of the first byte.
     pub fn ptr(&self) -> u64 {
         self.ptr
     }
 
-    /// Its length in bytes, as asked for.
+    /// The length in bytes, as it was asked for.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The stream it was allocated on and will be freed on.
+    /// The stream that the buffer was allocated on and will be freed on.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// All of it.
+    /// The whole buffer as a range.
     pub fn whole(&self) -> DeviceRange<'_> {
         DeviceRange { ptr: self.ptr, bytes: self.bytes, _buffer: PhantomData }
     }
 
-    /// The `bytes` from `offset` on; an error where it has no such bytes.
+    /// The range of `bytes` from `offset` on; an error if it leaves the memory.
     pub fn range(&self, offset: usize, bytes: usize) -> Result<DeviceRange<'_>> {
         self.whole().part(offset, bytes)
     }
@@ -219,7 +219,7 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// A part of a [`DeviceBuffer`], which it keeps from being dropped.
+/// A part of a [`DeviceBuffer`], which cannot be dropped meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRange<'a> {
     ptr: u64,
@@ -228,17 +228,17 @@ pub struct DeviceRange<'a> {
 }
 
 impl DeviceRange<'_> {
-    /// Address of the first byte, on the device.
+    /// The device address of the first byte.
     pub fn ptr(&self) -> u64 {
         self.ptr
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The `bytes` from `offset` on; an error where it has no such bytes.
+    /// The range of `bytes` from `offset` on; an error if it leaves the memory.
     pub fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(Self { ptr: self.ptr + offset as u64, bytes, ..*self }),

@@ -18,7 +18,8 @@ pub enum KernelImage {
 }
 
 impl KernelImage {
-    /// How well it suits: exact machine code best, then machine code for the nearest lower minor, then PTX.
+    /// How well the image suits a device, the lowest being the best: exact machine code, then machine code for the
+    /// nearest lower minor capability, then PTX.
     fn rank(&self, device: Capability) -> Option<(u32, u32)> {
         match self {
             Self::Cubin(own, _) if own.major == device.major && own.minor <= device.minor => {
@@ -56,13 +57,12 @@ unsafe impl Send for ModuleInner {}
 // SAFETY: as above.
 unsafe impl Sync for ModuleInner {}
 
-/// The device or the driver cannot run this image, another one perhaps: CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU,
-/// _INVALID_PTX, _JIT_COMPILER_NOT_FOUND, _UNSUPPORTED_PTX_VERSION, _JIT_COMPILATION_DISABLED, _INVALID_SOURCE,
-/// _NOT_SUPPORTED.
+/// Errors after which another image may still work: CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU, _INVALID_PTX,
+/// _JIT_COMPILER_NOT_FOUND, _UNSUPPORTED_PTX_VERSION, _JIT_COMPILATION_DISABLED, _INVALID_SOURCE, _NOT_SUPPORTED.
 const TRY_NEXT: [u32; 8] = [200, 209, 218, 221, 222, 223, 300, 801];
 
 impl Module {
-    /// Loads the image that suits `device` best and that the driver takes.
+    /// Loads the image that suits `device` best among those that the driver accepts.
     pub fn load(device: &GpuDevice, images: &[KernelImage]) -> Result<Self> {
         let capability = device.info().capability;
         let mut suiting: Vec<_> =
@@ -102,13 +102,13 @@ impl Module {
         }))
     }
 
-    /// Which image was loaded: `sm_90`, `compute_80 (PTX)`.
+    /// The name of the loaded image: `sm_90`, `compute_80 (PTX)`.
     pub fn image(&self) -> &str {
         &self.inner.image
     }
 
-    /// The kernel `name`, whose parameters have these sizes in bytes. A driver of CUDA 12.4 or newer tells the sizes it
-    /// sees in the image; if they differ it is an [`Error::Internal`].
+    /// Finds the kernel `name`, whose parameters have these sizes in bytes. A driver of CUDA 12.4 or newer tells the
+    /// sizes that it sees in the image; if they differ, that is an [`Error::Internal`].
     pub fn function(&self, name: &'static str, parameters: &[usize]) -> Result<Function> {
         let bound = self.inner.device.bind()?;
         let driver = bound.driver();
@@ -123,7 +123,7 @@ impl Module {
                 (unsafe { info(function, index, &mut offset, &mut size) } == 0).then_some(size)
             };
             let seen: Vec<usize> = (0..).map_while(size).collect();
-            // Nothing seen at all is a driver that does not tell.
+            // An older driver tells no sizes.
             if !seen.is_empty() && seen != parameters {
                 return Err(Error::Internal(format!(
                     "kernel {name} has parameters of {seen:?} bytes, not of {parameters:?}"
@@ -137,8 +137,7 @@ impl Module {
 impl Drop for ModuleInner {
     fn drop(&mut self) {
         if let Ok(bound) = self.device.bind() {
-            // Nobody promises that unloading waits for launches that are queued.
-            // SAFETY: the context is current.
+            // It is not documented that unloading waits for launches that are queued.
             let _ = unsafe { call!(bound.driver(), cuCtxSynchronize()) };
             // SAFETY: it is ours, no function of it is left, and no launch of one.
             let _ = unsafe { call!(bound.driver(), cuModuleUnload(self.module)) };
@@ -157,7 +156,7 @@ pub enum Arg<'a> {
     I32(i32),
     /// A `float`.
     F32(f32),
-    /// A structure, byte for byte.
+    /// The bytes of a structure.
     Bytes(&'a [u8]),
 }
 
@@ -187,21 +186,21 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
-/// Numbers of a compiled kernel.
+/// The resources that a compiled kernel takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resources {
-    /// Registers of a thread.
+    /// The registers of a thread.
     pub registers: u32,
-    /// Bytes of a thread that did not fit into registers.
+    /// The bytes of a thread that did not fit into registers.
     pub spilled: u32,
-    /// Bytes of shared memory that every block has.
+    /// The bytes of shared memory that every block has.
     pub shared: u32,
-    /// Most threads of a block.
+    /// The most threads that a block can have.
     pub threads: u32,
 }
 
 impl Function {
-    /// What the compiled kernel needs, as the driver says.
+    /// The resources that the kernel takes, according to the driver.
     pub fn resources(&self) -> Result<Resources> {
         use sys::CUfunction_attribute as Attribute;
         let bound = self.module.inner.device.bind()?;
@@ -219,8 +218,8 @@ impl Function {
         })
     }
 
-    /// Queues one launch on `stream`: `grid` blocks of `block` threads with `shared` bytes of shared memory each. The
-    /// arguments must have the sizes that [`Module::function`] was told.
+    /// Queues a launch on `stream`: `grid` blocks of `block` threads with `shared` bytes of shared memory each. The
+    /// arguments must have the sizes that [`Module::function`] was given.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! Page-locked memory, which a device copies from and to by itself: the slots of the readers, and buffers of our own.
+//! Page-locked memory, which a device copies from and to by itself: the slots of the readers and buffers of our own.
 
 use super::device::GpuDevice;
 use super::driver::call;
@@ -9,7 +9,7 @@ use std::any::Any;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-/// The arena of a [`SlotPool`], page-locked for every device of this process. Clones are the same registration; it
+/// The arena of a [`SlotPool`], page-locked for every device of this process. Clones are the same registration. It
 /// ends, and the arena with it, when the last clone, the last [`PinnedSlice`] and the last slot are gone.
 #[derive(Clone)]
 pub struct Registration {
@@ -18,16 +18,16 @@ pub struct Registration {
 
 struct Locked {
     device: GpuDevice,
-    /// Keeps the memory mapped for as long as the driver knows it.
+    /// The pool, which keeps the memory mapped for as long as the driver knows it.
     slots: SlotPool,
 }
 
 impl Registration {
-    /// Page-locks the arena of `slots`. It costs about 0.1 s a gigabyte and is done once.
+    /// Page-locks the arena of `slots`, which takes about 0.1 s a gigabyte.
     pub fn new(device: &GpuDevice, slots: &SlotPool) -> Result<Self> {
         let bound = device.bind()?;
         let (base, bytes) = slots.as_raw();
-        // Never write-combined: processors read what lies there.
+        // The memory is never write-combined: processors read it.
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
         // SAFETY: the range is mapped and stays so, for the registration holds the pool.
         let done = unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast(), bytes, flags)) };
@@ -41,13 +41,13 @@ impl Registration {
         Ok(Self { inner: Arc::new(Locked { device: device.clone(), slots: slots.clone() }) })
     }
 
-    /// The pool it page-locks.
+    /// The pool whose arena is page-locked.
     pub fn slots(&self) -> &SlotPool {
         &self.inner.slots
     }
 
-    /// The bytes of `owner`, usually a [`Slot`], as memory to copy from; `owner` is dropped when nobody copies any
-    /// more. An error where they are not in the arena.
+    /// Returns the bytes of `owner`, usually a [`Slot`], as memory to copy from; `owner` is dropped after the last
+    /// copy. It is an error if the bytes are not in the arena.
     pub fn pin<O>(&self, owner: O) -> Result<PinnedSlice>
     where
         O: AsRef<[u8]> + Send + Sync + 'static,
@@ -63,7 +63,7 @@ impl Registration {
 }
 
 impl Registration {
-    /// A part of the arena as a buffer of `bytes`, of arbitrary contents; `None` when there is no room.
+    /// Takes a buffer of `bytes` with arbitrary contents from the arena; `None` if there is no room.
     pub fn buffer(&self, bytes: usize) -> Option<PinnedBuffer> {
         let slot = self.slots().try_take(bytes)?;
         Some(PinnedBuffer { slot, bytes, registration: self.clone() })
@@ -86,18 +86,18 @@ impl Drop for Locked {
             unsafe { call!(bound.driver(), cuMemHostUnregister(self.slots.as_raw().0.cast())) }
         };
         if unregister().is_err() {
-            // It stays mapped: other memory at this address, which the driver still knows, could not be page-locked.
+            // The arena stays mapped: other memory at an address that the driver still knows could not be page-locked.
             std::mem::forget(self.slots.clone());
         }
     }
 }
 
-/// Page-locked bytes that nobody writes as long as this or a clone of it lives; it holds what they are a part of.
+/// Page-locked bytes that nobody writes while this or a clone of it lives; it keeps their owner alive.
 #[derive(Clone)]
 pub struct PinnedSlice {
     ptr: *const u8,
     bytes: usize,
-    /// Dropped before the registration.
+    /// The owner of the bytes, which must be dropped before the registration.
     _owner: Arc<dyn Any + Send + Sync>,
     _locked: Arc<Locked>,
 }
@@ -108,7 +108,7 @@ unsafe impl Send for PinnedSlice {}
 unsafe impl Sync for PinnedSlice {}
 
 impl PinnedSlice {
-    /// A part of it; an error where it has no such bytes.
+    /// A part of the bytes; an error if the range leaves them.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.bytes {
             return Err(Error::Internal(format!("bytes {range:?} of {} page-locked ones", self.bytes)));
@@ -126,7 +126,7 @@ impl Deref for PinnedSlice {
     }
 }
 
-/// Page-locked memory to write: a part of a [`Registration`]'s arena, or an arena of its own.
+/// Page-locked memory that can be written: a part of a [`Registration`]'s arena, or an arena of its own.
 pub struct PinnedBuffer {
     slot: Slot,
     bytes: usize,
@@ -134,7 +134,8 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
-    /// A buffer of `bytes` zeros in memory of its own, for what has no slot: huge pages, rounded up to 2 MiB.
+    /// Makes a buffer of `bytes` zeros in memory of its own, for what has no slot. It has huge pages and is rounded up
+    /// to 2 MiB.
     pub fn new(device: &GpuDevice, bytes: usize) -> Result<Self> {
         let slots = bytes.checked_add(crate::slot::PAGE).and_then(|room| SlotPool::new(room).ok());
         let slot = slots.and_then(|slots| Some((slots.try_take(bytes)?, slots)));
@@ -144,7 +145,7 @@ impl PinnedBuffer {
         Ok(Self { slot, bytes, registration: Registration::new(device, &slots)? })
     }
 
-    /// Its bytes as memory to copy from.
+    /// Turns the buffer into memory to copy from.
     pub fn into_slice(self) -> Result<PinnedSlice> {
         let registration = self.registration.clone();
         registration.pin(self)

@@ -1,4 +1,4 @@
-//! What GPUs this machine offers, or in a sentence why none.
+//! Finds out which GPUs this machine offers, or says in a sentence why there are none.
 
 use super::device::{DeviceInfo, count};
 use super::driver::{Driver, NoDriver, started};
@@ -8,9 +8,9 @@ use std::fmt;
 /// A version of CUDA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub(crate) struct CudaVersion {
-    /// 12 of 12.2.
+    /// The major version: 12 of 12.2.
     pub major: u32,
-    /// 2 of 12.2.
+    /// The minor version: 2 of 12.2.
     pub minor: u32,
 }
 
@@ -23,13 +23,13 @@ impl fmt::Display for CudaVersion {
 /// What [`probe()`] found.
 #[derive(Debug, Clone, serde::Serialize)]
 pub(crate) struct Probe {
-    /// The newest CUDA the driver serves; `None` without a driver that starts.
+    /// The newest version of CUDA that the driver serves; `None` without a driver that starts.
     pub driver: Option<CudaVersion>,
-    /// All devices the driver shows, those that cannot serve included.
+    /// All devices that the driver shows, with those that cannot serve.
     pub devices: Vec<DeviceInfo>,
     /// Why there is no device to use, in a sentence; `None` when there is one.
     pub problem: Option<String>,
-    /// There is no driver, or no device: nothing that somebody could miss.
+    /// Whether there is no driver, or no device at all, so that nobody can miss it.
     #[serde(skip)]
     pub absent: bool,
 }
@@ -41,8 +41,8 @@ impl Probe {
     }
 }
 
-/// Looks for a driver and its devices. It never fails, takes no device into use, and costs milliseconds; but it starts
-/// the driver, so that children forked later cannot use CUDA.
+/// Looks for a driver and its devices. This never fails, takes no device into use, and costs milliseconds. It starts
+/// the driver, so children that are forked later cannot use CUDA.
 pub(crate) fn probe() -> Probe {
     let mut found = Probe { driver: None, devices: Vec::new(), problem: None, absent: false };
     let driver = match started() {

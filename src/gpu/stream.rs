@@ -1,4 +1,4 @@
-//! Streams: queues of work that a device does in order; ours, and other libraries' by handle.
+//! Streams, which are queues of work that a device does in order: our own, and other libraries' by their handles.
 
 use super::device::GpuDevice;
 use super::driver::{NOT_READY, STREAM_CAPTURE_IMPLICIT, call};
@@ -25,7 +25,7 @@ unsafe impl Send for StreamInner {}
 unsafe impl Sync for StreamInner {}
 
 impl Stream {
-    /// A new stream on `device`, non-blocking, of default priority.
+    /// Makes a non-blocking stream of default priority on `device`.
     pub fn new(device: &GpuDevice) -> Result<Self> {
         let bound = device.bind()?;
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
@@ -35,23 +35,23 @@ impl Stream {
         Ok(Self { inner: Arc::new(StreamInner { device: device.clone(), stream }) })
     }
 
-    /// The device it is on.
+    /// The stream's device.
     pub fn device(&self) -> &GpuDevice {
         &self.inner.device
     }
 
-    /// The driver's handle, for other libraries: valid as long as a clone of this lives.
+    /// The driver's handle for other libraries, valid while a clone of this stream lives.
     pub fn handle(&self) -> u64 {
         self.inner.stream as u64
     }
 
-    /// Lets work that is queued from now on begin only when what `event` has recorded is done.
+    /// Makes work that is queued from now on wait for what `event` has recorded.
     pub fn wait(&self, event: &Event) -> Result<()> {
         StreamRef::from(self).wait(event)
     }
 
-    /// Waits until all queued work is done. The driver may spin meanwhile: for the ends of things; in the middle,
-    /// [`Event::synchronize`] sleeps.
+    /// Waits until all queued work is done. The driver may spin meanwhile, so this is for the end of a stream's life;
+    /// elsewhere use [`Event::synchronize`], which sleeps.
     pub fn synchronize(&self) -> Result<()> {
         let bound = self.device().bind()?;
         // SAFETY: the stream lives as long as `self`.
@@ -82,7 +82,8 @@ impl fmt::Debug for Stream {
 
 impl Drop for StreamInner {
     fn drop(&mut self) {
-        // The driver lets queued work finish. Without a context (a forked child, a process that ends) nothing is left.
+        // Queued work still finishes. Without a context (in a forked child, or a process that ends) there is nothing to
+        // destroy.
         if let Ok(bound) = self.device.bind() {
             // SAFETY: it is ours, and this was its last owner.
             let _ = unsafe { call!(bound.driver(), cuStreamDestroy_v2(self.stream)) };
@@ -90,7 +91,7 @@ impl Drop for StreamInner {
     }
 }
 
-/// A stream by its handle, which says nothing about how long it lives: ours for the moment, or a consumer's.
+/// A stream by its handle, which does not keep it alive: one of ours for the moment, or a consumer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamRef(u64);
 
@@ -98,15 +99,16 @@ impl StreamRef {
     /// The legacy default stream of the context that is current.
     pub const LEGACY: Self = Self(1);
 
-    /// The default stream of the thread that calls.
+    /// The default stream of the calling thread.
     pub const PER_THREAD: Self = Self(2);
 
-    /// A stream as DLPack and the CUDA array interface number them: 1 the legacy default stream, 2 the thread's default
-    /// stream, more a handle. 0 could mean either default stream, and is refused like anything below.
+    /// The stream of a number as DLPack and the CUDA array interface define it: 1 is the legacy default stream, 2 the
+    /// thread's default stream, anything above a handle. 0 could mean either default stream and is refused, as is
+    /// anything below.
     ///
     /// # Safety
     ///
-    /// A number above 2 must be the handle of a stream of this process, and that stream must live whenever the answer
+    /// A number above 2 must be the handle of a stream of this process, and that stream must live whenever the result
     /// is used: the driver does not check.
     pub unsafe fn from_number(number: i64) -> Result<Self> {
         match u64::try_from(number) {
@@ -120,8 +122,8 @@ impl StreamRef {
         }
     }
 
-    /// Whether it takes no event of ours now, which would spoil a capture: it captures a CUDA graph, or is the legacy
-    /// default stream, which would have to wait for one that does.
+    /// Whether an event of ours on this stream would spoil a capture: the stream captures a CUDA graph, or it is the
+    /// legacy default stream, which would have to wait for one that does.
     pub fn captures(self, device: &GpuDevice) -> Result<bool> {
         let bound = device.bind()?;
         let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -134,12 +136,12 @@ impl StreamRef {
         }
     }
 
-    /// The handle; 1 and 2 are the driver's own names of the default streams.
+    /// The handle; 1 and 2 are the driver's own numbers of the default streams.
     pub fn handle(self) -> u64 {
         self.0
     }
 
-    /// Lets work that is queued from now on begin only when what `event` has recorded is done.
+    /// Makes work that is queued from now on wait for what `event` has recorded.
     pub fn wait(self, event: &Event) -> Result<()> {
         let bound = event.device().bind()?;
         // SAFETY: the event lives; whoever made the reference vouches for the stream.

@@ -278,7 +278,7 @@ impl Pipeline {
             &self.shared.index.fingerprint().0,
             seed,
             if same { 0 } else { epoch },
-            Use::Refill,
+            Use::Substitute,
         );
         let identity = self.shared.identity.clone();
         let progress = Progress::new(identity, epoch, schedule.clone(), first_step, errors);

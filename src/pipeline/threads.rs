@@ -71,7 +71,7 @@ impl Threads {
             let (alive, stage) = (alive.clone(), stage.clone());
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 if let Some(stage) = stage {
-                    stage.settle();
+                    stage.attach_thread();
                 }
                 work();
                 drop(alive);

@@ -1,4 +1,4 @@
-//! What an `ImageLoader` yields: the batches of an epoch.
+//! The batches of an epoch, which an `ImageLoader` yields.
 
 use super::error::{no_labels, raise};
 use super::loader::{SIGNAL_CHECK, SharedPipeline, as_dict, lock};
@@ -21,16 +21,16 @@ use std::sync::Mutex;
 #[pyclass(frozen, module = "foreload")]
 pub(super) struct Batches {
     pub epoch: Mutex<Epoch>,
-    /// Keeps the threads alive when only the iterator is left: `for batch in ImageLoader(...)`.
+    /// The pipeline, which keeps the threads alive if only the iterator is left: `for batch in ImageLoader(...)`.
     pub pipeline: SharedPipeline,
-    /// A warning that came with the last batch and is an error: raised when more is asked for.
+    /// A warning that came with the last batch and is an error: it is raised when more is asked for.
     pub warned: Mutex<Option<PyErr>>,
 }
 
 impl Drop for Batches {
     fn drop(&mut self) {
         if let Some(warning) = lock(&self.warned).take() {
-            // Nobody asked for more.
+            // Nobody asked for more, so the warning is reported like this.
             Python::attach(|py| warning.write_unraisable(py, None));
         }
     }
@@ -44,7 +44,7 @@ impl Batches {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyBatch>> {
         let notices = self.pipeline.index().notices();
-        // Before a batch is taken: one that a warning takes the place of would be lost.
+        // This comes before a batch is taken: if a warning took a batch's place, the batch would be lost.
         deliver(py, notices)?;
         if let Some(warning) = lock(&self.warned).take() {
             return Err(warning);
@@ -57,8 +57,8 @@ impl Batches {
             match polled {
                 Ok(Poll::Batch(batch)) => {
                     let batch = PyBatch { batch, pipeline: self.pipeline.clone() };
-                    // Whoever knows how many batches there are asks for no more, so what there is to say is said now;
-                    // but the batch, with which the epoch's state is through, is not given up for it.
+                    // A caller who knows the number of batches asks for no more, so notices are delivered now. But the
+                    // batch, with which the epoch is complete, is not given up for them.
                     if is_last && let Err(warning) = deliver(py, notices) {
                         *lock(&self.warned) = Some(warning);
                     }
@@ -67,7 +67,7 @@ impl Batches {
                 Ok(Poll::End) => return deliver(py, notices).map(|()| None),
                 Ok(Poll::Pending) => py.check_signals()?,
                 Err(error) => {
-                    // It may be why; but the error is what ends the epoch.
+                    // A notice may tell why; but the error is what ends the epoch.
                     let _ = deliver(py, notices);
                     return raise(py, Err(error));
                 }
@@ -75,19 +75,19 @@ impl Batches {
         }
     }
 
-    /// Batches of the whole epoch.
+    /// The number of batches of the whole epoch.
     fn __len__(&self, py: Python<'_>) -> usize {
         py.detach(|| lock(&self.epoch).steps() as usize)
     }
 
-    /// What a checkpoint keeps of this iteration: a dict of numbers and texts.
+    /// The state of this iteration for a checkpoint: a dict of numbers and texts.
     #[pyo3(signature = (*, at_step=None))]
     fn state_dict<'py>(&self, py: Python<'py>, at_step: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let progress = py.detach(|| lock(&self.epoch).progress().clone());
         as_dict(py, &raise(py, progress.state(at_step))?)
     }
 
-    /// What the stages did so far: a dict of seconds and counters.
+    /// The work of the stages so far: a dict of seconds and counters.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (stats, failed) = py.detach(|| {
             let epoch = lock(&self.epoch);
@@ -141,7 +141,7 @@ impl Batches {
             }
             dict.set_item("gpu", gpu)?;
         }
-        // Also where the cache turned out to be of no use: then all is 0.
+        // This holds even if the cache turned out to be of no use: then all counters are 0.
         if self.pipeline.config().cache.is_some() {
             let last_error = self.pipeline.cache().and_then(|cache| cache.last_error());
             dict.set_item("cache", cache_stats(py, &stats.tiers, last_error)?)?;
@@ -150,7 +150,7 @@ impl Batches {
     }
 }
 
-/// What came from which tier, and what became of the rest.
+/// The counters of the tiers: what came from which one, and what became of the rest.
 fn cache_stats<'py>(
     py: Python<'py>,
     tiers: &TierStats,
@@ -168,7 +168,7 @@ fn cache_stats<'py>(
 #[pyclass(frozen, module = "foreload", name = "Batch")]
 pub(super) struct PyBatch {
     batch: batch::Batch,
-    /// Knows what the fields are.
+    /// The pipeline, which knows the fields.
     pipeline: SharedPipeline,
 }
 
@@ -194,7 +194,8 @@ impl PyBatch {
             .ok_or_else(|| PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", "))))
     }
 
-    /// What `of` gives for each view of the image of this number, `numbers` of a batch's parts; or the one there is.
+    /// A tuple of what `of` gives for each view of the image of this number, `numbers` of a batch's parts; or the only
+    /// one.
     fn views<'py>(
         &self,
         py: Python<'py>,
@@ -239,7 +240,7 @@ impl PyBatch {
 
 #[pymethods]
 impl PyBatch {
-    /// [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
+    /// The images of shape [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
     #[getter]
     fn images(&self) -> PyResult<PyTensor> {
         if self.batch.is_encoded() {
@@ -258,7 +259,7 @@ impl PyBatch {
         }
     }
 
-    /// The samples' bytes, uint8 [bytes] each.
+    /// The bytes of the samples, each a uint8 tensor of shape [bytes].
     #[getter]
     fn files(&self) -> PyResult<Vec<PyTensor>> {
         if !self.batch.is_encoded() {

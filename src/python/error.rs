@@ -28,7 +28,7 @@ exceptions! {
     Warning: PyUserWarning = "What is left out, replaced or slowed though nothing failed, and what to do about it.";
 }
 
-/// The exception for `error`, with its causes chained and a sample's place as attributes.
+/// Makes the exception for `error`, with its causes chained and a sample's place as attributes.
 pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
     let message = error.to_string();
     match error {
@@ -64,12 +64,12 @@ pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
     }
 }
 
-/// Labels are asked for where there are none: `hasattr` is right to say that they are not there.
+/// Makes the exception for labels that do not exist: an AttributeError, so that `hasattr` is right.
 pub(super) fn no_labels() -> PyErr {
     PyAttributeError::new_err(format!("the dataset has no labels: {TO_LABEL}"))
 }
 
-/// `result` with its error as a Python exception.
+/// Turns the error of `result` into a Python exception.
 pub(super) fn raise<T>(py: Python<'_>, result: crate::Result<T>) -> PyResult<T> {
     result.map_err(|error| to_python(py, &error))
 }

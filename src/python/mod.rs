@@ -1,4 +1,4 @@
-//! The Python module `foreload._core`: conversion, GIL release, exceptions; no logic.
+//! The Python module `foreload._core`, which does conversion, GIL release and exceptions, and has no logic.
 
 mod batches;
 mod error;
@@ -36,24 +36,24 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        // Where pip puts NVIDIA's wheels.
+        // These are the directories where pip puts NVIDIA's wheels.
         let packages: Vec<PathBuf> = module.py().import("sys")?.getattr("path")?.extract()?;
         crate::config::look_for_libraries_in(packages);
         super::settings::describe(module)?;
-        // While the libraries still work.
+        // At exit, the libraries still work.
         module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
         module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
 
-/// Gives back what this process keeps on GPUs for its next loader.
+/// Frees what this process keeps on GPUs for its next loader.
 #[pyfunction]
 fn release_gpus(py: Python<'_>) {
     py.detach(crate::pipeline::release_gpus);
 }
 
-/// Height and width of what a list of transforms makes, where they are the same for every image.
+/// The height and width of the images that a list of transforms makes, if they are the same for every image.
 #[pyfunction]
 fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)>> {
     let asked = error::raise(py, Transforms::from_json(transforms))?;

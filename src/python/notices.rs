@@ -1,13 +1,13 @@
-//! Notices become Python's warnings, and lines of its log.
+//! Delivers notices as Python's warnings, and lines of its log.
 
 use crate::notices::{Kind, Notice, Notices};
 use pyo3::prelude::*;
 
-/// Says what was noticed and not said yet.
+/// Delivers the notices that were not delivered yet.
 ///
 /// # Errors
-/// The warning itself where the user's filter makes warnings errors; what comes behind it is said the next time. So
-/// this is called where nothing that was taken could be lost: never between taking a batch and returning it.
+/// The warning itself, if the user's filter makes warnings errors; the notices behind it are delivered the next time.
+/// So this is called where nothing that was taken could be lost: never between taking a batch and returning it.
 pub(super) fn deliver(py: Python<'_>, notices: &Notices) -> PyResult<()> {
     while let Some(Notice { kind, message }) = notices.next() {
         let say = match kind {

@@ -1,4 +1,4 @@
-//! A tensor of a batch as Python sees it: the DLPack protocol, both ways of asking.
+//! A tensor of a batch in Python: the DLPack protocol, and the CUDA array interface.
 
 use super::error::raise;
 use crate::batch::{self, Element, Loan, Place};
@@ -13,12 +13,12 @@ use std::sync::{Mutex, PoisonError};
 
 /// A tensor that any DLPack consumer takes without a copy: `np.from_dlpack(t)`, `torch.from_dlpack(t)`.
 ///
-/// Its memory is not reused while it, or anything made from it, exists; on a GPU not before the consumer's stream has
-/// passed what it queued until then.
+/// Its memory is not reused while the tensor, or anything made from it, exists; on a GPU not before the consumer's
+/// stream has passed what it queued until then.
 #[pyclass(frozen, module = "foreload", name = "Tensor")]
 pub(super) struct PyTensor {
     tensor: batch::Tensor,
-    /// To the legacy default stream, for users of the CUDA array interface.
+    /// The loan to the legacy default stream, for users of the CUDA array interface.
     loan: Mutex<Option<Loan>>,
 }
 
@@ -30,30 +30,30 @@ impl From<batch::Tensor> for PyTensor {
 
 #[pymethods]
 impl PyTensor {
-    /// Lengths of the dimensions.
+    /// The lengths of the dimensions.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.tensor.shape())
     }
 
-    /// Name of the element type: `float32`, `float16`, `bfloat16`, `uint8`, `int64` or `bool`.
+    /// The name of the element type:
     #[getter]
     fn dtype(&self) -> &'static str {
         self.tensor.element().name()
     }
 
-    /// Where it is: `(1, 0)` CPU memory, `(2, n)` memory of GPU n.
+    /// The device: `(1, 0)` for CPU memory, `(2, n)` for the memory of GPU n.
     fn __dlpack_device__(&self) -> (i32, i32) {
         let device = dlpack::DlDevice::from(self.tensor.place());
         (device.kind, device.id)
     }
 
-    /// A capsule: `dltensor_versioned` when `max_version` allows 1.0, else `dltensor`.
+    /// Makes a capsule: `dltensor_versioned` if `max_version` allows 1.0, else `dltensor`.
     ///
-    /// On a GPU, `stream` is the consumer's: None or 1 the legacy default stream, 2 the calling thread's, more a
-    /// stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None or -1. `dl_device` must be
-    /// where the tensor is, or `(1, 0)`: then, and for CPU memory with `copy=True`, it is copied, and has arrived on
-    /// return.
+    /// On a GPU, `stream` is the consumer's: None or 1 is the legacy default stream, 2 the calling thread's, anything
+    /// above a stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None or -1. `dl_device`
+    /// must be where the tensor is, or `(1, 0)`: then, and for CPU memory with `copy=True`, the tensor is copied, and
+    /// the copy is complete on return.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -97,7 +97,7 @@ impl PyTensor {
             ));
         };
         let loan = raise(py, self.lend(py, None))?;
-        // It has no way to say that it is done: the loan lasts as long as the tensor.
+        // The interface has no way to say that the consumer is done, so the loan lasts as long as the tensor.
         self.loan.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(loan);
         let dict = PyDict::new(py);
         dict.set_item("shape", self.shape(py)?)?;
@@ -119,7 +119,7 @@ impl PyTensor {
 }
 
 impl PyTensor {
-    /// Whether a consumer that asks so shall get a copy in host memory.
+    /// Whether a consumer with these arguments shall get a copy in host memory.
     fn must_copy(&self, dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<bool> {
         let own = self.__dlpack_device__();
         let to_host = dl_device == Some((dlpack::DEVICE_CPU, 0));
@@ -149,7 +149,7 @@ impl PyTensor {
     /// Makes the consumer's stream wait for the batch, and the batch's buffer for the stream.
     fn lend(&self, py: Python<'_>, stream: Option<i64>) -> crate::Result<Loan> {
         let stream = match stream {
-            // The consumer vouches for the order; what it queues by itself is at least behind this stream's.
+            // The consumer orders its work itself; what it queues on its own comes at least behind this stream's work.
             None | Some(-1) => StreamRef::LEGACY,
             // SAFETY: DLPack has the consumer give a stream that lives; and it reads there until it drops the tensor.
             Some(number) => unsafe { StreamRef::from_number(number) }?,
@@ -184,7 +184,7 @@ struct Address(*mut std::ffi::c_void);
 // SAFETY: the tensor it points to is owned by nobody else and may be freed on any thread.
 unsafe impl Send for Address {}
 
-/// A capsule that owns `managed` until a consumer renames it.
+/// Makes a capsule that owns `managed` until a consumer renames it.
 ///
 /// # Safety
 /// `managed` is valid for `destructor`, which frees it when the capsule still has `name`.
@@ -201,7 +201,7 @@ unsafe fn capsule<'py>(
     }
 }
 
-/// The pointer of a capsule nobody consumed, null otherwise: consumers rename the capsules they take.
+/// The pointer of a capsule that nobody consumed, null otherwise: consumers rename the capsules that they take.
 ///
 /// # Safety
 /// Called by Python with a capsule that is being destroyed.

@@ -25,7 +25,7 @@ fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
     let seconds =
         std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |s| s.parse().expect("seconds are a number"));
     let seed = seed();
-    let key = RandomKey::new(name.as_bytes(), seed, 0, Use::Refill);
+    let key = RandomKey::new(name.as_bytes(), seed, 0, Use::Substitute);
     let end = Instant::now() + Duration::from_secs_f64(seconds / 2.0);
     let mut rounds = 0;
     while rounds < 20 || Instant::now() < end {

@@ -78,9 +78,9 @@ fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> for
     flight.copy_to_device(table.whole(), &desk.into_slice()?)?;
     // SAFETY: all buffers live until the stream is done, and nobody else uses them.
     unsafe { launcher.launch(&stream, table.ptr(), entries.len(), results.ptr()) }?;
-    flight.depart()?;
+    flight.submit()?;
     let host = stream.copy_to_host(PinnedBuffer::new(&device, results.bytes())?, results.whole())?;
-    flight.land()?;
+    flight.wait()?;
     Ok(host.to_vec())
 }
 

@@ -142,7 +142,7 @@ fn any_order_of_dropping_is_safe() {
         let mut flight = InFlight::new(&stream).unwrap();
         flight.copy_to_device(buffer.whole(), &slice).unwrap();
         if seed % 2 == 0 {
-            flight.depart().unwrap();
+            flight.submit().unwrap();
         }
         let mut all: Vec<Box<dyn std::any::Any>> = vec![
             Box::new(device),

@@ -32,7 +32,7 @@ impl Bench {
         self.first.synchronize().unwrap();
         let mut flight = InFlight::new(&self.first).unwrap();
         flight.copy_to_device(buffer.whole(), &self.source).unwrap();
-        flight.depart().unwrap();
+        flight.submit().unwrap();
         (buffer, flight)
     }
 }
@@ -67,12 +67,12 @@ fn a_second_stream_must_wait_for_the_first() {
         if waits {
             bench.second.wait(flight.event()).unwrap();
         }
-        cuda.settle();
+        cuda.drain();
         let mut onward = InFlight::new(&bench.second).unwrap();
         onward.fill(buffer.whole(), 1).unwrap();
         // The host has seen both: that they were unordered is no less wrong.
-        onward.land().unwrap();
-        flight.land().unwrap();
+        onward.wait().unwrap();
+        flight.wait().unwrap();
         if waits {
             assert!(cuda.violations().is_empty());
         }
@@ -88,11 +88,11 @@ fn an_event_covers_only_what_came_before_it() {
     bench.second.wait(flight.event()).unwrap();
     // Behind the event, and so behind nothing.
     flight.fill(buffer.whole(), 2).unwrap();
-    cuda.settle();
+    cuda.drain();
     let mut onward = InFlight::new(&bench.second).unwrap();
     onward.fill(buffer.whole(), 1).unwrap();
-    onward.land().unwrap();
-    flight.land().unwrap();
+    onward.wait().unwrap();
+    flight.wait().unwrap();
     drop((onward, flight, buffer));
     assert_caught(&mut cuda, &["cuMemsetD8Async", "in no order"]);
 }
@@ -107,15 +107,15 @@ fn a_consumer_that_still_reads_must_be_waited_for() {
         bench.second.wait(flight.event()).unwrap();
         let mut consumer = InFlight::new(&bench.second).unwrap();
         consumer.copy_on_device(kept.whole(), buffer.whole()).unwrap();
-        consumer.depart().unwrap();
+        consumer.submit().unwrap();
         if waits {
             bench.first.wait(consumer.event()).unwrap();
         }
-        cuda.settle();
+        cuda.drain();
         // The next batch into the same buffer.
         flight.fill(buffer.whole(), 3).unwrap();
-        flight.land().unwrap();
-        consumer.land().unwrap();
+        flight.wait().unwrap();
+        consumer.wait().unwrap();
         if waits {
             assert!(cuda.violations().is_empty());
         }
@@ -132,13 +132,13 @@ fn memory_is_freed_behind_its_last_use() {
         bench.second.wait(flight.event()).unwrap();
         let mut onward = InFlight::new(&bench.second).unwrap();
         onward.fill(buffer.whole(), 1).unwrap();
-        onward.depart().unwrap();
+        onward.submit().unwrap();
         if waits {
             bench.first.wait(onward.event()).unwrap();
         }
-        cuda.settle();
+        cuda.drain();
         drop(buffer);
-        onward.land().unwrap();
+        onward.wait().unwrap();
         bench.first.synchronize().unwrap();
         if waits {
             assert!(cuda.violations().is_empty());
@@ -152,10 +152,10 @@ fn a_buffer_is_used_behind_its_allocation() {
     let mut cuda = stand_in::cuda();
     let bench = Bench::new();
     let buffer = bench.pool.allocate(&bench.first, 100).unwrap();
-    cuda.settle();
+    cuda.drain();
     let mut other = InFlight::new(&bench.second).unwrap();
     other.fill(buffer.whole(), 1).unwrap();
-    other.depart().unwrap();
+    other.submit().unwrap();
     bench.first.wait(other.event()).unwrap();
     drop(buffer);
     bench.first.synchronize().unwrap();
@@ -171,7 +171,7 @@ fn freed_memory_is_not_used_and_not_freed_again() {
     let (buffer, mut flight) = bench.written();
     let (ptr, stream) = (buffer.ptr(), bench.first.handle());
     drop(buffer);
-    flight.land().unwrap();
+    flight.wait().unwrap();
     let status = driver::<QueueCopy>("cuMemcpyHtoDAsync_v2")(ptr, bench.source.as_ptr().cast(), 10, stream);
     assert_eq!(status, 0, "a real driver would not notice either");
     assert_ne!(driver::<QueueFree>("cuMemFreeAsync")(ptr, stream), 0);
@@ -189,7 +189,7 @@ fn what_nobody_wrote_is_not_read() {
     let mut flight = InFlight::new(&bench.first).unwrap();
     flight.fill(from.range(0, 60).unwrap(), 0).unwrap();
     flight.copy_on_device(to.whole(), from.whole()).unwrap();
-    flight.land().unwrap();
+    flight.wait().unwrap();
     drop((from, to, flight));
     assert_caught(&mut cuda, &["cuMemcpyDtoDAsync_v2", "nobody has written 40 at"]);
 }

@@ -189,7 +189,7 @@ impl Cuda {
     }
 
     /// Waits until all that is queued is done, without the host's learning of it: what comes then is still unordered.
-    pub fn settle(&self) {
+    pub fn drain(&self) {
         self.text("standin_violations");
     }
 

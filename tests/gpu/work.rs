@@ -38,18 +38,18 @@ pub fn everything(bytes: &[u8]) -> foreload::Result<Vec<u8>> {
     let arguments = [Arg::Pointer(output.ptr()), Arg::Pointer(input.ptr()), Arg::U32(count), Arg::U32(3)];
     // SAFETY: both buffers live until the streams are done, and this stream made them.
     unsafe { add.launch(&first, [count.div_ceil(64), 1, 1], [64, 1, 1], 0, &arguments) }?;
-    flight.depart()?;
+    flight.submit()?;
     second.wait(flight.event())?;
     let mut onward = InFlight::new(&second)?;
     onward.copy_on_device(kept.whole(), output.whole())?;
-    onward.depart()?;
+    onward.submit()?;
     let result = second.copy_to_host(PinnedBuffer::new(&device, bytes.len())?, kept.whole())?;
     // What the second stream reads goes back on the first.
     first.wait(onward.event())?;
     onward.event().is_done()?;
-    onward.land()?;
+    onward.wait()?;
     assert!(onward.is_done()?);
-    flight.land()?;
+    flight.wait()?;
     Ok(result.to_vec())
 }
 
@@ -98,8 +98,8 @@ fn a_flight_keeps_its_memory_until_it_lands() {
         flight.copy_to_device(buffer.whole(), &slot).unwrap();
     }
     assert!(slots.usage().in_use > before, "slots are held");
-    flight.depart().unwrap();
-    flight.land().unwrap();
+    flight.submit().unwrap();
+    flight.wait().unwrap();
     assert_eq!(slots.usage().in_use, before, "and come back");
     // Dropped in every order, also with work still queued.
     let slot = registration.pin(slots.try_take(1000).unwrap()).unwrap().part(0..1000).unwrap();
@@ -155,7 +155,7 @@ fn a_thread_of_ours_has_its_context_for_good() {
     let stream = Stream::new(&device).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            device.settle().unwrap();
+            device.attach_thread().unwrap();
             let calls = || {
                 let names = ["cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode"];
                 names.map(|name| cuda.calls(name))

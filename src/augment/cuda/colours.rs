@@ -1,5 +1,5 @@
-//! Launches what makes the images of one view: the pass; and behind it, where a list changes colours,
-//! `cuda/colour.cuh`.
+//! Launches the kernels that make the images of one view: the pass, and after it `cuda/colour.cuh` if a list changes
+//! colours.
 
 use super::super::{Output, RecipeView};
 use super::launcher::{Kernels, Launcher, MOST_THREADS, parts};
@@ -7,31 +7,31 @@ use super::params::{ImageParams, OutputParams};
 use crate::error::Result;
 use crate::gpu::{Arg, Function, Stream};
 
-/// The kernel that changes colours, and pixels that one of its threads makes at a time.
+/// The name of the kernel that changes colours, and the number of pixels that one of its threads makes at a time.
 pub(super) const COLOUR: &str = "foreload_colour";
 const PIXELS: u32 = 4;
 
-/// Most steps of a list: a byte for each in one number.
+/// The most steps of a list: each takes a byte in one number.
 pub(crate) const MOST_COLOUR_STEPS: usize = size_of::<u64>();
 
 /// Makes the images of one view on one device.
 pub(crate) struct ViewLauncher {
-    /// Writes the output, or the grey levels that colours are made of.
+    /// The launcher of the pass, which writes the output, or the grey levels that colours are made of.
     pass: Launcher,
     colours: Option<Colours>,
 }
 
-/// The second kernel of a view.
+/// The launcher of the second kernel of a view.
 struct Colours {
     function: Function,
     params: OutputParams,
-    /// The codes of the steps, the first one's lowest.
+    /// The codes of the steps, the first one in the lowest byte.
     steps: u64,
 }
 
 impl ViewLauncher {
-    /// Finds the kernels for `view`, whose size all images have. [`Error::Gpu`](crate::Error::Gpu) where the driver
-    /// fails.
+    /// Finds the kernels for `view`, whose size all images have. The error is [`Error::Gpu`](crate::Error::Gpu) if the
+    /// driver fails.
     pub(crate) fn new(kernels: &Kernels, view: &RecipeView) -> Result<Self> {
         let Some(levels) = view.levels() else {
             return Ok(Self { pass: Launcher::new(kernels, view.fixed_output().clone())?, colours: None });
@@ -43,17 +43,17 @@ impl ViewLauncher {
         Ok(Self { pass: Launcher::new(kernels, levels)?, colours: Some(colours) })
     }
 
-    /// The output as the pass sees it, of which an image's [`ImageParams`] are made.
+    /// The output of the pass, for which an image's [`ImageParams`] are made.
     pub(crate) fn pass_output(&self) -> &Output {
         self.pass.output()
     }
 
-    /// Queues the making of `n` images as [`Launcher::launch`] does, with the device address of memory for their
-    /// [levels](LaneMemory::levels), which nobody reads afterwards.
+    /// Queues the launches that make `n` images, like [`Launcher::launch`], with the device address of memory for their
+    /// [levels](LaneMemory::levels), which are not needed afterwards.
     ///
     /// # Safety
     ///
-    /// As [`Launcher::launch`]; likewise for the levels.
+    /// The rules of [`Launcher::launch`] apply, also to the levels.
     pub(crate) unsafe fn launch(
         &self,
         stream: &Stream,
@@ -88,18 +88,18 @@ impl ViewLauncher {
     }
 }
 
-/// Device memory that the making of a batch takes, beside the images and what they are made of.
+/// The device memory that the making of a batch takes, without the images and what they are made of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaneMemory {
-    /// Bytes of a table: an entry for each image, those of a view together.
+    /// The bytes of a table: an entry for each image, with those of a view together.
     pub(crate) table: usize,
-    /// Bytes of the levels between the two kernels of a view, for one view after another.
+    /// The bytes of the levels between the two kernels of a view, which serve one view after another.
     pub(crate) levels: usize,
 }
 
 impl LaneMemory {
-    /// That of batches of `capacity` samples, each of whose images has its part of `views`. Saturates instead of
-    /// overflowing, for whoever compares it with memory.
+    /// The memory for batches of `capacity` samples, each of whose images has its part of `views`. Saturates instead of
+    /// overflowing, so that it can be compared with the memory there is.
     pub(crate) fn new<'a>(views: impl Iterator<Item = &'a RecipeView>, capacity: usize) -> Self {
         let (mut entries, mut levels) = (0, 0);
         for view in views {
@@ -112,7 +112,7 @@ impl LaneMemory {
         }
     }
 
-    /// All of it.
+    /// The bytes of all of it.
     pub(crate) fn bytes(self) -> usize {
         self.table.saturating_add(self.levels)
     }

@@ -6,7 +6,7 @@ const fn capability(major: u32, minor: u32) -> Capability {
     Capability { major, minor }
 }
 
-/// Machine code for the devices there are, and PTX of an old version for those to come.
+/// The kernels as machine code for today's devices, and as PTX of an old version for later ones.
 pub(crate) const KERNELS: [KernelImage; 7] = [
     KernelImage::Cubin(capability(8, 0), include_bytes!("../../../cuda/kernels/augment.sm_80.cubin")),
     KernelImage::Cubin(capability(8, 6), include_bytes!("../../../cuda/kernels/augment.sm_86.cubin")),
@@ -47,7 +47,7 @@ mod tests {
             match image {
                 KernelImage::Cubin(capability, code) => {
                     assert_eq!((&code[..4], word(code, 16) >> 16), (&b"\x7fELF"[..], 190), "ELF for CUDA");
-                    // The flags of the ELF header: the virtual architecture first, or since version 8 the real one.
+                    // The flags of the ELF header hold the virtual architecture first, or since version 8 the real one.
                     let flags = word(code, 48);
                     let own = if code[8] >= 8 { flags >> 8 & 0xff } else { flags & 0xff };
                     assert_eq!(own, 10 * capability.major + capability.minor);
@@ -60,7 +60,7 @@ mod tests {
                 }
                 KernelImage::Ptx(capability, text) => {
                     let target = format!(".target sm_{}{}", capability.major, capability.minor);
-                    // Version 8.0 is that of CUDA 12.0: every later driver takes it.
+                    // Version 8.0 is that of CUDA 12.0, which every later driver takes.
                     assert!(text.contains("\n.version 8.0\n") && text.contains(&target));
                     assert!(!text.contains('\0'));
                     for name in names() {
@@ -71,7 +71,7 @@ mod tests {
         }
     }
 
-    /// The CPU does not fuse a multiplication with an addition either, and takes subnormals as they are.
+    /// The CPU does not fuse a multiplication with an addition either, and keeps subnormal numbers.
     #[test]
     fn the_arithmetic_is_that_of_ieee_754() {
         for image in KERNELS {

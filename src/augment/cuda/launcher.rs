@@ -1,4 +1,4 @@
-//! Launches the pass: how a batch is shared among the blocks of a GPU.
+//! Launches the pass, and decides how a batch is shared among the blocks of a GPU.
 
 use super::super::{Fidelity, Output};
 use super::kernels::KERNELS;
@@ -6,32 +6,32 @@ use super::params::OutputParams;
 use crate::error::Result;
 use crate::gpu::{Arg, Function, GpuDevice, Module, Stream};
 
-/// Most threads of a block, and columns of a tile.
+/// The most threads of a block, and columns of a tile.
 pub(super) const MOST_THREADS: u32 = 256;
-/// Most rows of a tile, and of a step.
+/// The most rows of a tile, and of a step.
 const MOST_ROWS: u32 = 64;
 const MOST_STEP: u32 = 16;
-/// Dynamic shared memory of a block: less than what any device grants unasked, and more than the 28 KB that the largest
-/// tile needs.
+/// The dynamic shared memory of a block: less than any device grants by default, and more than the 28 KB that the
+/// largest tile needs.
 const SHARED_BYTES: u32 = 40 << 10;
-/// Blocks that a multiprocessor works on at a time, about.
+/// About how many blocks a multiprocessor works on at a time.
 const RESIDENT: u32 = 3;
-/// Most blocks along the grid's y: images of one launch.
+/// The most blocks along the grid's y, which are the images of one launch.
 const MOST_IMAGES: u32 = 65_535;
 
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Launch {
-    /// Blocks: tiles of an image, images.
+    /// The blocks of the grid: tiles of an image along x, images along y.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// The threads of a block.
     pub block: [u32; 3],
     /// The kernel's last argument.
     pub params: OutputParams,
 }
 
 impl Launch {
-    /// How `n` images (at most 65 535) of `output` are shared among the blocks of a GPU of so many multiprocessors.
+    /// Shares `n` images (at most 65 535) of `output` among the blocks of a GPU of this many multiprocessors.
     pub fn new(output: &Output, n: u32, multiprocessors: u32) -> Self {
         let (width, height) = (output.width, output.height);
         let tiles_across = width.div_ceil(MOST_THREADS);
@@ -39,8 +39,8 @@ impl Launch {
         let threads_across = tile_columns.next_multiple_of(32);
         let threads = threads_across * (MOST_THREADS / threads_across);
         let step_rows = (threads / (tile_columns / 4)).min(MOST_STEP).min(height);
-        // Small tiles keep all multiprocessors busy, large ones share the work on the columns' weights: as many tiles
-        // as leave each multiprocessor the blocks that it can hold.
+        // Small tiles keep all multiprocessors busy, large ones share the work on the columns' weights. So there are as
+        // many tiles as give each multiprocessor the blocks that it can hold.
         let wanted = RESIDENT * multiprocessors / (n.max(1) * tiles_across);
         let most = MOST_ROWS / step_rows * step_rows;
         let tiles_down = wanted.clamp(height.div_ceil(most), height.div_ceil(step_rows));
@@ -57,7 +57,7 @@ impl Launch {
         Self { grid: [tiles_across * height.div_ceil(tile_rows), n, 1], block: [threads, 1, 1], params }
     }
 
-    /// The kernel that makes `output`.
+    /// The name of the kernel that makes `output`.
     pub fn kernel(output: &Output) -> &'static str {
         match output.fidelity {
             Fidelity::Fast => "foreload_augment_fast",
@@ -66,13 +66,13 @@ impl Launch {
     }
 }
 
-/// The launches that make `n` images: the first image of each, and their number.
+/// The launches that make `n` images, each as its first image and the number of its images.
 pub(super) fn parts(n: usize) -> impl Iterator<Item = (usize, u32)> {
     let most = MOST_IMAGES as usize;
     (0..n).step_by(most).map(move |first| (first, (n - first).min(most) as u32))
 }
 
-/// The kernels, loaded on one device. Clones are the same.
+/// The kernels as loaded on one device. Clones are the same kernels.
 #[derive(Clone)]
 pub struct Kernels {
     pub(super) module: Module,
@@ -80,7 +80,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Loads them. [`Error::Unavailable`](crate::Error::Unavailable) where none suits the device.
+    /// Loads the kernels. The error is [`Error::Unavailable`](crate::Error::Unavailable) if none suits the device.
     pub fn load(device: &GpuDevice) -> Result<Self> {
         let module = Module::load(device, &KERNELS)?;
         Ok(Self { module, multiprocessors: device.info().multiprocessors })
@@ -96,14 +96,14 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Finds the kernel for `output`. [`Error::Gpu`](crate::Error::Gpu) where the driver fails.
+    /// Finds the kernel for `output`. The error is [`Error::Gpu`](crate::Error::Gpu) if the driver fails.
     pub fn new(kernels: &Kernels, output: Output) -> Result<Self> {
         let function =
             kernels.module.function(Launch::kernel(&output), &[8, 8, size_of::<OutputParams>()])?;
         Ok(Self { function, output, multiprocessors: kernels.multiprocessors })
     }
 
-    /// What it writes.
+    /// The output that the launcher writes.
     pub fn output(&self) -> &Output {
         &self.output
     }
@@ -113,14 +113,14 @@ impl Launcher {
         &self.function
     }
 
-    /// Queues the making of `n` images on `stream`: each of the [`ImageParams`](super::ImageParams) at the device
-    /// address `table` becomes the image at its [place](super::ImageParams::at) behind `images`, [`Output::bytes`]
-    /// each, of which every byte is written. Both addresses are multiples of 16.
+    /// Queues a launch on `stream` that makes `n` images. Each of the [`ImageParams`](super::ImageParams) at the device
+    /// address `table` becomes the image at its [place](super::ImageParams::at) behind `images`, where each image has
+    /// [`Output::bytes`]. Every byte of them is written. Both addresses must be multiples of 16.
     ///
     /// # Safety
     ///
-    /// The table, the planes its entries name and the images are device memory that stays allocated until the stream
-    /// has passed the launch, and whose other users are ordered with `stream` by events.
+    /// The table, the planes that its entries name and the images must be device memory that stays allocated until the
+    /// stream has passed the launch, and whose other users are ordered with `stream` by events.
     pub unsafe fn launch(&self, stream: &Stream, table: u64, n: usize, images: u64) -> Result<()> {
         for (first, part) in parts(n) {
             let launch = Launch::new(&self.output, part, self.multiprocessors);

@@ -1,7 +1,7 @@
-//! The pass on a GPU: one launch a view, the same bits as [`Augmenter`](super::Augmenter); a look at its planes before,
-//! and colours behind.
+//! The pass on a GPU: one launch for each view, with the same bits as [`Augmenter`](super::Augmenter). Before it the
+//! decoded planes are checked, after it colours are changed.
 //!
-//! The kernels are in `cuda/`; here are what they are told and what launches them.
+//! The kernels are in `cuda/`. Here are their parameters and what launches them.
 
 mod colours;
 mod kernels;

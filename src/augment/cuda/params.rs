@@ -1,4 +1,4 @@
-//! What the kernels are told: `cuda/params.cuh` in Rust, field by field.
+//! The parameters of the kernels: `cuda/params.cuh` in Rust, field by field.
 
 use super::super::kernels::{filling, scaling};
 use super::super::upsample;
@@ -8,7 +8,7 @@ use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
 use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
 use crate::decode::{ColorModel, Region};
 
-/// One component's samples in device memory. Arrays of two are along x and along y.
+/// The samples of one component in device memory. Arrays of two are along x and along y.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct PlaneParams {
@@ -52,43 +52,43 @@ pub struct ImageParams {
     place: u32,
 }
 
-/// What a launch writes, and how its blocks share it.
+/// The output of a launch, and how its blocks share it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutputParams {
-    /// Bytes from one image to the next.
+    /// The bytes from one image to the next.
     pub image_bytes: u64,
-    /// Columns.
+    /// The columns of an image.
     pub width: u32,
-    /// Rows.
+    /// The rows of an image.
     pub height: u32,
-    /// Element type: f32, f16, bf16, u8.
+    /// The element type: f32, f16, bf16, u8.
     pub dtype: u32,
-    /// Order of dimensions: NCHW, NHWC.
+    /// The order of dimensions: NCHW, NHWC.
     pub format: u32,
-    /// Output value = grey level · gain + offset, per channel.
+    /// The gain of each channel: output value = grey level · gain + offset.
     pub gain: [f32; 3],
-    /// See `gain`.
+    /// The offset of each channel; see `gain`.
     pub offset: [f32; 3],
-    /// Output value per channel where the output is filled.
+    /// The value of each channel where the output is filled.
     pub fill: [f32; 3],
-    /// Columns of a block's tile: a multiple of 4, at most `threads_across`.
+    /// The columns of a block's tile: a multiple of 4, at most `threads_across`.
     pub tile_columns: u32,
-    /// Rows of a block's tile, at most 64 and at most the threads of a block.
+    /// The rows of a block's tile: at most 64 and at most the threads of a block.
     pub tile_rows: u32,
-    /// Tiles side by side.
+    /// The number of tiles side by side.
     pub tiles_across: u32,
-    /// Threads side by side: a divisor of the threads of a block.
+    /// The number of threads side by side: a divisor of the threads of a block.
     pub threads_across: u32,
-    /// Rows that a block finishes at a time; a thread for each four columns of each.
+    /// The rows that a block finishes at a time, with a thread for each four columns of each row.
     pub step_rows: u32,
-    /// Bytes of dynamic shared memory.
+    /// The bytes of dynamic shared memory.
     pub shared_bytes: u32,
-    /// Zero.
+    /// Unused, always zero.
     pub unused: u32,
 }
 
-// As in `cuda/params.cuh`; no byte is padding.
+// The sizes are those in `cuda/params.cuh`; no byte is padding.
 const _: () = assert!(size_of::<PlaneParams>() == 8 + 12 * 4);
 const _: () = assert!(size_of::<AxisParams>() == 2 * 8 + 8 * 4);
 const _: () = assert!(size_of::<ImageParams>() == 3 * 56 + 2 * 48 + 4 * 4);
@@ -169,15 +169,15 @@ impl AxisParams {
 }
 
 impl ImageParams {
-    /// Bytes of an entry.
+    /// The bytes of an entry.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// The entry of an image whose planes lie as `layout` says behind the device address `base`, of which `view`
-    /// becomes `output`. The kernel reads samples in aligned words: up to three bytes before the first and after the
-    /// last sample are touched, which lie inside of any allocation.
+    /// Makes the entry of an image whose planes lie as `layout` says behind the device address `base`; `view` of it
+    /// becomes `output`. The kernel reads samples in aligned words, so up to three bytes before the first and after the
+    /// last sample are read, which lie inside of any allocation.
     ///
     /// # Panics
-    /// When the planes do not hold [`View::region`], and what chroma upsampling looks at around it.
+    /// If the planes do not hold [`View::region`] and what chroma upsampling reads around it.
     pub fn new(layout: &PlanesLayout, base: u64, view: &View, output: &Output) -> Self {
         let mut params = Self {
             axes: [AxisParams::new(&view.columns(output)), AxisParams::new(&view.rows(output))],
@@ -199,17 +199,17 @@ impl ImageParams {
         params
     }
 
-    /// The entry of a sample that failed: its image becomes zero bytes.
+    /// Makes the entry of a sample that failed: its image becomes zero bytes.
     pub fn blank() -> Self {
         Self { blank: 1, ..Self::default() }
     }
 
-    /// The same entry for the image that is number `place` of its batch; 0 otherwise.
+    /// Returns the entry for the image that is number `place` of its batch; without this the place is 0.
     pub fn at(self, place: u32) -> Self {
         Self { place, ..self }
     }
 
-    /// The entry as the kernel reads it.
+    /// The bytes of the entry as the kernel reads them.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: a `repr(C)` structure of integers and floats without padding, as asserted above.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), Self::BYTES) }
@@ -217,7 +217,7 @@ impl ImageParams {
 }
 
 impl OutputParams {
-    /// What is written, without the shape of the tiles.
+    /// Makes the parameters without the shape of the tiles.
     pub(super) fn new(output: &Output) -> Self {
         let (gain, offset) = scaling(output);
         Self {
@@ -247,7 +247,7 @@ impl OutputParams {
         }
     }
 
-    /// The parameters as the kernel takes them.
+    /// The bytes of the parameters as the kernel reads them.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: a `repr(C)` structure of integers and floats without padding, as asserted above.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }

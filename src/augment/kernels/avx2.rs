@@ -1,14 +1,14 @@
-//! 256-bit vectors: AVX2 and F16C.
+//! The kernels' operations on 256-bit vectors: AVX2 and F16C.
 
 use std::arch::x86_64::*;
 
 use super::simd::Simd;
 
-/// Evidence that AVX2 and F16C may be used: made only in functions compiled for them.
+/// A value of this type shows that AVX2 and F16C may be used: it is made only in functions compiled for them.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2;
 
-/// An intrinsic of the level.
+/// Calls an intrinsic of the level.
 macro_rules! op {
     ($intrinsic:expr) => {{
         // SAFETY: a value of the level's type exists only where its instructions do; pointers come from slices whose
@@ -18,13 +18,13 @@ macro_rules! op {
 }
 pub(super) use op;
 
-/// Start of a slice that holds at least `n` elements.
+/// The start of a slice that holds at least `n` elements.
 #[inline(always)]
 pub(super) fn from<T>(slice: &[T], n: usize) -> *const T {
     slice[..n].as_ptr()
 }
 
-/// Start of a writable slice that holds at least `n` elements.
+/// The start of a writable slice that holds at least `n` elements.
 #[inline(always)]
 pub(super) fn to<T>(slice: &mut [T], n: usize) -> *mut T {
     slice[..n].as_mut_ptr()
@@ -32,7 +32,7 @@ pub(super) fn to<T>(slice: &mut [T], n: usize) -> *mut T {
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
-    // Bytes are picked within 128 bits: four columns from sixteen samples.
+    // Bytes can be picked within 128 bits only: four columns from sixteen samples.
     const WINDOWS: usize = 2;
     const WINDOW: usize = 16;
     type I = __m256i;
@@ -160,7 +160,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn interleave(self, [r, g, b]: [Self::F; 3]) -> [Self::F; 3] {
-        // Each channel in the order in which its lanes are wanted; no two outputs want the same lane.
+        // Each channel comes in the order in which its lanes are wanted; no two outputs want the same lane.
         let (r, g, b) = op!((
             _mm256_permutevar8x32_ps(r, _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5)),
             _mm256_permutevar8x32_ps(g, _mm256_setr_epi32(5, 0, 3, 6, 1, 4, 7, 2)),
@@ -183,7 +183,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn store_bf16(self, out: &mut [u8], v: Self::F) {
         let bits = op!(_mm256_castps_si256(v));
-        // Half a unit, or a little less where that would round to odd; no value here is a NaN.
+        // Added is half a unit, or a little less if that would round to odd; no value here is a NaN.
         let even = op!(_mm256_and_si256(_mm256_srli_epi32::<16>(bits), self.splat(1)));
         let rounded = op!(_mm256_srli_epi32::<16>(self.add(bits, self.add(even, self.splat(0x7fff)))));
         store_words(out, rounded);
@@ -207,14 +207,14 @@ impl Simd for Avx2 {
     }
 }
 
-/// The low halves of eight words.
+/// Stores the low halves of eight words.
 #[inline(always)]
 fn store_words(out: &mut [u8], v: __m256i) {
     let packed = op!(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(v, v))));
     op!(_mm_storeu_si128(to(out, 16).cast(), packed));
 }
 
-/// Sixteen taps at a time along the row, four columns together for the sums across lanes.
+/// Takes sixteen taps at a time along the row, and four columns together for the sums across lanes.
 #[target_feature(enable = "avx2")]
 pub(super) fn resize_long<const CLAMPED: bool>(
     [first, second]: [&[u8]; 2],

@@ -1,15 +1,15 @@
-//! 512-bit vectors: AVX-512 F, BW, DQ, VL, VBMI.
+//! The kernels' operations on 512-bit vectors: AVX-512 F, BW, DQ, VL, VBMI.
 
 use std::arch::x86_64::*;
 
 use super::avx2::{self, from, op, to};
 use super::simd::Simd;
 
-/// Evidence that these instructions may be used: made only in functions compiled for them.
+/// A value of this type shows that these instructions may be used: it is made only in functions compiled for them.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512;
 
-/// For each channel, the lane it gives to each lane of the interleaved vectors: no two of these want the same.
+/// For each channel, the lane that it gives to each lane of the interleaved vectors; no two lanes want the same one.
 const INTERLEAVE: [[i32; 16]; 3] = {
     let mut order = [[0; 16]; 3];
     let mut at = 0;
@@ -183,7 +183,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn store_bf16(self, out: &mut [u8], v: Self::F) {
         let bits = op!(_mm512_castps_si512(v));
-        // Half a unit, or a little less where that would round to odd; no value here is a NaN.
+        // Added is half a unit, or a little less if that would round to odd; no value here is a NaN.
         let even = op!(_mm512_and_si512(_mm512_srli_epi32::<16>(bits), self.splat(1)));
         let rounded = self.shift_right(self.add(bits, self.add(even, self.splat(0x7fff))), 16);
         op!(_mm256_storeu_si256(to(out, 32).cast(), _mm512_cvtepi32_epi16(rounded)));

@@ -1,11 +1,11 @@
-//! Rows to the output's columns: the horizontal half of the resize.
+//! From source rows to the output's columns: the horizontal half of the resize.
 
 use super::VECTOR;
 use super::simd::Simd;
 use crate::augment::view::ViewAxis;
 use crate::augment::weights::{Taps, Upsampling};
 
-/// Byte index that picks nothing.
+/// The byte index that picks nothing.
 const NOTHING: u8 = 0x80;
 
 /// The taps of the output's columns, laid out for the vectors of one level.
@@ -14,9 +14,9 @@ pub(in crate::augment) struct ColumnTaps {
     pub(in crate::augment) taps: Taps,
     /// Whether results can leave the range of the samples, so that they must be clamped.
     pub(super) clamped: bool,
-    /// Pairs of taps a column has; 0 when a filter is too long for the windows.
+    /// The number of pairs of taps that a column has; 0 if a filter is too long for the windows.
     pairs: usize,
-    /// First sample of each window.
+    /// The first sample of each window.
     bases: Vec<u32>,
     /// For each vector and pair of taps: where in the window the two samples of each column lie.
     index: Vec<u8>,
@@ -24,7 +24,7 @@ pub(in crate::augment) struct ColumnTaps {
     weights: Vec<i32>,
 }
 
-/// How the vectors of a level look at a row: vectors of `lanes` columns from `windows` windows of `window` samples.
+/// How the vectors of a level read a row: vectors of `lanes` columns from `windows` windows of `window` samples.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment) struct Shape {
     pub lanes: usize,
@@ -37,7 +37,7 @@ pub(super) fn shape<S: Simd>(_: S) -> Shape {
 }
 
 impl ColumnTaps {
-    /// Columns after padding to whole vectors.
+    /// The number of columns after padding to whole vectors.
     pub(in crate::augment) fn width(&self) -> usize {
         self.taps.start.len()
     }
@@ -54,7 +54,7 @@ impl ColumnTaps {
         self.clamped = line.filter.overshoots();
         // Columns are stored in whole vectors; the last ones are copies without weight.
         let padded = (line.pixels as usize).next_multiple_of(VECTOR);
-        // From here on samples are counted from the first that is read.
+        // From here on, samples are counted from the first that is read.
         for start in &mut self.taps.start {
             *start -= self.taps.reach.start;
         }
@@ -114,12 +114,12 @@ impl ColumnTaps {
     }
 }
 
-/// Two 16-bit weights in one word, the first in the low half.
+/// Puts two 16-bit weights into one word, the first into the low half.
 pub(in crate::augment) fn couple(low: i16, high: i16) -> i32 {
     i32::from(low as u16) | i32::from(high) << 16
 }
 
-/// See [`super::resize_columns`].
+/// The kernel of [`super::resize_columns`].
 #[inline(always)]
 pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &ColumnTaps, shift: u32, out: &mut [i32]) {
     match (columns.clamped, columns.pairs) {
@@ -138,8 +138,8 @@ pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &ColumnTaps, shif
     }
 }
 
-/// Each vector of columns picks its samples from windows of the row. `PAIRS` is `columns.pairs`, or 0 for any;
-/// `CLAMPED` is `columns.clamped`.
+/// Resizes with windows: each vector of columns picks its samples from windows of the row. `PAIRS` is `columns.pairs`,
+/// or 0 for any; `CLAMPED` is `columns.clamped`.
 #[inline(always)]
 fn windowed<S: Simd, const PAIRS: usize, const CLAMPED: bool>(
     s: S,

@@ -1,25 +1,25 @@
-//! Resized rows to the output: the vertical half of the resize, colour conversion, normalisation, cast, store.
+//! From resized rows to the output: the vertical half of the resize, colour conversion, normalisation, cast, store.
 
 use super::simd::Simd;
 use crate::augment::weights::Taps;
 use crate::augment::{DType, MemoryFormat, Output};
 
-/// Bits after the binary point of a resized row in the `fast` pass: 255 just fits 16 signed bits.
+/// The bits after the binary point of a resized row in the `fast` pass: 255 just fits 16 signed bits.
 pub(in crate::augment) const FRACTION: u32 = 7;
 
 /// The taps of the output's rows, in pairs of source rows.
 #[derive(Debug, Default)]
 pub(in crate::augment) struct RowTaps {
     pub(in crate::augment) taps: Taps,
-    /// First pair of source rows and range in `weights` of each output row.
+    /// The first pair of source rows and the range in `weights` of each output row.
     spans: Vec<RowSpan>,
     /// For each pair of source rows its two weights.
     weights: Vec<i32>,
-    /// Pairs of source rows that must be kept at a time.
+    /// The number of pairs of source rows that must be kept at a time.
     pub(in crate::augment) depth: usize,
 }
 
-/// Pairs of source rows under an output row.
+/// The pairs of source rows under an output row.
 #[derive(Debug, Clone, Copy)]
 struct RowSpan {
     first: usize,
@@ -37,7 +37,7 @@ impl RowTaps {
             let from = self.taps.start[o].saturating_sub(self.taps.reach.start) as usize;
             let begin = self.weights.len();
             let taps = self.taps.of(o);
-            // An odd first row is the second of its pair.
+            // If the first row is odd, it is the second of its pair.
             let odd = from % 2;
             let at = |i: usize| if i >= odd && i - odd < taps.len() { taps[i - odd] } else { 0 };
             self.weights.extend(
@@ -45,7 +45,7 @@ impl RowTaps {
             );
             self.spans.push(RowSpan { first: from / 2, keep: 0, weights: (begin, self.weights.len()) });
         }
-        // Rows come in order, but rounding may let a filter begin a little before its predecessor's.
+        // Rows come in order, but rounding may let a filter begin a little before that of the row above.
         let mut keep = usize::MAX;
         for span in self.spans.iter_mut().rev() {
             keep = keep.min(span.first);
@@ -58,34 +58,35 @@ impl RowTaps {
         }
     }
 
-    /// Pairs of source rows that must have been resized before output row `o`.
+    /// The number of pairs of source rows that must have been resized before output row `o`.
     pub(in crate::augment) fn needed(&self, o: usize) -> usize {
         let span = self.spans[o];
         span.first + span.weights.1 - span.weights.0
     }
 }
 
-/// Resized rows of one component: a ring of the latest pairs.
+/// The resized rows of one component: a ring of the latest pairs.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment) struct ResizedRows<'a> {
-    /// Pair p lies at `(p % capacity) * stride`, each word two rows' values.
+    /// The ring. Pair p lies at `(p % capacity) * stride`; each word holds the values of two rows.
     pub ring: &'a [i32],
-    /// A power of two.
+    /// The pairs that the ring holds, a power of two.
     pub capacity: usize,
-    /// Words of a pair of rows.
+    /// The words of a pair of rows.
     pub stride: usize,
-    /// What an output row is made of.
+    /// The taps of the output rows.
     pub rows: &'a RowTaps,
 }
 
-/// What the resized components mean.
+/// The meaning of the resized components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Colour {
     /// Y, Cb, Cr with [`FRACTION`] bits after the point, to be converted.
     YCbCr,
-    /// One, to be stored three times, with so many bits after the point; 0 as well after the resize.
+    /// One component, to be stored three times, with this many bits after the point, which may be 0 after the resize,
+    /// too.
     Gray(u32),
-    /// R, G, B; as `Gray`.
+    /// R, G, B, with as many bits as `Gray` says.
     Rgb(u32),
 }
 
@@ -99,14 +100,14 @@ pub(in crate::augment) struct Finish {
     height: usize,
     dtype: DType,
     format: MemoryFormat,
-    /// Output value = grey level * gain + offset, per channel.
+    /// The gain of each channel: output value = grey level * gain + offset.
     gain: [f32; 3],
     offset: [f32; 3],
     /// Output values where there is no image.
     fill: [f32; 3],
 }
 
-/// Gain and offset of each channel: output value = grey level · gain + offset. `u8` keeps grey levels.
+/// The gain and the offset of each channel: output value = grey level · gain + offset. `u8` keeps grey levels.
 pub(in crate::augment) fn scaling(output: &Output) -> ([f32; 3], [f32; 3]) {
     let (mut gain, mut offset) = ([1.0; 3], [0.0; 3]);
     if output.dtype != DType::U8 {
@@ -118,7 +119,7 @@ pub(in crate::augment) fn scaling(output: &Output) -> ([f32; 3], [f32; 3]) {
     (gain, offset)
 }
 
-/// What each channel is where the output is filled.
+/// The value of each channel where the output is filled.
 pub(in crate::augment) fn filling(output: &Output) -> [f32; 3] {
     let (gain, offset) = scaling(output);
     std::array::from_fn(|c| f32::from(output.fill[c]) * gain[c] + offset[c])
@@ -140,7 +141,7 @@ impl Finish {
         }
     }
 
-    /// Byte offset of channel `c` at (row, x), were it stored alone.
+    /// The byte offset of channel `c` at (row, x) if it were stored alone.
     #[inline(always)]
     fn at(&self, c: usize, row: usize, x: usize) -> usize {
         self.dtype.size()
@@ -151,13 +152,13 @@ impl Finish {
     }
 }
 
-/// JFIF's conversion: the shares of Cr in R, of Cb and Cr in G, of Cb in B.
+/// JFIF's conversion has four factors: the shares of Cr in R, of Cb and Cr in G, of Cb in B.
 const CR_R: f32 = 1.402;
 const CB_G: f32 = -0.344_136_3;
 const CR_G: f32 = -0.714_136_3;
 const CB_B: f32 = 1.772;
 
-/// See [`super::finish_row`].
+/// The kernel of [`super::finish_row`].
 #[inline(always)]
 pub(super) fn row<S: Simd>(
     s: S,
@@ -170,7 +171,7 @@ pub(super) fn row<S: Simd>(
     match finish.colour {
         Colour::YCbCr => {
             let bits = [0, 1, 2].map(|c| FRACTION + sources[c].rows.taps.bits);
-            // Chroma is centred before it becomes a float: the difference is exact.
+            // Chroma is centred before it becomes a float, since then the difference is exact.
             weigh(s, &sources[0], row, 0, &mut sums[0]);
             weigh(s, &sources[1], row, -(128 << bits[1]), &mut sums[1]);
             weigh(s, &sources[2], row, -(128 << bits[2]), &mut sums[2]);
@@ -191,7 +192,7 @@ pub(super) fn row<S: Simd>(
     }
 }
 
-/// See [`super::store_row`].
+/// The kernel of [`super::store_row`].
 #[inline(always)]
 pub(super) fn stored<S: Simd>(
     s: S,
@@ -211,7 +212,7 @@ pub(super) fn stored<S: Simd>(
     chunks(s, finish, row, Separate { sums, planes: [whole; 3] }, out);
 }
 
-/// Stores levels that need no conversion, which would have clamped them.
+/// Stores levels that need no conversion, which would otherwise have clamped them.
 #[inline(always)]
 fn levels<S: Simd>(s: S, finish: &Finish, row: usize, levels: impl Levels, out: &mut [u8]) {
     if finish.clamped {
@@ -221,15 +222,16 @@ fn levels<S: Simd>(s: S, finish: &Finish, row: usize, levels: impl Levels, out: 
     }
 }
 
-/// Grey levels of R, G and B for a vector of columns.
+/// The grey levels of R, G and B for a vector of columns.
 ///
-/// A trait and not a closure: a closure in a function that is inlined into one with vector instructions does not have
-/// them itself, and unless the compiler happens to inline it too, every operation becomes a call through memory.
+/// This is a trait and not a closure: a closure in a function that is inlined into one with vector instructions does
+/// not have these instructions itself. Unless the compiler happens to inline it too, every operation becomes a call
+/// through memory.
 trait Levels {
     fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3];
 }
 
-/// Sums of Y, Cb and Cr, and what one of each is worth.
+/// The sums of Y, Cb and Cr, and what a unit of each is worth.
 struct Converted<'a> {
     sums: &'a [Vec<i32>; 3],
     unit: [f32; 3],
@@ -249,7 +251,7 @@ impl Levels for Converted<'_> {
     }
 }
 
-/// Sums of a gray image.
+/// The sums of a gray image.
 struct Repeated<'a> {
     sums: &'a [i32],
     plane: Planar,
@@ -262,7 +264,7 @@ impl Levels for Repeated<'_> {
     }
 }
 
-/// Sums of R, G and B.
+/// The sums of R, G and B.
 struct Separate<'a> {
     sums: &'a [Vec<i32>; 3],
     planes: [Planar; 3],
@@ -279,7 +281,7 @@ impl Levels for Separate<'_> {
     }
 }
 
-/// Levels within 0..=255.
+/// Levels that are clamped to 0..=255.
 struct Clamped<L>(L);
 
 impl<L: Levels> Levels for Clamped<L> {
@@ -314,7 +316,7 @@ impl Planar {
     }
 }
 
-/// Weighted sums of the source rows under output row `row`, over `start`.
+/// Computes weighted sums of the source rows under output row `row`, over `start`.
 #[inline(always)]
 fn weigh<S: Simd>(s: S, source: &ResizedRows, row: usize, start: i32, sums: &mut Vec<i32>) {
     let span = source.rows.spans[row];
@@ -324,7 +326,7 @@ fn weigh<S: Simd>(s: S, source: &ResizedRows, row: usize, start: i32, sums: &mut
         let slot = (span.first + p) & (source.capacity - 1);
         (&source.ring[slot * source.stride..][..source.stride], w)
     });
-    // Most filters cover two or three pairs of rows; one walk along the columns serves as many at once.
+    // Most filters cover two or three pairs of rows; one walk along the columns takes as many at once.
     while let Some(first) = pairs.next() {
         match (pairs.next(), pairs.next()) {
             (Some(second), Some(third)) => accumulate(s, [first, second, third], sums),

@@ -17,7 +17,7 @@ pub(super) use pixels::Blend;
 
 use crate::simd::Level;
 
-/// Columns are computed in vectors of up to this many.
+/// The most columns of a vector.
 pub(super) const VECTOR: usize = 16;
 
 /// Calls a kernel in the build for `$level`.
@@ -35,7 +35,8 @@ macro_rules! dispatch {
     };
 }
 
-/// Compiles every kernel for one level: `$simd` its vectors, `$features` the instructions it may use.
+/// Compiles every kernel for one level: `$simd` is its type of vectors, `$features` are the instructions that it may
+/// use.
 macro_rules! kernels {
     ($simd:expr $(, #[$features:meta])?) => {
         use super::{Blend, ColumnTaps, Finish, Shape, ResizedRows, columns, finish, pixels};
@@ -94,7 +95,7 @@ macro_rules! kernels {
 }
 use kernels;
 
-/// How the vectors of `level` look at a row.
+/// How the vectors of `level` read a row.
 pub(super) fn shape(level: Level) -> Shape {
     match level {
         #[cfg(target_arch = "x86_64")]
@@ -141,22 +142,22 @@ pub(super) fn store_row(
     dispatch!(level, store_row(levels, finish, row, sums, out));
 }
 
-/// `count` sums 3·near + next, or just the samples where there is no next row.
+/// Computes `count` sums 3·near + next, or just the samples if there is no next row.
 pub(super) fn sum_rows(level: Level, near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
     dispatch!(level, sum_rows(near, next, count, out));
 }
 
-/// Rows of twice the height: (3·near + next + bias) / 4 for every byte of `out`.
+/// Makes rows of twice the height: (3·near + next + bias) / 4 for every byte of `out`.
 pub(super) fn blend_rows(level: Level, near: &[u8], next: &[u8], bias: i16, out: &mut [u8]) {
     dispatch!(level, blend_rows(near, next, bias, out));
 }
 
-/// Rows of twice the width from `sums`, which begin one before the first.
+/// Makes rows of twice the width from `sums`, which begin one before the first.
 pub(super) fn blend_columns(level: Level, sums: &[i16], blend: Blend, out: &mut [u8]) {
     dispatch!(level, blend_columns(sums, blend, out));
 }
 
-/// Y, Cb, Cr to R, G, B, bit for bit as libjpeg's tables do it, for every byte of `to`.
+/// Converts Y, Cb, Cr to R, G, B for every byte of `to`, bit for bit as libjpeg's tables do.
 pub(super) fn convert(level: Level, from: [&[u8]; 3], to: [&mut [u8]; 3]) {
     dispatch!(level, convert(from, to));
 }

@@ -1,9 +1,9 @@
-//! Samples to pixels: libjpeg's chroma upsampling and colour conversion, in 16-bit integers.
+//! From samples to pixels:
 
 use super::simd::Simd;
 
-/// How sums of samples become pixels twice as dense: (3·this + neighbour + bias) / divisor, the bias alternating so
-/// that halves are rounded up as often as down.
+/// How sums of samples become pixels twice as dense: (3·this + neighbour + bias) / divisor. The bias alternates so that
+/// halves are rounded up as often as down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Blend {
     /// The sums are samples of one row (libjpeg's `h2v1_fancy_upsample`).
@@ -12,7 +12,7 @@ pub(in crate::augment) enum Blend {
     TwoRows,
 }
 
-/// See [`super::sum_rows`].
+/// The kernel of [`super::sum_rows`].
 #[inline(always)]
 pub(super) fn sum_rows<S: Simd>(s: S, near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
     let step = 2 * S::LANES;
@@ -31,7 +31,7 @@ fn three<S: Simd>(s: S, v: S::I) -> S::I {
     s.add16(v, s.add16(v, v))
 }
 
-/// See [`super::blend_rows`].
+/// The kernel of [`super::blend_rows`].
 #[inline(always)]
 pub(super) fn blend_rows<S: Simd>(s: S, near: &[u8], next: &[u8], bias: i16, out: &mut [u8]) {
     let step = 2 * S::LANES;
@@ -43,7 +43,7 @@ pub(super) fn blend_rows<S: Simd>(s: S, near: &[u8], next: &[u8], bias: i16, out
     }
 }
 
-/// See [`super::blend_columns`].
+/// The kernel of [`super::blend_columns`].
 #[inline(always)]
 pub(super) fn blend_columns<S: Simd>(s: S, sums: &[i16], blend: Blend, out: &mut [u8]) {
     match blend {
@@ -68,8 +68,8 @@ fn blend_by<S: Simd, const SHIFT: i32>(s: S, sums: &[i16], bias: [i16; 2], out: 
     }
 }
 
-/// See [`super::convert`]. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in 16-bit fixed point;
-/// whole multiples are split off so that the rest of each factor fits 16 signed bits.
+/// The kernel of [`super::convert`]. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in 16-bit fixed
+/// point; whole multiples are split off so that the rest of each factor fits 16 signed bits.
 #[inline(always)]
 pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [u8]; 3]) {
     const fn fixed(factor: f64) -> i32 {
@@ -94,7 +94,7 @@ pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [
     }
 }
 
-/// (factor·v + 2^15) >> 16, by way of the high half of factor·2v.
+/// Computes (factor·v + 2^15) >> 16 by way of the high half of factor·2v.
 #[inline(always)]
 fn scaled<S: Simd>(s: S, v: S::I, factor: S::I, one: S::I) -> S::I {
     s.shift_right16::<1>(s.add16(s.mul_high16(s.add16(v, v), factor), one))

@@ -1,10 +1,10 @@
-//! Vectors as arrays: any processor.
+//! The kernels' operations on arrays, for any processor.
 
 use std::array::from_fn;
 
 use super::simd::Simd;
 
-/// No special instructions.
+/// Vectors without special instructions.
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 
@@ -148,7 +148,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F {
-        // Comparisons, not `max`: they choose between +0 and -0 as the vector instructions do.
+        // These are comparisons, not `max`: they choose between +0 and -0 as the vector instructions do.
         v.map(|v| if v > low { v } else { low }).map(|v| if v < high { v } else { high })
     }
     #[inline(always)]

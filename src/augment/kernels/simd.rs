@@ -1,19 +1,19 @@
-//! What a kernel may ask of a level's vectors.
+//! The operations that kernels use of a level's vectors.
 
 /// A set of vector instructions. Values of the type exist only in functions compiled for them.
 ///
-/// An integer vector has `LANES` lanes of 32 bits, or seen otherwise twice as many of 16. Slices are read and written
-/// from their beginning and must be long enough; every access is checked.
+/// An integer vector has `LANES` lanes of 32 bits, or twice as many of 16 bits. Slices are read and written from their
+/// beginning and must be long enough; every access is checked.
 pub(super) trait Simd: Copy {
-    /// 32-bit lanes of a vector.
+    /// The number of 32-bit lanes of a vector.
     const LANES: usize;
-    /// Windows of samples a vector of outputs is picked from; each serves `LANES / WINDOWS` outputs.
+    /// The number of windows of samples that a vector of outputs is picked from; each serves `LANES / WINDOWS` outputs.
     const WINDOWS: usize;
-    /// Samples of a window.
+    /// The samples of a window.
     const WINDOW: usize;
-    /// Integers.
+    /// A vector of integers.
     type I: Copy;
-    /// 32-bit floats.
+    /// A vector of 32-bit floats.
     type F: Copy;
 
     fn splat(self, value: i32) -> Self::I;
@@ -22,36 +22,37 @@ pub(super) trait Simd: Copy {
     fn load16(self, from: &[i16]) -> Self::I;
     fn store(self, to: &mut [i32], v: Self::I);
     fn store16(self, to: &mut [i16], v: Self::I);
-    /// 2 · LANES bytes, zero-extended to 16 bits.
+    /// Loads 2 · LANES bytes, zero-extended to 16 bits.
     fn widen(self, from: &[u8]) -> Self::I;
-    /// The vector as it is: 4 · LANES bytes.
+    /// Stores the vector as it is: 4 · LANES bytes.
     fn store_bytes(self, to: &mut [u8], v: Self::I);
-    /// 16-bit lanes to 2 · LANES bytes, clamped to 0..=255.
+    /// Stores 16-bit lanes as 2 · LANES bytes, clamped to 0..=255.
     fn narrow(self, to: &mut [u8], v: Self::I);
-    /// The windows that begin at `bases` in `row`.
+    /// Loads the windows that begin at `bases` in `row`.
     fn windows(self, row: &[u8], bases: &[u32]) -> Self::I;
-    /// Pairs of samples at byte `index` of their windows, zero-extended to 16 bits; odd bytes of `index` are 0x80.
+    /// Picks the pairs of samples at byte `index` of their windows, zero-extended to 16 bits; odd bytes of `index` are
+    /// 0x80.
     fn pick(self, windows: Self::I, index: &[u8]) -> Self::I;
 
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Sums of products of pairs of 16-bit lanes.
+    /// Computes sums of products of pairs of 16-bit lanes.
     fn dot(self, a: Self::I, b: Self::I) -> Self::I;
-    /// 32-bit lanes, the sign shifted in.
+    /// Shifts 32-bit lanes right, with the sign shifted in.
     fn shift_right(self, v: Self::I, by: u32) -> Self::I;
-    /// 32-bit lanes, as near as they can be between two bounds.
+    /// Clamps 32-bit lanes to two bounds.
     fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I;
-    /// 32-bit lanes.
+    /// Shifts 32-bit lanes left.
     fn shift_left(self, v: Self::I, by: u32) -> Self::I;
 
     fn add16(self, a: Self::I, b: Self::I) -> Self::I;
     fn sub16(self, a: Self::I, b: Self::I) -> Self::I;
-    /// High halves of products of 16-bit lanes.
+    /// Computes the high halves of products of 16-bit lanes.
     fn mul_high16(self, a: Self::I, b: Self::I) -> Self::I;
-    /// 16-bit lanes, the sign shifted in.
+    /// Shifts 16-bit lanes right, with the sign shifted in.
     fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I;
     fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I;
-    /// (a·wa + b·wb + 2^15) / 2^16 of 16-bit lanes.
+    /// Computes (a·wa + b·wb + 2^15) / 2^16 of 16-bit lanes.
     fn weigh16(self, a: Self::I, b: Self::I, wa: i16, wb: i16) -> Self::I;
 
     fn float(self, v: Self::I) -> Self::F;
@@ -59,7 +60,7 @@ pub(super) trait Simd: Copy {
     fn add_f(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul_f(self, a: Self::F, b: Self::F) -> Self::F;
     fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F;
-    /// r0 g0 b0 r1 g1 b1 …: three vectors, one after the other.
+    /// Interleaves three vectors to r0 g0 b0 r1 g1 b1 …: three vectors, one after the other.
     fn interleave(self, rgb: [Self::F; 3]) -> [Self::F; 3];
 
     fn store_f32(self, to: &mut [u8], v: Self::F);
@@ -67,7 +68,7 @@ pub(super) trait Simd: Copy {
     fn store_f16(self, to: &mut [u8], v: Self::F);
     /// Rounded to nearest even.
     fn store_bf16(self, to: &mut [u8], v: Self::F);
-    /// Truncated.
+    /// Stores the lanes as bytes, truncated.
     fn store_u8(self, to: &mut [u8], v: Self::F);
 
     /// Resizes two rows by filters too long for windows; see [`super::resize_columns`].

@@ -1,4 +1,5 @@
-//! The table of codecs: which image files are decoded, and by whom. A new codec is a line of it, and a file here.
+//! The table of codecs, which says which image files are decoded, and by whom. A new codec is a line of the table and a
+//! file in this directory.
 
 pub(super) mod png;
 mod webp;
@@ -8,27 +9,27 @@ use std::ops::{AddAssign, Index, IndexMut};
 use super::{Decoded, Decoder, Planes, Region, jpeg};
 use crate::error::DecodeError;
 
-/// Asks for the region of an image whose width and height are known; refuses images that are too large. To be called
-/// once, before memory is taken for the image's pixels.
+/// Asks for the region of an image whose width and height are known, and refuses images that are too large. It must be
+/// called once, before memory is taken for the image's pixels.
 pub(super) type Choose<'a> = &'a mut dyn FnMut(u32, u32) -> Result<Region, DecodeError>;
 
-/// Columns and rows of an image.
+/// The columns and rows of an image.
 type Size = Result<(u32, u32), DecodeError>;
 
 /// A kind of image file.
 #[derive(Debug)]
 pub(crate) struct Format {
-    /// What the format is called in messages.
+    /// The name of the format in messages.
     pub name: &'static str,
     /// Whether a file is of this kind, by its signature.
     is: fn(&[u8]) -> bool,
-    /// Columns and rows of the image, by the headers of a file of this kind.
+    /// Reads the columns and rows of the image from the headers of a file of this kind.
     pub(super) size: fn(&[u8]) -> Size,
-    /// Decodes what is chosen of a file of this kind into planes.
+    /// Decodes the chosen region of a file of this kind into planes.
     pub(super) decode: fn(&mut Decoder, &[u8], Choose<'_>, &mut Planes) -> Result<Decoded, DecodeError>,
 }
 
-/// Every kind of file that is decoded.
+/// All kinds of files that are decoded.
 static FORMATS: &[Format] = &[
     Format {
         name: "JPEG",
@@ -53,33 +54,33 @@ static FORMATS: &[Format] = &[
 ];
 
 impl Format {
-    /// The kind of a file, by its signature; nothing behind that is looked at.
+    /// Finds the kind of a file by its signature, without reading further.
     ///
     /// # Errors
-    /// [`DecodeError::NotAnImage`] where no codec is for such a file.
+    /// [`DecodeError::NotAnImage`] if there is no codec for such a file.
     pub(crate) fn of(bytes: &[u8]) -> Result<&'static Self, DecodeError> {
         FORMATS.iter().find(|format| (format.is)(bytes)).ok_or_else(|| not_an_image(bytes))
     }
 }
 
-/// A decoder for the CPU, of which a format may have several.
+/// A decoder that runs on the CPU. A format may have several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// Our region decoder for JPEG.
     Region,
-    /// zune-jpeg, whole image.
+    /// The crate zune-jpeg, which decodes whole images.
     Zune,
-    /// png, whole image.
+    /// The crate png, which decodes whole images.
     Png,
-    /// image-webp, whole image.
+    /// The crate image-webp, which decodes whole images.
     WebP,
 }
 
 impl Backend {
-    /// All of them, each at its number.
+    /// All decoders, each at the index that is its number.
     pub const ALL: [Self; 4] = [Self::Region, Self::Zune, Self::Png, Self::WebP];
 
-    /// What statistics call it: `decoded_region` and so on.
+    /// The name in statistics: `decoded_region` and so on.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Region => "region",
@@ -89,7 +90,7 @@ impl Backend {
         }
     }
 
-    /// What people call it.
+    /// The name in texts for people.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Region => "region decoder",
@@ -100,12 +101,12 @@ impl Backend {
     }
 }
 
-/// How many images each decoder for the CPU made.
+/// The number of images that each decoder for the CPU decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DecodedBy([u64; Backend::ALL.len()]);
 
 impl DecodedBy {
-    /// What `count` says of each decoder.
+    /// Makes the numbers from what `count` returns for each decoder.
     pub fn counted(count: impl Fn(Backend) -> u64) -> Self {
         Self(Backend::ALL.map(count))
     }
@@ -115,7 +116,7 @@ impl DecodedBy {
         Backend::ALL.into_iter().zip(self.0)
     }
 
-    /// All images.
+    /// The number of all images.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -143,14 +144,14 @@ impl AddAssign for DecodedBy {
     }
 }
 
-/// The error of a file that no codec is for: which there are, and how the file begins.
+/// Makes the error for a file that there is no codec for: it names the formats that there are, and how the file begins.
 pub(super) fn not_an_image(bytes: &[u8]) -> DecodeError {
     let (last, others) = FORMATS.split_last().expect("some image can be decoded");
     let others: Vec<&str> = others.iter().map(|format| format.name).collect();
     DecodeError::NotAnImage(format!("a {} or {} image: {}", others.join(", "), last.name, beginning(bytes)))
 }
 
-/// The first bytes in words.
+/// Describes the first bytes in words.
 pub(super) fn beginning(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "is empty".into();

@@ -1,4 +1,4 @@
-//! PNG files, whole image: to gray or RGB of 8 bits, alpha dropped as Pillow's `convert("RGB")` drops it.
+//! PNG files, decoded as a whole to gray or RGB of 8 bits. Alpha is dropped as Pillow's `convert("RGB")` drops it.
 
 use std::io::Cursor;
 
@@ -14,7 +14,7 @@ pub(in crate::decode) fn is(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x89PNG\r\n\x1a\n")
 }
 
-/// Columns and rows, by the header.
+/// Reads the columns and rows from the header.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     guarded(|| {
         let mut decoder = Decoder::new(Cursor::new(bytes));
@@ -24,7 +24,7 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     })
 }
 
-/// Decodes what `choose` picks of the image into `out`.
+/// Decodes the region of the image that `choose` picks into `out`.
 pub(super) fn decode(
     bytes: &[u8],
     max_pixels: u64,
@@ -32,11 +32,11 @@ pub(super) fn decode(
     out: &mut Planes,
 ) -> Result<Region, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
-    // For rows; the image itself is bounded by `choose`, which refuses large ones.
+    // This bounds rows; the image itself is bounded by `choose`, which refuses large ones.
     let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
     let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
-    // Nobody asks for profiles and texts, and a small file may unpack to a large one.
+    // Profiles and texts are not needed, and a small file may unpack to a large one.
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_ignore_text_chunk(true);
     let size = guarded(|| {
@@ -51,7 +51,7 @@ pub(super) fn decode(
             .ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?;
         let mut image = vec![0; bytes];
         reader.next_frame(&mut image).map_err(corrupt)?;
-        // The rest, so that a truncated file is noticed.
+        // The rest is read so that a truncated file is noticed.
         reader.finish().map_err(corrupt)?;
         Ok((image, reader.output_color_type()))
     })?;

@@ -1,7 +1,7 @@
-//! WebP files, lossy and lossless, whole image: to RGB, alpha dropped as Pillow's `convert("RGB")` drops it; of
-//! animations the first frame on a black canvas, which Pillow opens too.
+//! WebP files, lossy and lossless, decoded as a whole to RGB. Alpha is dropped as Pillow's `convert("RGB")` drops it.
+//! An animation gives its first frame on a black canvas, as Pillow opens it.
 //!
-//! The container is read here: of all its chunks only the coded image is wanted, and a file that was cut short must not
+//! The container is read here: only the coded image is wanted of all its chunks, and a file that was cut short must not
 //! pass for a whole one. Layout: <https://developers.google.com/speed/webp/docs/riff_container>.
 
 use std::io::Cursor;
@@ -14,13 +14,13 @@ use crate::decode::fallback::guarded;
 use crate::decode::{ColorModel, Planes, Region};
 use crate::error::DecodeError;
 
-/// Bytes of a chunk's header: its name and the length of its content.
+/// The bytes of a chunk's header: its name and the length of its content.
 const HEADER: usize = 8;
 
-/// Bytes of an animation's frame before its chunks: place, size, duration, flags.
+/// The bytes of an animation's frame before its chunks: position, size, duration, flags.
 const FRAME: usize = 16;
 
-/// Set in a VP8X chunk's first byte where the file is an animation.
+/// The bit in a VP8X chunk's first byte that says that the file is an animation.
 const ANIMATION: u8 = 1 << 1;
 
 /// Whether a file is a WebP, by its signature.
@@ -28,12 +28,12 @@ pub(super) fn is(bytes: &[u8]) -> bool {
     bytes.len() >= 12 && bytes.starts_with(b"RIFF") && &bytes[8..12] == b"WEBP"
 }
 
-/// Columns and rows, by the headers.
+/// Reads the columns and rows from the headers.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     Ok(Picture::find(bytes)?.canvas)
 }
 
-/// Decodes what `choose` picks of the image into `out`.
+/// Decodes the region of the image that `choose` picks into `out`.
 pub(super) fn decode(bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Result<Region, DecodeError> {
     let picture = Picture::find(bytes)?;
     let region = choose(picture.canvas.0, picture.canvas.1)?;
@@ -49,22 +49,22 @@ pub(super) fn decode(bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Resu
     Ok(region)
 }
 
-/// The coded image of a file, and where it goes.
+/// The coded image of a file, and where it belongs.
 struct Picture<'a> {
-    /// The chunk that codes it, with its header: `VP8 ` or `VP8L`.
+    /// The chunk that codes the image, with its header: `VP8 ` or `VP8L`.
     chunk: &'a [u8],
-    /// Columns and rows of the whole image.
+    /// The columns and rows of the whole image.
     canvas: (u32, u32),
-    /// Columns and rows of the coded image: of an animation's first frame perhaps fewer.
+    /// The columns and rows of the coded image, which may be fewer if it is an animation's first frame.
     size: (u32, u32),
-    /// Column and row of the canvas where the coded image begins.
+    /// The column and row of the canvas where the coded image begins.
     at: (u32, u32),
 }
 
 impl<'a> Picture<'a> {
     fn find(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let promised = number::<4>(bytes, 4) as usize;
-        // A content of odd length is followed by a byte that belongs to none.
+        // Content of odd length is followed by a padding byte.
         let Some(content) = bytes.get(HEADER..).and_then(|content| content.get(..promised)) else {
             let message = format!("truncated: {} bytes of {}", bytes.len(), promised.saturating_add(HEADER));
             return Err(corrupt(&message));
@@ -77,13 +77,13 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// A still image whose canvas is itself.
+    /// Makes the picture of a still image, which is its own canvas.
     fn alone(chunk: &'a [u8]) -> Result<Self, DecodeError> {
         let size = coded_size(chunk)?;
         Ok(Self { chunk, canvas: size, size, at: (0, 0) })
     }
 
-    /// Of a file that begins with a VP8X chunk, behind which `chunks` go on.
+    /// Makes the picture of a file that begins with a VP8X chunk, behind which `chunks` go on.
     fn extended(content: &'a [u8], head: Range<usize>, mut chunks: Chunks<'a>) -> Result<Self, DecodeError> {
         let head = &content[head];
         if head.len() < 10 {
@@ -116,13 +116,13 @@ impl<'a> Picture<'a> {
         Ok(picture)
     }
 
-    /// The coded image, 4 bytes a pixel where it has alpha, else 3; and whether it has.
+    /// Decodes the coded image, and says whether it has alpha: it has 4 bytes a pixel then, else 3.
     fn pixels(&self) -> Result<(Vec<u8>, bool), DecodeError> {
         let failed = |error: DecodingError| match error {
             DecodingError::UnsupportedFeature(what) => DecodeError::Unsupported(format!("WebP: {what}")),
             error => corrupt(&error.to_string()),
         };
-        // A file of this chunk alone, as the decoder wants it.
+        // The decoder wants a file, so this makes one of the chunk alone.
         let mut file = Vec::with_capacity(12 + self.chunk.len());
         file.extend(b"RIFF");
         file.extend((4 + self.chunk.len() as u32).to_le_bytes());
@@ -138,7 +138,7 @@ impl<'a> Picture<'a> {
         Ok((pixels, decoder.has_alpha()))
     }
 
-    /// The coded image at its place on a black canvas.
+    /// Puts the coded image at its place on a black canvas.
     fn on_canvas<const BYTES: usize>(&self, pixels: Vec<u8>) -> Vec<u8> {
         if self.size == self.canvas {
             return pixels;
@@ -153,7 +153,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// A chunk, and where in its parent it lies.
+/// A chunk, and its range in its parent.
 struct RiffChunk<'a> {
     name: &'a [u8],
     whole: Range<usize>,
@@ -183,7 +183,7 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
-/// The first chunk that codes an image, with its header.
+/// Finds the first chunk that codes an image, with its header.
 fn coded<'a>(
     chunks: impl Iterator<Item = Result<RiffChunk<'a>, DecodeError>>,
     bytes: &'a [u8],
@@ -197,7 +197,7 @@ fn coded<'a>(
     Err(corrupt("it holds no image"))
 }
 
-/// Columns and rows of the image that a chunk codes.
+/// Reads the columns and rows of the image that a chunk codes.
 fn coded_size(chunk: &[u8]) -> Result<(u32, u32), DecodeError> {
     let content = &chunk[HEADER..];
     let size = if chunk.starts_with(b"VP8L") {
@@ -213,7 +213,7 @@ fn coded_size(chunk: &[u8]) -> Result<(u32, u32), DecodeError> {
     Ok(size)
 }
 
-/// The little-endian number of BYTES bytes at `at`; bytes beyond the end count as 0.
+/// Reads the little-endian number of BYTES bytes at `at`; bytes beyond the end count as 0.
 fn number<const BYTES: usize>(bytes: &[u8], at: usize) -> u32 {
     (0..BYTES).rev().fold(0, |number, i| number << 8 | u32::from(bytes.get(at + i).copied().unwrap_or(0)))
 }

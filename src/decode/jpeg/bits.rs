@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use super::super::planes::provide;
 
-/// Bytes after the last segment that a reader may load and step over before it has to notice: one MCU of at most ten
-/// blocks of 64 symbols of at most 31 bits, and the refill's own eight.
+/// The number of bytes after the last segment that a reader may load and step over before it has to notice the end: one
+/// MCU of at most ten blocks of 64 symbols of at most 31 bits, and the refill's own eight bytes.
 pub(super) const PADDING: usize = 10 * 64 * 4 + 64;
 
-/// Restart intervals beyond which their memory is given back after the image.
+/// The number of restart intervals beyond which their memory is given back after the image.
 const MANY_SEGMENTS: usize = 1 << 16;
 
 /// The entropy-coded bytes of one scan, unstuffed, and where its restart intervals lie.
@@ -22,11 +22,11 @@ pub(super) struct Entropy {
 /// How the entropy-coded data ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DataEnd {
-    /// By a marker, whose 0xFF lies at this offset of the file.
+    /// It ended with a marker, whose 0xFF lies at this offset of the file.
     Marker(usize),
-    /// A restart marker out of turn, at this offset of the file.
+    /// It ended with a restart marker out of turn, at this offset of the file.
     StrayRestart(u8, usize),
-    /// With the file, which is cut short.
+    /// It ended with the file, which is cut short.
     Truncation,
 }
 
@@ -36,7 +36,7 @@ impl Entropy {
         let source = bytes.get(start..).unwrap_or_default();
         provide(&mut self.data, source.len() + CHUNK + PADDING);
         self.segments.clear();
-        // A file of restart markers alone makes many.
+        // A file of nothing but restart markers makes many segments.
         self.segments.shrink_to(MANY_SEGMENTS);
         let (mut from, mut to, mut segment) = (0, 0, 0);
         let end = loop {
@@ -69,7 +69,7 @@ impl Entropy {
                     to += 1;
                     from += 2;
                 }
-                // Fill bytes: any number of 0xFF may precede a marker.
+                // These are fill bytes: any number of 0xFF may precede a marker.
                 Some(0xFF) => from += 1,
                 Some(&marker @ 0xD0..=0xD7) => {
                     if marker != 0xD0 + (self.segments.len() % 8) as u8 {
@@ -84,22 +84,22 @@ impl Entropy {
             }
         };
         self.segments.push(segment..to);
-        // Readers look past the end: what they see there must not depend on earlier images.
+        // Readers look past the end; what they see there must not depend on earlier images.
         self.data[to..to + PADDING].fill(0);
         end
     }
 
-    /// Bytes of memory held.
+    /// The bytes of memory held.
     pub(super) fn held(&self) -> usize {
         self.data.capacity() + self.segments.capacity() * size_of::<Range<usize>>()
     }
 
-    /// Restart intervals of the scan; at least one.
+    /// The number of the scan's restart intervals; at least one.
     pub(super) fn segments(&self) -> usize {
         self.segments.len()
     }
 
-    /// A reader at the start of restart interval `index`.
+    /// Makes a reader at the start of restart interval `index`.
     pub(super) fn reader(&self, index: usize) -> Option<BitReader<'_>> {
         let segment = self.segments.get(index)?;
         assert!(self.data.len() >= PADDING, "unstuffing pads");
@@ -107,7 +107,8 @@ impl Entropy {
     }
 }
 
-/// Where the scan that begins at `bytes[start]` ends: the 0xFF of the marker behind it, or `None` where the file does.
+/// Finds the end of the scan that begins at `bytes[start]`: the 0xFF of the marker behind it, or `None` if the file
+/// ends first.
 pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
@@ -131,7 +132,7 @@ pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
 }
 
 /// Copies `source` from `from` on to `data` at `to` without the zeros of stuffing, 64 bytes at a time, until a marker
-/// or the end is near; returns where both are then. Without a branch for each 0xFF, which none could predict.
+/// or the end is near. Returns where both are then. There is no branch for each 0xFF, since none could be predicted.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2")]
 fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (usize, usize) {
@@ -140,7 +141,7 @@ fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (u
         _mm512_storeu_si512, _mm512_test_epi8_mask,
     };
     let ff = _mm512_set1_epi8(-1);
-    // Whether the byte at `from` is a stuffed zero: its 0xFF was the last of the 64 bytes before.
+    // This says whether the byte at `from` is a stuffed zero: its 0xFF was the last of the 64 bytes before.
     let mut stuffed = 0;
     while let (Some(these), Some(room)) = (source.get(from..from + 65), data.get_mut(to..to + 64)) {
         // SAFETY: both loads lie inside the 65 bytes.
@@ -163,7 +164,7 @@ fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (u
 
 const CHUNK: usize = 32;
 
-/// Index of the first 0xFF, at least [`CHUNK`] where there is none.
+/// The index of the first 0xFF, which is at least [`CHUNK`] if there is none.
 #[inline(always)]
 fn first_ff(chunk: &[u8; CHUNK]) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -186,9 +187,9 @@ fn first_ff(chunk: &[u8; CHUNK]) -> u32 {
 
 /// Reads bits, the most significant first.
 ///
-/// `window` holds at its top as many valid bits as the low six bits of `count` say; what lies below them is either zero
-/// or already equal to what the next refill puts there. The higher bits of `count` mean nothing, so that table entries
-/// can be subtracted from it as they are.
+/// `window` holds as many valid bits at its top as the low six bits of `count` say. What lies below them is either zero
+/// or already equal to what the next refill puts there. The higher bits of `count` have no meaning, so that table
+/// entries can be subtracted from it as they are.
 #[derive(Clone, Copy)]
 pub(super) struct BitReader<'a> {
     data: &'a [u8],
@@ -205,7 +206,8 @@ impl BitReader<'_> {
     pub(super) fn refill(&mut self) {
         let last = self.data.len() - 8;
         if self.position > last {
-            // Only damage leads here, far behind the end: stay where loads are in bounds and `overrun` sees it.
+            // Only damage leads here, far behind the end. The position stays where loads are in bounds and `overrun`
+            // sees it.
             self.position = last;
         }
         // SAFETY: eight bytes lie at every position up to `last`.
@@ -226,13 +228,13 @@ impl BitReader<'_> {
         (self.count & 63) as usize
     }
 
-    /// Whether more bits were consumed than there are. To be asked at least once per MCU.
+    /// Whether more bits were consumed than there are. It must be asked at least once for each MCU.
     #[inline(always)]
     pub(super) fn overrun(&self) -> bool {
         self.position * 8 > self.end * 8 + self.valid()
     }
 
-    /// Bits of the restart interval not consumed yet.
+    /// The number of the restart interval's bits that are not consumed yet.
     fn left(&self) -> usize {
         (self.end * 8 + self.valid()).saturating_sub(self.position * 8)
     }
@@ -244,15 +246,15 @@ impl BitReader<'_> {
         [0x00, 0xFF].iter().any(|padding| rest.iter().all(|byte| byte == padding))
     }
 
-    /// Unstuffed bytes consumed since the start of the scan.
+    /// The number of unstuffed bytes consumed since the start of the scan.
     pub(super) fn consumed_bytes(&self) -> usize {
         self.position - self.valid() / 8
     }
 }
 
-/// The value at the top of `window` behind a code of `code` bits; `shift` brings it down from the top.
+/// Returns the value at the top of `window` behind a code of `code` bits; `shift` brings it down from the top.
 ///
-/// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): 2^size - 1 less than their bits say.
+/// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): they are 2^size - 1 less than their bits say.
 #[inline(always)]
 pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
     let bits = window << (code & 63);
@@ -260,7 +262,7 @@ pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
     (shift(bits) as i32).wrapping_sub(shift(negative) as i32)
 }
 
-/// The file offset of unstuffed byte `index` of the scan that begins at `start`: for error messages.
+/// The file offset of unstuffed byte `index` of the scan that begins at `start`, for error messages.
 pub(super) fn file_offset(bytes: &[u8], start: usize, index: usize) -> usize {
     let (mut at, mut seen) = (start, 0);
     while at < bytes.len() && seen < index {
@@ -320,7 +322,7 @@ mod tests {
         assert_eq!(entropy.segments, [0..2, 2..3, 3..3]);
         assert_eq!(file_offset(&file, 1, 2), 3);
         assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0, level), DataEnd::StrayRestart(0xD1, 1));
-        // The same behind whole vectors of plain bytes, with stuffing across their border.
+        // Here the data lies behind whole vectors of plain bytes, with stuffing across their border.
         let mut long = stuff(&[[7; 63].as_slice(), &[0xFF], &[8; 100]].concat());
         long.extend([0xFF, 0xD0]);
         long.extend(stuff(&[0xFF; 70]));

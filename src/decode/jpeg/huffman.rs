@@ -1,33 +1,34 @@
-//! Huffman codes as lookup tables: one that decodes a symbol and its value bits, one that steps over several symbols.
+//! Huffman codes as lookup tables: one table decodes a symbol and its value bits, one steps over several symbols.
 
 use std::sync::Arc;
 
 use super::pairs::PairTable;
 use crate::error::DecodeError;
 
-/// Bits of the AC lookup.
+/// The bits of the AC lookup.
 pub(super) const AC_BITS: u32 = 10;
-/// Bits of the DC lookup.
+/// The bits of the DC lookup.
 pub(super) const DC_BITS: u32 = 9;
-/// Bits of the lookup that steps over symbols.
+/// The bits of the lookup that steps over symbols.
 pub(super) const SKIP_BITS: u32 = 12;
 
-/// Most bits that a lookup of several symbols steps over at once: three times that is less than a refill makes
+/// The most bits that a lookup of several symbols steps over at once: three times that is less than a refill makes
 /// available.
 pub(super) const MAX_STEP: u32 = 18;
 
-/// Added to how far an entry advances the coefficient index where its last symbol ends the block: leads out of any
-/// block, and is known again in the sum.
+/// An entry whose last symbol ends the block advances the coefficient index by this much more. That leads out of any
+/// block, and can be told from the sum.
 pub(super) const END: usize = 128;
-/// As if an entry advanced so far that even without [`END`] it cannot be right: the block goes on symbol by symbol.
+/// The advance of an entry that cannot be used: it is so large that even without [`END`] it cannot be right, so that
+/// the block goes on symbol by symbol.
 pub(super) const NONE: usize = 192;
 
-/// Most value bits a coefficient of an 8-bit image has (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
+/// The most value bits that a coefficient of an 8-bit image has (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
 pub(super) const MAX_AC_SIZE: u8 = 10;
-/// As [`MAX_AC_SIZE`], of a DC difference.
+/// The most value bits that a DC difference of such an image has.
 pub(super) const MAX_DC_SIZE: u8 = 11;
 
-/// A code as a DHT segment spells it: how many codes of each length 1..=16, and the symbols in order.
+/// A code in the form of a DHT segment: how many codes there are of each length 1..=16, and the symbols in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spec {
     counts: [u8; 16],
@@ -35,8 +36,8 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// A code of `symbols`, of which `counts[i]` have codes of i + 1 bits; `None` unless it can be a Huffman code in
-    /// which, as JPEG demands, no code consists of ones only.
+    /// Makes the code of `symbols`, of which `counts[i]` have codes of i + 1 bits. `None` unless it can be a Huffman
+    /// code in which, as JPEG demands, no code consists of ones only.
     pub(super) fn new(counts: [u8; 16], symbols: &[u8]) -> Option<Self> {
         let total: usize = counts.iter().map(|&count| usize::from(count)).sum();
         if total != symbols.len() || total > 256 {
@@ -52,15 +53,15 @@ impl Spec {
         Some(Self { counts, symbols: symbols.to_vec() })
     }
 
-    /// Its counts and its symbols.
+    /// Returns the counts and the symbols.
     pub(super) fn into_parts(self) -> ([u8; 16], Vec<u8>) {
         (self.counts, self.symbols)
     }
 
-    /// This, if it can be a code of DC differences.
+    /// Returns this code if it can be a code of DC differences.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for a symbol that is no size of one.
+    /// [`DecodeError::Corrupt`] if a symbol is no size of a DC difference.
     pub(super) fn check_dc(&self) -> Result<&Self, DecodeError> {
         match self.symbols.iter().find(|&&symbol| symbol > 15) {
             Some(symbol) => Err(DecodeError::Corrupt(format!(
@@ -70,7 +71,7 @@ impl Spec {
         }
     }
 
-    /// (code, its length, symbol), in order of codes.
+    /// The codes in order, each as (code, its length, symbol).
     fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
         let mut code = 0;
         let lengths = self
@@ -89,10 +90,10 @@ impl Spec {
     }
 }
 
-/// What the fast lookup says about the next symbol: an entry of 32 bits that the hot loop takes apart by shifts alone.
+/// The result of the fast lookup of the next symbol: an entry of 32 bits that the hot loop takes apart by shifts alone.
 ///
-/// Plain entries: bits 0–5 length of code and value together, 8–13 length of the code, 16–21 the shift that brings the
-/// value down, 24–28 how far the coefficient index advances. Special entries have the sign bit set.
+/// In plain entries, bits 0–5 are the length of code and value together, 8–13 the length of the code, 16–21 the shift
+/// that brings the value down, 24–28 how far the coefficient index advances. Special entries have the sign bit set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LookupEntry(pub(super) u32);
 
@@ -100,7 +101,8 @@ impl LookupEntry {
     const SPECIAL: u32 = 1 << 31;
     const END: u32 = 1 << 30;
     const ZEROS: u32 = 1 << 29;
-    /// A code longer than the lookup, a value longer than allowed, or no code at all: ask [`Codes::find`].
+    /// The entry for a code longer than the lookup, a value longer than allowed, or no code at all. [`Codes::find`]
+    /// knows more.
     pub(super) const OTHER: Self = Self(Self::SPECIAL);
 
     #[inline(always)]
@@ -108,31 +110,31 @@ impl LookupEntry {
         (self.0 as i32) < 0
     }
 
-    /// End of block; in progressive files, of as many blocks as [`Self::run_bits`] tell.
+    /// Whether this is an end of block; in progressive files, of as many blocks as [`Self::run_bits`] tell.
     #[inline(always)]
     pub(super) fn is_end(self) -> bool {
         self.0 & Self::END != 0
     }
 
-    /// Bits behind the code of an end of several blocks that say of how many.
+    /// The number of bits behind the code of an end of several blocks, which say how many blocks.
     #[inline(always)]
     pub(super) fn run_bits(self) -> u32 {
         self.0 >> 24 & 15
     }
 
-    /// Sixteen zero coefficients.
+    /// Whether this stands for sixteen zero coefficients.
     #[inline(always)]
     pub(super) fn is_zeros(self) -> bool {
         self.0 & Self::ZEROS != 0
     }
 }
 
-/// The whole code, for what the lookups leave out.
+/// The whole code, for symbols that the lookups leave out.
 #[derive(Debug)]
 pub(super) struct Codes {
-    /// First code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
+    /// The first code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
     limit: [u32; 16],
-    /// Index of a symbol minus its code, by length - 1.
+    /// The index of a symbol minus its code; by length - 1.
     offset: [i32; 16],
     symbols: [u8; 256],
 }
@@ -152,18 +154,18 @@ impl Codes {
         Self { limit, offset, symbols }
     }
 
-    /// The symbol of this code of `length` bits, at most 16; `None` where it is none, unless a shorter one begins it.
+    /// The symbol of this code of `length` bits, at most 16; `None` if it is no code, unless a shorter one begins it.
     pub(super) fn symbol(&self, code: u32, length: u32) -> Option<u8> {
         let i = length as usize - 1;
         let known = code << (15 - i) < self.limit[i];
         known.then(|| self.symbols[(code as i32 + self.offset[i]) as usize & 255])
     }
 
-    /// Length and symbol of the code at the top of `window`.
+    /// The length and the symbol of the code at the top of `window`.
     #[cold]
     pub(super) fn find(&self, window: u64) -> Option<(u32, u8)> {
         let top = (window >> 48) as u32;
-        // Counting needs no branch for each length, and limits never fall.
+        // Counting, which works because limits never fall, needs no branch for each length.
         let i = self.limit.iter().filter(|&&limit| top >= limit).count();
         if i == 16 {
             return None;
@@ -176,8 +178,8 @@ impl Codes {
 /// A code of DC differences.
 #[derive(Debug)]
 pub(super) struct DcTable {
-    /// By the next [`DC_BITS`] bits. Plain entries take at most 16 bits with their value; their shift is one less than
-    /// an AC entry's, because the size may be 0.
+    /// The lookup by the next [`DC_BITS`] bits. Plain entries take at most 16 bits with their value; their shift is one
+    /// less than an AC entry's, because the size may be 0.
     pub(super) fast: [LookupEntry; 1 << DC_BITS],
     pub(super) codes: Codes,
 }
@@ -199,21 +201,21 @@ impl DcTable {
 /// A code of AC coefficients: runs of zeros and sizes of values.
 #[derive(Debug)]
 pub(super) struct AcTable {
-    /// By the next [`AC_BITS`] bits. Plain entries take at most 20 bits with their value.
+    /// The lookup by the next [`AC_BITS`] bits. Plain entries take at most 20 bits with their value.
     pub(super) fast: [LookupEntry; 1 << AC_BITS],
     pub(super) codes: Codes,
 }
 
 impl AcTable {
-    /// Values of more than `max_size` bits, at most [`MAX_AC_SIZE`], are left to [`Codes::find`] and to whoever asks
-    /// it.
+    /// Makes the table. Values of more than `max_size` bits, which is at most [`MAX_AC_SIZE`], are left to
+    /// [`Codes::find`] and its callers.
     pub(super) fn new(spec: &Spec, max_size: u8) -> Self {
         let mut fast = [LookupEntry::OTHER; 1 << AC_BITS];
         for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
             let (run, size) = (symbol >> 4, symbol & 15);
             let entry = match (run, size) {
                 (15, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::ZEROS | length),
-                // Like libjpeg: in baseline files, too, runs without a value end the block.
+                // As in libjpeg, runs without a value end the block in baseline files, too.
                 (_, 0) => {
                     LookupEntry(LookupEntry::SPECIAL | LookupEntry::END | length | u32::from(run) << 24)
                 }
@@ -231,10 +233,10 @@ impl AcTable {
     }
 }
 
-/// Steps over whole AC symbols, values included, as many as have their codes in [`SKIP_BITS`] bits.
+/// A table for stepping over whole AC symbols, values included: as many as have their codes in [`SKIP_BITS`] bits.
 ///
-/// Entries: bits 0–5 bits to step over, from bit 7 on how far the coefficient index advances; see [`END`] and, where
-/// not even the first symbol is known, [`NONE`].
+/// In an entry, bits 0–5 are the number of bits to step over, bits from 7 on how far the coefficient index advances;
+/// see [`END`] and, if not even the first symbol is known, [`NONE`].
 #[derive(Debug)]
 pub(super) struct SkipTable(pub(super) [u16; 1 << SKIP_BITS]);
 
@@ -261,7 +263,7 @@ fn fill_skip(table: &mut [u16], codes: &[(u32, u32, u8)], prefix: u32, used: u32
         let ends = size == 0 && run != 15;
         let step = if ends { 0 } else { run + 1 };
         if advance + step > 63 || known + size > MAX_STEP {
-            // Leave what is there: the symbols before this one.
+            // The entries keep what is there: the symbols before this one.
             continue;
         }
         let (bits, advance) = (known + size, advance + step);
@@ -276,13 +278,13 @@ fn fill_skip(table: &mut [u16], codes: &[(u32, u32, u8)], prefix: u32, used: u32
     }
 }
 
-/// The entries of a lookup by `bits` bits that begin with this code.
+/// The range of entries, in a lookup by `bits` bits, that begin with this code.
 fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
     let first = (code << (bits - length)) as usize;
     first..first + (1 << (bits - length))
 }
 
-/// Tables made so far. Most files carry the tables of the standard's annex K, so few are ever built; files with
+/// The tables made so far. Most files carry the tables of the standard's annex K, so few are ever built. Files with
 /// optimised tables build theirs anew and push the oldest out.
 #[derive(Debug, Default)]
 pub(super) struct TableCache {
@@ -334,11 +336,11 @@ impl<T> Recent<T> {
     }
 }
 
-/// The tables of annex K.3, which files without DHT segments (frames of Motion JPEG) mean.
+/// The tables of annex K.3, which files without DHT segments (frames of Motion JPEG) use.
 pub(super) mod standard {
     use super::Spec;
 
-    /// (DC, AC) for luma (0) and chroma (1).
+    /// Makes the (DC, AC) codes for luma or for chroma.
     pub(in super::super) fn tables(chroma: bool) -> (Spec, Spec) {
         let (dc_counts, ac_counts, ac_head) = if chroma {
             (
@@ -354,7 +356,7 @@ pub(super) mod standard {
             )
         };
         let dc: Vec<u8> = (0..12).collect();
-        // The long codes come in order; only the short ones are listed.
+        // The long codes come in order, so only the short ones are listed.
         let mut ac = ac_head.to_vec();
         for run in 0..16u8 {
             ac.extend((1..=10).map(|size| run << 4 | size).filter(|symbol| !ac_head.contains(symbol)));
@@ -363,14 +365,14 @@ pub(super) mod standard {
         (spec(dc_counts, &dc), spec(ac_counts, &ac))
     }
 
-    /// Symbols of codes shorter than 16 bits, from table K.5.
+    /// The symbols of codes shorter than 16 bits, from table K.5.
     const LUMA_AC: &[u8] = &[
         0x01, 0x02, 0x03, 0x00, 0x04, 0x11, 0x05, 0x12, 0x21, 0x31, 0x41, 0x06, 0x13, 0x51, 0x61, 0x07, 0x22,
         0x71, 0x14, 0x32, 0x81, 0x91, 0xA1, 0x08, 0x23, 0x42, 0xB1, 0xC1, 0x15, 0x52, 0xD1, 0xF0, 0x24, 0x33,
         0x62, 0x72, 0x82,
     ];
 
-    /// Symbols of codes shorter than 16 bits, from table K.6.
+    /// The symbols of codes shorter than 16 bits, from table K.6.
     const CHROMA_AC: &[u8] = &[
         0x00, 0x01, 0x02, 0x03, 0x11, 0x04, 0x05, 0x21, 0x31, 0x06, 0x12, 0x41, 0x51, 0x07, 0x61, 0x71, 0x13,
         0x22, 0x32, 0x81, 0x08, 0x14, 0x42, 0x91, 0xA1, 0xB1, 0xC1, 0x09, 0x23, 0x33, 0x52, 0xF0, 0x15, 0x62,
@@ -384,7 +386,7 @@ mod tests {
 
     fn specs() -> Vec<Spec> {
         let mut specs: Vec<Spec> = [false, true].iter().map(|&chroma| standard::tables(chroma).1).collect();
-        // Short codes for many symbols with few value bits; and one that has only long codes.
+        // This has short codes for many symbols with few value bits; the next has only long codes.
         specs.push(
             Spec::new([0, 2, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0x11, 0xF0, 2, 0x31])
                 .unwrap(),
@@ -398,7 +400,7 @@ mod tests {
         let code_of =
             |spec: &Spec, symbol| spec.codes().find(|&(_, _, s)| s == symbol).map(|(c, l, _)| (c, l));
         let [luma, chroma] = [false, true].map(|chroma| standard::tables(chroma).1);
-        // Table K.5 and K.6, some rows of each.
+        // These are some rows of tables K.5 and K.6.
         assert_eq!(code_of(&luma, 0x00), Some((0b1010, 4)));
         assert_eq!(code_of(&luma, 0xF0), Some((0b11111111001, 11)));
         assert_eq!(code_of(&luma, 0x82), Some((0b111111111000000, 15)));
@@ -435,7 +437,7 @@ mod tests {
                 } else {
                     assert_eq!(entry, LookupEntry::OTHER);
                 }
-                // Step by step as far as codes lie in the lookup's bits.
+                // The expected result goes step by step as far as codes lie in the lookup's bits.
                 let (mut bits, mut advance, mut end) = (0, 0, false);
                 while let Some((length, symbol)) = ac.codes.find(window << bits) {
                     let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));

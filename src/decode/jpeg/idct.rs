@@ -1,17 +1,18 @@
-//! Coefficients of a block to samples: the accurate integer inverse DCT of libjpeg (`islow`), bit for bit.
+//! From the coefficients of a block to samples: the accurate integer inverse DCT of libjpeg (`islow`), bit for bit.
 //!
-//! Loeffler, Ligtenberg and Moschytz, "Practical fast 1-D DCT algorithms with 11 multiplications" (ICASSP 1989), with
-//! constants of 13 fractional bits and 2 more bits kept between the passes, as in libjpeg's `jidctint.c`. The sums are
-//! exact, so any order of operations gives the same result; here each output is a dot product, which vector units like.
+//! The algorithm is that of Loeffler, Ligtenberg and Moschytz, "Practical fast 1-D DCT algorithms with 11
+//! multiplications" (ICASSP 1989), with constants of 13 fractional bits and 2 more bits kept between the passes, as in
+//! libjpeg's `jidctint.c`. The sums are exact, so any order of operations gives the same result. Here each output is a
+//! dot product, which vector units compute well.
 
 use std::ops::{Add, Mul, Shr, Sub};
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
 
-/// Quantised coefficients of a block. Only the first 64 are used; an index of 8 bits needs no bounds check.
+/// The quantised coefficients of a block. Only the first 64 are used; an index of 8 bits needs no bounds check.
 ///
-/// Kept in the order of [`position`], and all zero between blocks.
+/// They are kept in the order of [`position`], and are all zero between blocks.
 #[repr(C, align(64))]
 pub(super) struct IdctBlock(pub(super) [i16; 256]);
 
@@ -27,7 +28,7 @@ impl IdctBlock {
     }
 }
 
-/// Where the coefficient of vertical frequency `u` and horizontal frequency `j` is kept: rows that are multiplied
+/// The place of the coefficient of vertical frequency `u` and horizontal frequency `j`. Rows that are multiplied
 /// together (0 and 4, 2 and 6, 1 and 3, 5 and 7) lie interleaved, ready for multiply-and-add of pairs.
 const fn position(u: usize, j: usize) -> usize {
     const PAIR: [usize; 8] = [0, 2, 1, 2, 0, 3, 1, 3];
@@ -35,7 +36,7 @@ const fn position(u: usize, j: usize) -> usize {
     PAIR[u] * 16 + 2 * j + HALF[u]
 }
 
-/// Natural index (8·row + column) of the coefficients in the order they are coded (ITU T.81, figure A.6).
+/// The natural index (8·row + column) of the coefficients in the order they are coded (ITU T.81, figure A.6).
 pub(super) const ZIGZAG: [u8; 64] = {
     let mut order = [0; 64];
     let (mut row, mut column, mut k) = (0usize, 0usize, 0);
@@ -59,7 +60,7 @@ pub(super) const ZIGZAG: [u8; 64] = {
     order
 };
 
-/// [`position`] by coding order. Beyond 63 an unused place.
+/// The [`position`] by coding order. Indices beyond 63 lead to an unused place.
 pub(super) static PLACES: [u8; 256] = {
     let mut places = [64; 256];
     let mut k = 0;
@@ -75,16 +76,16 @@ pub(super) static PLACES: [u8; 256] = {
 #[repr(C, align(64))]
 pub(super) struct Quantisation {
     steps: [i16; 64],
-    /// Largest coefficients that stay within [`LIMIT`] when multiplied.
+    /// The largest coefficients that stay within [`LIMIT`] when multiplied.
     limits: [i16; 64],
-    /// Whether a coefficient of 10 bits can leave 16 bits when multiplied: then [`Self::limits`] must be looked at.
+    /// Whether a coefficient of 10 bits can leave 16 bits when multiplied. If so, [`Self::limits`] must be checked.
     coarse: bool,
-    /// Largest DC coefficient that stays within 16 bits when multiplied.
+    /// The largest DC coefficient that stays within 16 bits when multiplied.
     pub(super) dc_limit: i32,
 }
 
 impl Quantisation {
-    /// From a table in coding order.
+    /// Makes the table from one in coding order.
     pub(super) fn new(table: &[u16; 64]) -> Self {
         let (mut steps, mut limits) = ([0; 64], [0; 64]);
         for (k, &step) in table.iter().enumerate() {
@@ -98,22 +99,22 @@ impl Quantisation {
     }
 }
 
-/// Bound on the sum of the magnitudes of four coefficients that share a column: rows 0, 2, 1, 5 and rows 4, 6, 3, 7.
+/// A bound on the sum of the magnitudes of four coefficients that share a column: rows 0, 2, 1, 5 and rows 4, 6, 3, 7.
 ///
-/// Blocks of 8-bit samples stay below 2048 + 510 (Parseval, and half a step of 255 each): what lies beyond is damage.
+/// Blocks of 8-bit samples stay below 2048 + 510 (Parseval, and half a step of 255 each), so anything beyond is damage.
 const LIMIT: i32 = 2950;
 
-/// Where all these sums stay within this, no intermediate value leaves 16 bits between the passes (8400 · 1.387 · 4 / 2
-/// < 2^15) and none leaves 32 bits in the second (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
+/// If all these sums stay within this, no intermediate value leaves 16 bits between the passes (8400 · 1.387 · 4 / 2 <
+/// 2^15) and none leaves 32 bits in the second (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
 const QUICK: i32 = 2100;
 
-/// A block's coefficients are beyond what samples of 8 bits can have.
+/// The error of a block whose coefficients are beyond what samples of 8 bits can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutOfRange;
 
 /// An inverse DCT for one instruction set. Both functions write 8×8 samples to `out`, rows `stride` apart.
 pub(super) trait InverseDct {
-    /// Of a whole block, which is zero afterwards.
+    /// Transforms a whole block, which is zero afterwards.
     fn block(
         block: &mut IdctBlock,
         quantisation: &Quantisation,
@@ -121,7 +122,7 @@ pub(super) trait InverseDct {
         stride: usize,
     ) -> Result<(), OutOfRange>;
 
-    /// Of a block of which only `dc`, not yet multiplied, is not zero.
+    /// Transforms a block of which only `dc`, not yet multiplied, is not zero.
     #[inline(always)]
     fn dc_only(
         dc: i32,
@@ -141,7 +142,7 @@ pub(super) trait InverseDct {
     }
 }
 
-// Constants with 13 fractional bits, named as in the paper's C renderings: C_0_541 is 0.541196100.
+// The constants have 13 fractional bits and are named as in the paper's C renderings: C_0_541 is 0.541196100.
 pub(super) const C_0_298: i32 = 2446;
 pub(super) const C_0_390: i32 = 3196;
 pub(super) const C_0_541: i32 = 4433;
@@ -156,11 +157,11 @@ pub(super) const C_2_562: i32 = 20995;
 pub(super) const C_3_072: i32 = 25172;
 const ONE: i32 = 1 << 13;
 
-/// Factors of inputs 2 and 6 in the even part's rotated outputs.
+/// The factors of inputs 2 and 6 in the even part's rotated outputs.
 const EVEN: [[i32; 2]; 2] = [[C_0_541 + C_0_765, C_0_541], [C_0_541, C_0_541 - C_1_847]];
 
-/// Factors of inputs 1, 3, 5, 7 in the odd part's outputs, from that added to row 0 to that added to row 3: the paper's
-/// rotations multiplied out.
+/// The factors of inputs 1, 3, 5, 7 in the odd part's outputs, from the one added to row 0 to the one added to row 3:
+/// the paper's rotations multiplied out.
 const ODD: [[i32; 4]; 4] = [
     [C_1_501 - C_0_899 - C_0_390 + C_1_175, C_1_175, C_1_175 - C_0_390, C_1_175 - C_0_899],
     [C_1_175, C_3_072 - C_2_562 - C_1_961 + C_1_175, C_1_175 - C_2_562, C_1_175 - C_1_961],
@@ -168,7 +169,7 @@ const ODD: [[i32; 4]; 4] = [
     [C_1_175 - C_0_899, C_1_175 - C_1_961, C_1_175, C_0_298 - C_0_899 - C_1_961 + C_1_175],
 ];
 
-/// Plain Rust.
+/// The inverse DCT in plain Rust.
 pub(super) struct PortableIdct;
 
 impl InverseDct for PortableIdct {
@@ -198,7 +199,7 @@ impl InverseDct for PortableIdct {
     }
 }
 
-/// An integer to calculate with: 32 bits suffice but for blocks beyond [`QUICK`].
+/// An integer to calculate with: 32 bits suffice except for blocks beyond [`QUICK`].
 trait Int:
     Copy + From<i32> + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Shr<u32, Output = Self>
 {
@@ -233,7 +234,7 @@ fn both_passes<T: Int>(block: &IdctBlock, quantisation: &Quantisation, out: &mut
     }
 }
 
-/// One dimension; the result is divided by 2^SHIFT and rounded.
+/// Transforms one dimension; the result is divided by 2^SHIFT and rounded.
 #[inline(always)]
 fn pass<const SHIFT: u32, T: Int>(x: [T; 8]) -> [T; 8] {
     let times = |value: T, factor: i32| value * T::from(factor);
@@ -254,7 +255,7 @@ mod tests {
     use super::*;
     use crate::rng::{RandomKey, Use};
 
-    /// The definition (ITU T.81, A.3.3) in floating point.
+    /// The definition of the inverse DCT (ITU T.81, A.3.3) in floating point.
     fn reference(coefficients: &[[f64; 8]; 8]) -> [[f64; 8]; 8] {
         let scale = |k: usize| if k == 0 { 0.5f64.sqrt() } else { 1.0 };
         let cosine = |x: usize, k: usize| ((2 * x + 1) as f64 * k as f64 * std::f64::consts::PI / 16.0).cos();

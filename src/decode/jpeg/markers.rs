@@ -1,7 +1,7 @@
-//! The segments of a JPEG file up to its first scan: what is in it, before any of it is decoded.
+//! The segments of a JPEG file up to its first scan, read before any of it is decoded.
 //!
-//! As tolerant as libjpeg-turbo: bytes between segments, fill bytes, unknown segments and trailing bytes are skipped.
-//! The fallback decoder reads the headers again for itself and refuses stray bytes between segments.
+//! This reader is as tolerant as libjpeg-turbo: bytes between segments, fill bytes, unknown segments and trailing bytes
+//! are skipped. The fallback decoder reads the headers again for itself and refuses stray bytes between segments.
 
 use super::huffman::{Spec, standard};
 use crate::decode::header::JpegColorSpace;
@@ -11,10 +11,10 @@ use crate::error::DecodeError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameComponent {
     pub(super) id: u8,
-    /// Sampling factors, 1..=4.
+    /// The sampling factors, 1..=4.
     pub(super) h: u32,
     pub(super) v: u32,
-    /// Which quantisation table.
+    /// The index of the quantisation table.
     pub(super) table: usize,
 }
 
@@ -23,14 +23,14 @@ pub(super) struct FrameComponent {
 pub(super) struct Frame {
     /// The marker: 0xC0 baseline, 0xC1 extended sequential, 0xC2 progressive.
     pub(super) marker: u8,
-    /// Bits a sample.
+    /// The bits of a sample.
     pub(super) precision: u8,
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) components: Vec<FrameComponent>,
 }
 
-/// One component's part in the scan: indices of its component and of its tables.
+/// One component's part in the scan: the indices of its component and of its tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ScanComponent {
     pub(super) component: usize,
@@ -38,15 +38,15 @@ pub(super) struct ScanComponent {
     pub(super) ac: usize,
 }
 
-/// Which coefficients a scan of a progressive file codes, and which of their bits (ITU T.81, G.1.1.1).
+/// The coefficients that a scan of a progressive file codes, and which of their bits (ITU T.81, G.1.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progression {
-    /// First and last coefficient in coding order.
+    /// The first and last coefficient in coding order.
     pub(super) first: u8,
     pub(super) last: u8,
-    /// Bits that the scans before have left out; 0 in a first scan.
+    /// The number of bits that the scans before have left out; 0 in a first scan.
     pub(super) high: u8,
-    /// Bits that this scan leaves out.
+    /// The number of bits that this scan leaves out.
     pub(super) low: u8,
 }
 
@@ -57,23 +57,23 @@ pub(super) struct ScanHeader {
     pub(super) color_space: JpegColorSpace,
     pub(super) scan: Vec<ScanComponent>,
     pub(super) progression: Progression,
-    /// Where the scan's entropy-coded bytes begin.
+    /// The offset at which the scan's entropy-coded bytes begin.
     pub(super) data: usize,
     pub(super) tables: CodingTables,
 }
 
-/// What segments before a scan define and later ones may redefine.
+/// Tables that segments before a scan define and later ones may redefine.
 #[derive(Debug, Default)]
 pub(super) struct CodingTables {
-    /// MCUs between restart markers; 0: none.
+    /// The number of MCUs between restart markers; 0 if there are none.
     pub(super) restart_interval: u32,
-    /// Quantisation tables, in zigzag order.
+    /// The quantisation tables, in zigzag order.
     quantisation: [Option<[u16; 64]>; 4],
     dc: [Option<Spec>; 4],
     ac: [Option<Spec>; 4],
 }
 
-/// Walks over segments; every read is checked.
+/// Walks over segments. Every read is checked.
 struct Walker<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -143,7 +143,7 @@ impl ScanHeader {
             let (marker, at) = walker.marker()?;
             match marker {
                 0xC4 | 0xDB | 0xDD => tables.read(marker, at, walker.payload(marker)?)?,
-                // DAC: matters to arithmetic coding only.
+                // DAC matters to arithmetic coding only.
                 0xCC => drop(walker.payload(marker)?),
                 0xC0..=0xCF => {
                     if frame.is_some() {
@@ -172,7 +172,7 @@ impl ScanHeader {
                         "end-of-image marker at byte {at}, before any image"
                     )));
                 }
-                // Markers without a length: TEM, RSTn, a second SOI.
+                // TEM, RSTn and a second SOI are markers without a length.
                 0x01 | 0xD0..=0xD8 => {}
                 _ => drop(walker.payload(marker)?),
             }
@@ -316,7 +316,7 @@ fn read_frame(marker: u8, payload: &[u8]) -> Result<Frame, &'static str> {
     Ok(Frame { marker, precision, width, height, components })
 }
 
-/// The components of the scan whose SOS segment this is, and what of them it codes.
+/// Reads the components of the scan whose SOS segment this is, and which coefficients it codes.
 pub(super) fn read_scan(
     payload: &[u8],
     frame: &Frame,
@@ -342,7 +342,7 @@ pub(super) fn read_scan(
     Ok((scan, Progression { first, last, high: bits >> 4, low: bits & 15 }))
 }
 
-/// What the components mean, by the rules of libjpeg's `default_decompress_parms`.
+/// The meaning of the components by the rules of libjpeg's `default_decompress_parms`.
 fn color_space(frame: &Frame, jfif: bool, adobe: Option<u8>) -> JpegColorSpace {
     let ids: Vec<u8> = frame.components.iter().map(|component| component.id).collect();
     match (ids.len(), adobe) {
@@ -359,7 +359,7 @@ fn color_space(frame: &Frame, jfif: bool, adobe: Option<u8>) -> JpegColorSpace {
 mod tests {
     use super::*;
 
-    /// A file of these segments after SOI: (marker, payload).
+    /// Makes a file of these segments after SOI: (marker, payload).
     fn file(segments: &[(u8, &[u8])]) -> Vec<u8> {
         let mut bytes = vec![0xFF, 0xD8];
         for (marker, payload) in segments {

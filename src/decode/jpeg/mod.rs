@@ -1,4 +1,5 @@
-//! JPEG, only the wanted region: entropy-skips what lies outside, inverse-transforms what lies inside.
+//! Decodes only the wanted region of a JPEG: it steps over the entropy-coded data outside, and transforms the blocks
+//! inside.
 
 mod bits;
 mod conceal;
@@ -24,8 +25,8 @@ use super::{Backend, ColorModel, Damaged, Decoded, Planes, Region};
 use crate::error::DecodeError;
 use crate::simd::Level;
 
-/// The codes that most files use for luma, those of annex K.3, as DHT segments spell them: of DC differences and of AC
-/// coefficients, how many of each length, and the symbols.
+/// The codes of annex K.3, which most files use for luma, in the form of DHT segments: for DC differences and for AC
+/// coefficients, how many codes there are of each length, and the symbols.
 pub(super) fn usual_codes() -> [([u8; 16], Vec<u8>); 2] {
     let (dc, ac) = huffman::standard::tables(false);
     [dc, ac].map(huffman::Spec::into_parts)
@@ -36,7 +37,7 @@ pub(super) fn is(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xFF, 0xD8, 0xFF])
 }
 
-/// What the headers of `bytes`, which begin with a JPEG signature, say.
+/// Reads the headers of `bytes`, which begin with a JPEG signature.
 pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     let header = ScanHeader::parse(bytes)?;
     check_size(bytes, &header)?;
@@ -71,10 +72,11 @@ pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
 /// The frame marker of progressive files.
 const PROGRESSIVE: u8 = 0xC2;
 
-/// Blocks to step over that make a table for it worth building; it costs about as much as stepping over these.
+/// The number of blocks to step over from which a table for it pays. Building it takes about as long as stepping over
+/// these.
 const SKIP_TABLE_PAYS: u64 = 200;
 
-/// Tables and scratch memory of the JPEG decoder.
+/// The tables and scratch memory of the JPEG decoder.
 #[derive(Debug, Default)]
 pub(super) struct Jpeg {
     cache: TableCache,
@@ -83,7 +85,7 @@ pub(super) struct Jpeg {
 }
 
 impl Jpeg {
-    /// Decodes what `choose` picks of the image into `out`; damage that is concealed comes back in words.
+    /// Decodes the region of the image that `choose` picks into `out`. Returns damage that is concealed in words.
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
@@ -190,7 +192,7 @@ impl Jpeg {
     }
 }
 
-/// Unstuffs the scan that begins at `start` and has so many columns and rows of MCUs, checks its restart markers and
+/// Unstuffs the scan that begins at `start` and has this many columns and rows of MCUs, checks its restart markers and
 /// returns where it ends.
 fn unstuff(
     entropy: &mut Entropy,
@@ -212,9 +214,9 @@ fn unstuff(
     let mcus = u64::from(columns) * u64::from(rows);
     let expected = (mcus - 1).checked_div(u64::from(restart_interval)).unwrap_or(0) + 1;
     let found = entropy.segments() as u64;
-    // More of them after the last MCU are passed over, as all that stands there.
+    // Further markers after the last MCU are passed over, as everything there is.
     if found < expected || (restart_interval == 0 && found > 1) {
-        // A file cut short lacks them too, and then that is the better thing to say.
+        // A file that is cut short lacks them too, and that is the better error then.
         check_end(bytes, end)?;
         return Err(DecodeError::Corrupt(format!(
             "{found} restart intervals where the header means {expected}"
@@ -223,7 +225,7 @@ fn unstuff(
     Ok(end)
 }
 
-/// The error of a failure in the scan that begins at `start` and has so many columns and rows of MCUs.
+/// Makes the error of a failure in the scan that begins at `start` and has this many columns and rows of MCUs.
 fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u32, u32)) -> DecodeError {
     let ScanFailure { fault, mcu, byte } = failure;
     let at = file_offset(bytes, start, byte);
@@ -238,14 +240,14 @@ fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u3
     DecodeError::Corrupt(format!("{what}, near byte {at}, in MCU {mcu} of {mcus}"))
 }
 
-/// The error of an image that ends before its components, of which `missing` is one, were coded.
+/// Makes the error of an image that ends before its components, of which `missing` is one, were coded.
 fn incomplete(missing: Option<usize>) -> DecodeError {
     let component = missing.unwrap_or(0);
     DecodeError::Corrupt(format!("the image ends before its component {component} was coded"))
 }
 
-/// Refuses files too short for what their header promises, so that it cannot make us allocate for it: each block of the
-/// image takes at least one bit, in baseline and in the first scan of progressive files.
+/// Refuses files that are too short for what their header promises, so that it cannot make us allocate for it. Each
+/// block of the image takes at least one bit, in baseline files and in the first scan of progressive ones.
 fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let blocks = u64::from(frame.width.div_ceil(8)) * u64::from(frame.height.div_ceil(8));
@@ -259,7 +261,7 @@ fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Refuses what no decoder here knows.
+/// Refuses files that no decoder here knows.
 fn refuse_unknown(header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let unsupported = |what: String| Err(DecodeError::Unsupported(what));
@@ -283,33 +285,33 @@ fn refuse_unknown(header: &ScanHeader) -> Result<(), DecodeError> {
 /// How the region's blocks lie in the image.
 struct RegionLayout {
     color: ColorModel,
-    /// MCUs of interleaved scans.
+    /// The columns and rows of MCUs of interleaved scans.
     columns: u32,
     rows: u32,
     skipped_blocks: u64,
     parts: Vec<ComponentPart>,
 }
 
-/// One component's share.
+/// One component's part of the region.
 struct ComponentPart {
     h: u32,
     v: u32,
     quantisation: usize,
     sampling: Sampling,
-    /// Wanted blocks.
+    /// The columns and rows of wanted blocks.
     columns: Range<u32>,
     rows: Range<u32>,
 }
 
 impl ComponentPart {
-    /// Columns of blocks of the whole component, without those that only fill MCUs.
+    /// The columns of blocks of the whole component, without those that only fill MCUs.
     fn width(&self) -> usize {
         self.sampling.image_width.div_ceil(self.sampling.step_x).div_ceil(8) as usize
     }
 }
 
 impl RegionLayout {
-    /// `None` where the image is none of the kind the region decoder knows.
+    /// Lays out the region; `None` if the image is of a kind that the region decoder does not know.
     fn of(header: &ScanHeader, region: Region) -> Option<Self> {
         let frame = &header.frame;
         let color = match header.color_space {
@@ -334,13 +336,13 @@ impl RegionLayout {
             let rows = rows.start / 8..rows.end.div_ceil(8);
             parts.push(ComponentPart { h, v, quantisation, sampling, columns, rows });
         }
-        // The standard's limit on an interleaved MCU (ITU T.81, B.2.3).
+        // The standard limits an interleaved MCU (ITU T.81, B.2.3).
         let blocks: u32 = parts.iter().map(|part| part.h * part.v).sum();
         if parts.len() > 1 && blocks > 10 {
             return None;
         }
         let (columns, rows) = (frame.width.div_ceil(8 * h_max), frame.height.div_ceil(8 * v_max));
-        // Blocks that are coded before the region ends, less those that are wanted.
+        // The blocks that are stepped over are those coded before the region ends, less those that are wanted.
         let last_row = parts.iter().map(|part| part.rows.end.div_ceil(part.v)).max().unwrap_or(rows);
         let coded = u64::from(last_row) * u64::from(columns) * u64::from(blocks);
         let wanted: u64 = parts.iter().map(|part| part.columns.len() as u64 * part.rows.len() as u64).sum();
@@ -357,7 +359,7 @@ impl RegionLayout {
         }
     }
 
-    /// Columns and rows of MCUs in a scan of these components.
+    /// The columns and rows of MCUs in a scan of these components.
     fn mcus(&self, scan: &[ScanComponent]) -> (u32, u32) {
         match scan {
             [alone] => {
@@ -370,7 +372,7 @@ impl RegionLayout {
     }
 }
 
-/// Image pixels a sample spans, where that is 1, 2 or 4.
+/// The number of image pixels that a sample spans, if that is 1, 2 or 4.
 fn step(factor: u32, max: u32) -> Option<u32> {
     (max.is_multiple_of(factor) && matches!(max / factor, 1 | 2 | 4)).then(|| max / factor)
 }

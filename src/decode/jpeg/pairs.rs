@@ -1,18 +1,18 @@
-//! AC symbols by twos: the lookup that decodes blocks.
+//! The lookup that decodes blocks: it finds AC symbols by twos.
 
 use super::bits::value;
 use super::huffman::{AC_BITS, AcTable, END, LookupEntry, MAX_STEP, NONE};
 
-/// One or two symbols with their values, ready to be stored: an entry that the hot loop takes apart by shifts alone.
+/// One or two symbols with their values, ready to be stored, as an entry that the hot loop takes apart by shifts alone.
 ///
-/// Bits 0–5: how many bits all are. 8–15: how far the first advances the coefficient index; 16–31: its value. 56–63:
-/// how far both do; 32–47: the last one's value but for its bits behind the lookup; 48–53: how many these are. A symbol
-/// alone is both first and last. See [`END`] and [`NONE`].
+/// Bits 0–5 are the number of bits of all symbols; 8–15 how far the first one advances the coefficient index; 16–31 its
+/// value; 56–63 how far both advance it; 32–47 the last one's value without its bits behind the lookup; 48–53 the
+/// number of these. A symbol alone is both first and last. See [`END`] and [`NONE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Symbols(u64);
 
 impl Symbols {
-    /// Where not even the first symbol is known.
+    /// The entry in which not even the first symbol is known.
     const NONE: Self = Self::new(KnownSymbol { bits: 0, advance: NONE, value: 0 }, None);
 
     const fn new(first: KnownSymbol, second: Option<KnownSymbol>) -> Self {
@@ -31,31 +31,31 @@ impl Symbols {
         )
     }
 
-    /// How many bits all symbols are, in the lowest six bits.
+    /// The number of bits of all symbols, in the lowest six bits.
     #[inline(always)]
     pub(super) fn bits(self) -> u32 {
         self.0 as u32
     }
 
-    /// How far the first advances the coefficient index.
+    /// How far the first symbol advances the coefficient index.
     #[inline(always)]
     pub(super) fn first(self) -> usize {
         (self.0 >> 8 & 0xFF) as usize
     }
 
-    /// How far all advance the coefficient index.
+    /// How far all symbols advance the coefficient index.
     #[inline(always)]
     pub(super) fn advance(self) -> usize {
         (self.0 >> 56) as usize
     }
 
-    /// The first one's value, in the lowest 16 bits.
+    /// The first symbol's value, in the lowest 16 bits.
     #[inline(always)]
     pub(super) fn first_value(self) -> i32 {
         (self.0 >> 16) as i32
     }
 
-    /// The last one's value, in the lowest 16 bits; `window` begins with the symbols.
+    /// The last symbol's value, in the lowest 16 bits; `window` begins with the symbols.
     #[inline(always)]
     pub(super) fn last_value(self, window: u64) -> i32 {
         let all = window >> (self.0.wrapping_neg() & 63);
@@ -69,12 +69,13 @@ impl Symbols {
 struct KnownSymbol {
     bits: u32,
     advance: usize,
-    /// As if all bits that are not known were 0.
+    /// The value if all bits that are not known were 0.
     value: i32,
 }
 
 impl KnownSymbol {
-    /// The symbol at the beginning of `index`, of whose [`AC_BITS`] bits only the first `known` are so, the others 0.
+    /// Finds the symbol at the beginning of `index`. Only the first `known` of its [`AC_BITS`] bits are known, the
+    /// others are 0.
     fn find(table: &AcTable, index: usize, known: u32) -> Option<Self> {
         let entry = table.fast[index];
         if !entry.is_special() {
@@ -116,7 +117,7 @@ mod tests {
     use super::super::huffman::{MAX_AC_SIZE, Spec, standard};
     use super::*;
 
-    /// The symbol at the top of `window`, step by step: the length of its code, and what is to be found of it.
+    /// Finds the symbol at the top of `window` step by step: the length of its code, and what should be found of it.
     fn by_hand(table: &AcTable, window: u64) -> Option<(u32, KnownSymbol)> {
         let (length, symbol) = table.codes.find(window).filter(|&(_, symbol)| symbol & 15 <= MAX_AC_SIZE)?;
         let size = u32::from(symbol & 15);
@@ -139,7 +140,7 @@ mod tests {
             let (mut none, mut two) = (0, 0);
             for window in (0..1u64 << 20).map(|top| top << 44 | 0x5A5_A5A5_A5A5) {
                 let symbols = pairs.0[(window >> (64 - AC_BITS)) as usize];
-                // Whether code and sign lie in the lookup, and all in a step.
+                // The symbol is known if code and sign lie in the lookup, and all its bits in a step.
                 let known = |used: u32, length: u32, symbol: &KnownSymbol| {
                     used + length + u32::from(symbol.bits > length) <= AC_BITS
                         && used + symbol.bits <= MAX_STEP

@@ -1,4 +1,4 @@
-//! Huffman decoding of a baseline scan: transforms the blocks of the wanted region, steps over the rest.
+//! Huffman decoding of a baseline scan. It transforms the blocks of the wanted region and steps over the rest.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,41 +14,41 @@ use crate::simd::Level;
 
 /// One component of the scan.
 pub(super) struct Component {
-    /// Blocks of this component in an MCU: columns and rows.
+    /// The columns and rows of this component's blocks in an MCU.
     pub(super) h: u32,
     pub(super) v: u32,
-    /// Which plane it fills.
+    /// The plane that the component fills.
     pub(super) plane: usize,
     pub(super) quantisation: Quantisation,
     pub(super) dc: Arc<DcTable>,
     pub(super) ac: Arc<AcTable>,
     pub(super) pairs: Arc<PairTable>,
-    /// Absent where so few blocks are stepped over that building it would not pay.
+    /// The table for stepping over blocks, absent if so few are stepped over that it would not pay.
     pub(super) skip: Option<Arc<SkipTable>>,
-    /// Wanted blocks of the component.
+    /// The columns and rows of the component's wanted blocks.
     pub(super) columns: Range<u32>,
     pub(super) rows: Range<u32>,
 }
 
-/// What to decode of a scan.
+/// A scan, and what to decode of it.
 pub(super) struct Scan<'a> {
     pub(super) entropy: &'a Entropy,
     pub(super) components: &'a [Component],
-    /// MCUs of the image: columns and rows.
+    /// The columns and rows of MCUs of the image.
     pub(super) columns: u32,
     pub(super) rows: u32,
-    /// MCUs between restart markers; 0: none.
+    /// The number of MCUs between restart markers; 0 if there are none.
     pub(super) restart_interval: u32,
 }
 
-/// What is wrong with the entropy-coded data.
+/// A fault in the entropy-coded data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanFault {
-    /// Bits that no Huffman code begins with.
+    /// There are bits that no Huffman code begins with.
     BadCode,
-    /// A run of zeros beyond the block's end.
+    /// A run of zeros goes beyond the block's end.
     BlockOverrun,
-    /// A coefficient larger than 8-bit samples can have.
+    /// A coefficient is larger than 8-bit samples can have.
     OutOfRange,
     /// The data ends, or a restart marker comes, too early.
     OutOfData,
@@ -62,13 +62,13 @@ impl From<OutOfRange> for ScanFault {
     }
 }
 
-/// A fault, where it was seen.
+/// A fault, and where it was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ScanFailure {
     pub(super) fault: ScanFault,
-    /// Number of the MCU.
+    /// The number of the MCU.
     pub(super) mcu: u64,
-    /// Unstuffed bytes before it.
+    /// The number of unstuffed bytes before the fault.
     pub(super) byte: usize,
 }
 
@@ -97,8 +97,8 @@ fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), S
     let mut block = IdctBlock::new();
     let mut segment = 0;
     let start = scan.entropy.reader(0).ok_or(ScanFailure { fault: ScanFault::OutOfData, mcu: 0, byte: 0 })?;
-    // All that must be known to decode on from an MCU boundary: the reader and the components' last DC coefficients.
-    // Two variables, because together the array would keep the reader out of registers.
+    // All that must be known to decode on from an MCU boundary are the reader and the components' last DC coefficients.
+    // They are two variables, because together the array would keep the reader out of registers.
     let (mut bits, mut dc) = (start, [0; 3]);
     let mut mcu = 0;
     while mcu < end {
@@ -137,7 +137,7 @@ fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), S
             }
         }
         mcu += u64::from(run);
-        // Behind the last interval libjpeg, too, lets anything pass.
+        // Behind the last interval libjpeg lets anything pass, too.
         if mcu == segment_end && mcu < u64::from(scan.rows) * width && !bits.only_padding() {
             return Err(ScanFailure { fault: ScanFault::LeftOver, mcu, byte: bits.consumed_bytes() });
         }
@@ -146,7 +146,7 @@ fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), S
 }
 
 impl Scan<'_> {
-    /// The MCUs that hold wanted blocks: columns and rows.
+    /// The columns and rows of the MCUs that hold wanted blocks.
     fn wanted(&self) -> (Range<u32>, Range<u32>) {
         let over = |range: fn(&Component) -> (&Range<u32>, u32)| {
             let first = self.components.iter().map(|c| range(c).0.start / range(c).1).min().unwrap_or(0);
@@ -200,7 +200,7 @@ fn skip_mcu(bits: &mut BitReader, dc: &mut [i32; 3], components: &[Component]) -
     Ok(())
 }
 
-/// Reads a DC difference, at most 16 bits in the plain case; the window must hold 56.
+/// Reads a DC difference, which is at most 16 bits in the plain case; the window must hold 56 bits.
 #[inline(always)]
 pub(super) fn read_difference(bits: &mut BitReader, table: &DcTable) -> Result<i32, ScanFault> {
     let entry = table.fast[(bits.window >> (64 - DC_BITS)) as usize];
@@ -222,9 +222,10 @@ fn read_dc(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<
     Ok(())
 }
 
-/// Reads a symbol and its value whatever their length: what the lookups leave out. Leaves 56 bits in the window.
+/// Reads a symbol and its value whatever their length, for what the lookups leave out. Leaves 56 bits in the window.
 ///
-/// Inlined, like all that takes a reader by reference: a call would force it out of registers everywhere.
+/// This is inlined, like all functions that take a reader by reference: a call would force it out of registers
+/// everywhere.
 #[inline(always)]
 pub(super) fn read_long(bits: &mut BitReader, codes: &Codes, max_size: u8) -> Result<(u8, i32), ScanFault> {
     bits.refill();
@@ -239,7 +240,7 @@ pub(super) fn read_long(bits: &mut BitReader, codes: &Codes, max_size: u8) -> Re
     Ok((symbol, value))
 }
 
-/// Reads a block's coefficients into `block`, which is zero before; returns the index of the last in coding order.
+/// Reads a block's coefficients into `block`, which must be zero; returns the index of the last one in coding order.
 #[inline(always)]
 fn decode_block(
     bits: &mut BitReader,
@@ -258,7 +259,8 @@ fn decode_block(
         for _ in 0..3 {
             let symbols = pairs.0[(bits.window >> (64 - AC_BITS)) as usize];
             let next = k + symbols.advance();
-            // What lies outside of the block is stored aside, so that all can be stored before any of it is doubted.
+            // Coefficients outside of the block go to a place of their own, so that all can be stored before any is
+            // checked.
             block.store(k + symbols.first(), symbols.first_value());
             block.store(next, symbols.last_value(bits.window));
             if next > 62 {
@@ -267,7 +269,7 @@ fn decode_block(
                     bits.consume(symbols.bits());
                     return Ok(last.min(next));
                 }
-                // A long code, or the first of two symbols may end the block.
+                // This is a long code, or the first of two symbols may end the block.
                 let (ends, value) = read_symbol(bits, ac, &mut k)?;
                 if value != 0 {
                     block.store(k, value);
@@ -283,8 +285,8 @@ fn decode_block(
     }
 }
 
-/// Reads the symbol after coefficient `k`; whether it ends the block, and its value. If it does not, the window may
-/// need a refill.
+/// Reads the symbol after coefficient `k`. Returns whether it ends the block, and its value. If it does not, the window
+/// may need a refill.
 #[inline(always)]
 fn read_symbol(bits: &mut BitReader, table: &AcTable, k: &mut usize) -> Result<(bool, i32), ScanFault> {
     let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
@@ -332,7 +334,7 @@ fn skip_block(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Resu
                         bits.consume(u32::from(entry));
                         return Ok(());
                     }
-                    // A long code, or the block may end amid the entry's symbols.
+                    // This is a long code, or the block may end amid the entry's symbols.
                     if read_symbol(bits, table, &mut k)?.0 {
                         return Ok(());
                     }

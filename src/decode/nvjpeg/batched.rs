@@ -1,8 +1,8 @@
-//! Many images in one call: the decoding engine, and the CUDA kernels that decode Huffman codes too.
+//! Decoding of many images in one call, by the decoding engine or by the CUDA kernels that decode Huffman codes too.
 //!
-//! They are called in different ways. Calls with parameters, and so regions, are for the engine's backend alone (nvJPEG
-//! guide, 2.3.3.4; all others answer status 9 in 12.4 and 13.3, though they call every such file supported). The
-//! kernels decode whole images.
+//! The two are called in different ways. Calls with parameters, and so with regions, are for the engine's backend alone
+//! (nvJPEG guide, 2.3.3.4; all others answer status 9 in 12.4 and 13.3, though they call every such file supported).
+//! The kernels decode whole images.
 
 use nvjpeg_sys::safe::{
     Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
@@ -15,17 +15,17 @@ use crate::decode::ColorModel;
 use crate::error::{DecodeError, Result};
 use crate::gpu::{Event, GpuDevice, Stream};
 
-/// A batch's images all have the same output format, so gray ones go in a call of their own.
+/// All images of a call have the same output format, so gray ones go in a call of their own.
 const FORMATS: [(ColorModel, OutputFormat); 2] =
     [(ColorModel::YCbCr, OutputFormat::NVJPEG_OUTPUT_YUV), (ColorModel::Gray, OutputFormat::NVJPEG_OUTPUT_Y)];
 
 /// nvJPEG's batched decoder on one backend.
 pub(super) struct Batched {
     backend: NvJpegBackend,
-    // Dropped before the handle.
+    // The callers, which must be dropped before the handle.
     callers: Vec<Caller>,
     parsed: BitStream,
-    /// Passed when a stream has done what it had queued.
+    /// An event that is passed when a stream has done what it had queued.
     idle: Event,
     handle: Handle,
 }
@@ -36,9 +36,9 @@ struct Caller {
     format: OutputFormat,
     state: State,
     params: Batch,
-    /// Passed when the last call is done.
+    /// An event that is passed when the last call is done.
     done: Event,
-    // Of the call in preparation.
+    // The indices of the images of the call in preparation.
     indices: Vec<usize>,
     files: Vec<*const u8>,
     lengths: Vec<usize>,
@@ -49,10 +49,10 @@ struct Caller {
 unsafe impl Send for Caller {}
 
 impl Batched {
-    /// The decoder of `backend` for batches of up to `batch` images.
+    /// Makes the decoder of `backend` for batches of up to `batch` images.
     ///
     /// # Errors
-    /// Where the GPU or the library does not have it.
+    /// If the GPU or the library does not have it.
     pub(super) fn new(
         library: &Library,
         device: &GpuDevice,
@@ -71,8 +71,9 @@ impl Batched {
         for (color, format) in FORMATS {
             let mut state = State::new(&handle)?;
             if backend == NvJpegBackend::Hardware && color == ColorModel::YCbCr {
-                // A hint, which older libraries do not take. Whatever the size it says, the engine is faster after it
-                // (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory grows with the images that come.
+                // This is a hint, which older libraries do not take. Whatever size it states, the engine is faster
+                // after it (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory still grows with the images that
+                // come.
                 let css = ChromaSubsampling::NVJPEG_CSS_444;
                 let _ = state.preallocate(batch.max(1), (1, 1), css, format);
             }
@@ -91,7 +92,7 @@ impl Batched {
         Ok(Self { backend, callers, parsed, idle: Event::new(device)?, handle })
     }
 
-    /// Engines of the GPU, and cores of each.
+    /// The number of the GPU's engines, and of the cores of each.
     pub(super) fn engines(&self) -> nvjpeg_sys::Result<(u32, u32)> {
         self.handle.engines()
     }
@@ -101,8 +102,8 @@ impl Batched {
         self.callers.iter().try_fold(true, |idle, caller| Ok(idle && caller.done.is_done()?))
     }
 
-    /// Decodes what `outcomes` does not refuse yet; whether something failed and was tried in parts. `begins` is
-    /// recorded when all is parsed and only the work itself is left.
+    /// Decodes the images that `outcomes` does not refuse yet, and returns whether something failed and was tried in
+    /// parts. `begins` is recorded when all is parsed and only the work itself is left.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
@@ -116,9 +117,9 @@ impl Batched {
         }
         if *backend == NvJpegBackend::Hardware {
             // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100
-            // with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done; before all
-            // calls, for between them it would be waiting for the first one.
-            settle(idle, stream)?;
+            // with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done first. This is
+            // waited for before all calls: between them it would mean waiting for the first one.
+            sleep_until_idle(idle, stream)?;
         }
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
         let mut in_parts = false;
@@ -129,8 +130,8 @@ impl Batched {
     }
 }
 
-/// Sleeps until `stream` has done what it has queued; `Stream::synchronize` may spin.
-fn settle(idle: &Event, stream: &Stream) -> Result<()> {
+/// Sleeps until `stream` has done what it has queued, while `Stream::synchronize` may spin.
+fn sleep_until_idle(idle: &Event, stream: &Stream) -> Result<()> {
     idle.record(stream)?;
     idle.synchronize()
 }
@@ -145,7 +146,7 @@ impl Caller {
         requests: &[Request<'_>],
         outcomes: &mut [ImageOutcome],
     ) -> Result<()> {
-        // The state and the parameters serve the last call until it is done.
+        // The last call uses the state and the parameters until it is done.
         self.done.synchronize()?;
         self.indices.clear();
         self.files.clear();
@@ -156,8 +157,9 @@ impl Caller {
                 continue;
             }
             let mut take = || {
-                // All of it, not only its head: what lies behind the coded data has brought engines to a halt (DALI
-                // pull request 3113). SAFETY: nothing is decoded from what was parsed; the next file takes its place.
+                // The whole file is parsed, not only its head: what lies behind the coded data has brought engines to a
+                // halt (DALI pull request 3113). SAFETY: nothing is decoded from what was parsed; the next file takes
+                // its place.
                 unsafe { parsed.parse(request.bytes) }?;
                 if backend != NvJpegBackend::Hardware {
                     return Ok(region(request).is_none() && handle.takes_whole(parsed)?);
@@ -184,9 +186,9 @@ impl Caller {
         Ok(())
     }
 
-    /// One call for all; whether it failed. A batch does not say which of its images is to blame for a failure: where
-    /// it fails, its halves are tried, and theirs, but no halves in which the kernels would leave the Huffman codes to
-    /// the host: those are refused together.
+    /// Decodes all images in one call, and returns whether it failed. nvJPEG does not say which image of a call is to
+    /// blame for a failure. So if a call fails, its halves are tried, and theirs. Halves so small that the kernels
+    /// would leave the Huffman codes to the host are not tried: their images are refused together.
     fn decode(
         &mut self,
         backend: NvJpegBackend,
@@ -201,14 +203,14 @@ impl Caller {
         while let Some((start, end)) = left.pop() {
             let Err(error) = self.attempt(backend, start..end, stream) else {
                 if failed && !left.is_empty() {
-                    // The state serves the next half.
-                    settle(idle, stream)?;
+                    // The state must be free for the next half.
+                    sleep_until_idle(idle, stream)?;
                 }
                 continue;
             };
             failed = true;
-            // The state is free again, and an error of the GPU itself comes out here.
-            settle(idle, stream)?;
+            // The state is free after this, and an error of the GPU itself shows here.
+            sleep_until_idle(idle, stream)?;
             let middle = start + (end - start) / 2;
             if middle - start < least {
                 for &index in &self.indices[start..end] {
@@ -238,7 +240,7 @@ impl Caller {
     }
 }
 
-/// Where a request's planes go.
+/// The memory that a request's planes go to.
 pub(super) fn target(request: &Request<'_>) -> Image {
     let count = request.layout.used().len();
     let planes = request.planes.map(|plane| (plane.ptr, plane.stride));

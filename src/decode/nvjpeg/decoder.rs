@@ -1,4 +1,4 @@
-//! A decoder: all backends that the GPU has, and the images that are under way on them.
+//! The decoder: all backends that the GPU has, and the images in flight on them.
 
 use super::batched::Batched;
 use super::memory::WorkingMemory;
@@ -8,21 +8,20 @@ use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{Event, GpuDevice, Stream};
 use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 
-/// What became of an image: queued, or refused. [`Error::Decode`] is about the file, and will be said again;
-/// [`Error::Unavailable`] is about the backend: for want of memory, say.
+/// The outcome for an image: it is queued or refused. [`Error::Decode`] is about the file, and repeats when it is tried
+/// again; [`Error::Unavailable`] is about the backend, which may lack memory, say.
 pub(crate) type ImageOutcome = Result<()>;
 
-/// What became of a call's images.
+/// The outcomes of a call.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Of each, in order.
+    /// The outcome for each image, in order.
     pub outcomes: Vec<ImageOutcome>,
-    /// Something failed and was tried in parts: how long it took says nothing of how long images take.
+    /// Whether something failed and was tried in parts; if so, its duration does not tell how long images take.
     pub in_parts: bool,
 }
 
-/// Decodes JPEGs on a GPU; owns everything that nvJPEG remembers of images under way. Lent to one lane at
-/// a time.
+/// Decodes JPEGs on a GPU. It owns all that nvJPEG keeps for images in flight, and is lent to one lane at a time.
 ///
 /// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
 /// keeps it.
@@ -34,21 +33,21 @@ pub struct NvJpegDecoder {
     memory: WorkingMemory,
 }
 
-/// The backends. Each is made by [`NvJpegDecoder::make`], or when it is first asked for: that takes the library long,
-/// and not every loader uses all.
+/// The backends of a decoder. Each is made by [`NvJpegDecoder::make`] or on first use, since that takes the library
+/// long and not every loader uses all of them.
 #[derive(Default)]
 struct Backends {
     hardware: MadeBackend<Batched>,
     cuda_batched: MadeBackend<Batched>,
     cuda: MadeBackend<Phased>,
-    /// Streams that were used.
+    /// The streams that were used.
     streams: Vec<Stream>,
 }
 
-/// A backend, once it is made; or why there is none on this GPU.
+/// A backend once it is made, or why there is none on this GPU.
 type MadeBackend<T> = Option<Result<T, String>>;
 
-/// Why a backend could not be made.
+/// The reason why a backend could not be made.
 pub(super) enum NotMade {
     Library(nvjpeg_sys::Error),
     Driver(Error),
@@ -73,46 +72,47 @@ impl std::fmt::Debug for NvJpegDecoder {
 }
 
 impl NvJpegDecoder {
-    /// A decoder for batches of up to `batch` images; larger ones take more memory.
+    /// Makes a decoder for batches of up to `batch` images; larger batches take more memory.
     ///
     /// # Errors
-    /// [`Error::Gpu`] where the GPU fails.
+    /// [`Error::Gpu`] if the GPU fails.
     pub fn new(library: &Library, device: &GpuDevice, batch: usize) -> Result<Self> {
         let memory = WorkingMemory::new(device)?;
         let backends = Some(Backends::default());
         Ok(Self { device: device.clone(), library: library.clone(), batch, backends, memory })
     }
 
-    /// Its work is done, whose streams it forgets: it may go on with others', also after they have ended.
+    /// Forgets the streams and lets freed memory be used again; all work must be done. The decoder can then go on with
+    /// other streams, also after these have ended.
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn recycle(&mut self) -> Result<()> {
         let Some(backends) = &mut self.backends else { return Ok(()) };
         if !backends.is_idle()? {
             return Err(Error::Internal("a decoder was given back while it worked".into()));
         }
         backends.streams.clear();
-        self.memory.settle();
+        self.memory.recycle();
         Ok(())
     }
 
-    /// Queues the decoding of images on `stream`; where they succeed, work that the stream gets from then on finds the
-    /// planes in the requests' memory. Several streams may be used in turn.
+    /// Queues the decoding of images on `stream`. If it succeeds, work that is queued on the stream from then on finds
+    /// the planes in the requests' memory. Several streams may be used in turn.
     ///
     /// The caller keeps files and memory until the stream has passed; memory may be freed in the stream's order. The
-    /// host sleeps here until these are done: the last call of the same backend and kind; with
-    /// [`NvJpegBackend::Hardware`] all that `stream` has queued before, since the engine does not wait; after a failure
-    /// the stream. Calls on other backends are not waited for. `begins` is recorded on `stream` where the host's own
-    /// work is through, so that what comes between it and the end is the GPU's.
+    /// host sleeps here until earlier work is done: the last call on the same backend and of the same kind; with
+    /// [`NvJpegBackend::Hardware`] all that `stream` has queued before, since the engine does not wait; and after a
+    /// failure the whole stream. Calls on other backends are not waited for. `begins` is recorded on `stream` when the
+    /// host's own work is done, so that the time between it and the end is the GPU's.
     ///
-    /// An image is refused where the backend does not take it or finds it damaged: the next backend's turn, at last the
-    /// CPU's, whose word on damage is final. A file that does not end with an end-of-image marker is refused at once,
-    /// since a GPU decoder may fill in what is missing. All are refused where the backend cannot be made: unless this
-    /// GPU or nvJPEG has none, that is tried again with the next call.
+    /// An image is refused if the backend does not take it or finds it damaged. The next backend is tried then, at last
+    /// the CPU, whose word on damage is final. A file that does not end with an end-of-image marker is refused at once,
+    /// since a GPU decoder may fill in what is missing. All images are refused if the backend cannot be made. Unless
+    /// this GPU or nvJPEG has no such backend, that is tried again with the next call.
     ///
     /// # Errors
-    /// [`Error::Gpu`]: the GPU failed, and nothing is known of any image.
+    /// [`Error::Gpu`] if the GPU failed; nothing is known of any image then.
     pub fn decode(
         &mut self,
         stream: &Stream,
@@ -124,7 +124,7 @@ impl NvJpegDecoder {
         let mut verdict = Verdict { outcomes, in_parts: false };
         match self.make(backend) {
             Ok(()) => {}
-            // If it is the GPU that is lost, its next call says so.
+            // If the GPU is lost, its next call says so.
             Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => {
                 refuse_all(&mut verdict.outcomes, &format!("nvJPEG's {}: {error}", backend.name()));
                 return Ok(verdict);
@@ -134,7 +134,7 @@ impl NvJpegDecoder {
         let _bound = self.device.bind()?;
         let backends = self.backends.as_mut().ok_or_else(dropped)?;
         if backends.is_idle()? {
-            self.memory.settle();
+            self.memory.recycle();
         }
         if !backends.streams.iter().any(|known| known.handle() == stream.handle()) {
             backends.streams.push(stream.clone());
@@ -150,11 +150,11 @@ impl NvJpegDecoder {
         Ok(verdict)
     }
 
-    /// Makes a backend if it was not yet.
+    /// Makes a backend if it has not been made yet.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where nvJPEG cannot, [`Error::Gpu`] where the GPU fails. Unless there is none on this
-    /// GPU, it is tried again when it is asked for again.
+    /// [`Error::Unavailable`] if nvJPEG cannot make it, [`Error::Gpu`] if the GPU fails. Unless this GPU has no such
+    /// backend, the next call tries again.
     pub fn make(&mut self, backend: NvJpegBackend) -> Result<()> {
         let _bound = self.device.bind()?;
         let (library, device, memory) = (&self.library, &self.device, &self.memory);
@@ -176,7 +176,7 @@ impl NvJpegDecoder {
         }
     }
 
-    /// Decoding engines of the GPU, and cores of each; or why none is used.
+    /// The number of the GPU's decoding engines and of the cores of each, or why none is used.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -201,13 +201,13 @@ impl NvJpegDecoder {
 
 impl Drop for NvJpegDecoder {
     fn drop(&mut self) {
-        // nvJPEG's handles want the context; what they still work with must be done.
+        // nvJPEG's handles need the context, and their work must be done.
         let bound = self.device.bind();
         let backends = self.backends.take();
         let done =
             backends.iter().flat_map(|backends| &backends.streams).all(|stream| stream.synchronize().is_ok());
         if bound.is_err() || !done {
-            // The GPU is lost: nobody can tell what of this it still uses.
+            // The GPU is lost, so it is unknown what of this it still uses.
             std::mem::forget((backends, self.memory.clone()));
         }
     }
@@ -225,13 +225,13 @@ impl Backends {
         cuda.is_idle()
     }
 
-    /// Where a backend for batches is.
+    /// The field of a backend for batches.
     fn batched(&mut self, backend: NvJpegBackend) -> &mut MadeBackend<Batched> {
         if backend == NvJpegBackend::Hardware { &mut self.hardware } else { &mut self.cuda_batched }
     }
 }
 
-/// Puts into an empty place what `make` makes.
+/// Fills an empty field with what `make` makes.
 fn fill<T>(
     place: &mut MadeBackend<T>,
     backend: NvJpegBackend,
@@ -241,7 +241,7 @@ fn fill<T>(
         *place = Some(match make() {
             Ok(made) => Ok(made),
             Err(NotMade::Library(error)) if is_final(error) => Err(explain(backend, error)),
-            // For want of memory, say, of which there may be some the next time.
+            // This may be for want of memory, of which there may be enough the next time.
             Err(NotMade::Library(error)) => return Err(Error::Unavailable(explain(backend, error))),
             Err(NotMade::Driver(error)) => return Err(error),
         });
@@ -267,7 +267,7 @@ fn dropped() -> Error {
     Error::Internal("a decoder that was dropped".into())
 }
 
-/// Why a backend could not be made, with what is missing if that can be seen.
+/// The reason why a backend could not be made, with what is missing if that can be seen.
 fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
     let reason = error.to_string();
     let is_short = error.status == Some(Status::NVJPEG_STATUS_ALLOCATOR_FAILURE);
@@ -280,7 +280,7 @@ fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
     )
 }
 
-/// What can be seen of a request without decoding it.
+/// Checks what can be seen of a request without decoding it.
 fn check(request: &Request<'_>) -> ImageOutcome {
     let refuse = |what: &str| Err(DecodeError::Unsupported(what.into()).into());
     if !request.bytes.ends_with(&[0xFF, 0xD9]) {
@@ -294,14 +294,14 @@ fn check(request: &Request<'_>) -> ImageOutcome {
     Ok(())
 }
 
-/// Refuses the images that were not yet, for the backend's sake.
+/// Refuses all images that are not refused yet because of the backend.
 fn refuse_all(outcomes: &mut [ImageOutcome], why: &str) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
         *outcome = Err(Error::Unavailable(why.to_owned()));
     }
 }
 
-/// What nvJPEG's error means for an image.
+/// Turns nvJPEG's error into what it means for an image.
 pub(super) fn refusal(error: nvjpeg_sys::Error) -> Error {
     match error.status {
         Some(Status::NVJPEG_STATUS_BAD_JPEG | Status::NVJPEG_STATUS_INCOMPLETE_BITSTREAM) => {
@@ -312,7 +312,7 @@ pub(super) fn refusal(error: nvjpeg_sys::Error) -> Error {
     }
 }
 
-/// The rectangle to ask for; `None`: the whole image.
+/// The rectangle to ask for; `None` for the whole image.
 pub(super) fn region(request: &Request<'_>) -> Option<(u32, u32, u32, u32)> {
     let decoded = request.layout.decoded;
     (decoded != request.header.whole()).then_some((decoded.x, decoded.y, decoded.width, decoded.height))

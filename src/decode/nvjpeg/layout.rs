@@ -1,55 +1,55 @@
-//! Where an image's planes lie in device memory: which samples, and how far apart.
+//! The layout of an image's planes in device memory: which samples they hold, and where.
 
 use super::super::{ColorModel, JpegHeader, Planes, Region};
 
-/// Bytes to whose multiples planes begin, and their rows.
+/// Planes, and their rows, begin at multiples of this many bytes.
 const ALIGNMENT: u64 = 64;
 
-/// Samples of one plane that will be written.
+/// The samples of one plane that will be written.
 ///
 /// Sample (x, y) of the whole component lies at `(y - y0) * stride + (x - x0)` behind the plane's first byte, for x in
 /// x0..x0+width and y in y0..y0+height.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaneLayout {
-    /// Bytes from the beginning of the image's memory to the plane's.
+    /// The bytes from the beginning of the image's memory to that of the plane.
     pub offset: u64,
-    /// Bytes from one row to the next.
+    /// The bytes from one row to the next.
     pub stride: u32,
-    /// Component column of the first stored sample.
+    /// The column in the component of the first stored sample.
     pub x0: u32,
-    /// Component row of the first stored sample.
+    /// The row in the component of the first stored sample.
     pub y0: u32,
-    /// Stored columns.
+    /// The number of stored columns.
     pub width: u32,
-    /// Stored rows.
+    /// The number of stored rows.
     pub height: u32,
-    /// Columns of the whole component.
+    /// The columns of the whole component.
     pub full_width: u32,
-    /// Rows of the whole component.
+    /// The rows of the whole component.
     pub full_height: u32,
-    /// Image columns one sample spans: 1, 2 or 4.
+    /// The image columns that one sample spans: 1, 2 or 4.
     pub step_x: u32,
-    /// Image rows one sample spans: 1, 2 or 4.
+    /// The image rows that one sample spans: 1, 2 or 4.
     pub step_y: u32,
 }
 
-/// Where the planes of an image lie.
+/// The layout of all planes of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanesLayout {
-    /// What the planes mean; [`ColorModel::Gray`] uses only the first.
+    /// The meaning of the planes; [`ColorModel::Gray`] uses only the first.
     pub color: ColorModel,
     /// The rectangle of image pixels that is decoded: the whole image, or one that begins at an MCU and ends at one or
     /// at the image's edge.
     pub decoded: Region,
     /// The components.
     pub planes: [PlaneLayout; 3],
-    /// Bytes of memory for all planes; its beginning must be a multiple of 64, as that of device memory is.
+    /// The bytes of memory for all planes. The memory must begin at a multiple of 64, as device memory does.
     pub bytes: u64,
 }
 
 impl PlanesLayout {
-    /// The layout of an image of which at least `region`, and what chroma upsampling wants around it, is decoded.
-    /// `None` for images that are not decoded to planes as they are coded.
+    /// Lays out an image of which at least `region` is decoded, with what chroma upsampling needs around it. `None` for
+    /// images that are not decoded to planes as they are coded.
     ///
     /// # Panics
     /// If the region is empty or leaves the image.
@@ -70,7 +70,7 @@ impl PlanesLayout {
             *sampling = header.sampling(index)?;
         }
         let samplings = &samplings[..count];
-        // What all components together want, in MCUs: every component then begins and ends between samples.
+        // This is what all components together need, in MCUs, so that every component begins and ends between samples.
         let along = |x: bool| {
             let mcu = 8 * samplings.iter().map(|s| if x { s.step_x } else { s.step_y }).max().unwrap_or(1);
             let full = if x { header.width } else { header.height };
@@ -107,8 +107,7 @@ impl PlanesLayout {
         Some(Self { color, decoded: Region { x, y, width, height }, planes, bytes })
     }
 
-    /// The layout of planes that the CPU decoded, when their bytes are copied as they are: `stride * height` of each,
-    /// rows and all.
+    /// The layout of planes that the CPU decoded, if their bytes are copied as they are: `stride * height` of each.
     pub fn staged(planes: &Planes) -> Self {
         let count = if planes.color == ColorModel::Gray { 1 } else { 3 };
         let mut layout = [PlaneLayout::default(); 3];
@@ -165,7 +164,7 @@ mod tests {
         let header = header([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
         let region = Region { x: 32, y: 17, width: 16, height: 14 };
         let layout = PlanesLayout::of(&header, region).unwrap();
-        // One chroma sample to the left of column 32 lies in the MCU before; rows 15..33 touch three.
+        // The chroma sample to the left of column 32 lies in the MCU before; rows 15..33 touch three MCUs.
         assert_eq!(layout.decoded, Region { x: 16, y: 0, width: 48, height: 48 });
         assert_eq!((layout.planes[1].x0, layout.planes[1].width, layout.planes[1].full_width), (8, 24, 50));
         let edge = PlanesLayout::of(&header, Region { x: 99, y: 79, width: 1, height: 1 }).unwrap();

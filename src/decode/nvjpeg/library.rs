@@ -1,4 +1,4 @@
-//! nvJPEG as this process found it.
+//! The library nvJPEG as this process found it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use nvjpeg_sys::{Search, Version};
 use crate::error::{Error, Result};
 use crate::gpu;
 
-/// What [`Library::load`] found, and where else it looks.
+/// The library that [`Library::load`] found, and where else it looks.
 static FOUND: Mutex<(Option<Library>, Vec<PathBuf>)> = Mutex::new((None, Vec::new()));
 
-/// nvJPEG, loaded; clones are the same.
+/// The loaded library nvJPEG. Clones are the same library.
 #[derive(Debug, Clone)]
 pub struct Library(Arc<nvjpeg_sys::Library>);
 
@@ -19,7 +19,7 @@ impl Library {
     /// Loads nvJPEG, or returns what was loaded before.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], a sentence that says what to install.
+    /// [`Error::Unavailable`] with a sentence that says what to install.
     pub fn load() -> Result<Self> {
         let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = &found.0 {
@@ -38,12 +38,12 @@ impl Library {
         FOUND.lock().unwrap_or_else(PoisonError::into_inner).1 = packages;
     }
 
-    /// Its version.
+    /// The library's version.
     pub fn version(&self) -> Version {
         self.0.version()
     }
 
-    /// Its file.
+    /// The library's file.
     pub fn path(&self) -> &std::path::Path {
         self.0.path()
     }

@@ -1,7 +1,7 @@
-//! Where nvJPEG's working memory comes from: blocks that are kept, so that nothing is allocated once all sizes came by.
+//! nvJPEG's working memory, in blocks that are kept, so that nothing is allocated once all sizes have occurred.
 //!
-//! nvJPEG grows its buffers by freeing and allocating, and may free while its stream still uses the old one. So what it
-//! frees is *retired* and serves again only when the decoder knows that all its streams are done.
+//! nvJPEG grows its buffers by freeing and allocating, and may free a buffer that its stream still uses. So what it
+//! frees is *retired*, and used again only when the decoder knows that all its streams are done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,15 @@ use nvjpeg_sys::safe::Allocator;
 use crate::error::Result;
 use crate::gpu::{DeviceBuffer, GpuDevice, MemoryPool, PinnedBuffer, Stream};
 
-/// Blocks are a power of two of at least so many bytes, that buffers which grow ask rarely.
+/// Blocks are a power of two of at least this many bytes, so that buffers which grow rarely ask for another one.
 const SMALLEST: usize = 64 << 10;
 
-/// Blocks of one kind of memory.
+/// The blocks of one kind of memory.
 struct MemoryBlocks<B> {
     used: HashMap<u64, MemoryBlock<B>>,
     retired: Vec<MemoryBlock<B>>,
     free: Vec<MemoryBlock<B>>,
-    /// How many were ever made.
+    /// The number of blocks that were ever made.
     made: u64,
 }
 
@@ -34,7 +34,7 @@ impl<B> MemoryBlocks<B> {
         Self { used: HashMap::new(), retired: Vec::new(), free: Vec::new(), made: 0 }
     }
 
-    /// A block of at least `bytes`, made by `make` where none is free: (address, memory).
+    /// Takes a block of at least `bytes`, made by `make` if none is free: (address, memory).
     fn take(&mut self, bytes: usize, make: impl FnOnce(usize) -> Option<(u64, B)>) -> Option<u64> {
         let wanted = bytes.max(SMALLEST).checked_next_power_of_two()?;
         let fits = |block: &MemoryBlock<B>| block.bytes >= wanted && block.bytes / 4 <= wanted;
@@ -56,19 +56,19 @@ impl<B> MemoryBlocks<B> {
         self.retired.extend(self.used.remove(&address));
     }
 
-    fn settle(&mut self) {
+    fn recycle(&mut self) {
         self.free.append(&mut self.retired);
     }
 }
 
-/// The working memory of one decoder; clones are the same.
+/// The working memory of one decoder. Clones are the same memory.
 #[derive(Clone)]
 pub(super) struct WorkingMemory(Arc<WorkingMemoryInner>);
 
 struct WorkingMemoryInner {
     device: GpuDevice,
     pool: MemoryPool,
-    /// Memory is allocated on this one and handed out when it is there, whatever the stream.
+    /// The stream that memory is allocated on. Memory is handed out once it is there, whatever the stream that uses it.
     stream: Stream,
     of_device: Mutex<MemoryBlocks<DeviceBuffer>>,
     of_host: Mutex<MemoryBlocks<PinnedBuffer>>,
@@ -89,13 +89,13 @@ impl WorkingMemory {
         })))
     }
 
-    /// Lets what was freed serve again. All work of the decoder must be done.
-    pub(super) fn settle(&self) {
-        lock(&self.0.of_device).settle();
-        lock(&self.0.of_host).settle();
+    /// Lets memory that was freed be used again. All work of the decoder must be done.
+    pub(super) fn recycle(&self) {
+        lock(&self.0.of_device).recycle();
+        lock(&self.0.of_host).recycle();
     }
 
-    /// How often memory was allocated so far: of the device and of the host.
+    /// The number of allocations so far, of device and host memory.
     pub(super) fn allocations(&self) -> u64 {
         lock(&self.0.of_device).made + lock(&self.0.of_host).made
     }
@@ -165,14 +165,14 @@ mod tests {
         blocks.retire(1);
         blocks.retire(2);
         assert_eq!(take(&mut blocks, 10), Some(3), "the stream may still use the first");
-        blocks.settle();
+        blocks.recycle();
         assert_eq!(take(&mut blocks, 10), Some(1), "the smallest that fits");
         assert_eq!(take(&mut blocks, 10), Some(2));
         blocks.retire(2);
-        blocks.settle();
+        blocks.recycle();
         assert_eq!(take(&mut blocks, 10 * SMALLEST), Some(4), "too small");
         blocks.retire(4);
-        blocks.settle();
+        blocks.recycle();
         assert_eq!(take(&mut blocks, SMALLEST), Some(2));
         assert_eq!(take(&mut blocks, SMALLEST), Some(5), "sixteen times too large");
         assert_eq!(blocks.made, 5);

@@ -1,4 +1,4 @@
-//! JPEGs by the GPU: which of nvJPEG's ways serves an image, and where its planes will lie.
+//! Decoding of JPEGs by the GPU: which of nvJPEG's backends serves an image, and where its planes will lie.
 //!
 //! The decoding engine comes first where the GPU has one, then CUDA kernels; what both refuse is left to the CPU.
 
@@ -21,15 +21,15 @@ use super::{ColorModel, JpegHeader, Process, Region};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// One of nvJPEG's ways to decode; the first that serves an image is the cheapest for the CPU.
+/// One of nvJPEG's backends. The first that serves an image is the cheapest for the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NvJpegBackend {
     /// The GPU's fixed-function engine: baseline files of one scan.
     Hardware,
-    /// CUDA kernels, Huffman codes included, many images in one call: baseline files of one scan, whole.
+    /// CUDA kernels that decode many images in one call, Huffman codes included: whole baseline files of one scan.
     CudaBatched,
-    /// CUDA kernels, image by image: progressive files too. The CPU decodes the Huffman codes, but those of huge
-    /// baseline images; see [`by_host`].
+    /// CUDA kernels that decode image by image, also progressive files. The CPU decodes the Huffman codes, except those
+    /// of huge baseline images; see [`by_host`].
     Cuda,
 }
 
@@ -46,9 +46,12 @@ impl NvJpegBackend {
         }
     }
 
-    /// The fewest images, colour or gray, that are given to it in a call. [`NvJpegBackend::CudaBatched`] gets so many
-    /// of a kind or none, but where nobody else may: the Huffman codes of fewer it leaves to one core of the CPU.
-    /// (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50".)
+    /// The fewest images, colour or gray, that are given to the backend in a call. [`NvJpegBackend::CudaBatched`] gets
+    /// that many of a kind or none, unless no other backend may decode them: it leaves the Huffman codes of fewer
+    /// images to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50".), that are
+    /// given to it in a call. [`NvJpegBackend::CudaBatched`] gets so many of a kind or none, but where nobody else may:
+    /// the Huffman codes of fewer it leaves to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in
+    /// nvjpeg.h: "bigger than 50".)
     pub const fn least_of_call(self) -> usize {
         match self {
             Self::CudaBatched => 51,
@@ -56,48 +59,48 @@ impl NvJpegBackend {
         }
     }
 
-    /// Whether so many images, all colour or all gray, may be given to it in a call.
+    /// Whether this many images, all colour or all gray, may be given to the backend in a call.
     pub const fn takes_call_of(self, images: usize) -> bool {
         images >= self.least_of_call()
     }
 
-    /// The most that can be asked of it.
+    /// The most that the backend can be able to do.
     pub fn best(self) -> Ability {
         if self == Self::CudaBatched { Ability::Whole } else { Ability::Region }
     }
 }
 
-/// From so many pixels on, kernels are faster with the Huffman codes of one image than a core of the CPU is (the
-/// threshold of nvImageCodec and DALI, `hybrid_huffman_threshold`).
+/// From this many pixels on, kernels decode the Huffman codes of one image faster than a core of the CPU (the threshold
+/// of nvImageCodec and DALI, `hybrid_huffman_threshold`).
 const HUGE: u64 = 1_000_000;
 
-/// Whether [`NvJpegBackend::Cuda`] leaves an image's Huffman codes to the CPU. All of a file's codes are decoded,
-/// whatever region is wanted of it, and the kernels know those of one scan.
+/// Whether [`NvJpegBackend::Cuda`] leaves an image's Huffman codes to the CPU. All codes of a file are decoded,
+/// whatever region is wanted, and the kernels can only decode those of one scan.
 pub fn by_host(header: &JpegHeader) -> bool {
     let pixels = u64::from(header.width) * u64::from(header.height);
     pixels <= HUGE || header.process != Process::Baseline || !header.interleaved
 }
 
-/// How a colour image's chroma is sampled, as far as a GPU decoder knows it.
+/// The chroma subsampling of an image, as far as a GPU decoder knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subsampling {
-    /// 4:4:4: as many samples as pixels.
+    /// 4:4:4, with as many chroma samples as pixels.
     S444,
-    /// 4:2:2: half the columns.
+    /// 4:2:2, with half the columns.
     S422,
-    /// 4:2:0: half the columns, half the rows.
+    /// 4:2:0, with half the columns and half the rows.
     S420,
-    /// 4:4:0: half the rows.
+    /// 4:4:0, with half the rows.
     S440,
     /// No chroma.
     Gray,
 }
 
 impl Subsampling {
-    /// All of them.
+    /// All kinds of subsampling.
     pub const ALL: [Self; 5] = [Self::S444, Self::S422, Self::S420, Self::S440, Self::Gray];
 
-    /// That of a file; `None` for any other.
+    /// The subsampling of a file; `None` for any other kind.
     pub fn of(header: &JpegHeader) -> Option<Self> {
         match header.color()? {
             ColorModel::Gray => Some(Self::Gray),
@@ -115,7 +118,7 @@ impl Subsampling {
         }
     }
 
-    /// As it is usually written.
+    /// The usual notation.
     pub fn name(self) -> &'static str {
         match self {
             Self::S444 => "4:4:4",
@@ -126,7 +129,7 @@ impl Subsampling {
         }
     }
 
-    /// Image columns and rows that one chroma sample spans.
+    /// The image columns and rows that one chroma sample spans.
     pub fn steps(self) -> (u32, u32) {
         match self {
             Self::S444 | Self::Gray => (1, 1),
@@ -140,28 +143,28 @@ impl Subsampling {
 /// What one backend can do with one kind of sampling.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ability {
-    /// Nothing: the next backend's turn.
+    /// It can do nothing; the next backend is tried.
     #[default]
     None,
-    /// Whole images.
+    /// It can decode whole images.
     Whole,
-    /// Whole images, or a region of one.
+    /// It can decode whole images, or a region of one.
     Region,
 }
 
-/// What a GPU and its nvJPEG can decode; found out once, by [`Abilities::probe`], then shared freely.
+/// What a GPU and its nvJPEG can decode. [`Abilities::probe`] finds it out once; then it is shared freely.
 #[derive(Debug, Clone, Default)]
 pub struct Abilities {
     table: AbilityTable,
-    /// Why a backend cannot do more.
+    /// The reasons why a backend cannot do more with a subsampling.
     notes: Arc<[[Option<String>; Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]>,
-    /// Decoding engines, and cores of each.
+    /// The number of decoding engines, and of the cores of each.
     engines: Option<(u32, u32)>,
-    /// The first backend whose trial failed though it may serve another time, and why.
+    /// The first backend whose trial failed although it may succeed another time, and why.
     failed: Option<(NvJpegBackend, String)>,
 }
 
-/// What each backend can do with each sampling: with images of any size, and with those whose chroma has no samples
+/// What each backend can do with each subsampling: with images of any size, and with images whose chroma has no samples
 /// that lie half outside.
 #[derive(Debug, Clone, Copy, Default)]
 struct AbilityTable([[(Ability, Ability); Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]);
@@ -198,18 +201,18 @@ impl Abilities {
         self.table.0[backend as usize][sampling as usize].1
     }
 
-    /// Decoding engines of the GPU, and cores of each, where nvJPEG says.
+    /// The number of the GPU's decoding engines and of the cores of each, if nvJPEG says.
     pub fn engines(&self) -> Option<(u32, u32)> {
         self.engines
     }
 
-    /// A backend that did not come through its trial, and why, where that is no word on what it can do: there was no
-    /// memory, say.
+    /// The backend whose trial failed for a reason that does not say what it can do, such as a lack of memory, and that
+    /// reason.
     pub fn failed(&self) -> Option<&(NvJpegBackend, String)> {
         self.failed.as_ref()
     }
 
-    /// What a backend can do, and why not more, in a line.
+    /// Describes in a line what a backend can do, and why it cannot do more.
     pub fn describe(&self, backend: NvJpegBackend) -> String {
         let mut text = String::new();
         for sampling in Subsampling::ALL {
@@ -237,7 +240,7 @@ impl Abilities {
         NvJpegBackend::ALL.into_iter().filter(move |&backend| table.of(&header, backend) != Ability::None)
     }
 
-    /// Where the planes of an image will lie if `backend` decodes at least `region` of it; `None` where it cannot.
+    /// The layout of an image's planes if `backend` decodes at least `region` of it; `None` if it cannot.
     pub fn layout(
         &self,
         header: &JpegHeader,
@@ -255,7 +258,7 @@ impl Abilities {
 impl AbilityTable {
     fn of(&self, header: &JpegHeader, backend: NvJpegBackend) -> Ability {
         let known = match (header.process, backend) {
-            // One scan, or the engine and the batched kernels would need to see the others.
+            // The engine and the batched kernels need files of one scan: they would have to see the others, too.
             (Process::Baseline, _) => header.interleaved || backend == NvJpegBackend::Cuda,
             (Process::Progressive, NvJpegBackend::Cuda) => true,
             _ => false,
@@ -272,25 +275,25 @@ impl AbilityTable {
     }
 }
 
-/// Where a plane goes: device memory for what a [`PlaneLayout`] says.
+/// The device memory that a plane of a [`PlaneLayout`] is written to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaneTarget {
-    /// Device address of the first stored sample.
+    /// The device address of the first stored sample.
     pub ptr: u64,
-    /// Bytes from one row to the next, at least the stored width.
+    /// The bytes from one row to the next, at least the stored width.
     pub stride: u32,
 }
 
 /// One image to decode.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The file. Whether nvJPEG is spared a copy where it is page-locked, its guide does not say.
+    /// The bytes of the file. nvJPEG's guide does not say whether it saves a copy if they are page-locked.
     pub bytes: &'a [u8],
-    /// What [`super::parse_header`] says of it.
+    /// The headers, from [`super::parse_header`].
     pub header: &'a JpegHeader,
-    /// What [`Abilities::layout`] says for the asked region and backend.
+    /// The layout from [`Abilities::layout`] for the requested region and backend.
     pub layout: &'a PlanesLayout,
-    /// Device memory for each plane of the layout.
+    /// The device memory for each plane of the layout.
     pub planes: [PlaneTarget; 3],
 }
 
@@ -299,7 +302,7 @@ mod tests {
     use super::*;
     use crate::decode::header::JpegColorSpace;
 
-    /// A baseline file of 100×80 pixels.
+    /// The header of a baseline file of 100×80 pixels.
     pub(super) fn header(factors: [(u8, u8); 4], components: u8) -> JpegHeader {
         let color_space = if components == 1 { JpegColorSpace::Gray } else { JpegColorSpace::YCbCr };
         JpegHeader {

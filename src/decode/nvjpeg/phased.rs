@@ -1,5 +1,5 @@
-//! Image by image: the CPU decodes the Huffman codes, CUDA kernels do the rest; of huge baseline images kernels do it
-//! all.
+//! Decoding image by image: the CPU decodes the Huffman codes, CUDA kernels do the rest. Kernels decode all of huge
+//! baseline images.
 
 use nvjpeg_sys::safe::{
     Backend, BitStream, Decoder, DeviceBuffer, Handle, OutputFormat, Params, PinnedBuffer, State,
@@ -13,20 +13,19 @@ use crate::decode::ColorModel;
 use crate::error::{DecodeError, Result};
 use crate::gpu::{Event, GpuDevice, Stream};
 
-/// nvJPEG's decoder by phases.
+/// nvJPEG's decoder whose phases are called one by one.
 pub(super) struct Phased {
-    // Dropped in this order.
+    // The memory of two images. The fields are dropped in this order.
     pages: [Page; 2],
-    /// Which page was used last.
+    /// The index of the page that was used last.
     latest: usize,
     by_cpu: Decoder,
     by_gpu: Decoder,
 }
 
-/// What one image needs while it is under way. There are two, so that the CPU decodes the codes of one image while
-/// those of the other are copied.
+/// What one image needs while it is in flight.
 struct Page {
-    /// Passed when the image is done.
+    /// An event that is passed when the image is done.
     done: Event,
     by_cpu: State,
     by_gpu: State,
@@ -61,12 +60,12 @@ impl Phased {
         Ok(Self { pages: [page()?, page()?], latest: 0, by_cpu, by_gpu })
     }
 
-    /// Whether nothing is under way.
+    /// Whether no image is in flight.
     pub(super) fn is_idle(&self) -> Result<bool> {
         self.pages.iter().try_fold(true, |idle, page| Ok(idle && page.done.is_done()?))
     }
 
-    /// Decodes what `outcomes` does not refuse yet.
+    /// Decodes the images that `outcomes` does not refuse yet.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
@@ -76,7 +75,7 @@ impl Phased {
         for (request, outcome) in requests.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok()) {
             self.latest = (self.latest + 1) % self.pages.len();
             let page = &mut self.pages[self.latest];
-            // Its page-locked buffer is read by the copy of two images ago.
+            // The copy of two images ago reads this page's page-locked buffer.
             page.done.synchronize()?;
             match page.decode([&self.by_cpu, &self.by_gpu], stream, request) {
                 Ok(true) => {}
@@ -84,7 +83,7 @@ impl Phased {
                     *outcome = Err(DecodeError::Unsupported("JPEG, for nvJPEG's cuda".into()).into())
                 }
                 Err(error) => {
-                    // What was queued of the image is done then; an error of the GPU itself comes out here.
+                    // What was queued of the image is done by then; an error of the GPU itself shows here.
                     page.done.record(stream)?;
                     page.done.synchronize()?;
                     *outcome = Err(refusal(error));
@@ -97,7 +96,7 @@ impl Phased {
 }
 
 impl Page {
-    /// Queues an image; false: no decoder takes it.
+    /// Queues an image; returns `false` if no decoder takes it.
     fn decode(
         &mut self,
         [by_cpu, by_gpu]: [&Decoder; 2],

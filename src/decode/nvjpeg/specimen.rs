@@ -1,5 +1,5 @@
-//! Baseline files for trials, whose samples are known without a decoder: what photographs have (odd sizes, the Huffman
-//! codes that most files use, coefficients behind runs of zeros), in small.
+//! Small baseline files for trials, whose samples are known without a decoder. They have what photographs have: odd
+//! sizes, the Huffman codes that most files use, coefficients behind runs of zeros.
 
 use std::f64::consts::{PI, SQRT_2};
 use std::sync::LazyLock;
@@ -7,10 +7,11 @@ use std::sync::LazyLock;
 use super::{PlanesLayout, Subsampling};
 use crate::decode::jpeg::usual_codes;
 
-/// Levels that a decoder may be off, by its own way of rounding.
+/// The grey levels that a decoder may be off by its own way of rounding.
 const TOLERANCE: f64 = 1.5;
 
-/// Step of all coefficients: with it, the DC coefficient of a block is its mean, from 128 on.
+/// The quantisation step of all coefficients. With it, the DC coefficient of a block is the mean of its samples less
+/// 128.
 const STEP: u8 = 8;
 
 /// Whether planes hold the samples of a specimen.
@@ -27,11 +28,11 @@ pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
     })
 }
 
-/// The coefficients of a block, in steps.
+/// The coefficients of a block, in quantisation steps.
 struct SpecimenBlock {
-    /// The mean of its samples.
+    /// The mean of the block's samples.
     level: i32,
-    /// Of one horizontal half wave, and of one in both directions: places 1 and 4 of the zigzag.
+    /// The coefficient of one horizontal half wave and of one in both directions: places 1 and 4 of the zigzag.
     wave: i32,
     bump: i32,
 }
@@ -46,7 +47,7 @@ impl SpecimenBlock {
         }
     }
 
-    /// The inverse transform (ITU T.81, A.3.3).
+    /// Computes a sample by the inverse transform (ITU T.81, A.3.3).
     fn sample(&self, x: u32, y: u32) -> f64 {
         let cosine = |at: u32| COSINES[at as usize];
         let step = f64::from(STEP) / 4.0;
@@ -56,11 +57,11 @@ impl SpecimenBlock {
     }
 }
 
-/// Of (2x + 1) π / 16: they are asked for at every sample.
+/// The cosines of (2x + 1) π / 16, which are needed for every sample.
 static COSINES: LazyLock<[f64; 8]> =
     LazyLock::new(|| std::array::from_fn(|x| ((2 * x + 1) as f64 * PI / 16.0).cos()));
 
-/// A file of this size.
+/// Makes a file of this size.
 pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8> {
     let (h, v) = sampling.steps();
     let components: u8 = if sampling == Subsampling::Gray { 1 } else { 3 };
@@ -110,11 +111,11 @@ pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8
     file
 }
 
-/// (code, its length) by symbol.
+/// The code and its length for each symbol.
 struct Code([(u32, u32); 256]);
 
 impl Code {
-    /// ITU T.81, C.2.
+    /// Makes the codes as ITU T.81, C.2 says.
     fn new((lengths, symbols): &([u8; 16], Vec<u8>)) -> Self {
         let (mut codes, mut next, mut symbols) = ([(0, 0); 256], 0, symbols.iter());
         for (length, &count) in (1..).zip(lengths) {
@@ -128,7 +129,7 @@ impl Code {
     }
 }
 
-/// Entropy-coded bytes in the making.
+/// Writes entropy-coded bytes.
 struct BitWriter {
     dc: Code,
     ac: Code,
@@ -138,7 +139,7 @@ struct BitWriter {
 }
 
 impl BitWriter {
-    /// A block behind one of the level `last` (ITU T.81, F.1.2).
+    /// Writes a block behind a block of the level `last` (ITU T.81, F.1.2).
     fn block(&mut self, block: &SpecimenBlock, last: i32) {
         let difference = block.level - last;
         let (code, length) = self.dc.0[size(difference) as usize];
@@ -186,7 +187,7 @@ impl BitWriter {
     }
 }
 
-/// Bits that a value needs.
+/// The number of bits that a value needs.
 fn size(value: i32) -> u32 {
     32 - value.unsigned_abs().leading_zeros()
 }

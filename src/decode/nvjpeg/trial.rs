@@ -1,8 +1,9 @@
-//! What a GPU can do, by trying: small images whose samples are known are decoded by every backend, whole and in part.
+//! Finds out by trying what a GPU can do: small images whose samples are known are decoded by every backend, whole and
+//! in part.
 //!
-//! What the library says it supports is asked for every image besides; but a region that lands a few samples beside
-//! where it should, or planes in another order, would go unnoticed into every batch, and what holds of one GPU and
-//! version of nvJPEG need not hold of another.
+//! The library is also asked for every image whether it supports it. But a region that lands a few samples beside where
+//! it should, or planes in another order, would go unnoticed into every batch; and what is true of one GPU and version
+//! of nvJPEG need not be true of another.
 
 use super::specimen::{self, is_right};
 use super::{
@@ -13,26 +14,27 @@ use crate::decode::{JpegHeader, Region, parse_header};
 use crate::error::{Error, Result};
 use crate::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Stream};
 
-/// Not a multiple of anything, as the sizes of photographs are, and not smaller than what decoding engines take.
+/// The size of the images: not a multiple of anything, as the sizes of photographs are, and not smaller than what
+/// decoding engines take.
 const RAGGED: (u32, u32) = (203, 157);
 
-/// The same but of whole chroma samples, for a backend that is right but where one lies half outside.
+/// The size rounded up to whole chroma samples, for a backend that is right unless one lies half outside.
 fn even(sampling: Subsampling) -> (u32, u32) {
     let ((width, height), (step_x, step_y)) = (RAGGED, sampling.steps());
     (width.next_multiple_of(step_x), height.next_multiple_of(step_y))
 }
 
-/// Images of a trial on the CUDA backend, which takes them one after another.
+/// The images of a trial on the CUDA backend, which takes them one after another.
 const FEW: usize = 4;
 
-/// A backend's answer to a trial; if it cannot do it, why.
+/// The result of a trial; the error says why the backend cannot do it.
 type TrialResult = Result<(), String>;
 
 impl Abilities {
     /// Finds out what nvJPEG can do on this GPU. It takes as long as making decoders does, and leaves nothing behind.
     ///
     /// # Errors
-    /// Where nvJPEG cannot work with the GPU at all, or the GPU fails.
+    /// If nvJPEG cannot work with the GPU at all, or the GPU fails.
     pub fn probe(library: &Library, device: &GpuDevice) -> Result<Self> {
         let mut decoder =
             NvJpegDecoder::new(library, device, NvJpegBackend::CudaBatched.least_of_call() + 1)?;
@@ -50,7 +52,7 @@ impl Abilities {
         for backend in NvJpegBackend::ALL {
             match examiner.decoder.make(backend) {
                 Ok(()) => backends.push(backend),
-                // The other backends are beside the last one, without which nothing of nvJPEG works.
+                // The last backend is needed, since without it nothing of nvJPEG works; the others are optional.
                 Err(Error::Unavailable(reason)) if backend != NvJpegBackend::Cuda => {
                     if !examiner.decoder.is_without(backend) {
                         examiner.failures[backend as usize] = Some(reason.clone());
@@ -67,7 +69,7 @@ impl Abilities {
         {
             let (ability, reason) = examiner.ability(backend, sampling, RAGGED)?;
             abilities.set(backend, sampling, ability);
-            // Where each chroma sample is of one pixel, none lies half outside.
+            // If each chroma sample is of one pixel, none lies half outside.
             if ability < backend.best() && even(sampling) != RAGGED {
                 let (even, _) = examiner.ability(backend, sampling, even(sampling))?;
                 abilities.set_even(backend, sampling, even.max(ability));
@@ -87,9 +89,9 @@ struct Examiner {
     stream: Stream,
     pool: MemoryPool,
     device: GpuDevice,
-    /// Why each backend failed last, where that is no word on what it can do.
+    /// Why each backend failed last, if that does not say what it can do.
     failures: [Option<String>; NvJpegBackend::ALL.len()],
-    /// Images that the engines work on side by side.
+    /// The number of images that the engines decode side by side.
     cores: usize,
 }
 
@@ -116,7 +118,7 @@ impl Examiner {
         }
     }
 
-    /// Whether a batch of the image's regions comes out as it should.
+    /// Whether a batch of the image's regions is decoded right.
     fn agrees(
         &mut self,
         backend: NvJpegBackend,
@@ -128,15 +130,15 @@ impl Examiner {
         let layout = |region: &Region| PlanesLayout::of(header, *region).ok_or_else(unlaid);
         let layouts: Vec<PlanesLayout> = regions.iter().map(layout).collect::<Result<_>>()?;
         let count = match backend {
-            // Each core has its second image, and one has a third.
+            // Each core gets a second image, and one core a third.
             NvJpegBackend::Hardware => 2 * self.cores + 1,
             NvJpegBackend::CudaBatched => backend.least_of_call() + 1,
             NvJpegBackend::Cuda => FEW,
         };
-        // Room for the whole, should a decoder not care what it is asked for.
+        // There is room for the whole image, in case a decoder ignores the region.
         let room = layout(&header.whole())?.bytes.next_multiple_of(256) as usize;
         let memory = self.pool.allocate(&self.stream, count * room)?;
-        // What a decoder leaves out must not look right by chance.
+        // The memory is filled first, so that what a decoder leaves out does not look right by chance.
         let mut flight = InFlight::new(&self.stream)?;
         flight.fill(memory.whole(), 0)?;
         let mut bytes = PinnedBuffer::new(&self.device, file.len())?;
@@ -150,9 +152,9 @@ impl Examiner {
                 Request { bytes: &bytes, header, layout: layout(index), planes }
             })
             .collect();
-        // Failures are what is looked for: none of them shall keep the next trial from being made.
+        // Failures are what is looked for; none of them may prevent the next trial.
         let verdict = self.decoder.decode(&self.stream, backend, None, &requests);
-        // Whatever came out, what was queued reads and writes what is freed here.
+        // Whatever the result is, work that was queued reads and writes what is freed here.
         self.stream.synchronize()?;
         if let Some(error) = verdict?.outcomes.into_iter().find_map(Result::err) {
             if let Error::Unavailable(why) = &error {

@@ -68,10 +68,10 @@ impl Check {
     ///
     /// # Errors
     /// [`Error::Gpu`].
-    pub(crate) fn land(&mut self, flight: &mut InFlight) -> Result<Vec<Finding>> {
+    pub(crate) fn wait(&mut self, flight: &mut InFlight) -> Result<Vec<Finding>> {
         flight.copy_to_host(self.arrived.take().ok_or_else(lost)?, self.counts.whole())?;
-        flight.depart()?;
-        flight.land()?;
+        flight.submit()?;
+        flight.wait()?;
         self.round += 1;
         let host = self.arrived.insert(flight.arrived().ok_or_else(lost)?);
         let counts = host.as_chunks::<4>().0.iter().map(|&count| u32::from_ne_bytes(count));

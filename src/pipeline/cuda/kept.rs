@@ -153,7 +153,7 @@ impl Lent {
     /// # Errors
     /// [`Error::Gpu`] when the GPU has failed; the decoder is gone then.
     pub(crate) fn give_back(mut self) -> Result<()> {
-        self.get()?.settle()?;
+        self.get()?.recycle()?;
         lock(&self.kept.decoders).idle.extend(self.decoder.take());
         Ok(())
     }

@@ -165,7 +165,7 @@ impl<'a> Lane<'a> {
                 continue;
             }
             // What was not really decoded comes again.
-            let findings = self.check.land(&mut self.flight)?;
+            let findings = self.check.wait(&mut self.flight)?;
             for Queued { mut work, first, step } in decoded.drain(..) {
                 match self.intake.accept(run, &mut work, |image| findings[first + step * image]) {
                     true => finished.push(work),
@@ -181,8 +181,8 @@ impl<'a> Lane<'a> {
         if last && todo.is_empty() {
             seal.take().and_then(Arc::into_inner).ok_or_else(unsealed)?.close_on(&mut self.flight)?;
         }
-        self.flight.depart()?;
-        self.flight.land()?;
+        self.flight.submit()?;
+        self.flight.wait()?;
         self.decoder.take().map_or(Ok(()), Lent::give_back)?;
         self.timing.collect(run, &self.stage.shares, self.flight.stream())
     }
@@ -269,8 +269,8 @@ impl<'a> Lane<'a> {
                     todo.push_front(work);
                     break;
                 }
-                self.flight.depart()?;
-                self.flight.land()?;
+                self.flight.submit()?;
+                self.flight.wait()?;
                 self.intake.reserve(work.images.len(), bytes)?;
                 if !self.intake.stage(&mut work)? {
                     return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));

@@ -106,8 +106,8 @@ impl Stage {
     }
 
     /// Makes the calling thread one that works for the GPU. Should that fail, so will its first call, and say so.
-    pub(crate) fn settle(&self) {
-        let _ = self.device.settle();
+    pub(crate) fn attach_thread(&self) {
+        let _ = self.device.attach_thread();
     }
 
     /// Makes all that nvJPEG needs for whatever images may come, the first time.

@@ -389,8 +389,8 @@ impl<'a> Intake<'a> {
         if let Some(slot) = slots.try_take(bytes) {
             return Ok(slot);
         }
-        flight.depart()?;
-        flight.land()?;
+        flight.submit()?;
+        flight.wait()?;
         slots
             .try_take(bytes)
             .ok_or_else(|| Error::Internal(format!("no page-locked {bytes} bytes for a table")))

@@ -10,7 +10,7 @@ use crate::schedule::Draw;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// Its documentation is made of the table of settings, see `settings::describe`.
+/// The class `foreload.ImageLoader`. Its documentation is made from the table of settings, see `settings::describe`.
 #[pyclass(frozen, extends = Loader, module = "foreload")]
 pub(in crate::python) struct ImageLoader;
 
@@ -28,13 +28,13 @@ impl ImageLoader {
         Ok(PyClassInitializer::from(loader).add_subclass(Self))
     }
 
-    /// Where batches end: `cpu` or `cuda:N`.
+    /// The device of the batches: `cpu` or `cuda:N`.
     #[getter]
     fn device(this: PyRef<'_, Self>) -> String {
         this.as_super().pipeline.config().device.to_string()
     }
 
-    /// The fields of the batches: what each holds, by name, in the order in which they were asked for.
+    /// The fields of the batches by name, in the order in which they were asked for, with what each holds.
     #[getter]
     fn fields<'py>(this: PyRef<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let pipeline = &this.as_super().pipeline;
@@ -45,8 +45,8 @@ impl ImageLoader {
         Ok(dict)
     }
 
-    /// The tensors of the batches, of fields that have one size for all samples: each one's field, element type, and
-    /// dimensions of a sample. For what takes nothing else.
+    /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
+    /// For consumers that take nothing else.
     fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
         let pipeline = &this.as_super().pipeline;
         let tensors = pipeline.config().dense_tensors(pipeline.index().is_labeled());
@@ -54,21 +54,21 @@ impl ImageLoader {
         Ok(tensors.map(|(field, element, dimensions)| (field, element.name(), dimensions)).collect())
     }
 
-    /// Why there: the GPU's name, or why none serves.
+    /// The reason for the device: the GPU's name, or why none can be used.
     #[getter]
     fn device_reason(this: PyRef<'_, Self>) -> String {
         this.as_super().pipeline.config().device_reason.clone()
     }
 
-    /// Element type of the images, by name.
+    /// The name of the images' element type.
     #[getter]
     fn dtype(this: PyRef<'_, Self>) -> &'static str {
         this.as_super().pipeline.config().output().dtype.name()
     }
 
-    /// What an epoch makes of a sample: dict of x, y, width, height (source pixels that are resized), resized_width,
+    /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,
     /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
-    /// output_width, output_height. Of several views, number `view`; of several images, that of `field`.
+    /// output_width, output_height. `view` chooses one of several views, `field` one of several images.
     #[pyo3(signature = (sample_id, epoch=None, occurrence=0, view=0, field=None))]
     fn view<'py>(
         this: PyRef<'py, Self>,

@@ -1,4 +1,5 @@
-//! `foreload.Loader`: what every loader can do. Which datasets it reads and what it makes of them is its kind's matter.
+//! The class `foreload.Loader`: what every loader can do. The kinds of loaders decide which datasets they read and what
+//! they make of them.
 
 mod files;
 mod images;
@@ -20,23 +21,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often a waiting call looks for Ctrl-C.
+/// How often a waiting call checks for Ctrl-C.
 pub(super) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// See `_core.pyi` for the documentation.
+/// The class `foreload.Loader`; see `_core.pyi` for the documentation.
 #[pyclass(frozen, subclass, module = "foreload")]
 pub(super) struct Loader {
     pipeline: SharedPipeline,
     rank: Option<u32>,
     world_size: Option<u32>,
     cursor: Mutex<Cursor>,
-    /// Of the latest iteration.
+    /// The log of the latest iteration.
     failures: Mutex<FailureLog>,
-    /// Of the latest iteration.
+    /// The log of the latest iteration.
     concealed: Mutex<ConcealedLog>,
 }
 
-/// A pipeline of a loader and its iterations. The last to let go waits for the threads, without the GIL.
+/// A pipeline that a loader and its iterations share. The last owner waits for the threads, without the GIL.
 #[derive(Clone)]
 pub(super) struct SharedPipeline(Option<Arc<Pipeline>>);
 
@@ -50,7 +51,7 @@ impl std::ops::Deref for SharedPipeline {
 impl Drop for SharedPipeline {
     fn drop(&mut self) {
         let pipeline = self.0.take();
-        // Not attached when the interpreter is ending: then there is no GIL to give up, and the closure just drops.
+        // The interpreter may be ending. Then there is no GIL to give up, and the pipeline is just dropped.
         let _ = Python::try_attach(|py| py.detach(move || drop(pipeline)));
     }
 }
@@ -62,7 +63,7 @@ impl Loader {
         lock(&self.cursor).choose(epoch);
     }
 
-    /// The epoch that is under way; while none is, the one that the next iteration runs.
+    /// The current epoch, or between epochs the one that the next iteration runs.
     #[getter]
     fn epoch(&self) -> u64 {
         lock(&self.cursor).epoch()
@@ -81,7 +82,7 @@ impl Loader {
         self.iterate(py, epoch)
     }
 
-    /// One epoch (None: the one that `epoch` says) from `first_step` on.
+    /// Iterates over one epoch (None: the one that `epoch` says) from `first_step` on.
     #[pyo3(signature = (epoch=None, first_step=0))]
     fn batches(&self, py: Python<'_>, epoch: Option<u64>, first_step: u64) -> PyResult<Py<Batches>> {
         let (rank, world_size) = self.place_in_world(py)?;
@@ -91,7 +92,7 @@ impl Loader {
         self.iterate(py, epoch)
     }
 
-    /// What a checkpoint keeps: a dict of numbers and texts.
+    /// The state for a checkpoint: a dict of numbers and texts.
     #[pyo3(signature = (*, at_step=None))]
     fn state_dict<'py>(&self, py: Python<'py>, at_step: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let (epoch, reached) = {
@@ -116,19 +117,19 @@ impl Loader {
         Ok(())
     }
 
-    /// Batches of this rank in one epoch.
+    /// The number of this rank's batches in one epoch.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let (rank, world_size) = self.place_in_world(py)?;
         Ok(raise(py, self.pipeline.steps(rank, world_size))? as usize)
     }
 
-    /// Samples in the dataset.
+    /// The number of samples in the dataset.
     #[getter]
     fn samples(&self) -> u64 {
         self.pipeline.index().len()
     }
 
-    /// Samples an epoch draws, of all ranks together.
+    /// The number of samples that an epoch draws, of all ranks together.
     #[getter]
     fn epoch_size(&self) -> u64 {
         self.pipeline.config().selection.draws()
@@ -140,7 +141,8 @@ impl Loader {
         self.pipeline.index().is_labeled()
     }
 
-    /// Stops unless samples have labels, which `with_labels` needs: for what hands out images and labels together.
+    /// Raises unless samples have labels, which `with_labels` needs. For functions that return images and labels
+    /// together.
     fn _check_labeled(&self, py: Python<'_>) -> PyResult<()> {
         if self.pipeline.config().fields.gives_label() {
             return Ok(());
@@ -156,13 +158,13 @@ impl Loader {
         raise(py, needs.map_err(alone))
     }
 
-    /// Class names by number; empty when the dataset has only numbers.
+    /// The class names by number; empty when the dataset has only numbers.
     #[getter]
     fn classes(&self) -> Vec<String> {
         self.pipeline.index().classes().to_vec()
     }
 
-    /// Class numbers of all samples, a NumPy array, int64 [samples].
+    /// The class numbers of all samples: a NumPy array, int64 [samples].
     #[getter]
     fn targets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let index = self.pipeline.index();
@@ -176,7 +178,7 @@ impl Loader {
         py.import("numpy")?.call_method1("frombuffer", (array, "int64"))
     }
 
-    /// SHA-256 of the dataset's layout, names, extents and labels, in hex.
+    /// The SHA-256 of the dataset's layout, names, extents and labels, in hex.
     #[getter]
     fn fingerprint(&self) -> String {
         self.pipeline.index().fingerprint().to_string()
@@ -188,8 +190,8 @@ impl Loader {
         self.pipeline.io()
     }
 
-    /// Failures of the latest iteration that were skipped or replaced by zeros (the first 1000), each a dict of step,
-    /// sample_id, path, offset, message.
+    /// The failures of the latest iteration that were skipped or replaced by zeros (the first 1000), each a dict of
+    /// step, sample_id, path, offset, message.
     #[getter]
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let failures = lock(&lock(&self.failures)).clone();
@@ -201,7 +203,7 @@ impl Loader {
         failures.iter().map(of_failure).collect()
     }
 
-    /// Damaged images of the latest iteration that were decoded all the same (the first 1000), each a dict of
+    /// The damaged images of the latest iteration that were decoded all the same (the first 1000), each a dict of
     /// sample_id, path, offset, message.
     #[getter]
     fn concealed<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
@@ -209,7 +211,7 @@ impl Loader {
         samples.iter().map(|of| named(py, of.sample, &of.path, of.offset, &of.message)).collect()
     }
 
-    /// File of a sample: a path as text (for shards, the shard), where its bytes begin, and their number.
+    /// The file of a sample: its path (for shards, the shard's), where the sample's bytes begin, and their number.
     fn locate(&self, py: Python<'_>, sample_id: u64) -> PyResult<(PathBuf, u64, u32)> {
         let index = self.pipeline.index();
         if sample_id >= index.len() {
@@ -236,7 +238,7 @@ impl Loader {
 }
 
 impl Loader {
-    /// A loader of the datasets at `roots`.
+    /// Opens a loader of the datasets at `roots`.
     fn open(
         py: Python<'_>,
         roots: Vec<PathBuf>,
@@ -271,14 +273,14 @@ impl Loader {
         )
     }
 
-    /// (rank, world size), asked anew at every iteration: a process group may have been made since.
+    /// The (rank, world size), asked anew at every iteration, since a process group may have been made.
     fn place_in_world(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
         let ranks = py.import("foreload._ranks")?;
         ranks.call_method1("resolve", (self.rank, self.world_size))?.extract()
     }
 }
 
-/// What is said of a sample, as a dict.
+/// Describes a sample as a dict.
 fn named<'py>(
     py: Python<'py>,
     sample: u64,
@@ -294,21 +296,21 @@ fn named<'py>(
     Ok(dict)
 }
 
-/// Opens or builds the index on a thread of its own, so that this one can look for Ctrl-C.
+/// Opens or builds the index on a thread of its own, so that this one can check for Ctrl-C.
 fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyResult<DatasetIndex> {
     let cancel = Arc::new(AtomicBool::new(false));
     let work = {
         let cancel = cancel.clone();
         std::thread::spawn(move || DatasetIndex::open_all(&roots, &options, &cancel))
     };
-    // A loaded index is there at once; only a long build is worth longer naps.
+    // A loaded index is there at once; only a long build is worth longer sleeps.
     let mut nap = Duration::from_micros(50);
     while !work.is_finished() {
         py.detach(|| std::thread::sleep(nap));
         nap = (2 * nap).min(SIGNAL_CHECK);
         if let Err(interrupt) = py.check_signals() {
             cancel.store(true, Ordering::Relaxed);
-            // Its failure is what was asked for.
+            // Its failure is intended.
             let _ = py.detach(|| work.join());
             return Err(interrupt);
         }
@@ -317,7 +319,7 @@ fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyR
     raise(py, opened)
 }
 
-/// A state as Python's own numbers and texts.
+/// Converts a state to Python's numbers and texts.
 pub(super) fn as_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyAny>> {
     py.import("json")?.call_method1("loads", (state.to_json(),))
 }

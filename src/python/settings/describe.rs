@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict};
 use std::ffi::CString;
 
-/// A signature, made when it is first asked for: `inspect` takes longer to import than all of Foreload.
+/// A signature that is made when it is first asked for: `inspect` takes longer to import than all of Foreload.
 #[pyclass(frozen, module = "foreload")]
 struct SignatureOfSettings(SettingsClass);
 

@@ -1,27 +1,27 @@
-//! Python's objects as values that a setting can be told, and back.
+//! Converts Python's objects to values that a setting can be given, and back.
 
 use crate::config::Given;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 use std::path::PathBuf;
 
-/// What an object stands for. Never fails: what is nothing else is what `repr` shows.
+/// The value that an object stands for. This never fails: an object that is nothing else is what `repr` shows.
 ///
-/// Arrays, tensors and their scalars, of any library, are what their `tolist` gives. Other objects than lists and
-/// tuples are gone through only `with_iterables`: a data set or an endless generator is no number.
+/// Arrays, tensors and their scalars, of any library, are what their `tolist` returns. Other iterables than lists and
+/// tuples are read only `with_iterables`: a dataset or an endless generator is no number.
 pub(super) fn given(value: &Bound<'_, PyAny>, with_iterables: bool) -> Given {
     within(value, with_iterables, 0)
 }
 
-/// As [`given`], `depth` levels inside of a value.
+/// The value of an object that is `depth` levels inside of another.
 fn within(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> Given {
     understood(value, with_iterables, depth).unwrap_or_else(|| Given::Other(shown(value)))
 }
 
-/// No setting has a value of as many levels; a list that holds itself has more.
+/// The deepest level that is read. No setting has a value of that many levels; a list that holds itself has more.
 const DEEPEST: usize = 8;
 
-/// An object as `repr` shows it.
+/// The text that `repr` shows for an object.
 pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
     let kind = || value.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
     value.repr().map_or_else(|_| kind(), |repr| repr.to_string_lossy().into_owned())
@@ -44,7 +44,7 @@ fn understood(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> O
         return value.extract().ok().map(Given::Number);
     }
     if let Ok(text) = value.cast::<PyString>() {
-        // What is no Unicode can still be a path.
+        // Text that is no Unicode can still be a path.
         let text = text.extract().map(Given::Text);
         return text.or_else(|_| value.extract().map(Given::Path)).ok();
     }
@@ -58,20 +58,20 @@ fn understood(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> O
         };
         return map.items().ok()?.iter().map(entry).collect::<Option<_>>().map(Given::Map);
     }
-    // Objects of Foreload's own that have parts with names: fields, transforms.
+    // These are Foreload's own objects that have parts with names: fields, transforms.
     if let Ok(Some(parts)) = value.getattr_opt("_as_setting") {
         return parts.call0().ok().and_then(|parts| understood(&parts, with_iterables, depth + 1));
     }
     if let Ok(Some(tolist)) = value.getattr_opt("tolist") {
         let plain = tolist.call0().ok()?;
-        // Only what is plain: an object whose `tolist` gives itself would never end.
+        // Only plain results are read: an object whose `tolist` returns itself would never end.
         let has_tolist = plain.hasattr("tolist").unwrap_or(true);
         return if has_tolist { None } else { understood(&plain, with_iterables, depth + 1) };
     }
     if let Ok(path) = value.extract::<PathBuf>() {
         return Some(Given::Path(path));
     }
-    // Whole numbers and others of any library, `fractions.Fraction` for instance.
+    // These are integers and other numbers of any library, `fractions.Fraction` for instance.
     if value.hasattr("__index__").unwrap_or(false) {
         return value.extract().ok().map(Given::Whole);
     }
@@ -89,7 +89,7 @@ fn list(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> Option<
     Some(list)
 }
 
-/// The object that a value is in Python.
+/// Converts a value to a Python object.
 pub(super) fn object<'py>(py: Python<'py>, value: &Given) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Given::Nothing => py.None().into_bound(py),

@@ -1,5 +1,4 @@
-//! Settings as Python says them: keyword arguments become options, and the table of settings becomes what Python shows
-//! of its classes.
+//! Settings in Python:
 
 mod describe;
 mod given;
@@ -15,15 +14,15 @@ use crate::config::{Given, Setting};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// The error for a setting, by the name that Python has for it.
+/// Makes the error for a setting, by the name that Python has for it.
 pub(super) fn wrong(name: &str, message: impl std::fmt::Display) -> PyErr {
     ConfigError::new_err(format!("config: {name}: {message}"))
 }
 
-/// A setting, and what was given for it.
+/// A setting, and the value given for it.
 pub(super) type GivenSetting = (&'static Setting, Given);
 
-/// Refuses what was given without a name beyond the `most` that can be.
+/// Refuses arguments without a name beyond the `most` that there can be.
 fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &str) -> PyResult<()> {
     match positional.len() {
         count if count > most => Err(wrong(
@@ -34,7 +33,7 @@ fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &
     }
 }
 
-/// Keyword arguments by name.
+/// The keyword arguments by name.
 fn keywords<'py>(
     given: Option<&Bound<'py, PyDict>>,
 ) -> impl Iterator<Item = PyResult<(String, Bound<'py, PyAny>)>> {

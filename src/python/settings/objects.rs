@@ -1,4 +1,4 @@
-//! `foreload.Directory` and `foreload.Resources`: settings that go together, as one object.
+//! The classes `foreload.Directory` and `foreload.Resources`, which hold settings that belong together.
 
 use super::given::{given, object};
 use super::{GivenSetting, check_count, keywords, wrong};
@@ -7,7 +7,7 @@ use crate::python::error::raise;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// What both classes are: the members that were given, checked, in the order of the table.
+/// The content of both classes: the members that were given, checked, in the order of the table.
 #[derive(Debug, Clone, PartialEq)]
 struct GivenMembers {
     object: SettingsObject,
@@ -68,7 +68,7 @@ impl GivenMembers {
         self.given.iter().filter_map(of).collect()
     }
 
-    /// Member names with their values, those that were given.
+    /// The names and values of the members that were given.
     fn named(&self) -> impl Iterator<Item = (&'static str, Given)> {
         self.said().into_iter().filter_map(|(setting, value)| Some((setting.member?.name, value)))
     }
@@ -86,7 +86,7 @@ impl GivenMembers {
         format!("foreload.{}({})", self.object.class(), members.join(", "))
     }
 
-    /// What `pickle` and `copy` make it anew from.
+    /// The arguments from which `pickle` and `copy` make it anew.
     fn arguments<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
         let named = PyDict::new(py);
         for (name, value) in self.named() {
@@ -96,7 +96,7 @@ impl GivenMembers {
     }
 }
 
-/// The two classes differ in nothing but their settings, of which the table knows.
+/// The two classes differ only in their settings, which the table knows.
 macro_rules! classes {
     ($($class:ident),*) => { $(
         #[doc = concat!("See `SettingsObject::", stringify!($class), "`.")]
@@ -150,7 +150,7 @@ pub(super) fn attribute<'py>(
     }
 }
 
-/// The members that the value of a loader's keyword has: an object's, those of a dict, or none.
+/// The members of the value of a loader's keyword: of an object, of a dict, or none.
 pub(super) fn members(object: SettingsObject, value: &Bound<'_, PyAny>) -> PyResult<Vec<GivenSetting>> {
     let py = value.py();
     if value.is_none() {
@@ -166,7 +166,7 @@ pub(super) fn members(object: SettingsObject, value: &Bound<'_, PyAny>) -> PyRes
     {
         return Ok(resources.get().0.said());
     }
-    // As settings come from YAML or JSON.
+    // This is how settings come from YAML or JSON.
     if let Ok(named) = value.cast::<PyDict>() {
         return GivenMembers::new(object, &PyTuple::empty(py), Some(named)).map(|members| members.said());
     }

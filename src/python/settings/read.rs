@@ -1,4 +1,4 @@
-//! A loader's arguments as options.
+//! Reads a loader's arguments as options.
 
 use super::given::{given, shown};
 use super::objects::members;
@@ -12,11 +12,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::path::PathBuf;
 
-/// The datasets and the options that the arguments of `loader` mean.
+/// Reads the datasets and the options that the arguments of `loader` mean.
 ///
 /// # Errors
-/// `ConfigError` that names the setting: for a value that it cannot have, for a keyword that is none, and for what is
-/// said twice.
+/// `ConfigError` that names the setting: if it cannot have its value, if there is no such setting, or if it is given
+/// twice.
 pub(in crate::python) fn read(
     loader: LoaderKind,
     positional: &Bound<'_, PyTuple>,
@@ -60,7 +60,7 @@ pub(in crate::python) fn read(
     options(positional.py(), loader, &said).and_then(|options| Ok((paths(path)?, options)))
 }
 
-/// What a keyword's value stands for.
+/// The value that a keyword's argument stands for.
 fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     let form = setting.description();
     let Some((module, function)) = form.text_by.filter(|_| !value.is_none()) else {
@@ -68,7 +68,7 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     };
     let py = value.py();
     let text = py.import(module)?.call_method1(function, (value,)).map_err(|error| {
-        // What an odd object raises when it is looked at is no error of a loader's; Ctrl-C is none of the object's.
+        // An exception of an odd object that is inspected is not the loader's error; Ctrl-C is not the object's.
         if error.is_instance_of::<ConfigError>(py) || !error.is_instance_of::<PyException>(py) {
             return error;
         }
@@ -79,14 +79,14 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     Ok(given(&text, false))
 }
 
-/// The options that were said, each once.
+/// Makes the options from the settings that were given, each once.
 fn options(py: Python<'_>, loader: LoaderKind, said: &[(GivenSetting, String)]) -> PyResult<LoaderOptions> {
     let mut options = loader.usual();
     for (number, ((setting, value), call)) in said.iter().enumerate() {
         if !setting.belongs_to(loader) {
             return Err(wrong(setting.name, unknown_setting(loader, setting.name)));
         }
-        // None is as good as nothing said, where there is an object to say it.
+        // None means that nothing is given, if there is an object to say it.
         if setting.member.is_some() && *value == Given::Nothing {
             continue;
         }
@@ -109,7 +109,7 @@ fn options(py: Python<'_>, loader: LoaderKind, said: &[(GivenSetting, String)]) 
     Ok(options)
 }
 
-/// What to say of settings that are members of an object alone: the call that means the same.
+/// Explains for settings that are members of an object alone how to write the call.
 fn in_its_object(said: &[GivenSetting]) -> String {
     let Some(object) = said.first().and_then(|(setting, _)| setting.member).map(|member| member.object)
     else {
@@ -130,7 +130,7 @@ fn in_its_object(said: &[GivenSetting]) -> String {
     format!("is part of {keyword}= now: give {keyword}=foreload.{class}({})", arguments.join(", "))
 }
 
-/// The path, or several.
+/// Reads a path, or several.
 fn paths(path: Option<Bound<'_, PyAny>>) -> PyResult<Vec<PathBuf>> {
     const MUST: &str = "must be the path of a dataset, or a list of several";
     let Some(path) = path else { return Err(wrong("path", format!("is not given, {MUST}"))) };

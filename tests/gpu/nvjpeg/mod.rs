@@ -96,8 +96,8 @@ impl Lane {
             .collect();
         let Verdict { outcomes, in_parts } = self.decoder.decode(&self.stream, backend, None, &requests)?;
         self.in_parts = in_parts;
-        flight.depart()?;
-        flight.land()?;
+        flight.submit()?;
+        flight.wait()?;
         let bytes = PinnedBuffer::new(&self.device, total)?;
         let bytes = self.stream.copy_to_host(bytes, memory.whole())?;
         Ok(outcomes

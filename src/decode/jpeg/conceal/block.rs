@@ -1,14 +1,14 @@
-//! The coefficients of one block that one scan brings, whatever its bits say.
+//! Reads the coefficients of one block that one scan holds, whatever its bits say.
 
 use super::super::huffman::Codes;
 use super::super::markers::Progression;
 use super::source::{ScanSource, Stop};
 use crate::error::DecodeError;
 
-/// Coefficients in coding order, not multiplied.
+/// The coefficients of a block in coding order, not multiplied.
 pub(super) type ZigzagBlock = [i16; 64];
 
-/// Stores coefficient `k`. As in libjpeg, what lies beyond the block is its last one.
+/// Stores coefficient `k`. As in libjpeg, coefficients beyond the block go to its last one.
 fn store(block: &mut ZigzagBlock, k: usize, value: i32) {
     block[k.min(63)] = value as i16;
 }
@@ -64,7 +64,7 @@ pub(super) fn dc_refine(source: &mut ScanSource, low: u8, block: &mut ZigzagBloc
     Ok(())
 }
 
-/// How many blocks, this one included, an end of band stands for.
+/// Reads how many blocks, this one included, an end of band stands for.
 fn ended_blocks(source: &mut ScanSource, run: usize) -> Result<u32, Stop> {
     Ok((1 << run) + source.take(run as u32)?)
 }
@@ -99,7 +99,7 @@ pub(super) fn ac_first(
     Ok(())
 }
 
-/// Reads one more bit of a block's AC coefficients, and those that it makes other than zero.
+/// Reads one more bit of a block's AC coefficients, and the coefficients that it makes other than zero.
 pub(super) fn ac_refine(
     source: &mut ScanSource,
     codes: &Codes,
@@ -113,7 +113,7 @@ pub(super) fn ac_refine(
         while k <= last {
             let symbol = source.symbol(codes)?;
             let (mut zeros, size) = (usize::from(symbol >> 4), symbol & 15);
-            // Whatever size the symbol says, a new coefficient is one bit and its sign.
+            // A new coefficient is one bit and its sign, whatever size the symbol says.
             let mut new = 0;
             if size > 0 {
                 new = if source.take(1)? == 1 { bit } else { -bit };
@@ -152,7 +152,7 @@ pub(super) fn ac_refine(
     Ok(())
 }
 
-/// Adds a bit to the magnitude of a coefficient, where the file says so.
+/// Adds a bit to the magnitude of a coefficient if the file says so.
 fn correct(source: &mut ScanSource, bit: i16, coefficient: &mut i16) -> Result<(), Stop> {
     if source.take(1)? == 1 && *coefficient & bit == 0 {
         let grown = if *coefficient >= 0 { bit } else { bit.wrapping_neg() };

@@ -1,16 +1,16 @@
-//! Damaged JPEGs as libjpeg decodes them, with whatever their damage leaves: plain and slow, from the start, the whole
-//! image, after the fast decoder found the damage.
+//! Decodes damaged JPEGs as libjpeg does. It is plain and slow and decodes the whole image from the start, after the
+//! fast decoder found the damage.
 //!
-//! What libjpeg does with a warning is done here: bits that are no code are symbol 0, coefficients beyond a block fall
-//! on its last one, a scan's bits end at the first marker and are zeros from there on, a restart interval without data
-//! leaves its blocks as they are, and reading goes on at the next restart marker that fits. What libjpeg as Pillow
-//! calls it refuses is refused: a file that ends before its last row is decoded (before its end marker, where it has
-//! several scans), and markers that cannot stand where they stand.
+//! Where libjpeg warns and goes on, so does this decoder: bits that are no code are symbol 0, coefficients beyond a
+//! block fall on its last one, a scan's bits end at the first marker and are zeros from there on, a restart interval
+//! without data leaves its blocks as they are, and reading goes on at the next restart marker that fits. What libjpeg
+//! refuses as Pillow calls it is refused: a file that ends before its last row is decoded (or before its end marker, if
+//! it has several scans), and markers that cannot stand where they stand.
 //!
-//! One thing is not imitated. Of two bytes 0xFF before a stuffed zero, which no encoder writes, libjpeg's fast path
-//! makes a marker, decodes the block anew by its slow path and leaves in it what it had stored.
+//! One thing is not imitated. If two bytes 0xFF come before a stuffed zero, which no encoder writes, libjpeg's fast
+//! path takes them for a marker, decodes the block anew by its slow path and leaves in it what it had stored.
 //!
-//! As everywhere here, a progressive file that leaves bits out is not smoothed.
+//! As in the other decoders, a progressive file that leaves bits out is not smoothed.
 
 mod block;
 mod source;
@@ -28,12 +28,12 @@ use crate::error::DecodeError;
 use self::block::ZigzagBlock;
 use self::source::{ScanSource, Stop};
 
-/// The coefficients of a component that are kept: those of the wanted blocks, or all where more scans may come.
+/// The coefficients of a component that are kept: those of the wanted blocks, or all if more scans may come.
 struct KeptCoefficients {
     columns: Range<u32>,
     rows: Range<u32>,
     blocks: Vec<ZigzagBlock>,
-    /// In coding order; none before the first scan of the component.
+    /// The quantisation steps in coding order; `None` before the first scan of the component.
     steps: Option<[u16; 64]>,
 }
 
@@ -43,7 +43,7 @@ impl KeptCoefficients {
         Self { columns, rows, blocks, steps: None }
     }
 
-    /// The block in this column and row; `None` where it is not kept.
+    /// The block in this column and row; `None` if it is not kept.
     fn at(&mut self, x: u32, y: u32) -> Option<&mut ZigzagBlock> {
         let inside = self.columns.contains(&x) && self.rows.contains(&y);
         let (x, y) = (x.wrapping_sub(self.columns.start), y.wrapping_sub(self.rows.start));
@@ -91,7 +91,7 @@ pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, out: &mut Planes) -> R
     Ok(())
 }
 
-/// Reads all scans, the first of which `source` stands before.
+/// Reads all scans; `source` stands before the first one.
 fn read_scans(
     source: &mut ScanSource,
     header: &mut ScanHeader,
@@ -108,7 +108,7 @@ fn read_scans(
                 return Err(DecodeError::Corrupt(what.into()).into());
             }
             Ok(false) => return Ok(()),
-            // All rows are there: Pillow asks for no end marker then.
+            // All rows are there, and Pillow asks for no end marker then.
             Err(Stop::Truncated) if !several => return Ok(()),
             Err(stop) => return Err(stop),
         }
@@ -116,7 +116,7 @@ fn read_scans(
     Err(DecodeError::Unsupported(format!("JPEG of more than {MOST_SCANS} scans")).into())
 }
 
-/// What a scan codes, with the codes of its components.
+/// The kind of a scan, with the codes of its components.
 enum ScanCoding {
     Sequential(Vec<(Codes, Codes)>),
     DcFirst(Vec<Codes>),
@@ -157,7 +157,7 @@ fn read_scan(
     layout: &RegionLayout,
     kept: &mut [KeptCoefficients],
 ) -> Result<(), Stop> {
-    // By the way libjpeg looks for those that a scan has named already.
+    // This follows from the way libjpeg looks for components that a scan has named already.
     if header.scan.iter().enumerate().any(|(place, part)| part.component < place) {
         return Err(
             DecodeError::Corrupt("a scan whose components are not in the frame's order".into()).into()

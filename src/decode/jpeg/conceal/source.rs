@@ -1,13 +1,13 @@
 //! The bytes of a damaged file behind its headers, as libjpeg reads them: markers, restarts, bits and codes.
 //!
-//! A scan's bits end at the first marker, whatever it is; behind them come zeros without end. Where the next restart
-//! interval begins, or the scan ends, the marker is looked at.
+//! A scan's bits end at the first marker, whatever it is; zeros without end follow. The marker is looked at when the
+//! next restart interval begins or the scan ends.
 
 use super::super::huffman::Codes;
 use super::super::markers::{ScanHeader, read_scan};
 use crate::error::DecodeError;
 
-/// Why nothing more can be read.
+/// The reason why nothing more can be read.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The file ends where more of it is needed.
@@ -26,30 +26,31 @@ fn refused<T>(what: String) -> Result<T, Stop> {
     Err(Stop::Refused(DecodeError::Corrupt(what)))
 }
 
-/// A file, and how far it is read.
+/// A damaged file, and how far it is read.
 pub(super) struct ScanSource<'a> {
     bytes: &'a [u8],
-    /// The next byte.
+    /// The offset of the next byte.
     at: usize,
     /// A marker before that byte which is still to be acted on: a scan is not read beyond it.
     marker: Option<u8>,
-    /// Number of the next restart marker, 0..=7.
+    /// The number of the next restart marker, 0..=7.
     restart: u8,
-    /// Bits to come, in its lowest `left` bits.
+    /// The bits to come, in the lowest `left` bits.
     window: u64,
     left: u32,
     /// Whether zeros were made up for bits of this restart interval.
     exhausted: bool,
 }
 
-/// libjpeg loads bytes until it has so many bits. What it loads matters where the file ends: there it waits for more.
+/// libjpeg loads bytes until it has this many bits. What it loads matters at the end of the file, where it waits for
+/// more.
 const LOADED: u32 = 57;
 
-/// Codes of up to so many bits are looked at together; before that, this many bits are loaded.
+/// Codes of up to this many bits are looked up together; this many bits are loaded before that.
 const SHORT: u32 = 8;
 
 impl<'a> ScanSource<'a> {
-    /// Of a file whose first scan begins at byte `at`.
+    /// Makes the source of a file whose first scan begins at byte `at`.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at, marker: None, restart: 0, window: 0, left: 0, exhausted: false }
     }
@@ -60,7 +61,7 @@ impl<'a> ScanSource<'a> {
         Ok(byte)
     }
 
-    /// Steps over whatever lies before the next marker and over its code, which is returned.
+    /// Steps over everything before the next marker and over its code, which is returned.
     fn next_marker(&mut self) -> Result<u8, Stop> {
         loop {
             while self.byte()? != 0xFF {}
@@ -71,7 +72,7 @@ impl<'a> ScanSource<'a> {
         }
     }
 
-    /// What follows an 0xFF and those that only fill.
+    /// Returns what follows an 0xFF and further ones that only fill.
     fn behind_ff(&mut self) -> Result<u8, Stop> {
         loop {
             match self.byte()? {
@@ -81,15 +82,15 @@ impl<'a> ScanSource<'a> {
         }
     }
 
-    /// The length of a segment whose marker was just read, without the length's own two bytes; `None` where it is said
-    /// to be less than these.
+    /// Reads the length of a segment whose marker was just read, without the length's own two bytes; `None` if it is
+    /// said to be less than these.
     fn length(&mut self) -> Result<Option<usize>, Stop> {
         let length = usize::from(self.byte()?) << 8 | usize::from(self.byte()?);
         Ok(length.checked_sub(2))
     }
 
-    /// The payload of a segment whose marker, which stands at byte `at`, was just read. Where the file ends amid one,
-    /// damage has made the marker: what stands there nearly never makes sense to libjpeg up to the end.
+    /// Reads the payload of a segment whose marker, which stands at byte `at`, was just read. If the file ends amid the
+    /// segment, damage has made the marker: what stands there nearly never makes sense to libjpeg up to the end.
     fn payload(&mut self, marker: u8, at: usize) -> Result<&'a [u8], Stop> {
         let Some(length) = self.length()? else {
             return refused(format!(
@@ -125,7 +126,7 @@ impl<'a> ScanSource<'a> {
                     return Ok(true);
                 }
                 0xD9 => return Ok(false),
-                // Only stepped over: an impossible length is taken for none.
+                // These are only stepped over; an impossible length is taken for none.
                 0xCC | 0xDC | 0xE0..=0xEF | 0xFE => {
                     let length = self.length()?.unwrap_or(0);
                     self.at += length;
@@ -144,8 +145,8 @@ impl<'a> ScanSource<'a> {
         (self.restart, self.left, self.exhausted) = (0, 0, false);
     }
 
-    /// Goes on to the next restart interval, by the rules of libjpeg's `jpeg_resync_to_restart` where another marker
-    /// stands there than should: an older one is stepped over, a later one is left for its turn.
+    /// Goes on to the next restart interval. If another marker stands there than should, the rules of libjpeg's
+    /// `jpeg_resync_to_restart` decide: an older one is stepped over, a later one is left for its turn.
     pub(super) fn restart(&mut self) -> Result<(), Stop> {
         self.left = 0;
         let mut found = match self.marker.take() {
@@ -157,11 +158,11 @@ impl<'a> ScanSource<'a> {
             self.marker = loop {
                 let ahead = found.wrapping_sub(0xD0 + expected) & 7;
                 match (found, ahead) {
-                    // No marker that is used, or one of the last two restarts: what should stand here lies ahead.
+                    // This is no marker that is used, or one of the last two restarts: the right one lies ahead.
                     (..0xC0, _) | (0xD0..=0xD7, 6 | 7) => found = self.next_marker()?,
                     // The interval is empty: its marker, or the rest of the scan, is missing.
                     (0xD0..=0xD7, 1 | 2) => break Some(found),
-                    // The expected one after all, or one from nowhere.
+                    // This is the expected marker after all, or one from nowhere.
                     (0xD0..=0xD7, _) => break None,
                     _ => break Some(found),
                 }
@@ -174,12 +175,12 @@ impl<'a> ScanSource<'a> {
         Ok(())
     }
 
-    /// Whether the restart interval has no data any more: libjpeg then leaves its blocks as they are.
+    /// Whether the restart interval has no more data; libjpeg then leaves its blocks as they are.
     pub(super) fn exhausted(&self) -> bool {
         self.exhausted
     }
 
-    /// Loads bits: at least `needed`, made up where the data ends before.
+    /// Loads at least `needed` bits; they are made up if the data ends before.
     fn load(&mut self, needed: u32) -> Result<(), Stop> {
         while self.marker.is_none() && self.left < LOADED {
             let mut byte = self.byte()?;
@@ -203,7 +204,7 @@ impl<'a> ScanSource<'a> {
         Ok(())
     }
 
-    /// The next `count` bits, which are loaded; at most 17.
+    /// Returns the next `count` bits, which are loaded; at most 17.
     fn peek(&self, count: u32) -> u32 {
         (self.window >> (self.left - count)) as u32 & ((1 << count) - 1)
     }
@@ -224,7 +225,7 @@ impl<'a> ScanSource<'a> {
         Ok(if size > 0 && bits >> (size - 1) == 0 { bits - (1 << size) + 1 } else { bits })
     }
 
-    /// Takes the next symbol; bits that no code begins with stand for symbol 0 and are 17.
+    /// Takes the next symbol. Bits that no code begins with stand for symbol 0, and 17 of them are taken.
     pub(super) fn symbol(&mut self, codes: &Codes) -> Result<u8, Stop> {
         if self.left < SHORT {
             self.load(0)?;

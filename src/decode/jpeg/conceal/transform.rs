@@ -1,8 +1,8 @@
 //! The inverse DCT of coefficients of any size.
 //!
-//! Damage makes coefficients that no image has. libjpeg's C code lets the samples they give wrap around;
+//! Damage makes coefficients that no image has. libjpeg's C code lets the samples that they give wrap around;
 //! libjpeg-turbo's vector code, which Pillow and torchvision run, lets them saturate. Here each step has the width, the
-//! wrapping and the saturation of that code on x86-64. On coefficients that images have, all give the same.
+//! wrapping and the saturation of that code on x86-64. For coefficients that images have, all give the same samples.
 
 use super::super::idct::{
     C_0_298, C_0_390, C_0_541, C_0_765, C_0_899, C_1_175, C_1_501, C_1_847, C_1_961, C_2_053, C_2_562,
@@ -10,18 +10,18 @@ use super::super::idct::{
 };
 use super::block::ZigzagBlock;
 
-/// Fractional bits that are kept between the passes.
+/// The fractional bits that are kept between the passes.
 const KEPT: u32 = 2;
-/// Fractional bits of the factors.
+/// The fractional bits of the factors.
 const BITS: u32 = 13;
 
-/// Factors of inputs 2 and 6.
+/// The factors of inputs 2 and 6.
 const EVEN: [[i32; 2]; 2] = [[C_0_541, C_0_541 - C_1_847], [C_0_541 + C_0_765, C_0_541]];
-/// Factors of inputs 7 and 3, 5 and 1, each two added before.
+/// The factors of inputs 7 and 3, 5 and 1, each two added before.
 const ODD_SUMS: [[i32; 2]; 2] = [[C_1_175 - C_1_961, C_1_175], [C_1_175, C_1_175 - C_0_390]];
-/// Factors of inputs 7 and 1.
+/// The factors of inputs 7 and 1.
 const ODD_OUTER: [[i32; 2]; 2] = [[C_0_298 - C_0_899, -C_0_899], [-C_0_899, C_1_501 - C_0_899]];
-/// Factors of inputs 5 and 3.
+/// The factors of inputs 5 and 3.
 const ODD_INNER: [[i32; 2]; 2] = [[C_2_053 - C_2_562, -C_2_562], [-C_2_562, C_3_072 - C_2_562]];
 
 /// Transforms `block` into 8×8 samples at `out`, rows `stride` apart; `steps` is the quantisation table in coding
@@ -46,7 +46,7 @@ pub(super) fn transform(block: &ZigzagBlock, steps: &[u16; 64], out: &mut [u8], 
     }
 }
 
-/// One dimension, whose results lose `shift` bits.
+/// Transforms one dimension; results lose `shift` bits.
 fn pass(input: [i16; 8], shift: u32) -> [i16; 8] {
     let both = |factors: [i32; 2], a: i16, b: i16| factors[0] * i32::from(a) + factors[1] * i32::from(b);
     let [two, three] = EVEN.map(|factors| both(factors, input[2], input[6]));

@@ -1,10 +1,10 @@
-//! The inverse DCT with AVX2: a whole block at a time, eight columns in a register.
+//! The inverse DCT with AVX2, which transforms a whole block at a time, eight columns in a register.
 
 use std::arch::x86_64::*;
 
 use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PortableIdct, QUICK, Quantisation};
 
-/// For processors of [`crate::simd::Level::Avx2`] and above; must not be used on others.
+/// The inverse DCT for processors of [`crate::simd::Level::Avx2`] and above; it must not be used on others.
 pub(in super::super) struct Avx2Idct;
 
 impl InverseDct for Avx2Idct {
@@ -25,7 +25,7 @@ impl InverseDct for Avx2Idct {
     }
 }
 
-/// Blocks beyond what the fast arithmetic holds.
+/// Transforms blocks beyond what the fast arithmetic can hold.
 #[cold]
 #[inline(never)]
 fn unusual(
@@ -37,15 +37,15 @@ fn unusual(
     PortableIdct::block(block, quantisation, out, stride)
 }
 
-/// Two factors of 16 bits, for a multiply-and-add of pairs.
+/// Makes two factors of 16 bits, for multiply-and-add of pairs.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn factors(low: i32, high: i32) -> __m256i {
     _mm256_set1_epi32((low & 0xFFFF) | high << 16)
 }
 
-/// One dimension. `x` holds the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, eight columns each; the
-/// outputs are 32 bits wide, divided by 2^SHIFT and rounded.
+/// Transforms one dimension. `x` holds the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, eight columns
+/// each; the outputs are 32 bits wide, divided by 2^SHIFT and rounded.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pass<const SHIFT: i32>(x: [__m256i; 4]) -> [__m256i; 8] {
@@ -72,7 +72,7 @@ fn pass<const SHIFT: i32>(x: [__m256i; 4]) -> [__m256i; 8] {
     y
 }
 
-/// Writes 8×8 samples to `out` and clears the block; `false`, with nothing done, where a coefficient is too large.
+/// Writes 8×8 samples to `out` and clears the block. Returns `false`, with nothing done, if a coefficient is too large.
 ///
 /// # Safety
 /// `out` must be valid for writes of 8 bytes at each of 8 multiples of `stride`.
@@ -86,7 +86,8 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
     };
     let mut x = [_mm256_setzero_si256(); 4];
     let mut sums = _mm256_setzero_si256();
-    // Kept apart from the sums: a product that wraps to -32768 has no magnitude in 16 bits and would undo them.
+    // These are kept apart from the sums: a product that wraps to -32768 has no magnitude in 16 bits and would undo
+    // them.
     let mut beyond = _mm256_setzero_si256();
     for (i, x) in x.iter_mut().enumerate() {
         let raw = load(&block.0, i);
@@ -103,9 +104,9 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
     }
     block.0[..64].fill(0);
 
-    // Columns first: y[i] is row i. Then rows, for which columns must be paired as the rows were.
+    // Columns come first: y[i] is row i. Then come rows, for which columns must be paired as the rows were.
     let y = pass::<11>(x);
-    // Each lane: 16 bits of columns 0..8 to the pairs (0, 4), (2, 6), (1, 3), (5, 7).
+    // Each lane's 16 bits of columns 0..8 become the pairs (0, 4), (2, 6), (1, 3), (5, 7).
     let pairs = _mm256_setr_epi8(
         0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, //
         0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,

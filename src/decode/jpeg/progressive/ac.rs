@@ -1,4 +1,4 @@
-//! The AC coefficients of one component, row of blocks after row of blocks, and their transform.
+//! Reads the AC coefficients of one component, row of blocks after row of blocks, and transforms them.
 
 use super::super::bits::{BitReader, Entropy};
 use super::super::huffman::AcTable;
@@ -8,12 +8,13 @@ use super::block::{Band, Coefficients, Masks, first, refine, skip_block};
 use super::{ProgressiveJob, ScanTables};
 use crate::decode::Plane;
 
-/// A row of blocks.
+/// The memory of a row of blocks.
 #[derive(Debug, Default)]
 pub(super) struct BlockRow {
-    /// Of the wanted blocks; all zero between rows.
+    /// The coefficients of the wanted blocks; all zero between rows.
     coefficients: Vec<Coefficients>,
-    /// Which coefficients are not zero, by block of the component, wanted or not. Kept only where scans refine others.
+    /// A mask for each block of the component, wanted or not, of the coefficients that are not zero. Kept only if scans
+    /// refine others.
     nonzero: Vec<u64>,
 }
 
@@ -27,20 +28,20 @@ impl BlockRow {
 struct ScanCursor<'a> {
     entropy: &'a Entropy,
     table: &'a AcTable,
-    /// Which scan of the file.
+    /// The number of the scan in the file.
     number: usize,
     band: Band,
     /// Whether the scan refines coefficients.
     refines: bool,
-    /// Blocks between restart markers; 0: none.
+    /// The number of blocks between restart markers; 0 if there are none.
     restart_interval: u64,
-    /// The restart interval, and blocks of it to come.
+    /// The restart interval, and how many of its blocks are to come.
     segment: usize,
     left: u64,
-    /// The next block.
+    /// The number of the next block.
     block: u64,
     bits: BitReader<'a>,
-    /// Blocks to come that have no (more) codes in this scan.
+    /// The number of blocks to come that have no (more) codes in this scan.
     ended: u32,
 }
 
@@ -96,7 +97,8 @@ impl<'a> ScanCursor<'a> {
         self.left -= blocks as u64;
     }
 
-    /// Steps over blocks of a first scan up to number `block`; over whole restart intervals without a look at them.
+    /// Steps over blocks of a first scan up to number `block`. Whole restart intervals are skipped without reading
+    /// them.
     #[inline(always)]
     fn skip_to(&mut self, block: u64) -> Result<(), (usize, ScanFailure)> {
         if let Some(segment) = block.checked_div(self.restart_interval)
@@ -170,8 +172,8 @@ impl<'a> ScanCursor<'a> {
         Ok(())
     }
 
-    /// Reads the next blocks of a first scan or one that refines others, and keeps account of what is not zero. Where
-    /// `STORE`, into `row`, which else is empty.
+    /// Reads the next blocks of a first scan, or of a scan that refines others, and keeps the masks up to date. With
+    /// `STORE` the coefficients go into `row`, which is empty otherwise.
     #[inline(always)]
     fn read_masks<T: Masks, const STORE: bool>(
         &mut self,
@@ -283,7 +285,7 @@ pub(super) fn decode<T: InverseDct + Masks>(
     Ok(())
 }
 
-/// Transforms a row of blocks, whose coefficients are zero afterwards; in error, which block is out of range.
+/// Transforms a row of blocks, whose coefficients are zero afterwards. The error is the block that is out of range.
 #[inline(always)]
 fn transform<T: InverseDct>(
     row: &mut [Coefficients],

@@ -1,4 +1,4 @@
-//! The AC coefficients of one block that one scan brings.
+//! Reads the AC coefficients of one block that one scan holds.
 
 use super::super::bits::{BitReader, value};
 use super::super::huffman::{AC_BITS, AcTable, LookupEntry, MAX_AC_SIZE};
@@ -6,11 +6,10 @@ use super::super::idct::{PLACES, PortableIdct};
 use super::super::markers::Progression;
 use super::super::scan::{ScanFault, read_long};
 
-/// The highest bit of a mask stands for coefficient 0 in coding order: bits of a mask then come in the order of the
-/// file.
+/// The mask's bit for coefficient 0, the highest one, so that bits of a mask come in the order of the file.
 const FIRST: u64 = 1 << 63;
 
-/// Coefficients of a block, in the order of [`PLACES`]; that of DC is not used.
+/// The coefficients of a block, in the order of [`PLACES`]. The place of DC is not used.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Coefficients(pub(super) [i16; 64]);
@@ -18,7 +17,7 @@ pub(super) struct Coefficients(pub(super) [i16; 64]);
 impl Coefficients {
     pub(super) const ZERO: Self = Self([0; 64]);
 
-    /// Coefficient `k` in coding order. Beyond 63, where only corrupt data leads, that of DC.
+    /// The coefficient `k` in coding order. Beyond 63, where only corrupt data leads, it is the place of DC.
     #[inline(always)]
     fn at(&mut self, k: usize) -> &mut i16 {
         &mut self.0[usize::from(PLACES[k & 127]) & 63]
@@ -54,12 +53,12 @@ impl Masks for super::super::idct::avx2::Avx2Idct {
     }
 }
 
-/// Which coefficients a scan codes, and which of their bits.
+/// The coefficients that a scan codes, and which of their bits.
 #[derive(Clone, Copy)]
 pub(super) struct Band {
     first: usize,
     last: usize,
-    /// Bits left out.
+    /// The number of bits left out.
     low: u32,
     mask: u64,
 }
@@ -72,7 +71,7 @@ impl Band {
     }
 }
 
-/// Reads a block of a first scan: coefficients where `STORE`, which of them are not zero where `MASK`.
+/// Reads a block of a first scan: the coefficients if `STORE`, the mask of those that are not zero if `MASK`.
 #[inline(always)]
 pub(super) fn first<const STORE: bool, const MASK: bool>(
     bits: &mut BitReader,
@@ -90,7 +89,7 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
             let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
             if entry.is_special() {
                 let (run, value) = match special(bits, table, entry, MAX_AC_SIZE - band.low as u8)? {
-                    SpecialSymbol::DataEnd(blocks) => {
+                    SpecialSymbol::End(blocks) => {
                         *ended = blocks - 1;
                         return Ok(());
                     }
@@ -143,10 +142,10 @@ pub(super) fn skip_block(
     first::<false, false>(bits, ended, table, band, &mut nonzero, &mut block)
 }
 
-/// What the lookup's special entries stand for.
+/// A symbol of the lookup's special entries.
 enum SpecialSymbol {
-    /// This block and those after it, so many in all, have no more codes.
-    DataEnd(u32),
+    /// The end of this many blocks, this one included, which have no more codes.
+    End(u32),
     /// Sixteen zeros.
     Zeros,
     /// A value after a run of zeros.
@@ -177,10 +176,11 @@ fn special(
     };
     let more = (bits.window >> 1 >> (63 - run)) as u32;
     bits.consume(run);
-    Ok(SpecialSymbol::DataEnd((1 << run) + more))
+    Ok(SpecialSymbol::End((1 << run) + more))
 }
 
-/// Reads a block of a scan that refines coefficients: a bit for each that is not zero yet in `nonzero`, and new ones.
+/// Reads a block of a scan that refines coefficients: a bit for each coefficient that is not zero yet by `nonzero`, and
+/// new ones.
 #[inline(always)]
 pub(super) fn refine<T: Masks, const STORE: bool>(
     bits: &mut BitReader,
@@ -196,7 +196,7 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
         let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
         let (run, value) = if entry.is_special() {
             match special(bits, table, entry, 1)? {
-                SpecialSymbol::DataEnd(blocks) => {
+                SpecialSymbol::End(blocks) => {
                     *ended = blocks;
                     break;
                 }
@@ -208,7 +208,7 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
             bits.consume(entry.0);
             ((entry.0 >> 24) - 1, value)
         };
-        // The symbol's place: behind so many zeros, not counting what is known not to be.
+        // The symbol's place is behind this many zeros, not counting coefficients that are known not to be zero.
         let zeros = to_come & !*nonzero;
         let Some(behind) = zeros.count_ones().checked_sub(run + 1) else {
             return Err(ScanFault::BlockOverrun);
@@ -238,12 +238,12 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
     Ok(())
 }
 
-/// Reads a bit for each coefficient in `which`: those whose magnitude grows. The window must hold 32 bits.
+/// Reads a bit for each coefficient in `which`, and returns those whose magnitude grows. The window must hold 32 bits.
 #[inline(always)]
 fn corrections<T: Masks>(bits: &mut BitReader, which: u64) -> u64 {
     let count = which.count_ones();
     if count > 32 {
-        // In two goes.
+        // More than 32 bits are read in two steps.
         let late = T::deposit((1 << (count - 32)) - 1, which);
         let early = corrections_in_window::<T>(bits, which ^ late, 32);
         bits.refill();

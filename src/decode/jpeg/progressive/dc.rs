@@ -1,4 +1,4 @@
-//! The DC coefficients of the wanted blocks.
+//! Reads the DC coefficients of the wanted blocks.
 
 use super::super::bits::BitReader;
 use super::super::huffman::DcTable;
@@ -6,7 +6,7 @@ use super::super::scan::{ScanFailure, ScanFault, read_difference};
 use super::super::{ComponentPart, RegionLayout};
 use super::{ProgressiveJob, ProgressiveScan, ScanTables};
 
-/// Reads all DC scans into `dc`: by component, wanted block after wanted block.
+/// Reads all DC scans into `dc`, which holds the wanted blocks one after another for each component.
 #[inline(always)]
 pub(super) fn decode(job: &ProgressiveJob, dc: &mut [Vec<i16>; 3]) -> Result<(), (usize, ScanFailure)> {
     for (part, dc) in job.layout.parts.iter().zip(dc.iter_mut()) {
@@ -40,7 +40,7 @@ fn read_scan(
     let mut bits = entropy.reader(0).ok_or(out_of_data(0, 0))?;
     let (mut segment, mut left) = (0, pass.restart_interval);
     let mut previous = [0; 4];
-    // What is out of range for samples of 8 bits is noticed before the transform; here it must but fit.
+    // Values out of range for samples of 8 bits are noticed before the transform; here they must only fit.
     let most = i32::from(i16::MAX) >> pass.progression.low;
     for row in 0..rows {
         for column in 0..if row + 1 < rows { columns } else { last } {
@@ -74,7 +74,7 @@ fn read_scan(
                         if part.rows.contains(&y) && part.columns.contains(&x) {
                             let (x, y) = (x - part.columns.start, y - part.rows.start);
                             let dc = &mut dc[scan.component][y as usize * part.columns.len() + x as usize];
-                            // A first value finds zero there, and its low bits are zero where more come.
+                            // A first value is added to zero, and its low bits are zero if more come.
                             *dc |= (value << pass.progression.low) as i16;
                         }
                     }
@@ -88,7 +88,7 @@ fn read_scan(
     Ok(())
 }
 
-/// A DC coefficient without the bits that later scans bring.
+/// Reads a DC coefficient without the bits that later scans bring.
 #[inline(always)]
 fn first(bits: &mut BitReader, table: &DcTable, previous: &mut i32, most: i32) -> Result<i32, ScanFault> {
     bits.refill();
@@ -99,7 +99,7 @@ fn first(bits: &mut BitReader, table: &DcTable, previous: &mut i32, most: i32) -
     Ok(*previous)
 }
 
-/// One more bit.
+/// Reads one more bit.
 #[inline(always)]
 fn refinement(bits: &mut BitReader) -> i32 {
     bits.refill();

@@ -1,15 +1,17 @@
-//! Progressive JPEG, only the wanted region: all scans of a component side by side, a row of blocks at a time.
+//! Decodes only the wanted region of a progressive JPEG: all scans of a component side by side, a row of blocks at a
+//! time.
 //!
 //! A block's coefficients come from many scans. Each scan has a reader of its own, and a row of blocks is read from one
 //! after the other and transformed at once, while it is in the cache: the coefficients of more than one row are never
-//! held. DC coefficients, whose scans alone may interleave components, are read before, one number a wanted block.
+//! held. DC coefficients, whose scans alone may interleave components, are read before, one number for each wanted
+//! block.
 //!
-//! What lies outside the region is stepped over, and nothing behind its last row is read. Only where later scans refine
-//! coefficients must it be known which of them are zero outside the region, too: a mask of 64 bits a block, a row of
-//! them.
+//! Blocks outside the region are stepped over, and nothing behind its last row is read. Only if later scans refine
+//! coefficients must it be known which of them are zero outside the region, too: that takes a mask of 64 bits for each
+//! block of a row.
 //!
-//! A file that leaves bits out to its end (scans that would refine it are missing) gives what is there, as libjpeg does
-//! with `do_block_smoothing` off: neighbouring blocks are not asked for what the file does not say.
+//! If a file leaves bits out to its end (scans that would refine it are missing), the image is made of what is there,
+//! as by libjpeg with `do_block_smoothing` off: missing bits are not guessed from neighbouring blocks.
 
 mod ac;
 mod block;
@@ -31,7 +33,7 @@ use crate::simd::Level;
 use self::ac::BlockRow;
 use self::block::Masks;
 
-/// More scans than this are an attack: each makes us go over all blocks. Encoders write about ten.
+/// The most scans that are read. More are an attack, since each makes us go over all blocks; encoders write about ten.
 pub(super) const MOST_SCANS: usize = 100;
 
 /// Scratch memory beyond this many bytes is given back after the image.
@@ -42,7 +44,7 @@ const KEPT: usize = 16 << 20;
 pub(super) struct ProgressiveScratch {
     /// The entropy-coded data, scan by scan.
     entropies: Vec<Entropy>,
-    /// DC coefficients of the wanted blocks, component by component.
+    /// The DC coefficients of the wanted blocks, component by component.
     dc: [Vec<i16>; 3],
     row: BlockRow,
 }
@@ -55,20 +57,20 @@ impl ProgressiveScratch {
     }
 }
 
-/// A scan, ready to be read.
+/// A scan that is ready to be read.
 struct ProgressiveScan {
     scan: Vec<ScanComponent>,
     progression: Progression,
-    /// Where its entropy-coded data lies in the file, the two bytes of the marker behind it included.
+    /// The range of the scan's entropy-coded data in the file, with the two bytes of the marker behind it.
     data: Range<usize>,
     restart_interval: u32,
     tables: ScanTables,
 }
 
 enum ScanTables {
-    /// DC, by component of the scan.
+    /// The tables of DC coefficients, by component of the scan.
     Dc(Vec<Arc<DcTable>>),
-    /// More bits of DC coefficients, which need no table.
+    /// More bits of DC coefficients need no table.
     DcBits,
     Ac(Box<AcTable>),
 }
@@ -82,7 +84,7 @@ impl ProgressiveScan {
 /// All scans of a file.
 struct ScanPlan {
     passes: Vec<ProgressiveScan>,
-    /// By component.
+    /// The quantisation tables by component.
     quantisation: Vec<Quantisation>,
 }
 
@@ -93,7 +95,7 @@ impl ScanPlan {
         let components = header.frame.components.len();
         let mut passes: Vec<ProgressiveScan> = Vec::new();
         let mut quantisation = vec![None; components];
-        // Bits that are still left out, by component and coefficient.
+        // The bits that are still left out, by component and coefficient.
         let mut left_out = vec![[None; 64]; components];
         loop {
             let (number, Progression { first, last, high, low }) = (passes.len() + 1, header.progression);
@@ -131,7 +133,8 @@ impl ScanPlan {
                         .collect::<Result<_, _>>()?,
                 ),
                 (0, _) => ScanTables::DcBits,
-                // Values of more bits than the coefficient has left are damage; new ones in a refinement have one.
+                // Values of more bits than the coefficient has left are damage; new values in a refinement have one
+                // bit.
                 (_, high) => {
                     let size = if high == 0 { MAX_AC_SIZE - low } else { 1 };
                     ScanTables::Ac(Box::new(AcTable::new(header.tables.ac(&header.scan[0])?, size)))
@@ -186,15 +189,16 @@ impl Jpeg {
     }
 }
 
-/// What to decode.
+/// The input of the decoding of all scans.
 struct ProgressiveJob<'a> {
     plan: &'a ScanPlan,
     layout: &'a RegionLayout,
-    /// By scan.
+    /// The entropy-coded data by scan.
     entropies: &'a [Entropy],
 }
 
-/// Decodes the wanted blocks into `planes`, which begin with the first of them; on failure, in which scan and how.
+/// Decodes the wanted blocks into `planes`, which begin with the first of them. The error says in which scan it failed,
+/// and how.
 fn decode(
     job: &ProgressiveJob,
     dc: &mut [Vec<i16>; 3],

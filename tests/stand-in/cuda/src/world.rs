@@ -222,7 +222,7 @@ impl World {
     }
 
     /// Gives an allocation's bytes back to its pool.
-    pub fn settle(&mut self, start: u64) {
+    pub fn give_back(&mut self, start: u64) {
         let Some(found) = self.memory.at(start) else { return };
         let bytes = found.end - found.start;
         if let crate::memory::Source::Pool(pool) = found.source

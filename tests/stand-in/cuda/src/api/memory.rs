@@ -75,7 +75,7 @@ extern "C" fn cuMemFree_v2(pointer: u64) -> Status {
         begin_free(call, pointer)?;
         let (by, clock) = (call.by_host(), call.host.clone());
         call.end_allocation(pointer, &by, &clock);
-        call.settle(pointer);
+        call.give_back(pointer);
         call.memory.release();
         Ok(())
     })
@@ -211,7 +211,7 @@ extern "C" fn cuMemFreeAsync(pointer: u64, stream: u64) -> Status {
         let actor = call.stream(stream)?;
         begin_free(call, pointer)?;
         // Later allocations of this stream may use it at once: the pool counts it as free from here on.
-        call.settle(pointer);
+        call.give_back(pointer);
         call.queue(actor, "cuMemFreeAsync", Plan::default(), move |running| {
             lock().end_allocation(pointer, &running.mark.operation, &running.clock);
         });
