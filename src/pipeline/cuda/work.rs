@@ -18,7 +18,7 @@ use crate::pipeline::watch::Watch;
 use crate::pipeline::{Run, Shared, refill};
 use crate::schedule::Draw;
 use crate::slot::{PAGE, Slot, SlotPool};
-use crate::trace::Lane;
+use crate::trace::TraceLane;
 use std::collections::VecDeque;
 
 /// One image of a piece.
@@ -352,7 +352,7 @@ impl<'a> Intake<'a> {
     }
 
     fn decode(&mut self, run: &Run, draw: Draw, bytes: &[u8]) -> Result<DrawnViews> {
-        self.cpu.decode(self.shared, run, draw, bytes, &mut Watch::new(Lane::off()))
+        self.cpu.decode(self.shared, run, draw, bytes, &mut Watch::new(TraceLane::off()))
     }
 
     /// The planes just decoded.
