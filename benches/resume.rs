@@ -3,7 +3,9 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use foreload::testing::config::LoaderOptions;
-use foreload::testing::dataset::build::{Builder, Group, Packed, Rows, ShardRows, Whole};
+use foreload::testing::dataset::build::{
+    GroupRows, IndexBuilder, IndexFacts, IndexGroup, SampleRow, ShardRows,
+};
 use foreload::testing::dataset::{Contents, DatasetIndex, Fingerprint, Layout, Stamp};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::schedule::{Order, Selection};
@@ -17,17 +19,17 @@ const SHARDS: u64 = 1000;
 /// An index of shards that are not there: restoring reads none of them.
 fn index(directory: &Path) -> DatasetIndex {
     let target = directory.join("index");
-    let mut builder = Builder::new(&target, Layout::Tar, Contents::Images).expect("a builder");
+    let mut builder = IndexBuilder::new(&target, Layout::Tar, Contents::Images).expect("a builder");
     for shard in 0..SHARDS {
-        let packed = |i| Packed { offset: 110_000 * i, length: 100_000, label: (i % 1000) as u32 };
+        let packed = |i| SampleRow { offset: 110_000 * i, length: 100_000, label: (i % 1000) as u32 };
         let samples = (0..SAMPLES / SHARDS).map(packed).collect();
-        let rows = Rows::Shard(ShardRows { samples, ..ShardRows::default() });
+        let rows = GroupRows::Shard(ShardRows { samples, ..ShardRows::default() });
         builder
-            .add(&Group { path: format!("{shard}").into_bytes(), stamp: Stamp::default(), rows })
+            .add(&IndexGroup { path: format!("{shard}").into_bytes(), stamp: Stamp::default(), rows })
             .expect("a group");
     }
     let root = PathBuf::from("/nowhere");
-    builder.finish(&Whole { root: root.clone(), ..Whole::default() }).expect("an index");
+    builder.finish(&IndexFacts { root: root.clone(), ..IndexFacts::default() }).expect("an index");
     DatasetIndex::load(&root, &target).expect("it loads")
 }
 

@@ -200,7 +200,7 @@ impl LoaderOptions {
         let batch_bytes = layout.bytes(self.batch_size as usize);
         let chosen = self.choose_device(&images, index)?;
         if chosen.overlooked {
-            index.notices().say("device", || {
+            index.notices().warn_once("device", || {
                 let why = &chosen.why;
                 format!("there is a GPU, but the CPU makes the batches: {why}; device=\"cpu\" says that this is meant")
             });

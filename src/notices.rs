@@ -15,7 +15,7 @@ const LONGEST: usize = 1000;
 /// Whether somebody should do something about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum NoticeKind {
     /// It is likely not what the user wants.
     Warning,
     /// Good to know; a healthy run may say it.
@@ -26,53 +26,53 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Notice {
     /// How much it matters.
-    pub kind: Kind,
+    pub kind: NoticeKind,
     /// In words, of bounded length.
     pub message: String,
 }
 
 /// The notices of one loader. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub struct Notices(Arc<Inner>);
+pub struct Notices(Arc<NoticeQueue>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct NoticeQueue {
     /// Whether there is something to take: asked for at every batch.
     waiting: AtomicBool,
-    said: Mutex<Said>,
+    state: Mutex<NoticeState>,
 }
 
 #[derive(Debug, Default)]
-struct Said {
+struct NoticeState {
     subjects: BTreeSet<&'static str>,
     waiting: VecDeque<Notice>,
 }
 
 impl Notices {
     /// Warns of `message`, unless something was said on this `subject` before.
-    pub fn say(&self, subject: &'static str, message: impl FnOnce() -> String) {
-        self.once(Kind::Warning, subject, message);
+    pub fn warn_once(&self, subject: &'static str, message: impl FnOnce() -> String) {
+        self.add_once(NoticeKind::Warning, subject, message);
     }
 
     /// Likewise, of what is merely good to know.
-    pub fn mention(&self, subject: &'static str, message: impl FnOnce() -> String) {
-        self.once(Kind::Information, subject, message);
+    pub fn inform_once(&self, subject: &'static str, message: impl FnOnce() -> String) {
+        self.add_once(NoticeKind::Information, subject, message);
     }
 
-    fn once(&self, kind: Kind, subject: &'static str, message: impl FnOnce() -> String) {
-        let mut said = self.said();
-        if said.subjects.insert(subject) {
-            self.add(&mut said, kind, message());
+    fn add_once(&self, kind: NoticeKind, subject: &'static str, message: impl FnOnce() -> String) {
+        let mut state = self.state();
+        if state.subjects.insert(subject) {
+            self.add(&mut state, kind, message());
         }
     }
 
     /// Says `message` whatever was said before: of each dataset, or of each epoch.
-    pub fn tell(&self, kind: Kind, message: String) {
-        self.add(&mut self.said(), kind, message);
+    pub fn notify(&self, kind: NoticeKind, message: String) {
+        self.add(&mut self.state(), kind, message);
     }
 
-    fn add(&self, said: &mut Said, kind: Kind, message: String) {
-        said.waiting.push_back(Notice { kind, message: shortened(message) });
+    fn add(&self, state: &mut NoticeState, kind: NoticeKind, message: String) {
+        state.waiting.push_back(Notice { kind, message: shortened(message) });
         self.0.waiting.store(true, Ordering::Release);
     }
 
@@ -81,20 +81,20 @@ impl Notices {
         if !self.0.waiting.load(Ordering::Acquire) {
             return None;
         }
-        let mut said = self.said();
-        let next = said.waiting.pop_front();
-        self.0.waiting.store(!said.waiting.is_empty(), Ordering::Release);
+        let mut state = self.state();
+        let next = state.waiting.pop_front();
+        self.0.waiting.store(!state.waiting.is_empty(), Ordering::Release);
         next
     }
 
     /// The warnings that were not taken yet, in order; what was merely good to know is dropped.
     pub fn take(&self) -> Vec<String> {
         let all = std::iter::from_fn(|| self.next());
-        all.filter(|notice| notice.kind == Kind::Warning).map(|notice| notice.message).collect()
+        all.filter(|notice| notice.kind == NoticeKind::Warning).map(|notice| notice.message).collect()
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.0.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, NoticeState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,25 +115,25 @@ mod tests {
     fn a_subject_is_spoken_of_once_and_briefly() {
         let notices = Notices::default();
         assert!(notices.take().is_empty());
-        notices.say("cache", || "the first".into());
-        notices.clone().say("cache", || unreachable!("nobody hears it"));
-        notices.say("index", || "é".repeat(LONGEST));
+        notices.warn_once("cache", || "the first".into());
+        notices.clone().warn_once("cache", || unreachable!("nobody hears it"));
+        notices.warn_once("index", || "é".repeat(LONGEST));
         let taken = notices.take();
         assert_eq!(taken[0], "the first");
         assert!(taken[1].len() <= LONGEST + '…'.len_utf8() && taken[1].ends_with("é…"));
-        notices.say("cache", || unreachable!("said before"));
+        notices.warn_once("cache", || unreachable!("said before"));
         assert!(notices.take().is_empty());
     }
 
     #[test]
     fn one_is_taken_at_a_time_and_what_is_good_to_know_is_no_warning() {
         let notices = Notices::default();
-        notices.mention("io", || "registered".into());
-        notices.tell(Kind::Warning, "epoch 0".into());
-        notices.tell(Kind::Warning, "epoch 1".into());
-        assert_eq!(notices.next().unwrap().kind, Kind::Information);
+        notices.inform_once("io", || "registered".into());
+        notices.notify(NoticeKind::Warning, "epoch 0".into());
+        notices.notify(NoticeKind::Warning, "epoch 1".into());
+        assert_eq!(notices.next().unwrap().kind, NoticeKind::Information);
         assert_eq!(notices.next().unwrap().message, "epoch 0");
-        notices.mention("io", || unreachable!("said before"));
+        notices.inform_once("io", || unreachable!("said before"));
         assert_eq!(notices.take(), ["epoch 1"]);
         assert_eq!(notices.next(), None);
     }

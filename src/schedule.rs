@@ -25,7 +25,7 @@ pub enum LastBatch {
 
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct BatchEntry {
     /// Position in the epoch's order (for padding: the position it repeats).
     pub position: u64,
     /// The sample, and which of its draws this is.
@@ -107,7 +107,7 @@ impl Schedule {
     ///
     /// # Panics
     /// When `step` is not below [`Schedule::steps`] or `index` not below [`Schedule::batch_len`].
-    pub fn place(&self, step: u64, index: u32) -> Place {
+    pub fn place(&self, step: u64, index: u32) -> BatchEntry {
         let (offset, len) = self.slice(step);
         assert!(index < len, "place {index} of a batch of {len}");
         let len = self.order.len();
@@ -117,7 +117,7 @@ impl Schedule {
         let left = len - start;
         let valid = within < left;
         let position = if valid { start + within } else { (within - left) % len };
-        Place { position, draw: self.order.draw(position), valid }
+        BatchEntry { position, draw: self.order.draw(position), valid }
     }
 
     /// The order underneath.

@@ -70,9 +70,9 @@ impl SlotPool {
     }
 
     /// How much is taken.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> SlotUsage {
         let space = self.arena.space();
-        Usage {
+        SlotUsage {
             bytes: self.arena.bytes,
             in_use: space.in_use as usize * PAGE,
             peak: space.peak as usize * PAGE,
@@ -87,7 +87,7 @@ impl SlotPool {
 
 /// Gauges of a [`SlotPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub struct SlotUsage {
     /// Size of the arena in bytes.
     pub bytes: usize,
     /// Bytes taken now, room for alignment included.
@@ -179,7 +179,7 @@ struct Arena {
     bytes: usize,
     mapping: NonNull<c_void>,
     mapped: usize,
-    space: Mutex<Space>,
+    space: Mutex<FreeSpace>,
 }
 
 // SAFETY: the pointers are to a mapping that only `Drop` ends; its bytes are reached through slots, each of which
@@ -210,7 +210,7 @@ impl Arena {
             bytes,
             mapping,
             mapped,
-            space: Mutex::new(Space { free: vec![(0, pages)], in_use: 0, peak: 0 }),
+            space: Mutex::new(FreeSpace { free: vec![(0, pages)], in_use: 0, peak: 0 }),
         };
         arena.prefault(at_fork)?;
         Ok(arena)
@@ -239,7 +239,7 @@ impl Arena {
         }
     }
 
-    fn space(&self) -> MutexGuard<'_, Space> {
+    fn space(&self) -> MutexGuard<'_, FreeSpace> {
         self.space.lock().expect("no panic while the lock is held")
     }
 }
@@ -253,13 +253,13 @@ impl Drop for Arena {
 }
 
 /// Free pages as (first, pages), sorted by first, never adjacent. Tens of pieces: a scan beats any tree.
-struct Space {
+struct FreeSpace {
     free: Vec<(u32, u32)>,
     in_use: u32,
     peak: u32,
 }
 
-impl Space {
+impl FreeSpace {
     /// The first page of the first piece that is long enough.
     fn take(&mut self, pages: u32) -> Option<u32> {
         let place = self.free.iter().position(|&(_, length)| length >= pages)?;

@@ -13,7 +13,7 @@ const LARGEST_BATCH: u64 = 1 << 40;
 
 /// What orders the samples: with the same, any number of ranks gets the same global batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct OrderIdentity {
     /// Of the dataset, in hex.
     pub fingerprint: String,
     /// Of order and augmentation.
@@ -34,9 +34,9 @@ pub struct Identity {
 pub struct State {
     /// [`VERSION`] of who wrote it.
     pub version: u32,
-    /// As in [`Identity`].
+    /// As in [`OrderIdentity`].
     pub fingerprint: String,
-    /// As in [`Identity`].
+    /// As in [`OrderIdentity`].
     pub seed: u64,
     /// The epoch.
     pub epoch: u64,
@@ -44,13 +44,13 @@ pub struct State {
     pub position: u64,
     /// Samples that all ranks together take in a step.
     pub global_batch: u64,
-    /// As in [`Identity`].
+    /// As in [`OrderIdentity`].
     pub epoch_size: u64,
-    /// As in [`Identity`].
+    /// As in [`OrderIdentity`].
     pub shuffle: bool,
-    /// As in [`Identity`], by name.
+    /// As in [`OrderIdentity`], by name.
     pub last_batch: String,
-    /// As in [`Identity`].
+    /// As in [`OrderIdentity`].
     pub selection: Option<String>,
     /// Failures so far in this epoch of the rank whose state it is: the one field that differs between ranks. Each rank
     /// that goes on from it has spent as many of its `max_errors`.
@@ -59,7 +59,7 @@ pub struct State {
 
 impl State {
     /// The state of `epoch` after `steps` steps of `schedule`, with so many `errors`.
-    pub fn new(identity: &Identity, epoch: u64, schedule: &Schedule, steps: u64, errors: u64) -> Self {
+    pub fn new(identity: &OrderIdentity, epoch: u64, schedule: &Schedule, steps: u64, errors: u64) -> Self {
         Self {
             version: VERSION,
             fingerprint: identity.fingerprint.clone(),
@@ -118,7 +118,7 @@ impl State {
     ///
     /// # Errors
     /// [`Error::Config`] that names every difference.
-    pub fn check(&self, here: &Identity) -> Result<()> {
+    pub fn check(&self, here: &OrderIdentity) -> Result<()> {
         let text =
             |selection: &Option<String>| selection.clone().unwrap_or_else(|| "every sample once".into());
         let fields = [

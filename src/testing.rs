@@ -26,14 +26,16 @@ pub mod config {
 }
 pub mod dataset {
     pub use crate::dataset::{
-        Changed, ClassRef, Contents, DatasetIndex, Extent, FileId, Fingerprint, IndexOptions, Layout,
-        MemberBytes, Origin, Select, Stamp, Summary, TICK, Version,
+        Changed, ClassRef, Contents, DatasetIndex, Extent, FileId, FileVersion, Fingerprint, IndexOptions,
+        IndexOrigin, IndexSummary, Layout, MemberBytes, Select, Stamp, TICK,
     };
     pub mod archive {
-        pub use crate::dataset::archive::{Member, Members};
+        pub use crate::dataset::archive::{TarMember, TarMembers};
     }
     pub mod build {
-        pub use crate::dataset::build::{Builder, Group, Loose, Packed, Rows, ShardRows, Whole};
+        pub use crate::dataset::build::{
+            FileRow, GroupRows, IndexBuilder, IndexFacts, IndexGroup, SampleRow, ShardRows,
+        };
     }
     pub mod records {
         pub use crate::dataset::records::records;
@@ -61,8 +63,8 @@ pub mod gpu {
 }
 pub mod io {
     pub use crate::io::{
-        Completion, Direct, Files, IoChoice, OwnThread, Pfs, PfsRates, PfsStats, ReadRequest, ReadStats,
-        Reader, Source, Throttled, Waker, open, open_source, probe, read_blocking,
+        Completion, DataSource, Direct, Files, IoChoice, OwnThread, Pfs, PfsRates, PfsStats, ReadRequest,
+        ReadStats, Reader, Throttled, Waker, open, open_source, probe, read_blocking,
     };
     pub mod fault {
         pub use crate::io::fault::{FaultOptions, FaultReader};
@@ -84,29 +86,31 @@ pub mod rng {
     pub use crate::rng::{RandomKey, RandomStream, Use};
 }
 pub mod schedule {
-    pub use crate::schedule::{Draw, LastBatch, Order, Place, Schedule, Selection, TABLE_LIMIT};
+    pub use crate::schedule::{BatchEntry, Draw, LastBatch, Order, Schedule, Selection, TABLE_LIMIT};
 }
 pub mod simd {
     pub use crate::simd::Level;
 }
 pub mod simulate {
-    pub use crate::simulate::{Outcome, Policy, Scenario, Simulation, counts};
+    pub use crate::simulate::{Policy, PolicyOutcome, Scenario, Simulation, counts};
     pub mod access {
-        pub use crate::simulate::access::{Accesses, Sizes};
+        pub use crate::simulate::access::{AccessSchedule, Sizes};
     }
 }
 pub mod slot {
     pub use crate::slot::{PAGE, SlotPool};
 }
 pub mod state {
-    pub use crate::state::{Identity, State};
+    pub use crate::state::{OrderIdentity, State};
 }
 pub mod tier {
     pub use crate::tier::{FillChoice, Machine, TierStats, Verify};
     pub mod store {
-        pub use crate::tier::store::{Fault, Location, Offer, Store, StoreOptions, WriteFaults, checksum};
+        pub use crate::tier::store::{
+            CopyFault, Location, Offer, Store, StoreOptions, WriteFaults, checksum,
+        };
         pub mod inspect {
-            pub use crate::tier::store::inspect::{clear, look};
+            pub use crate::tier::store::inspect::{clear, contents};
         }
     }
 }

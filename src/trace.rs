@@ -1,7 +1,7 @@
 //! An interval log: which stage did what, when, for how long, in the Trace Event Format that Perfetto and Chrome read.
 //!
-//! [`Trace`] is the log of a process, [`Lane`] a thread's hand in it. Threads never wait for the disk: what the writer
-//! cannot take in time is dropped and counted. A log that is off costs a branch.
+//! [`Trace`] is the log of a process, [`TraceLane`] a thread's hand in it. Threads never wait for the disk: what the
+//! writer cannot take in time is dropped and counted. A log that is off costs a branch.
 
 mod histogram;
 mod lane;
@@ -11,15 +11,15 @@ mod summary;
 mod writer;
 
 pub(crate) use histogram::{Histogram, SharedHistogram};
-pub(crate) use lane::Lane;
+pub(crate) use lane::TraceLane;
 pub use read::read;
-pub(crate) use summary::{EpochSummary, StageSummary, Summary};
+pub(crate) use summary::{EpochSummary, StageSummary, TraceSummary};
 
 use crate::error::Result;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use writer::Log;
+use writer::TraceLog;
 
 /// What a thread, or a tier on its behalf, was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,7 +109,7 @@ impl Gauge {
 
 /// What was done in an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct StageWork {
     /// Bytes read or written.
     pub bytes: u64,
     /// Samples worked on.
@@ -122,7 +122,7 @@ pub struct Work {
 
 /// A process' interval log, or none. Clones share it.
 #[derive(Clone, Default)]
-pub struct Trace(Option<Arc<Log>>);
+pub struct Trace(Option<Arc<TraceLog>>);
 
 impl std::fmt::Debug for Trace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -132,7 +132,7 @@ impl std::fmt::Debug for Trace {
 
 /// What a finished log came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct TraceTotals {
     /// Intervals in the file.
     pub intervals: u64,
     /// Intervals that were lost because the file could not be written as fast.
@@ -150,7 +150,7 @@ impl Trace {
     /// # Errors
     /// [`crate::Error::Io`] when the file cannot be made; [`crate::Error::Unavailable`] without another thread.
     pub fn create(path: &Path, process: &str) -> Result<Self> {
-        Ok(Self(Some(Log::create(path, process)?)))
+        Ok(Self(Some(TraceLog::create(path, process)?)))
     }
 
     /// Whether there is a log.
@@ -159,16 +159,16 @@ impl Trace {
     }
 
     /// The hand of the thread called `thread`.
-    pub fn lane(&self, thread: &str) -> Lane {
-        Lane::new(self.0.clone(), thread)
+    pub fn lane(&self, thread: &str) -> TraceLane {
+        TraceLane::new(self.0.clone(), thread)
     }
 
     /// Completes the file. Drop the lanes first: what they still hold, and what comes later, is not in it.
     ///
     /// # Errors
     /// [`crate::Error::Io`] when the file could not be written in full.
-    pub fn finish(&self) -> Result<Written> {
-        self.0.as_ref().map_or_else(|| Ok(Written::default()), |log| log.finish())
+    pub fn finish(&self) -> Result<TraceTotals> {
+        self.0.as_ref().map_or_else(|| Ok(TraceTotals::default()), |log| log.finish())
     }
 }
 

@@ -65,6 +65,9 @@ const READ: &[&str] = &[".md", ".rs", ".py", ".pyi", ".toml", ".cu", ".cuh", ".c
 /// Files that a command of the Makefile writes; of a folder, all in it.
 const GENERATED: &[&str] = &["cuda/nvjpeg-sys/src/sys.rs", "benches/results/"];
 
+/// Names that more than one type of the crate still has. To be emptied: a name that one type has may not stand here.
+const STILL_TWICE: &[&str] = &["Cursor", "Kept", "Place", "Reached", "Stage", "State", "Storage"];
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -285,6 +288,44 @@ fn no_line_is_wider_than_it_can_be_read() {
     report(broken);
 }
 
+/// The type that a line defines. An associated type, whose trait names it, is indented.
+fn defined_type(line: &str) -> Option<&str> {
+    let item = line.trim_start();
+    let item = match item.strip_prefix("pub").map(str::trim_start) {
+        Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1.trim_start(),
+        Some(rest) => rest,
+        None => item,
+    };
+    let (keyword, rest) = item.strip_prefix("unsafe ").unwrap_or(item).split_once(' ')?;
+    let defines = matches!(keyword, "struct" | "enum" | "trait" | "union")
+        || keyword == "type" && !line.starts_with(' ');
+    Some(word(rest)).filter(|name| defines && name.starts_with(char::is_uppercase))
+}
+
+#[test]
+fn type_names_are_unique() {
+    let mut places = BTreeMap::<String, Vec<String>>::new();
+    for (path, text) in sources() {
+        // Tests may name their own things as they like.
+        if path.ends_with("tests.rs") {
+            continue;
+        }
+        for (number, line) in code(&text) {
+            if let Some(name) = defined_type(line) {
+                places.entry(name.to_owned()).or_default().push(format!("{}:{number}", path.display()));
+            }
+        }
+    }
+    let twice = places.iter().filter(|(_, places)| places.len() > 1);
+    let new = twice.filter(|(name, _)| !STILL_TWICE.contains(&name.as_str()));
+    let mut broken: Vec<String> =
+        new.map(|(name, places)| format!("{name} names several types: {}", places.join(", "))).collect();
+    let once = |name: &&&str| places.get(**name).is_none_or(|places| places.len() == 1);
+    let done = STILL_TWICE.iter().filter(once);
+    broken.extend(done.map(|name| format!("{name} names one type at most: remove it from STILL_TWICE")));
+    report(broken);
+}
+
 #[test]
 fn unsafe_has_a_reason_and_few_homes() {
     let mut broken = Vec::new();
@@ -421,6 +462,11 @@ fn the_rules_see_what_they_should() {
     assert_eq!(names_behind("fn f(x: crate::rng::Key) -> crate::Result<()>", "crate::"), ["rng", "Result"]);
     assert_eq!(names_behind("use super::super::simd;", "super::super::"), ["simd"]);
     assert_eq!(names_behind("pub(crate) mod x; mycrate::y", "crate::"), [""; 0]);
+    assert_eq!(defined_type("pub(in crate::io) struct Ring<'a> {"), Some("Ring"));
+    assert_eq!(defined_type("    pub unsafe trait Source: Send {"), Some("Source"));
+    assert_eq!(defined_type("type Row = u32;"), Some("Row"));
+    assert_eq!(defined_type("    type Target = [u8];"), None);
+    assert_eq!(defined_type("let structure = 1;"), None);
     assert_eq!(module(Path::new("src/io/uring/ring.rs")), ("io".to_owned(), 3));
     assert_eq!(module(Path::new("src/io/mod.rs")), ("io".to_owned(), 1));
     assert_eq!(module(Path::new("src/rng.rs")), ("rng".to_owned(), 1));

@@ -2,7 +2,7 @@
 
 use super::output;
 use crate::error::Result;
-use crate::tier::store::inspect::{self, Cleared, Dataset, Held};
+use crate::tier::store::inspect::{self, CacheContents, CachedDataset, Cleared};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -41,7 +41,7 @@ struct CacheReport<T: Serialize> {
 /// Looks, or empties, and prints.
 pub(super) fn run(command: &CacheCommand) -> Result<()> {
     match command {
-        CacheCommand::Show { directory, json } => print(inspect::look(directory)?, *json, show),
+        CacheCommand::Show { directory, json } => print(inspect::contents(directory)?, *json, show),
         CacheCommand::Clear { directory, dataset, json } => {
             print(inspect::clear(directory, dataset.as_deref())?, *json, freed)
         }
@@ -56,8 +56,8 @@ fn print<T: Serialize>(found: T, json: bool, describe: impl Fn(&T) -> String) ->
     }
 }
 
-fn show(held: &Held) -> String {
-    let Held { directory, format, usable, datasets, bytes, filling_bytes, others } = held;
+fn show(held: &CacheContents) -> String {
+    let CacheContents { directory, format, usable, datasets, bytes, filling_bytes, others } = held;
     let mut lines = vec![format!(
         "{}: {} of {} datasets, format {format}",
         directory.display(),
@@ -111,7 +111,7 @@ fn freed(cleared: &Cleared) -> String {
 /// Enough of a fingerprint to tell it from all others of a directory.
 const SHOWN_OF_NAME: usize = 16;
 
-fn title(dataset: &Dataset) -> String {
+fn title(dataset: &CachedDataset) -> String {
     let name = dataset.name().get(..SHOWN_OF_NAME).unwrap_or(dataset.name());
     if dataset.roots.is_empty() { name.to_owned() } else { format!("{name}  {}", dataset.roots.join(", ")) }
 }

@@ -1,7 +1,7 @@
 //! How commands speak: results on stdout, progress on stderr, sizes and counts in words people read.
 
 use crate::Result;
-use crate::notices::{Kind, Notice, Notices};
+use crate::notices::{Notice, NoticeKind, Notices};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 
@@ -31,8 +31,8 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
 pub(crate) fn print_notices(notices: &Notices) -> Vec<Notice> {
     let print = |notice: &Notice| {
         let kind = match notice.kind {
-            Kind::Warning => "warning",
-            Kind::Information => "note",
+            NoticeKind::Warning => "warning",
+            NoticeKind::Information => "note",
         };
         eprintln!("{kind}: {}", notice.message);
     };

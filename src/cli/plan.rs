@@ -6,7 +6,7 @@ use crate::config::{LoaderOptions, parse_bytes, parse_duration};
 use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::notices::Notice;
-use crate::simulate::predict::{EpochCost, Job, Limit, Prediction, predict};
+use crate::simulate::predict::{EpochCost, Limit, PredictedJob, Prediction, predict};
 use crate::tier::{Machine, TierRates};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         ("+1 TB", size.saturating_add(1_000_000_000_000)),
         ("double", size.saturating_mul(2)),
     ];
-    let other = |(size, cache_bytes)| Other { size, plan: predict(&Job { cache_bytes, ..job }, &machine) };
+    let other =
+        |(size, cache_bytes)| Other { size, plan: predict(&PredictedJob { cache_bytes, ..job }, &machine) };
     let report = PlanReport {
         version: super::version(),
         dataset: args.dir.clone(),
@@ -129,9 +130,9 @@ fn of_loaders(args: &PlanArgs) -> LoaderOptions {
     LoaderOptions { queue_depth: *queue_depth, index_dir: index_dir.clone(), ..LoaderOptions::default() }
 }
 
-fn job(args: &PlanArgs, index: &DatasetIndex) -> Job {
+fn job(args: &PlanArgs, index: &DatasetIndex) -> PredictedJob {
     let shards = index.is_sharded().then(|| index.summaries().map(|summary| summary.groups).sum());
-    Job {
+    PredictedJob {
         samples: index.len(),
         bytes: index.total_bytes(),
         shards,

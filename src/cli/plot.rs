@@ -1,7 +1,7 @@
 //! Plots of what was simulated, as SVG: no font and no library of the system is needed to write one.
 
 use crate::error::{Error, Result};
-use crate::simulate::Outcome;
+use crate::simulate::PolicyOutcome;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub(super) fn svg_path(text: &str) -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// [`Error::Io`] naming the file.
-pub(super) fn outcomes(path: &Path, title: &str, outcomes: &[Outcome]) -> Result<()> {
+pub(super) fn outcomes(path: &Path, title: &str, outcomes: &[PolicyOutcome]) -> Result<()> {
     let mut text = String::new();
     let failed = |error: String| Error::Internal(format!("drawing a plot: {error}"));
     {
@@ -38,7 +38,7 @@ pub(super) fn outcomes(path: &Path, title: &str, outcomes: &[Outcome]) -> Result
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type DrawResult<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
-fn draw<'a>(root: &Area<'a>, title: &str, outcomes: &[Outcome]) -> DrawResult<'a> {
+fn draw<'a>(root: &Area<'a>, title: &str, outcomes: &[PolicyOutcome]) -> DrawResult<'a> {
     root.fill(&WHITE)?;
     let root = root.titled(title, ("sans-serif", 20))?;
     if outcomes.iter().any(|outcome| outcome.epochs.len() > 1) {
@@ -50,7 +50,7 @@ fn draw<'a>(root: &Area<'a>, title: &str, outcomes: &[Outcome]) -> DrawResult<'a
     }
 }
 
-fn bars<'a>(area: &Area<'a>, outcomes: &[Outcome]) -> DrawResult<'a> {
+fn bars<'a>(area: &Area<'a>, outcomes: &[PolicyOutcome]) -> DrawResult<'a> {
     let most = outcomes.iter().map(|outcome| outcome.seconds).fold(0.0, f64::max);
     let count = outcomes.len() as f64;
     let mut chart = ChartBuilder::on(area)
@@ -82,7 +82,7 @@ fn bars<'a>(area: &Area<'a>, outcomes: &[Outcome]) -> DrawResult<'a> {
     Ok(())
 }
 
-fn epochs<'a>(area: &Area<'a>, outcomes: &[Outcome]) -> DrawResult<'a> {
+fn epochs<'a>(area: &Area<'a>, outcomes: &[PolicyOutcome]) -> DrawResult<'a> {
     let most =
         outcomes.iter().flat_map(|outcome| &outcome.epochs).map(|epoch| epoch.seconds).fold(0.0, f64::max);
     let last = outcomes.iter().map(|outcome| outcome.epochs.len()).max().unwrap_or(1);

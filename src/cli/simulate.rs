@@ -2,7 +2,7 @@
 
 use super::{output, plot};
 use crate::error::Result;
-use crate::simulate::{Outcome, Policy, Scenario, Simulation, counts};
+use crate::simulate::{Policy, PolicyOutcome, Scenario, Simulation, counts};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -54,7 +54,7 @@ struct SimulateReport {
     node_cache_bytes: u64,
     accesses: AccessReport,
     simulated_in_seconds: f64,
-    policies: Vec<Outcome>,
+    policies: Vec<PolicyOutcome>,
 }
 
 /// How often a node uses a sample.

@@ -108,7 +108,7 @@ impl LoaderOptions {
             return Err(Error::config("device", message));
         }
         if device::choose(&self.device)?.device != Device::Cpu {
-            index.notices().say("device", || {
+            index.notices().warn_once("device", || {
                 format!(
                     "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is \
                      meant"
@@ -125,7 +125,7 @@ impl LoaderOptions {
         let outputs = outputs.filter(|output| self.decoded && output.dtype != DType::U8);
         for (setting, values) in outputs.flat_map(|output| [("mean", output.mean), ("std", output.std)]) {
             if values.iter().any(|value| value.abs() > 1.0) {
-                index.notices().say(setting, || {
+                index.notices().warn_once(setting, || {
                     let scaled = values.map(|value| (value / 255.0 * 1000.0).round() / 1000.0);
                     let values = values.map(|value| value as f32);
                     format!(

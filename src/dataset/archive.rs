@@ -15,7 +15,7 @@ const MAX_PAX: u64 = 1 << 20;
 
 /// One member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct TarMember {
     /// Its full name.
     pub name: Vec<u8>,
     /// Where its data begins.
@@ -27,12 +27,12 @@ pub struct Member {
 }
 
 /// Walks the members of an archive in order.
-pub struct Members<'a, S: ReadAt + ?Sized> {
+pub struct TarMembers<'a, S: ReadAt + ?Sized> {
     source: Window<'a, S>,
     at: u64,
 }
 
-impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
+impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
     /// Starts at the archive's first byte.
     pub fn new(source: &'a S) -> Self {
         Self { source: Window::new(source), at: 0 }
@@ -42,9 +42,9 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
     ///
     /// # Errors
     /// [`Malformed`] where the archive is no archive, ends too early or cannot be read.
-    pub fn next_member(&mut self) -> Result<Option<Member>, Malformed> {
+    pub fn next_member(&mut self) -> Result<Option<TarMember>, Malformed> {
         let mut long_name = None;
-        let mut pax = Pax::default();
+        let mut pax = PaxRecords::default();
         loop {
             let start = self.at;
             let fail = |message: &str| Malformed { offset: start, message: message.to_owned() };
@@ -86,7 +86,7 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
                     let data = if kind == b'S' { self.after_sparse_map(start)? } else { data };
                     self.at = self.after(start, data, size)?;
                     let plain = matches!(kind, 0 | b'0' | b'7') && !directory && !pax.sparse;
-                    return Ok(Some(Member { name, offset: data, size, plain }));
+                    return Ok(Some(TarMember { name, offset: data, size, plain }));
                 }
             }
         }
@@ -94,7 +94,7 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
 
     /// Makes sure that only zeros follow the end-of-archive mark at `start`: what else lies there, as in archives put
     /// together by `cat`, would be lost in silence.
-    fn check_end(&self, start: u64) -> Result<Option<Member>, Malformed> {
+    fn check_end(&self, start: u64) -> Result<Option<TarMember>, Malformed> {
         let mut chunk = vec![0; WINDOW];
         let mut at = start;
         while at < self.source.size() {
@@ -142,7 +142,7 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
     }
 
     /// The header at `start`; `None` for the zeros that end the archive.
-    fn header(&mut self, start: u64) -> Result<Option<Header>, Malformed> {
+    fn header(&mut self, start: u64) -> Result<Option<TarHeader>, Malformed> {
         let block = self.read(start, BLOCK as u64)?;
         if block.iter().all(|&b| b == 0) {
             return Ok(None);
@@ -162,11 +162,11 @@ impl<'a, S: ReadAt + ?Sized> Members<'a, S> {
         if &block[257..263] == b"ustar\0" && block[345] != 0 {
             name = [text(&block[345..500]), b"/", &name].concat();
         }
-        Ok(Some(Header { name, size, kind: block[156] }))
+        Ok(Some(TarHeader { name, size, kind: block[156] }))
     }
 }
 
-struct Header {
+struct TarHeader {
     name: Vec<u8>,
     size: u64,
     kind: u8,
@@ -180,13 +180,13 @@ fn no_header(start: u64) -> String {
 }
 
 #[derive(Default)]
-struct Pax {
+struct PaxRecords {
     path: Option<Vec<u8>>,
     size: Option<u64>,
     sparse: bool,
 }
 
-impl Pax {
+impl PaxRecords {
     /// Records of `"LENGTH KEY=VALUE\n"`, LENGTH counting the whole record: a value may hold any byte.
     fn parse(&mut self, mut records: &[u8]) -> Option<()> {
         while !records.is_empty() {
@@ -243,9 +243,9 @@ mod tests {
 
     #[test]
     fn pax_values_may_hold_newlines() {
-        let mut pax = Pax::default();
+        let mut pax = PaxRecords::default();
         assert_eq!(pax.parse(b"13 path=a\nb=\n18 size=99999999\n"), None, "a wrong length");
-        let mut pax = Pax::default();
+        let mut pax = PaxRecords::default();
         assert_eq!(pax.parse(b"13 path=a\nb=\n11 size=17\n"), Some(()));
         assert_eq!((pax.path.as_deref(), pax.size), (Some(&b"a\nb="[..]), Some(17)));
     }

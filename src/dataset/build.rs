@@ -2,7 +2,7 @@
 //! number of samples: rows go to a spill file at once and are copied into their columns at the end.
 
 use super::cancel::Cancel;
-use super::format::{Entry, HEADER, Header, Section};
+use super::format::{HEADER, IndexHeader, Section, SectionEntry};
 use super::{Contents, Layout, Stamp, publish};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
@@ -17,7 +17,7 @@ const MEMBER_ROWS: usize = 1024;
 
 /// A loose file in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Loose {
+pub struct FileRow {
     /// Where its name begins in the group's names.
     pub name: u32,
     /// Bytes of its name.
@@ -28,7 +28,7 @@ pub struct Loose {
 
 /// A sample in a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packed {
+pub struct SampleRow {
     /// First byte of its image in the shard.
     pub offset: u64,
     /// Bytes of its image.
@@ -72,7 +72,7 @@ impl MemberPlace {
 #[derive(Debug, Default)]
 pub struct ShardRows {
     /// The samples, by the places of their images.
-    pub samples: Vec<Packed>,
+    pub samples: Vec<SampleRow>,
     /// The keys of their members, sorted.
     pub keys: Vec<String>,
     /// For each sample in turn, the member of each key in turn.
@@ -90,7 +90,7 @@ impl ShardRows {
 
 /// The samples of a directory or shard, in their order.
 #[derive(Debug)]
-pub enum Rows {
+pub enum GroupRows {
     /// Loose files of one class.
     Files {
         /// Class number of all of them.
@@ -98,7 +98,7 @@ pub enum Rows {
         /// Their names, in any order and with gaps.
         names: Vec<u8>,
         /// The files, by name.
-        files: Vec<Loose>,
+        files: Vec<FileRow>,
     },
     /// Samples of a shard.
     Shard(ShardRows),
@@ -106,18 +106,18 @@ pub enum Rows {
 
 /// A directory with its files, or a shard with its samples.
 #[derive(Debug)]
-pub struct Group {
+pub struct IndexGroup {
     /// Path below the dataset's root; empty where the root is the shard.
     pub path: Vec<u8>,
     /// Size and time when it was read.
     pub stamp: Stamp,
     /// Its samples.
-    pub rows: Rows,
+    pub rows: GroupRows,
 }
 
 /// Facts about the whole dataset, known when everything was read.
 #[derive(Debug, Default)]
-pub struct Whole {
+pub struct IndexFacts {
     /// The dataset's canonical path.
     pub root: PathBuf,
     /// The root's size (of a single shard) and time.
@@ -129,18 +129,18 @@ pub struct Whole {
 }
 
 /// Takes groups in any order; the finished index has them sorted as torchvision sorts: by class, then by path.
-pub struct Builder {
+pub struct IndexBuilder {
     target: PathBuf,
     spill: BufWriter<File>,
     spilled: u64,
-    groups: Vec<Spilled>,
-    header: Header,
+    groups: Vec<SpilledGroup>,
+    header: IndexHeader,
     cancel: Cancel,
     inodes: bool,
 }
 
 /// A group whose rows are in the spill file: lengths, then labels, offsets and members, or ends of names and names.
-struct Spilled {
+struct SpilledGroup {
     class: u32,
     path: Vec<u8>,
     stamp: Stamp,
@@ -153,7 +153,7 @@ struct Spilled {
     keys: Vec<String>,
 }
 
-impl Spilled {
+impl SpilledGroup {
     fn own_path(&self) -> &[u8] {
         &self.path[..self.path.len() - self.affixes[0] - self.affixes[1]]
     }
@@ -173,7 +173,7 @@ fn affixes<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> (&'a [u8], &'a [u8]
     (&first[..prefix], &first[first.len() - suffix.min(shortest - prefix)..])
 }
 
-impl Builder {
+impl IndexBuilder {
     /// An index file at `target`; its directory must exist.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ impl Builder {
             spill: BufWriter::with_capacity(1 << 18, spill),
             spilled: 0,
             groups: Vec::new(),
-            header: Header::new(layout, contents),
+            header: IndexHeader::new(layout, contents),
             cancel: Cancel::default(),
             inodes: true,
         })
@@ -216,12 +216,12 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Io`] when the spill file cannot be written; [`Error::Dataset`] for more loose files than 2^32 - 1.
-    pub fn add(&mut self, group: &Group) -> Result<()> {
+    pub fn add(&mut self, group: &IndexGroup) -> Result<()> {
         let (class, samples) = match &group.rows {
-            Rows::Files { class, files, .. } => (*class, files.len() as u64),
-            Rows::Shard(rows) => (0, rows.samples.len() as u64),
+            GroupRows::Files { class, files, .. } => (*class, files.len() as u64),
+            GroupRows::Shard(rows) => (0, rows.samples.len() as u64),
         };
-        let mut spilled = Spilled {
+        let mut spilled = SpilledGroup {
             class,
             path: group.path.clone(),
             stamp: self.known(group.stamp),
@@ -230,13 +230,13 @@ impl Builder {
             names: 0,
             affixes: [0; 2],
             keys: match &group.rows {
-                Rows::Files { .. } => Vec::new(),
-                Rows::Shard(rows) => rows.keys.clone(),
+                GroupRows::Files { .. } => Vec::new(),
+                GroupRows::Shard(rows) => rows.keys.clone(),
             },
         };
         let written = match &group.rows {
-            Rows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
-            Rows::Shard(rows) => self.spill_shard(rows),
+            GroupRows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
+            GroupRows::Shard(rows) => self.spill_shard(rows),
         };
         written.map_err(|error| Error::io("write", &self.target, error))?;
         self.header.samples += samples;
@@ -248,8 +248,13 @@ impl Builder {
         Ok(())
     }
 
-    fn spill_files(&mut self, group: &mut Spilled, names: &[u8], files: &[Loose]) -> std::io::Result<()> {
-        let name = |file: &Loose| {
+    fn spill_files(
+        &mut self,
+        group: &mut SpilledGroup,
+        names: &[u8],
+        files: &[FileRow],
+    ) -> std::io::Result<()> {
+        let name = |file: &FileRow| {
             let start = file.name as usize;
             names.get(start..start + file.name_length as usize).unwrap_or_default()
         };
@@ -298,16 +303,16 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be written.
-    pub fn finish(mut self, whole: &Whole) -> Result<()> {
+    pub fn finish(mut self, whole: &IndexFacts) -> Result<()> {
         let target = self.target.clone();
         publish::publish(&target, |file| self.write(file, whole))
     }
 
-    fn write(&mut self, mut file: &File, whole: &Whole) -> std::io::Result<()> {
+    fn write(&mut self, mut file: &File, whole: &IndexFacts) -> std::io::Result<()> {
         self.spill.flush()?;
         self.groups.sort_unstable_by(|a, b| (a.class, a.own_path()).cmp(&(b.class, b.own_path())));
         file.write_all(&[0; HEADER])?;
-        let mut out = Columns {
+        let mut out = SectionWriter {
             file: BufWriter::with_capacity(1 << 18, file),
             at: HEADER as u64,
             open: None,
@@ -317,7 +322,7 @@ impl Builder {
         let groups = &self.groups;
         let keys: BTreeSet<&String> = groups.iter().flat_map(|group| &group.keys).collect();
         let sharded = self.header.layout.is_sharded();
-        let mut table = [Entry::default(); Section::COUNT];
+        let mut table = [SectionEntry::default(); Section::COUNT];
         for section in Section::ALL {
             out.begin()?;
             match section {
@@ -384,7 +389,7 @@ impl Builder {
 }
 
 /// Of layout and content sections, which hold relative paths, extents and labels, and no time or place.
-fn fingerprint(header: &Header, table: &[Entry; Section::COUNT]) -> [u8; 32] {
+fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(match header.contents {
         Contents::Images => &b"foreload dataset 1"[..],
@@ -398,14 +403,14 @@ fn fingerprint(header: &Header, table: &[Entry; Section::COUNT]) -> [u8; 32] {
 }
 
 /// Writes sections one after the other and digests them on the way.
-struct Columns<'a> {
+struct SectionWriter<'a> {
     file: BufWriter<&'a File>,
     at: u64,
     open: Option<(u64, Sha256)>,
     cancel: &'a Cancel,
 }
 
-impl Columns<'_> {
+impl SectionWriter<'_> {
     fn begin(&mut self) -> std::io::Result<()> {
         let padding = self.at.next_multiple_of(8) - self.at;
         self.file.write_all(&[0; 8][..padding as usize])?;
@@ -439,7 +444,7 @@ impl Columns<'_> {
     fn copy_members(
         &mut self,
         from: &File,
-        group: &Spilled,
+        group: &SpilledGroup,
         keys: &BTreeSet<&String>,
     ) -> std::io::Result<()> {
         let own: Vec<Option<usize>> =
@@ -462,8 +467,8 @@ impl Columns<'_> {
         Ok(())
     }
 
-    fn end(&mut self) -> Entry {
+    fn end(&mut self) -> SectionEntry {
         let (offset, hash) = self.open.take().unwrap_or_default();
-        Entry { offset, length: self.at - offset, digest: hash.finalize().into() }
+        SectionEntry { offset, length: self.at - offset, digest: hash.finalize().into() }
     }
 }

@@ -6,10 +6,10 @@
 //! accepted with the stamp it has now. A loose file that was overwritten leaves its directory's stamp as it was; it is
 //! found when it is read, by its size, and by its own stamp where a cache holds it.
 
-use super::build::{Group, Rows, ShardRows};
+use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::parallel::for_each;
-use super::part::Part;
+use super::part::DatasetPart;
 use super::shards::ShardKind;
 use super::{Layout, Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
@@ -38,13 +38,13 @@ pub(super) struct Change {
 
 /// What has another stamp than when it was indexed.
 #[derive(Default)]
-pub(super) struct Moved {
+pub(super) struct MovedStamps {
     root: bool,
     groups: Vec<usize>,
 }
 
 /// What a look at what moved has shown.
-pub(super) struct Seen {
+pub(super) struct Comparison {
     /// The root's stamp, where it is as the index says.
     pub(super) root: Option<Stamp>,
     /// Groups that are as the index says, with the stamps they have now.
@@ -55,12 +55,12 @@ pub(super) struct Seen {
     pub(super) different: Vec<usize>,
 }
 
-impl Moved {
+impl MovedStamps {
     /// What moved since `index` was made.
     ///
     /// # Errors
     /// [`Error::Io`] for what is there and cannot be looked at.
-    pub(super) fn since(index: &Part) -> Result<Self> {
+    pub(super) fn since(index: &DatasetPart) -> Result<Self> {
         let count = index.groups();
         let groups = Mutex::new(Vec::new());
         let threads = (count / WORTH_A_THREAD).min(ASKERS);
@@ -84,7 +84,7 @@ impl Moved {
     }
 
     /// As though everything had moved.
-    pub(super) fn all(index: &Part) -> Self {
+    pub(super) fn all(index: &DatasetPart) -> Self {
         Self { root: true, groups: (0..index.groups()).collect() }
     }
 
@@ -97,8 +97,14 @@ impl Moved {
     ///
     /// # Errors
     /// [`Error::Io`] for what is there and cannot be read; that it was interrupted.
-    pub(super) fn look(self, index: &Part, threads: usize, all: bool, cancel: &Cancel) -> Result<Seen> {
-        let mut seen = Seen { root: None, same: Vec::new(), change: None, different: Vec::new() };
+    pub(super) fn compare(
+        self,
+        index: &DatasetPart,
+        threads: usize,
+        all: bool,
+        cancel: &Cancel,
+    ) -> Result<Comparison> {
+        let mut seen = Comparison { root: None, same: Vec::new(), change: None, different: Vec::new() };
         if self.root {
             let stamp = stamp_now(index.base())?;
             seen.change = changed(index.base(), compare_root(index, cancel))?;
@@ -140,7 +146,7 @@ impl Moved {
 ///
 /// # Errors
 /// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
-pub(super) fn accept_shard(index: &Part, group: usize) -> Result<()> {
+pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     // One at a time: whoever comes next finds it accepted, rather than parsing it once more.
     let _alone = index.accepting.lock().unwrap_or_else(PoisonError::into_inner);
     let found = stamp_now(&index.directory_or_shard(group))?;
@@ -197,7 +203,7 @@ fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Chang
 }
 
 /// Compares the names in the root with the index.
-fn compare_root(index: &Part, cancel: &Cancel) -> Result<Option<Change>> {
+fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> {
     let base = index.base();
     let canonical = base.canonicalize().map_err(|error| Error::io("open dataset", base, error))?;
     let found = survey::survey(base, &canonical, index.file.header().contents, cancel)?;
@@ -225,7 +231,7 @@ fn compare_root(index: &Part, cancel: &Cancel) -> Result<Option<Change>> {
 
 /// The stamp a group has now, and what of it differs from the index.
 fn compare(
-    index: &Part,
+    index: &DatasetPart,
     group: usize,
     below: &HashMap<&[u8], Vec<&[u8]>>,
     cancel: &Cancel,
@@ -240,7 +246,7 @@ fn compare(
         };
         // All samples of a dataset have labels, or none has.
         let odd = if index.notes.unlabeled { about.labeled } else { about.unlabeled };
-        let Group { rows: Rows::Shard(rows), stamp, .. } = found else {
+        let IndexGroup { rows: GroupRows::Shard(rows), stamp, .. } = found else {
             return Err(Error::Internal("a shard without rows of a shard".to_owned()));
         };
         (stamp, compare_shard(index, group, &rows, odd))
@@ -256,8 +262,8 @@ fn compare(
 }
 
 /// Compares names and lengths of the files of a directory.
-fn compare_files(index: &Part, group: usize, found: &Group) -> Option<String> {
-    let Rows::Files { names, files, .. } = &found.rows else {
+fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Option<String> {
+    let GroupRows::Files { names, files, .. } = &found.rows else {
         return Some("is no directory any more".to_owned());
     };
     let name = |at: u32, length: u32| &names[at as usize..][..length as usize];
@@ -272,7 +278,12 @@ fn compare_files(index: &Part, group: usize, found: &Group) -> Option<String> {
 }
 
 /// Compares places, labels and members of the samples of a shard.
-fn compare_shard(index: &Part, group: usize, found: &ShardRows, odd: Option<String>) -> Option<String> {
+fn compare_shard(
+    index: &DatasetPart,
+    group: usize,
+    found: &ShardRows,
+    odd: Option<String>,
+) -> Option<String> {
     let known = index.samples_of_group(group);
     let (then, now) = (known.end - known.start, found.samples.len() as u64);
     let keys = index.keys();
@@ -323,7 +334,7 @@ fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
     }
 }
 
-impl Part {
+impl DatasetPart {
     /// Full path of a group.
     fn directory_or_shard(&self, group: usize) -> PathBuf {
         let path = self.group_path(group);

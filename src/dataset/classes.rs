@@ -1,7 +1,7 @@
 //! The classes of several datasets as those of one.
 
 use super::Contents;
-use super::part::Part;
+use super::part::DatasetPart;
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 
@@ -18,15 +18,15 @@ pub(super) struct Classes {
 
 /// What the labels of a dataset are.
 #[derive(PartialEq, Eq)]
-enum Kind {
+enum LabelKind {
     Named,
     Numbered,
     /// There are none.
     Missing,
 }
 
-impl Kind {
-    fn of(part: &Part) -> Self {
+impl LabelKind {
+    fn of(part: &DatasetPart) -> Self {
         match (part.class_names().is_empty(), part.notes.unlabeled) {
             (false, _) => Self::Named,
             (true, false) => Self::Numbered,
@@ -45,12 +45,12 @@ impl Kind {
 
 impl Classes {
     /// Brings the labels of `parts` together, as [`super::DatasetIndex::classes`] says.
-    pub(super) fn of(parts: &[Part]) -> Result<Self> {
-        let labeled = parts.iter().all(|part| Kind::of(part) != Kind::Missing);
-        let largest = parts.iter().map(Part::num_classes).max().unwrap_or(0);
-        let names: BTreeSet<&[u8]> = parts.iter().flat_map(Part::class_names).collect();
+    pub(super) fn of(parts: &[DatasetPart]) -> Result<Self> {
+        let labeled = parts.iter().all(|part| LabelKind::of(part) != LabelKind::Missing);
+        let largest = parts.iter().map(DatasetPart::num_classes).max().unwrap_or(0);
+        let names: BTreeSet<&[u8]> = parts.iter().flat_map(DatasetPart::class_names).collect();
         let names: Vec<&[u8]> = names.into_iter().collect();
-        let own = |part: &Part| part.class_names().iter().map(|name| position(&names, name)).collect();
+        let own = |part: &DatasetPart| part.class_names().iter().map(|name| position(&names, name)).collect();
         let mut classes = Self {
             names: names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
             count: if labeled { largest.max(names.len() as u32) } else { 0 },
@@ -59,15 +59,15 @@ impl Classes {
         };
         let Some((first, odd)) = different(parts) else { return Ok(classes) };
         if first.file.header().contents == Contents::Files {
-            let all_zero = |part: &Part| differing(vec![0; part.class_names().len().max(1)]);
+            let all_zero = |part: &DatasetPart| differing(vec![0; part.class_names().len().max(1)]);
             let maps = parts.iter().map(all_zero).collect();
             classes = Self { names: Vec::new(), count: 0, labeled: false, maps };
         } else if !classes.are_counted_by_numbers(parts) {
             let message = format!(
                 "has {}, but {} has {}: datasets that are read as one need labels of one kind",
-                Kind::of(odd).words(),
+                LabelKind::of(odd).words(),
                 first.root.display(),
-                Kind::of(first).words()
+                LabelKind::of(first).words()
             );
             return Err(Error::dataset(&odd.root, message));
         }
@@ -75,11 +75,11 @@ impl Classes {
     }
 
     /// Whether it is plain what numbers without names stand for: there is one list of names, long enough.
-    fn are_counted_by_numbers(&self, parts: &[Part]) -> bool {
-        parts.iter().zip(&self.maps).all(|(part, map)| match Kind::of(part) {
-            Kind::Named => map.is_none() && part.class_names().len() == self.names.len(),
-            Kind::Numbered => part.num_classes() as usize <= self.names.len(),
-            Kind::Missing => false,
+    fn are_counted_by_numbers(&self, parts: &[DatasetPart]) -> bool {
+        parts.iter().zip(&self.maps).all(|(part, map)| match LabelKind::of(part) {
+            LabelKind::Named => map.is_none() && part.class_names().len() == self.names.len(),
+            LabelKind::Numbered => part.num_classes() as usize <= self.names.len(),
+            LabelKind::Missing => false,
         })
     }
 
@@ -102,9 +102,9 @@ impl Classes {
 }
 
 /// Two parts whose labels are of different kinds.
-fn different(parts: &[Part]) -> Option<(&Part, &Part)> {
+fn different(parts: &[DatasetPart]) -> Option<(&DatasetPart, &DatasetPart)> {
     let (first, others) = parts.split_first()?;
-    others.iter().find(|part| Kind::of(part) != Kind::of(first)).map(|odd| (first, odd))
+    others.iter().find(|part| LabelKind::of(part) != LabelKind::of(first)).map(|odd| (first, odd))
 }
 
 fn position(names: &[&[u8]], name: &[u8]) -> u32 {

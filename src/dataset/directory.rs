@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A directory of index files.
-pub(super) struct Directory {
+pub(super) struct IndexDirectory {
     pub(super) path: PathBuf,
     /// Whether the user named it: then nothing takes its place.
     pub(super) named: bool,
 }
 
-impl Directory {
+impl IndexDirectory {
     /// As [`IndexOptions::directory`] says; `None` where nothing is said and there is no home directory either.
     pub(super) fn of(options: &IndexOptions) -> Result<Option<Self>> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

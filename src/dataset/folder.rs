@@ -7,10 +7,10 @@
 //! like images are left out, links to a directory above are not followed, and a class without images keeps its number
 //! instead of being an error (torchvision's `allow_empty=True`).
 
-use super::build::{Builder, Group, Loose, Rows};
+use super::build::{FileRow, GroupRows, IndexBuilder, IndexGroup};
 use super::cancel::Cancel;
 use super::kind::{image_extensions, is_image_file};
-use super::open::Progress;
+use super::open::IndexProgress;
 use super::parallel::collect;
 use super::{COARSE_TICK, Contents, Notes, Stamp, survey};
 use crate::error::{Error, Result};
@@ -37,27 +37,27 @@ pub(super) fn index(
     root: &Path,
     classes: &[Vec<u8>],
     contents: Contents,
-    builder: &mut Builder,
+    builder: &mut IndexBuilder,
     threads: usize,
-    progress: &Progress,
+    progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<Notes> {
     let mut notes = Notes::default();
     let mut filled = vec![false; classes.len().max(1)];
-    let walk = Walk { root, contents, cancel, queue: Queue::new() };
+    let walk = FolderWalk { root, contents, cancel, queue: JobQueue::new() };
     progress.expect(0, if contents == Contents::Images { "images" } else { "files" });
     if classes.is_empty() {
-        walk.queue.push(Job::List(Place { class: 0, path: Vec::new(), above: None }));
+        walk.queue.push(WalkJob::List(ListedDirectory { class: 0, path: Vec::new(), above: None }));
     }
     for (class, name) in classes.iter().enumerate().rev() {
         let above = above(root, name)?;
-        walk.queue.push(Job::List(Place { class: class as u32, path: name.clone(), above }));
+        walk.queue.push(WalkJob::List(ListedDirectory { class: class as u32, path: name.clone(), above }));
     }
     collect(
         threads,
         |send| {
             while let Some(job) = walk.queue.take() {
-                let running = Running(&walk.queue);
+                let running = RunningJob(&walk.queue);
                 let go_on = walk.run(job).transpose().is_none_or(send);
                 drop(running);
                 if !go_on {
@@ -65,8 +65,8 @@ pub(super) fn index(
                 }
             }
         },
-        |(group, more): (Group, Notes)| {
-            if let Rows::Files { class, files, .. } = &group.rows {
+        |(group, more): (IndexGroup, Notes)| {
+            if let GroupRows::Files { class, files, .. } = &group.rows {
                 filled[*class as usize] |= !files.is_empty();
                 progress.step(files.len() as u64);
             }
@@ -86,18 +86,18 @@ pub(super) fn list_again(
     contents: Contents,
     path: &[u8],
     cancel: &Cancel,
-) -> Result<(Group, Vec<Vec<u8>>)> {
-    let walk = Walk { root, contents, cancel, queue: Queue::new() };
-    let listing = walk.list(Place { class: 0, path: path.to_vec(), above: above(root, path)? })?;
+) -> Result<(IndexGroup, Vec<Vec<u8>>)> {
+    let walk = FolderWalk { root, contents, cancel, queue: JobQueue::new() };
+    let listing = walk.list(ListedDirectory { class: 0, path: path.to_vec(), above: above(root, path)? })?;
     walk.measure(&listing, 0..listing.files.len())?;
     let mut directories: Vec<Vec<u8>> = std::mem::take(&mut walk.queue.state().jobs)
         .into_iter()
         .filter_map(|job| match job {
-            Job::List(Place { mut path, .. }) => {
+            WalkJob::List(ListedDirectory { mut path, .. }) => {
                 let name = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
                 Some(path.split_off(name))
             }
-            Job::Measure(..) => None,
+            WalkJob::Measure(..) => None,
         })
         .collect();
     directories.sort_unstable();
@@ -105,7 +105,7 @@ pub(super) fn list_again(
 }
 
 /// The directories above that at `path` below `root`, the root among them.
-fn above(root: &Path, path: &[u8]) -> Result<Option<Arc<Above>>> {
+fn above(root: &Path, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
     if path.is_empty() {
         return Ok(None);
     }
@@ -114,23 +114,23 @@ fn above(root: &Path, path: &[u8]) -> Result<Option<Arc<Above>>> {
     for end in std::iter::once(0).chain(slashes) {
         let path = root.join(OsStr::from_bytes(&path[..end]));
         let metadata = path.metadata().map_err(|error| Error::io("look at", &path, error))?;
-        above = Some(Arc::new(Above { identity: (metadata.dev(), metadata.ino()), next: above }));
+        above = Some(Arc::new(Ancestors { identity: (metadata.dev(), metadata.ino()), next: above }));
     }
     Ok(above)
 }
 
 /// A directory to list.
-struct Place {
+struct ListedDirectory {
     class: u32,
     /// Below the root; empty for itself.
     path: Vec<u8>,
-    above: Option<Arc<Above>>,
+    above: Option<Arc<Ancestors>>,
 }
 
 /// The directories above one, by device and inode: a link to one of them would be a loop.
-struct Above {
+struct Ancestors {
     identity: (u64, u64),
-    next: Option<Arc<Above>>,
+    next: Option<Arc<Ancestors>>,
 }
 
 /// A listed directory whose files are being measured.
@@ -142,32 +142,32 @@ struct Listing {
     notes: Notes,
     /// Names, each followed by NUL: what the system wants to be asked with.
     names: Vec<u8>,
-    files: Vec<Measured>,
+    files: Vec<FolderEntry>,
 }
 
-struct Measured {
+struct FolderEntry {
     name: u32,
     name_length: u32,
     size: AtomicU32,
 }
 
-enum Job {
-    List(Place),
+enum WalkJob {
+    List(ListedDirectory),
     /// A portion of a listing; who finishes the last one hands the listing over.
     Measure(Arc<Listing>, std::ops::Range<usize>),
 }
 
-struct Walk<'a> {
+struct FolderWalk<'a> {
     root: &'a Path,
     contents: Contents,
     cancel: &'a Cancel,
-    queue: Queue,
+    queue: JobQueue,
 }
 
-impl Walk<'_> {
-    fn run(&self, job: Job) -> Result<Option<(Group, Notes)>> {
+impl FolderWalk<'_> {
+    fn run(&self, job: WalkJob) -> Result<Option<(IndexGroup, Notes)>> {
         match job {
-            Job::List(place) => {
+            WalkJob::List(place) => {
                 let listing = self.list(place)?;
                 let count = listing.files.len();
                 if count <= 2 * PORTION {
@@ -176,12 +176,12 @@ impl Walk<'_> {
                 }
                 let listing = Arc::new(listing);
                 for start in (0..count).step_by(PORTION) {
-                    self.queue.push(Job::Measure(listing.clone(), start..count.min(start + PORTION)));
+                    self.queue.push(WalkJob::Measure(listing.clone(), start..count.min(start + PORTION)));
                 }
                 // Also this one's share may be the last to go.
                 Ok(Arc::into_inner(listing).map(Listing::finish))
             }
-            Job::Measure(listing, portion) => {
+            WalkJob::Measure(listing, portion) => {
                 self.measure(&listing, portion)?;
                 Ok(Arc::into_inner(listing).map(Listing::finish))
             }
@@ -189,7 +189,7 @@ impl Walk<'_> {
     }
 
     /// Reads the names of a directory and queues the directories in it.
-    fn list(&self, place: Place) -> Result<Listing> {
+    fn list(&self, place: ListedDirectory) -> Result<Listing> {
         let path = self.root.join(OsStr::from_bytes(&place.path));
         let fail = |error: std::io::Error| Error::io("list", &path, error);
         let directory =
@@ -197,7 +197,7 @@ impl Walk<'_> {
         // Before the names are read: what is added meanwhile shows as a change.
         let look = || directory.metadata();
         let stamp =
-            Stamp::settled(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata))).map_err(fail)?;
+            Stamp::stable(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata))).map_err(fail)?;
         let metadata = look().map_err(fail)?;
         let identity = (metadata.dev(), metadata.ino());
         let mut listing = Listing {
@@ -209,7 +209,7 @@ impl Walk<'_> {
             names: Vec::new(),
             files: Vec::new(),
         };
-        let above = Arc::new(Above { identity, next: place.above });
+        let above = Arc::new(Ancestors { identity, next: place.above });
         if std::iter::successors(above.next.as_deref(), |above| above.next.as_deref())
             .any(|above| above.identity == identity)
         {
@@ -243,7 +243,7 @@ impl Walk<'_> {
                 }
                 FileType::Directory => {
                     let path = below(&listing.path, name);
-                    self.queue.push(Job::List(Place {
+                    self.queue.push(WalkJob::List(ListedDirectory {
                         class: listing.class,
                         path,
                         above: Some(above.clone()),
@@ -261,7 +261,7 @@ impl Walk<'_> {
                     listing.names.extend(name);
                     listing.names.push(0);
                     let size = AtomicU32::new(NO_FILE);
-                    listing.files.push(Measured { name: at, name_length: name.len() as u32, size });
+                    listing.files.push(FolderEntry { name: at, name_length: name.len() as u32, size });
                 }
                 _ => {
                     let reason = match OTHER_IMAGES.iter().find(|&&ending| has_ending(name, ending)) {
@@ -300,13 +300,13 @@ impl Walk<'_> {
 }
 
 impl Listing {
-    fn name(&self, file: &Measured) -> &[u8] {
+    fn name(&self, file: &FolderEntry) -> &[u8] {
         let start = file.name as usize;
         &self.names[start..start + file.name_length as usize]
     }
 
     /// Sorts the files and leaves out what is none.
-    fn finish(mut self) -> (Group, Notes) {
+    fn finish(mut self) -> (IndexGroup, Notes) {
         let mut files = std::mem::take(&mut self.files);
         files.retain(|file| {
             let is_file = file.size.load(Ordering::Relaxed) != NO_FILE;
@@ -319,14 +319,14 @@ impl Listing {
         files.sort_unstable_by(|a, b| self.name(a).cmp(self.name(b)));
         let files = files
             .into_iter()
-            .map(|file| Loose {
+            .map(|file| FileRow {
                 name: file.name,
                 name_length: file.name_length,
                 length: file.size.into_inner(),
             })
             .collect();
-        let rows = Rows::Files { class: self.class, names: self.names, files };
-        (Group { path: self.path, stamp: self.stamp, rows }, self.notes)
+        let rows = GroupRows::Files { class: self.class, names: self.names, files };
+        (IndexGroup { path: self.path, stamp: self.stamp, rows }, self.notes)
     }
 }
 
@@ -344,35 +344,35 @@ fn has_ending(name: &[u8], ending: &str) -> bool {
 }
 
 /// Jobs that make jobs: a stack, so that what was begun is finished first. Empty for good when no job runs any more.
-struct Queue {
-    state: Mutex<State>,
+struct JobQueue {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
-struct State {
-    jobs: Vec<Job>,
+struct QueueState {
+    jobs: Vec<WalkJob>,
     running: usize,
     stopped: bool,
 }
 
-impl Queue {
+impl JobQueue {
     fn new() -> Self {
-        let state = State { jobs: Vec::new(), running: 0, stopped: false };
+        let state = QueueState { jobs: Vec::new(), running: 0, stopped: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// A panic elsewhere leaves the state whole: it is only changed in single steps.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, job: Job) {
+    fn push(&self, job: WalkJob) {
         self.state().jobs.push(job);
         self.changed.notify_one();
     }
 
-    /// The next job, to be kept [`Running`]; `None` when all are done or it was stopped.
-    fn take(&self) -> Option<Job> {
+    /// The next job, to be kept [`RunningJob`]; `None` when all are done or it was stopped.
+    fn take(&self) -> Option<WalkJob> {
         let mut state = self.state();
         loop {
             if state.stopped {
@@ -396,9 +396,9 @@ impl Queue {
 }
 
 /// A job that runs. Ends also when it panics, so that the others do not wait for its jobs for ever.
-struct Running<'a>(&'a Queue);
+struct RunningJob<'a>(&'a JobQueue);
 
-impl Drop for Running<'_> {
+impl Drop for RunningJob<'_> {
     fn drop(&mut self) {
         self.0.state().running -= 1;
         self.0.changed.notify_all();

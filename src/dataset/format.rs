@@ -91,7 +91,7 @@ impl Section {
 
 /// What the header says, the section table aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct IndexHeader {
     pub(super) layout: Layout,
     pub(super) contents: Contents,
     pub(super) samples: u64,
@@ -105,13 +105,13 @@ pub(super) struct Header {
 
 /// Where a section is and what it hashes to.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Entry {
+pub(super) struct SectionEntry {
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) digest: [u8; 32],
 }
 
-impl Header {
+impl IndexHeader {
     /// That of an index without samples.
     pub(super) fn new(layout: Layout, contents: Contents) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl Header {
         }
     }
 
-    pub(super) fn encode(&self, sections: &[Entry; Section::COUNT]) -> Vec<u8> {
+    pub(super) fn encode(&self, sections: &[SectionEntry; Section::COUNT]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER);
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
@@ -195,8 +195,8 @@ fn digest_at(bytes: &[u8], at: usize) -> [u8; 32] {
 pub(super) struct IndexFile {
     path: PathBuf,
     bytes: Vec<u8>,
-    header: Header,
-    table: [Entry; Section::COUNT],
+    header: IndexHeader,
+    table: [SectionEntry; Section::COUNT],
     members: bool,
     /// Bytes of the file.
     size: u64,
@@ -226,12 +226,12 @@ impl IndexFile {
         if *digest != *Sha256::digest(facts) {
             return Err(damaged("its header is damaged"));
         }
-        let header =
-            Header::decode(facts).ok_or_else(|| damaged("it was listed by the rules of another version"))?;
+        let header = IndexHeader::decode(facts)
+            .ok_or_else(|| damaged("it was listed by the rules of another version"))?;
         let mut table = Section::ALL.map(|section| {
             let at = SECTIONS_AT + section as usize * SECTION_ROW;
             let (offset, length) = (u64_at(facts, at), u64_at(facts, at + 8));
-            Entry { offset, length, digest: digest_at(facts, at + 16) }
+            SectionEntry { offset, length, digest: digest_at(facts, at + 16) }
         });
         // They stand one after the other, so that threads can fill disjoint parts of one piece of memory.
         let mut end = HEADER as u64;
@@ -246,7 +246,7 @@ impl IndexFile {
             // It stands last.
             end = table[Section::Members as usize].offset;
             table[Section::Members as usize] =
-                Entry { length: 0, digest: Sha256::digest([]).into(), offset: end };
+                SectionEntry { length: 0, digest: Sha256::digest([]).into(), offset: end };
         }
         let mut bytes = vec![0; end as usize];
         bytes[..HEADER].copy_from_slice(&head);
@@ -322,7 +322,7 @@ impl IndexFile {
         (last == limits).then_some(())
     }
 
-    pub(super) fn header(&self) -> &Header {
+    pub(super) fn header(&self) -> &IndexHeader {
         &self.header
     }
 

@@ -3,9 +3,9 @@
 use super::cancel::Cancel;
 use super::classes::Classes;
 use super::format::IndexFile;
-use super::part::Part;
+use super::part::DatasetPart;
 use super::record::{IMAGE, MemberBytes};
-use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, Stamp, Summary, Version, open};
+use super::{Contents, Extent, FileId, FileVersion, Fingerprint, IndexOptions, IndexSummary, Stamp, open};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use sha2::{Digest, Sha256};
@@ -22,7 +22,7 @@ pub(crate) const TO_LABEL: &str = "put the number of its class beside each image
 /// All samples' extents and labels, in memory: of loose files some 20 bytes a sample.
 pub struct DatasetIndex {
     /// At least one.
-    parts: Vec<Placed>,
+    parts: Vec<PlacedPart>,
     classes: Classes,
     samples: u64,
     files: u32,
@@ -32,8 +32,8 @@ pub struct DatasetIndex {
 }
 
 /// A dataset among others.
-struct Placed {
-    part: Part,
+struct PlacedPart {
+    part: DatasetPart,
     /// Number of its first sample in the whole.
     sample: u64,
     /// Number of its first file in the whole.
@@ -89,10 +89,13 @@ impl DatasetIndex {
     /// # Errors
     /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
     pub fn load(root: &Path, file: &Path) -> Result<Self> {
-        Self::concatenate(vec![Part::new(root, IndexFile::load(file, true)?)?], &IndexOptions::default())
+        Self::concatenate(
+            vec![DatasetPart::new(root, IndexFile::load(file, true)?)?],
+            &IndexOptions::default(),
+        )
     }
 
-    fn concatenate(mut parts: Vec<Part>, options: &IndexOptions) -> Result<Self> {
+    fn concatenate(mut parts: Vec<DatasetPart>, options: &IndexOptions) -> Result<Self> {
         if let Some(members) = &options.members {
             check_members(&parts, members, options)?;
             parts.iter_mut().try_for_each(|part| part.select(members))?;
@@ -107,7 +110,7 @@ impl DatasetIndex {
             members: options.members.clone(),
         };
         for part in parts {
-            part.notes.tell(&part.root, &index.notices);
+            part.notes.notify(&part.root, &index.notices);
             let (sample, file) = (index.samples, index.files);
             index.samples += part.len();
             index.files = file.checked_add(part.files()).ok_or_else(|| {
@@ -115,7 +118,7 @@ impl DatasetIndex {
                     "with the datasets before it has more than 4 294 967 295 files: pack them into shards";
                 Error::dataset(&part.root, message)
             })?;
-            index.parts.push(Placed { part, sample, file });
+            index.parts.push(PlacedPart { part, sample, file });
         }
         Ok(index)
     }
@@ -127,7 +130,7 @@ impl DatasetIndex {
 
     /// The directories of the datasets as the user named them, and the samples that are theirs; in order.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&Path, Range<u64>)> {
-        let range = |placed: &Placed| placed.sample..placed.sample + placed.part.len();
+        let range = |placed: &PlacedPart| placed.sample..placed.sample + placed.part.len();
         self.parts.iter().map(move |placed| (placed.part.root.as_path(), range(placed)))
     }
 
@@ -301,7 +304,7 @@ impl DatasetIndex {
     /// do not last, as on FUSE, they are left out. With other members than the image it is another: copies of a sample
     /// hold what was read of it.
     pub fn identity(&self) -> [u8; 32] {
-        let roots = self.digest(b"foreload roots 1", Part::identity);
+        let roots = self.digest(b"foreload roots 1", DatasetPart::identity);
         let Some(members) =
             self.members.as_ref().filter(|_| self.parts.iter().any(|p| p.part.members.is_some()))
         else {
@@ -317,7 +320,7 @@ impl DatasetIndex {
     }
 
     /// What one dataset has, or the hash of what several have.
-    fn digest(&self, domain: &[u8], of: impl Fn(&Part) -> [u8; 32]) -> [u8; 32] {
+    fn digest(&self, domain: &[u8], of: impl Fn(&DatasetPart) -> [u8; 32]) -> [u8; 32] {
         if let [only] = &self.parts[..] {
             return of(&only.part);
         }
@@ -346,7 +349,7 @@ impl DatasetIndex {
     ///
     /// # Errors
     /// [`Error::Io`] when there is no such file any more, or it cannot be looked at.
-    pub fn look(&self, file: FileId) -> Result<Stamp> {
+    pub fn stat(&self, file: FileId) -> Result<Stamp> {
         let path = self.path(file);
         let gone = || Error::io("look at", path.clone(), std::io::ErrorKind::NotFound.into());
         let stamp = super::changes::stamp_now(&path)?.ok_or_else(gone)?;
@@ -355,10 +358,10 @@ impl DatasetIndex {
 
     /// The version of a shard that was indexed; `None` for loose files, of which only a look tells. Of a shard that
     /// holds other samples than the index says no copy has the version.
-    pub fn shard_version(&self, file: FileId) -> Option<Version> {
+    pub fn shard_version(&self, file: FileId) -> Option<FileVersion> {
         let (placed, file) = self.part_of(file);
         let stamp = placed.part.shard_stamp(file)?;
-        Some(if placed.part.is_as_indexed(file) { stamp.version() } else { Version::NO_COPY })
+        Some(if placed.part.is_as_indexed(file) { stamp.version() } else { FileVersion::NO_COPY })
     }
 
     /// A shard has another stamp than [`DatasetIndex::shard_stamp`] says: it is parsed anew, and where it holds the
@@ -389,12 +392,12 @@ impl DatasetIndex {
     }
 
     /// What `foreload index` shows of each dataset.
-    pub fn summaries(&self) -> impl ExactSizeIterator<Item = Summary> {
+    pub fn summaries(&self) -> impl ExactSizeIterator<Item = IndexSummary> {
         self.parts.iter().map(|placed| placed.part.summary())
     }
 
     /// The dataset that has `sample`, and its number among the others.
-    fn part_with(&self, sample: u64) -> (usize, &Placed) {
+    fn part_with(&self, sample: u64) -> (usize, &PlacedPart) {
         match &self.parts[..] {
             // The rule; without a search, and it knows what it has not.
             [only] => (0, only),
@@ -407,7 +410,7 @@ impl DatasetIndex {
     }
 
     /// The dataset that has `file`, and the file's number there.
-    fn part_of(&self, file: FileId) -> (&Placed, FileId) {
+    fn part_of(&self, file: FileId) -> (&PlacedPart, FileId) {
         match &self.parts[..] {
             [only] => (only, file),
             parts => {
@@ -419,16 +422,16 @@ impl DatasetIndex {
     }
 }
 
-impl Placed {
+impl PlacedPart {
     /// The number in the whole of one of its files.
     fn whole(&self, file: FileId) -> FileId {
         FileId(self.file + file.0)
     }
 }
 
-/// That each member is one that some sample has; of those that samples may be without it is said.
-fn check_members(parts: &[Part], members: &[String], options: &IndexOptions) -> Result<()> {
-    let keys: BTreeSet<String> = parts.iter().flat_map(Part::keys).collect();
+/// Checks that each member is one that some sample has. A notice tells of those that samples may be without.
+fn check_members(parts: &[DatasetPart], members: &[String], options: &IndexOptions) -> Result<()> {
+    let keys: BTreeSet<String> = parts.iter().flat_map(DatasetPart::keys).collect();
     for member in members {
         if keys.contains(member) || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
             continue;
@@ -443,9 +446,9 @@ fn check_members(parts: &[Part], members: &[String], options: &IndexOptions) -> 
             false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
         };
         if options.optional.contains(member) {
-            options
-                .notices
-                .say("absent field", || format!("fields: {message}; it is optional, and always absent"));
+            options.notices.warn_once("absent field", || {
+                format!("fields: {message}; it is optional, and always absent")
+            });
             continue;
         }
         return Err(Error::config("fields", message));

@@ -45,9 +45,9 @@ pub(crate) use record::IMAGE;
 pub use record::MemberBytes;
 pub use select::{ClassRef, Select};
 pub(crate) use stamp::COARSE_TICK;
-pub use stamp::{Stamp, TICK, Version};
+pub use stamp::{FileVersion, Stamp, TICK};
 pub(crate) use summary::Notes;
-pub use summary::{Origin, Summary};
+pub use summary::{IndexOrigin, IndexSummary};
 
 /// Hash of what defines the dataset: layout, relative paths, extents, labels. Not of times: a copy has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

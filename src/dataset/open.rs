@@ -1,28 +1,28 @@
 //! Finds, loads or builds the index of a dataset.
 
-use super::build::{Builder, Whole};
+use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::Cancel;
-use super::changes::{Change, Moved};
-use super::directory::{self, Directory};
+use super::changes::{Change, MovedStamps};
+use super::directory::{self, IndexDirectory};
 use super::format::{IndexFile, Section};
-use super::part::Part;
+use super::part::DatasetPart;
 use super::shards::ShardKind;
 use super::survey::{self, Survey};
-use super::{COARSE_TICK, Changed, IndexOptions, Layout, Origin, Stamp, folder, kind, publish, shards};
+use super::{COARSE_TICK, Changed, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, publish, shards};
 use crate::error::{Error, Result};
-use crate::notices::Kind;
+use crate::notices::NoticeKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Part> {
+pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
     let start = Instant::now();
     let canonical = canonical(root)?;
     let inodes = !is_on_fuse(&canonical);
-    let opening = Opening { root, canonical, options, cancel, inodes };
-    let mut index = match Directory::of(options)? {
+    let opening = IndexOpening { root, canonical, options, cancel, inodes };
+    let mut index = match IndexDirectory::of(options)? {
         None => opening.open_in_temporary("HOME is not set"),
         Some(directory) => match opening.open_in(&directory) {
             Err(error) if !directory.named && directory.is_why(&error) => {
@@ -54,7 +54,7 @@ pub(super) fn canonical(root: &Path) -> Result<PathBuf> {
 }
 
 /// A dataset whose index is asked for.
-struct Opening<'a> {
+struct IndexOpening<'a> {
     root: &'a Path,
     canonical: PathBuf,
     options: &'a IndexOptions,
@@ -63,58 +63,58 @@ struct Opening<'a> {
     inodes: bool,
 }
 
-impl Opening<'_> {
+impl IndexOpening<'_> {
     /// The index that is kept in `directory`, built where there is none or the dataset is not what it says.
-    fn open_in(&self, directory: &Directory) -> Result<Part> {
+    fn open_in(&self, directory: &IndexDirectory) -> Result<DatasetPart> {
         let file = directory.file(&self.canonical, self.options.contents)?;
         let find = || {
             if self.options.rebuild {
-                return Ok(Found::Nothing("a rebuild was asked for".to_owned()));
+                return Ok(FoundIndex::Nothing("a rebuild was asked for".to_owned()));
             }
             self.find(&file)
         };
-        if let Found::Same(index) = find()? {
+        if let FoundIndex::Same(index) = find()? {
             return Ok(index);
         }
         let lock = directory::lock(&file, self.root, self.cancel);
         self.cancel.check(self.root)?;
         // Another process may have built it, or have looked at what moved, while this one waited.
         let (because, change) = match find()? {
-            Found::Same(index) => return Ok(index),
-            Found::Nothing(because) => (because, None),
-            Found::Moved(index, moved) => match self.settle(index, moved, lock.is_ok())? {
-                Settled::Index(index) => return Ok(*index),
-                Settled::Changed(change) => ("the dataset changed".to_owned(), Some(change)),
+            FoundIndex::Same(index) => return Ok(index),
+            FoundIndex::Nothing(because) => (because, None),
+            FoundIndex::Moved(index, moved) => match self.revalidate(index, moved, lock.is_ok())? {
+                Revalidated::Index(index) => return Ok(*index),
+                Revalidated::Changed(change) => ("the dataset changed".to_owned(), Some(change)),
             },
         };
         let _lock = lock?;
         // What the interruption looked like where it was noticed says less.
         self.build(&file).map_err(|error| self.cancel.check(self.root).err().unwrap_or(error))?;
         let mut built = self.load(&file, self.options.members.is_some())?;
-        built.origin = Origin::Built(because);
+        built.origin = IndexOrigin::Built(because);
         if let Some(change) = change {
             let then =
                 "its index was built anew, so that orders are others and states saved before do not fit";
-            self.tell(&change, then);
+            self.notify(&change, then);
         }
         Ok(built)
     }
 
     /// Looks at what moved, and goes on with `index` where it is still right or where the user wants that. An index
     /// that `may_write` gets the new stamps, so that the next start need not look again.
-    fn settle(&self, mut index: Part, moved: Moved, may_write: bool) -> Result<Settled> {
+    fn revalidate(&self, mut index: DatasetPart, moved: MovedStamps, may_write: bool) -> Result<Revalidated> {
         let all = self.options.changed == Changed::Warn;
-        let seen = moved.look(&index, threads(self.options), all, self.cancel)?;
+        let seen = moved.compare(&index, threads(self.options), all, self.cancel)?;
         let Some(change) = seen.change else {
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
                 // Best effort: without it the next start looks again.
                 let _ = publish::publish(index.file.path(), |mut file| file.write_all(index.file.bytes()));
             }
-            return Ok(Settled::Index(Box::new(index)));
+            return Ok(Revalidated::Index(Box::new(index)));
         };
         match self.options.changed {
-            Changed::Rebuild => return Ok(Settled::Changed(change)),
+            Changed::Rebuild => return Ok(Revalidated::Changed(change)),
             Changed::Refuse => {
                 return Err(Error::DatasetChanged { path: change.path, message: change.message });
             }
@@ -124,26 +124,26 @@ impl Opening<'_> {
         index.note_different(seen.different);
         let then =
             "the old index is used all the same; what is gone or cannot be right is refused when it is read";
-        self.tell(&change, then);
-        Ok(Settled::Index(Box::new(index)))
+        self.notify(&change, then);
+        Ok(Revalidated::Index(Box::new(index)))
     }
 
     /// What the user should hear of a change, and of what comes of it.
-    fn tell(&self, Change { path, message }: &Change, then: &str) {
+    fn notify(&self, Change { path, message }: &Change, then: &str) {
         let message = format!(
             "the dataset {} is not what was indexed: {} {message}: {then} (changed={:?})",
             self.root.display(),
             path.display(),
             self.options.changed.name(),
         );
-        self.options.notices.tell(Kind::Warning, message);
+        self.options.notices.notify(NoticeKind::Warning, message);
     }
 
     /// As `open_in`, in a directory that is likely to go with the container or the next start of the machine.
-    fn open_in_temporary(&self, because: &str) -> Result<Part> {
-        let directory = Directory::temporary()?;
+    fn open_in_temporary(&self, because: &str) -> Result<DatasetPart> {
+        let directory = IndexDirectory::temporary()?;
         let index = self.open_in(&directory)?;
-        self.options.notices.say("index directory", || {
+        self.options.notices.warn_once("index directory", || {
             format!(
                 "the index is kept in {}, where it may not last, for {because}: set index_dir or FORELOAD_INDEX_DIR to \
                  a directory that can be written, so that the dataset is not listed anew at every start",
@@ -153,27 +153,27 @@ impl Opening<'_> {
         Ok(index)
     }
 
-    fn find(&self, file: &Path) -> Result<Found> {
+    fn find(&self, file: &Path) -> Result<FoundIndex> {
         match self.load(file, self.options.members.is_some()) {
             Ok(index) => {
-                let moved = Moved::since(&index)?;
+                let moved = MovedStamps::since(&index)?;
                 if moved.is_empty() {
-                    return Ok(Found::Same(index));
+                    return Ok(FoundIndex::Same(index));
                 }
                 // What moved is compared whole.
                 let index = if index.file.has_members() { index } else { self.load(file, true)? };
-                Ok(Found::Moved(index, moved))
+                Ok(FoundIndex::Moved(index, moved))
             }
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                Ok(Found::Nothing("there was no index yet".to_owned()))
+                Ok(FoundIndex::Nothing("there was no index yet".to_owned()))
             }
             // An index can always be made again; what was wrong with this one is in the summary.
-            Err(error) => Ok(Found::Nothing(error.to_string())),
+            Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
         }
     }
 
-    fn load(&self, file: &Path, members: bool) -> Result<Part> {
-        let mut index = Part::new(self.root, IndexFile::load(file, members)?)?;
+    fn load(&self, file: &Path, members: bool) -> Result<DatasetPart> {
+        let mut index = DatasetPart::new(self.root, IndexFile::load(file, members)?)?;
         index.inodes = self.inodes;
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
         if !same_root || index.file.header().contents != self.options.contents {
@@ -186,14 +186,14 @@ impl Opening<'_> {
         let Self { root, canonical, options, cancel, inodes } = self;
         cancel.check(root)?;
         let threads = threads(options);
-        let progress = Progress::new(options.progress);
+        let progress = IndexProgress::new(options.progress);
         // Before its names are read: what is added meanwhile shows as a change.
-        let stamp = Stamp::settled(COARSE_TICK, || Stamp::at(canonical))
+        let stamp = Stamp::stable(COARSE_TICK, || Stamp::at(canonical))
             .map_err(|error| Error::io("open dataset", *root, error))?;
         let Survey { layout, classes, shards, mut notes, nothing } =
             survey::survey(root, canonical, options.contents, cancel)?;
         let mut builder =
-            Builder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
+            IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
         let more = if layout.is_sharded() {
             // Whoever wants images finds none in shards without; whoever wants other members takes all samples there
             // are.
@@ -211,31 +211,31 @@ impl Opening<'_> {
         if builder.samples() == 0 {
             return Err(Error::dataset(*root, notes.explain(&nothing)));
         }
-        builder.finish(&Whole { root: canonical.clone(), root_stamp: stamp, classes, notes })
+        builder.finish(&IndexFacts { root: canonical.clone(), root_stamp: stamp, classes, notes })
     }
 }
 
 /// What was found at the place of an index file.
-enum Found {
+enum FoundIndex {
     /// An index of the dataset as it is.
-    Same(Part),
+    Same(DatasetPart),
     /// One since which stamps moved.
-    Moved(Part, Moved),
+    Moved(DatasetPart, MovedStamps),
     /// None that can be used, for this reason.
     Nothing(String),
 }
 
 /// What comes of an index since which stamps moved.
-enum Settled {
-    Index(Box<Part>),
+enum Revalidated {
+    Index(Box<DatasetPart>),
     /// It is to be built anew.
     Changed(Change),
 }
 
 /// Compares all that lies below the root of `index` with it.
-pub(super) fn verify(index: &Part) -> Result<()> {
+pub(super) fn verify(index: &DatasetPart) -> Result<()> {
     let threads = threads(&IndexOptions::default());
-    match Moved::all(index).look(index, threads, false, &Cancel::default())?.change {
+    match MovedStamps::all(index).compare(index, threads, false, &Cancel::default())?.change {
         None => Ok(()),
         Some(Change { path, message }) => Err(Error::DatasetChanged { path, message }),
     }
@@ -255,9 +255,9 @@ fn is_on_fuse(path: &Path) -> bool {
 }
 
 /// A progress bar on stderr: of known length, or counting up.
-pub(super) struct Progress(ProgressBar);
+pub(super) struct IndexProgress(ProgressBar);
 
-impl Progress {
+impl IndexProgress {
     fn new(visible: bool) -> Self {
         // Draws nothing where stderr is no terminal.
         Self(if visible { ProgressBar::new_spinner() } else { ProgressBar::hidden() })
@@ -285,7 +285,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for IndexProgress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -1,9 +1,9 @@
 //! One dataset of those in an index: what lies below one root. Samples and files are numbered from 0 here.
 
 use super::format::{GROUP_ROW, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at};
-use super::record::Members;
+use super::record::MemberSelection;
 use super::summary;
-use super::{Extent, FileId, Fingerprint, Layout, Notes, Origin, Stamp, Summary};
+use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 /// The index file of one root. Panics where a number is out of range, as [`super::DatasetIndex`] says.
-pub(super) struct Part {
+pub(super) struct DatasetPart {
     /// As the user named it.
     pub(super) root: PathBuf,
     /// Absolute, so that a later change of the working directory does not matter.
     base: PathBuf,
     pub(super) file: IndexFile,
     pub(super) notes: Notes,
-    pub(super) origin: Origin,
+    pub(super) origin: IndexOrigin,
     pub(super) seconds: f64,
     /// Whether inode numbers last where it lies, so that they are compared.
     pub(super) inodes: bool,
@@ -32,7 +32,7 @@ pub(super) struct Part {
     /// Held while a shard that moved is looked at.
     pub(super) accepting: Mutex<()>,
     /// What is read of each sample; `None`: its image.
-    pub(super) members: Option<Members>,
+    pub(super) members: Option<MemberSelection>,
     /// The shards that hold other samples than the index says: with it, as the user wants, they are refused when they
     /// are read.
     different: HashSet<usize>,
@@ -41,7 +41,7 @@ pub(super) struct Part {
 /// Extents end below this, so that adding offset and length never overflows, whatever a damaged index holds.
 pub(super) const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
 
-impl Part {
+impl DatasetPart {
     pub(super) fn new(root: &Path, file: IndexFile) -> Result<Self> {
         let base = std::path::absolute(root).map_err(|error| Error::io("resolve", root, error))?;
         let notes = serde_json::from_slice(file.section(Section::Notes)).map_err(|error| {
@@ -53,7 +53,7 @@ impl Part {
             inodes: file.header().root.inode != 0,
             file,
             notes,
-            origin: Origin::Loaded,
+            origin: IndexOrigin::Loaded,
             seconds: 0.0,
             moved: RwLock::default(),
             any_moved: AtomicBool::default(),
@@ -242,9 +242,9 @@ impl Part {
         self.any_moved.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn summary(&self) -> Summary {
+    pub(super) fn summary(&self) -> IndexSummary {
         let header = self.file.header();
-        Summary {
+        IndexSummary {
             root: self.root.clone(),
             layout: self.layout(),
             samples: self.len(),

@@ -3,7 +3,7 @@
 use super::Extent;
 use super::build::MemberPlace;
 use super::format::{MEMBER_ROW, Section, u32_at};
-use super::part::Part;
+use super::part::DatasetPart;
 use crate::error::{Error, Result};
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ pub enum MemberBytes {
 }
 
 /// The members that are read of each sample of a part.
-pub(super) struct Members {
-    fields: Vec<Column>,
+pub(super) struct MemberSelection {
+    fields: Vec<MemberColumn>,
     /// Bytes of the largest extent, and of all.
     pub(super) largest: u32,
     pub(super) total: u64,
@@ -36,7 +36,7 @@ pub(super) struct Members {
 
 /// Where a field is found.
 #[derive(Clone, Copy)]
-enum Column {
+enum MemberColumn {
     /// The image that makes the sample one.
     Image,
     /// A column of the section of members.
@@ -47,13 +47,13 @@ enum Column {
 
 /// A member at work: its first byte, its length, and the number of its field.
 #[derive(Clone, Copy)]
-struct Piece {
+struct MemberPiece {
     offset: u64,
     length: u32,
     field: usize,
 }
 
-impl Part {
+impl DatasetPart {
     /// Keys of the members that its samples have.
     pub(super) fn keys(&self) -> Vec<String> {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
@@ -70,24 +70,24 @@ impl Part {
         }
         let keys = self.keys();
         let column = |field: &String| match keys.iter().position(|key| key == field) {
-            _ if field == IMAGE && !self.notes.imageless => Column::Image,
-            Some(column) => Column::Member(column),
-            None => Column::Nowhere,
+            _ if field == IMAGE && !self.notes.imageless => MemberColumn::Image,
+            Some(column) => MemberColumn::Member(column),
+            None => MemberColumn::Nowhere,
         };
         let fields = fields.iter().map(column).collect();
-        self.members = Some(Members { fields, largest: 0, total: 0 });
+        self.members = Some(MemberSelection { fields, largest: 0, total: 0 });
         let (mut largest, mut total) = (0, 0);
         for sample in 0..self.len() {
             let length = self.extent(sample).length;
             largest = largest.max(length);
             total += u64::from(length);
         }
-        self.members = self.members.take().map(|members| Members { largest, total, ..members });
+        self.members = self.members.take().map(|members| MemberSelection { largest, total, ..members });
         Ok(())
     }
 
     /// What is read of a sample at once: its largest member, and what lies beside it.
-    pub(super) fn record(&self, members: &Members, sample: u64) -> Extent {
+    pub(super) fn record(&self, members: &MemberSelection, sample: u64) -> Extent {
         let image = self.image(sample);
         let pieces = self.pieces(members, sample, image);
         match together(&pieces) {
@@ -102,13 +102,14 @@ impl Part {
         let Some(members) = &self.members else {
             return MemberBytes::Within(0..image.length as usize);
         };
-        if let Column::Member(column) = members.fields[field]
+        if let MemberColumn::Member(column) = members.fields[field]
             && self.member_place(sample, column).length == MemberPlace::TWICE
         {
             return MemberBytes::Twice;
         }
         let pieces = self.pieces(members, sample, image);
-        let Some(Piece { offset, length, .. }) = pieces.iter().find(|piece| piece.field == field) else {
+        let Some(MemberPiece { offset, length, .. }) = pieces.iter().find(|piece| piece.field == field)
+        else {
             return MemberBytes::Absent;
         };
         let extent = together(&pieces).unwrap_or_default();
@@ -120,20 +121,22 @@ impl Part {
     }
 
     /// The members of a sample that are there, in the order in which they lie in the shard.
-    fn pieces(&self, members: &Members, sample: u64, image: Extent) -> Vec<Piece> {
-        let mut pieces: Vec<Piece> = Vec::with_capacity(members.fields.len());
+    fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberPiece> {
+        let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.fields.len());
         for (field, column) in members.fields.iter().enumerate() {
             match column {
-                Column::Image => pieces.push(Piece { offset: image.offset, length: image.length, field }),
-                Column::Member(column) => {
+                MemberColumn::Image => {
+                    pieces.push(MemberPiece { offset: image.offset, length: image.length, field })
+                }
+                MemberColumn::Member(column) => {
                     let MemberPlace { blocks, length } = self.member_place(sample, *column);
                     if length < MemberPlace::TWICE {
                         let apart = i64::from(blocks) * MemberPlace::BLOCK;
                         let offset = image.offset.saturating_add_signed(apart).min(super::part::MAX_OFFSET);
-                        pieces.push(Piece { offset, length, field });
+                        pieces.push(MemberPiece { offset, length, field });
                     }
                 }
-                Column::Nowhere => {}
+                MemberColumn::Nowhere => {}
             }
         }
         pieces.sort_unstable_by_key(|piece| piece.offset);
@@ -155,8 +158,8 @@ impl Part {
 }
 
 /// The bytes that are read at once of what lies so, sorted by offset: the largest piece and its neighbours.
-fn together(pieces: &[Piece]) -> Option<Range<u64>> {
-    let end = |piece: &Piece| piece.offset + u64::from(piece.length);
+fn together(pieces: &[MemberPiece]) -> Option<Range<u64>> {
+    let end = |piece: &MemberPiece| piece.offset + u64::from(piece.length);
     // The first of those of the same length, for the answer must always be the same.
     let largest = (0..pieces.len()).rev().max_by_key(|&at| pieces[at].length)?;
     let mut found = pieces[largest].offset..end(&pieces[largest]);
@@ -183,7 +186,7 @@ mod tests {
     use super::*;
 
     fn extent(pieces: &[(u64, u32)]) -> Option<Range<u64>> {
-        let piece = |(field, &(offset, length)): (usize, &(u64, u32))| Piece { offset, length, field };
+        let piece = |(field, &(offset, length)): (usize, &(u64, u32))| MemberPiece { offset, length, field };
         together(&pieces.iter().enumerate().map(piece).collect::<Vec<_>>())
     }
 

@@ -4,7 +4,7 @@
 //! CRC-32C (u32), all little-endian; masked is `rotate_right(crc, 15) + 0xa282ead8` (TensorFlow,
 //! `core/lib/io/record_writer.h`, `core/lib/hash/crc32c.h`). Payloads are stepped over, never read.
 
-use super::build::Packed;
+use super::build::SampleRow;
 use super::shards;
 use super::source::{Malformed, ReadAt, Window};
 
@@ -17,7 +17,7 @@ const FOOTER: u64 = 4;
 ///
 /// # Errors
 /// [`Malformed`] for a shard that is damaged, truncated, compressed or none, and for a record of 4 GiB or more.
-pub fn records<S: ReadAt + ?Sized>(source: &S) -> Result<Vec<Packed>, Malformed> {
+pub fn records<S: ReadAt + ?Sized>(source: &S) -> Result<Vec<SampleRow>, Malformed> {
     shards::refuse_compressed(source, "uncompressed TFRecord files")?;
     let mut source = Window::new(source);
     let mut records = Vec::new();
@@ -33,7 +33,7 @@ pub fn records<S: ReadAt + ?Sized>(source: &S) -> Result<Vec<Packed>, Malformed>
         };
         let short = u32::try_from(length);
         let length = short.map_err(|_| fail(format!("a record of {length} bytes: 4 GiB or more")))?;
-        records.push(Packed { offset: payload, length, label: 0 });
+        records.push(SampleRow { offset: payload, length, label: 0 });
         at = end;
     }
     Ok(records)

@@ -5,8 +5,8 @@
 //! and 16 bytes for each member.
 
 use super::Notes;
-use super::archive::{Member, Members};
-use super::build::{MemberPlace, Packed};
+use super::archive::{TarMember, TarMembers};
+use super::build::{MemberPlace, SampleRow};
 use super::kind::image_rank;
 use super::shards::refuse_compressed;
 use super::source::{Malformed, ReadAt};
@@ -22,10 +22,10 @@ const MAX_KEYS: usize = 64;
 
 /// What a shard holds.
 #[derive(Debug, Default)]
-pub struct Contents {
+pub struct ShardContents {
     /// Its samples in the order of their images; an unlabelled one has label 0. Of a shard without images, all stems in
     /// the order of their first members, which then stand for the image.
-    pub samples: Vec<Packed>,
+    pub samples: Vec<SampleRow>,
     /// The keys of all members that samples have, sorted.
     pub keys: Vec<String>,
     /// For each sample in turn, the member of each key in turn.
@@ -41,7 +41,7 @@ pub struct Contents {
 /// Members of one stem: where their data begin, which is behind a header. Small, for there is one for each stem of a
 /// shard.
 #[derive(Default)]
-struct Sample {
+struct StemMembers {
     members: Vec<MemberAt>,
     /// Of `cls`, else of `json`.
     label: Label,
@@ -100,11 +100,11 @@ pub enum Stems {
 /// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two members of one name of
 /// those that make it a sample (image, `.cls`, `.json`), a label that is no class number, and an image of 4 GiB or
 /// more.
-pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<Contents, Malformed> {
+pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardContents, Malformed> {
     refuse_compressed(source, "plain tar")?;
-    let mut contents = Contents::default();
-    let mut members = Members::new(source);
-    let mut samples: HashMap<Box<[u8]>, Sample> = HashMap::new();
+    let mut contents = ShardContents::default();
+    let mut members = TarMembers::new(source);
+    let mut samples: HashMap<Box<[u8]>, StemMembers> = HashMap::new();
     let mut keys = Keys::default();
     while let Some(member) = members.next_member()? {
         let Some((stem, suffix)) = contents.parted(&member) else { continue };
@@ -145,9 +145,9 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<Content
     Ok(contents)
 }
 
-impl Contents {
+impl ShardContents {
     /// Stem and suffix of a member that may belong to a sample; what does not is noted.
-    fn parted<'a>(&mut self, member: &'a Member) -> Option<(&'a [u8], Vec<u8>)> {
+    fn parted<'a>(&mut self, member: &'a TarMember) -> Option<(&'a [u8], Vec<u8>)> {
         if !member.plain {
             if !member.name.ends_with(b"/") {
                 self.notes.skip("links, devices and sparse files in shards", || text(&member.name));
@@ -165,14 +165,14 @@ impl Contents {
     fn take<S: ReadAt + ?Sized>(
         &mut self,
         source: &S,
-        samples: HashMap<Box<[u8]>, Sample>,
+        samples: HashMap<Box<[u8]>, StemMembers>,
         keys: &Keys,
         wanted: Stems,
     ) -> Result<(), Malformed> {
         let ranks: Vec<Option<usize>> = keys.0.iter().map(|key| image_rank(key)).collect();
         let rank = |found: &MemberAt| ranks[usize::from(found.key)];
         // A sample's image, or what stands for it where there are none.
-        let image = |sample: &Sample| match wanted {
+        let image = |sample: &StemMembers| match wanted {
             Stems::WithImage => sample
                 .members
                 .iter()
@@ -210,7 +210,7 @@ impl Contents {
             let offset = image.offset.get();
             // What stands for an image that is there twice has no length of its own.
             let length = if image.length == MemberPlace::TWICE { 0 } else { image.length };
-            self.samples.push(Packed { offset, length, label: label.unwrap_or(0) });
+            self.samples.push(SampleRow { offset, length, label: label.unwrap_or(0) });
             let row = self.members.len();
             self.members.resize(row + self.keys.len(), MemberPlace::ABSENT);
             for found in &sample.members {
@@ -230,7 +230,7 @@ impl Contents {
     fn take_keys<'a>(
         &mut self,
         keys: &Keys,
-        samples: impl Iterator<Item = &'a Sample>,
+        samples: impl Iterator<Item = &'a StemMembers>,
     ) -> Vec<Option<usize>> {
         let mut used = vec![false; keys.0.len()];
         samples.flat_map(|sample| &sample.members).for_each(|found| used[usize::from(found.key)] = true);
@@ -247,7 +247,7 @@ impl Contents {
 /// As [`contents`], as far as it looks.
 pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<String>, Malformed> {
     refuse_compressed(source, "plain tar")?;
-    let mut members = Members::new(source);
+    let mut members = TarMembers::new(source);
     while let Some(member) = members.next_member()? {
         let suffix = split(&member.name).map(|(_, suffix)| suffix);
         if member.plain && suffix.is_some_and(|suffix| image_rank(&suffix).is_some()) {
@@ -265,17 +265,17 @@ fn split(name: &[u8]) -> Option<(&[u8], Vec<u8>)> {
     Some((&name[..base + dot], name[base + dot + 1..].to_ascii_lowercase()))
 }
 
-fn place(member: &Member) -> Result<NonZeroU64, Malformed> {
+fn place(member: &TarMember) -> Result<NonZeroU64, Malformed> {
     let message = "a member without a header before it".to_owned();
     NonZeroU64::new(member.offset).ok_or(Malformed { offset: member.offset, message })
 }
 
 /// Bytes of a member; `None` for 4 GiB and more, and for the two lengths that mean something else.
-fn length(member: &Member) -> Option<u32> {
+fn length(member: &TarMember) -> Option<u32> {
     u32::try_from(member.size).ok().filter(|&length| length < MemberPlace::TWICE)
 }
 
-fn too_large(stem: &[u8], member: &Member) -> Malformed {
+fn too_large(stem: &[u8], member: &TarMember) -> Malformed {
     Malformed {
         offset: member.offset,
         message: format!(
@@ -287,7 +287,7 @@ fn too_large(stem: &[u8], member: &Member) -> Malformed {
 }
 
 /// What is wrong with a sample that has `second` and, with data at `first`, another member of its kind.
-fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &Member, first: NonZeroU64) -> Malformed {
+fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first: NonZeroU64) -> Malformed {
     let first = match member_at(source, first) {
         Ok(first) => first,
         Err(error) => return error,
@@ -307,14 +307,14 @@ fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &Member, first: No
 }
 
 /// Why the label of a sample cannot be used.
-fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &Sample, keys: &Keys) -> Malformed {
+fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &StemMembers, keys: &Keys) -> Malformed {
     let of = |key: &[u8]| sample.members.iter().find(|found| keys.0[usize::from(found.key)] == key);
     let is_cls = of(b"cls").is_some();
     let Some(place) = of(b"cls").or_else(|| of(b"json")).map(|found| found.offset) else {
         return Malformed { offset: 0, message: CHANGED.to_owned() };
     };
-    let mut members = Members::new(source);
-    let read = |member: Member| {
+    let mut members = TarMembers::new(source);
+    let read = |member: TarMember| {
         if is_cls { cls(&mut members, &member) } else { json(&mut members, &member) }
     };
     match member_at(source, place).and_then(read) {
@@ -326,8 +326,8 @@ fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &Sample, keys: &Keys) -> Mal
 const CHANGED: &str = "the shard was written to while it was indexed";
 
 /// The member whose data begin at `place`: names are not remembered, so that memory goes to stems alone.
-fn member_at<S: ReadAt + ?Sized>(source: &S, place: NonZeroU64) -> Result<Member, Malformed> {
-    let mut members = Members::new(source);
+fn member_at<S: ReadAt + ?Sized>(source: &S, place: NonZeroU64) -> Result<TarMember, Malformed> {
+    let mut members = TarMembers::new(source);
     while let Some(member) = members.next_member()? {
         if member.offset == place.get() {
             return Ok(member);
@@ -337,10 +337,10 @@ fn member_at<S: ReadAt + ?Sized>(source: &S, place: NonZeroU64) -> Result<Member
 }
 
 /// A label, or what is wrong with it.
-type Read = Result<Option<u32>, Malformed>;
+type ReadLabel = Result<Option<u32>, Malformed>;
 
 /// Without the reason, which is long and mostly not asked for.
-fn reduced(label: Read) -> Label {
+fn reduced(label: ReadLabel) -> Label {
     match label {
         Ok(None) => Label::Missing,
         Ok(Some(number)) => Label::Number(number),
@@ -352,7 +352,10 @@ fn reduced(label: Read) -> Label {
 ///
 /// # Errors
 /// Outside: it cannot be read at all. Inside: it is no class number.
-fn cls<S: ReadAt + ?Sized>(members: &mut Members<'_, S>, member: &Member) -> Result<Read, Malformed> {
+fn cls<S: ReadAt + ?Sized>(
+    members: &mut TarMembers<'_, S>,
+    member: &TarMember,
+) -> Result<ReadLabel, Malformed> {
     let data = if member.size <= MAX_CLS { Some(members.read(member.offset, member.size)?) } else { None };
     let number = data.as_deref().and_then(|data| std::str::from_utf8(data).ok());
     let number = number.and_then(|text| text.trim().parse().ok()).filter(|&number| number < u32::MAX);
@@ -363,7 +366,10 @@ fn cls<S: ReadAt + ?Sized>(members: &mut Members<'_, S>, member: &Member) -> Res
 }
 
 /// The integer at `label` or `cls` of a `.json` member; `None` where neither key is there. Errors as [`cls`].
-fn json<S: ReadAt + ?Sized>(members: &mut Members<'_, S>, member: &Member) -> Result<Read, Malformed> {
+fn json<S: ReadAt + ?Sized>(
+    members: &mut TarMembers<'_, S>,
+    member: &TarMember,
+) -> Result<ReadLabel, Malformed> {
     let name = text(&member.name);
     let fail = |message: String| Err(Malformed { offset: member.offset, message });
     if member.size > MAX_JSON {
@@ -407,7 +413,7 @@ mod tests {
     #[test]
     fn a_stem_costs_what_is_promised() {
         // A hash map is at least 7/16 full after it has grown; each of its places has a byte beside.
-        let place = size_of::<(Box<[u8]>, Sample)>() + 1;
+        let place = size_of::<(Box<[u8]>, StemMembers)>() + 1;
         assert!(place * 16 / 7 <= 200, "{place} bytes");
     }
 }

@@ -1,11 +1,11 @@
 //! Shards of a dataset, tar or TFRecord: each is read once, by several threads.
 
-use super::build::{Builder, Group, Rows, ShardRows};
+use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
 use super::cancel::Cancel;
-use super::open::Progress;
+use super::open::IndexProgress;
 use super::parallel::collect;
 use super::records::records;
-pub(crate) use super::samples::Contents;
+pub(crate) use super::samples::ShardContents;
 pub use super::samples::{Stems, contents};
 use super::source::{Malformed, ReadAt, SizedFile};
 use super::{COARSE_TICK, Layout, Notes, Stamp, samples};
@@ -47,9 +47,9 @@ pub(super) fn index(
     root: &Path,
     shards: &[Vec<u8>],
     kind: ShardKind,
-    builder: &mut Builder,
+    builder: &mut IndexBuilder,
     threads: usize,
-    progress: &Progress,
+    progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<Notes> {
     progress.expect(shards.len() as u64, "shards");
@@ -66,7 +66,7 @@ pub(super) fn index(
                 }
             }
         },
-        |(group, contents): (Group, Contents)| {
+        |(group, contents): (IndexGroup, ShardContents)| {
             builder.add(&group)?;
             progress.step(1);
             keep_first(&mut labeled, &group.path, contents.labeled);
@@ -129,7 +129,7 @@ fn open<'a>(path: &Path, cancel: &'a Cancel) -> Result<(Cancellable<'a>, Stamp)>
     if !look()?.is_file() {
         return Err(Error::dataset(path, "is not a regular file, as a shard must be"));
     }
-    let stamp = Stamp::settled(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata)))?;
+    let stamp = Stamp::stable(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata)))?;
     // Headers are far apart: reading ahead would read the images. A hint; refusing it costs only speed.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     Ok((Cancellable { file: SizedFile { file, size: stamp.size }, cancel }, stamp))
@@ -158,21 +158,28 @@ impl ShardKind {
 }
 
 /// Parses one shard.
-pub(super) fn read(root: &Path, shard: &[u8], kind: ShardKind, cancel: &Cancel) -> Result<(Group, Contents)> {
+pub(super) fn read(
+    root: &Path,
+    shard: &[u8],
+    kind: ShardKind,
+    cancel: &Cancel,
+) -> Result<(IndexGroup, ShardContents)> {
     cancel.check(root)?;
     let path = join(root, shard);
     let (source, stamp) = open(&path, cancel)?;
     let contents = match kind {
-        ShardKind::TfRecord => records(&source).map(|samples| Contents { samples, ..Contents::default() }),
+        ShardKind::TfRecord => {
+            records(&source).map(|samples| ShardContents { samples, ..ShardContents::default() })
+        }
         ShardKind::Tar(stems) => contents(&source, stems),
     };
     let mut contents = contents.map_err(|error| malformed(&path, error))?;
-    let rows = Rows::Shard(ShardRows {
+    let rows = GroupRows::Shard(ShardRows {
         samples: std::mem::take(&mut contents.samples),
         keys: std::mem::take(&mut contents.keys),
         members: std::mem::take(&mut contents.members),
     });
-    Ok((Group { path: shard.to_vec(), stamp, rows }, contents))
+    Ok((IndexGroup { path: shard.to_vec(), stamp, rows }, contents))
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.

@@ -34,9 +34,9 @@ pub struct Stamp {
 
 /// One version of a file: a digest of its stamp. What was copied from one version is right as long as the file is it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Version(pub u64);
+pub struct FileVersion(pub u64);
 
-impl Version {
+impl FileVersion {
     /// That of a file of which there can be no copy that is right.
     pub const NO_COPY: Self = Self(0);
 }
@@ -79,7 +79,7 @@ impl Stamp {
     ///
     /// # Errors
     /// What `look` says.
-    pub fn settled<E>(patience: Duration, mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
+    pub fn stable<E>(patience: Duration, mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
         let stamp = look()?;
         let wait = stamp.tick().min(patience);
         if !stamp.changed_within(wait) {
@@ -91,7 +91,7 @@ impl Stamp {
     }
 
     /// Whether whatever is written from now on gives another stamp.
-    pub fn is_settled(self) -> bool {
+    pub fn is_stable(self) -> bool {
         !self.changed_within(self.tick())
     }
 
@@ -124,9 +124,9 @@ impl Stamp {
     }
 
     /// The version of the file that has this stamp.
-    pub fn version(self) -> Version {
+    pub fn version(self) -> FileVersion {
         let digest: [u8; 32] = Sha256::digest(self.to_bytes()).into();
-        Version(u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")))
+        FileVersion(u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")))
     }
 
     /// How what was `found` differs from this, in words for "the file …"; `None` where it is the same.

@@ -1,7 +1,7 @@
 //! What there is to say about an index, for people and for `--json`.
 
 use super::Layout;
-use crate::notices::{Kind, Notices};
+use crate::notices::{NoticeKind, Notices};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Where an index came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "origin", content = "because")]
-pub enum Origin {
+pub enum IndexOrigin {
     /// A file made by an earlier start.
     Loaded,
     /// Made now; says why: "there was none", "--rebuild", or what was wrong with the old one.
@@ -92,7 +92,7 @@ impl Notes {
     }
 
     /// Says what of the dataset at `root` does not become batches.
-    pub(super) fn tell(&self, root: &Path, notices: &Notices) {
+    pub(super) fn notify(&self, root: &Path, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(reason, _)| loss(reason) == wanted));
         let root = root.display();
         let (samples, beside) = (of(Loss::Sample), of(Loss::Beside));
@@ -101,11 +101,11 @@ impl Notes {
                 "{root}: left out when it was indexed: {samples}; convert, repair or remove them, and index it anew; \
                  `foreload index {root}` shows all"
             );
-            notices.tell(Kind::Warning, message);
+            notices.notify(NoticeKind::Warning, message);
         }
         if !beside.is_empty() {
             let message = format!("{root}: not read, as no samples: {beside}");
-            notices.tell(Kind::Information, message);
+            notices.notify(NoticeKind::Information, message);
         }
         if let Some(first) = self.empty_classes.first() {
             let message = format!(
@@ -114,7 +114,7 @@ impl Notes {
                 self.empty_classes.len(),
                 shortened(first)
             );
-            notices.tell(Kind::Warning, message);
+            notices.notify(NoticeKind::Warning, message);
         }
     }
 
@@ -165,7 +165,7 @@ fn shortened(name: &str) -> String {
 
 /// What `foreload index` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct IndexSummary {
     /// The dataset as the user named it.
     pub root: PathBuf,
     /// How the samples are stored.
@@ -194,7 +194,7 @@ pub struct Summary {
     pub index_bytes: u64,
     /// Whether it was loaded or built.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub origin: IndexOrigin,
     /// How long loading or building took.
     pub seconds: f64,
 }
@@ -216,7 +216,7 @@ mod tests {
 
     fn said(notes: &Notes) -> Vec<crate::notices::Notice> {
         let notices = Notices::default();
-        notes.tell(Path::new("/data"), &notices);
+        notes.notify(Path::new("/data"), &notices);
         std::iter::from_fn(|| notices.next()).collect()
     }
 
@@ -247,10 +247,10 @@ mod tests {
         notes.skip("files that are no images", || "a/Thumbs.db".to_owned());
         notes.skip("files in the root", || "cover.jpg".to_owned());
         let [only] = &said(&notes)[..] else { panic!("one message") };
-        assert_eq!(only.kind, Kind::Information);
+        assert_eq!(only.kind, NoticeKind::Information);
         assert!(only.message.contains("a/Thumbs.db") && only.message.contains("cover.jpg"));
         let classes = Notes { empty_classes: vec!["dog".to_owned()], ..Notes::default() };
         let [only] = &said(&classes)[..] else { panic!("one message") };
-        assert!(only.kind == Kind::Warning && only.message.contains("dog"), "{}", only.message);
+        assert!(only.kind == NoticeKind::Warning && only.message.contains("dog"), "{}", only.message);
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Survey {
 
 /// What is in the root of a dataset.
 #[derive(Default)]
-struct Root {
+struct RootListing {
     directories: Vec<Vec<u8>>,
     shards: Vec<Vec<u8>>,
     compressed: Vec<Vec<u8>>,
@@ -44,8 +44,8 @@ pub(super) fn survey(root: &Path, canonical: &Path, contents: Contents, cancel: 
         return single(root, canonical.file_name().unwrap_or_default(), contents);
     }
     match contents {
-        Contents::Images => images(root, look(root, contents, cancel)?, cancel),
-        Contents::Files => files(root, look(root, contents, cancel)?),
+        Contents::Images => images(root, list_root(root, contents, cancel)?, cancel),
+        Contents::Files => files(root, list_root(root, contents, cancel)?),
     }
 }
 
@@ -74,7 +74,7 @@ fn no_images() -> String {
     format!("the shards hold no {} image (fields= names other members to read)", image_extensions())
 }
 
-fn images(root: &Path, mut found: Root, cancel: &Cancel) -> Result<Survey> {
+fn images(root: &Path, mut found: RootListing, cancel: &Cancel) -> Result<Survey> {
     if found.are_classes(root, cancel)? {
         return Ok(Survey {
             layout: Layout::Folder,
@@ -94,12 +94,12 @@ fn images(root: &Path, mut found: Root, cancel: &Cancel) -> Result<Survey> {
         let what = "holds neither class directories (root/class/image.jpg) nor .tar shards";
         return Err(Error::dataset(root, found.notes.explain(what)));
     }
-    let Root { shards, notes, .. } = found;
+    let RootListing { shards, notes, .. } = found;
     Ok(Survey { layout: Layout::Tar, classes: Vec::new(), shards, notes, nothing: no_images() })
 }
 
-fn files(root: &Path, found: Root) -> Result<Survey> {
-    let Root { directories, shards, descriptions, other, mut notes, .. } = found;
+fn files(root: &Path, found: RootListing) -> Result<Survey> {
+    let RootListing { directories, shards, descriptions, other, mut notes, .. } = found;
     if !shards.is_empty() && directories.is_empty() {
         if let Some(other) = other {
             let message = format!(
@@ -161,9 +161,9 @@ fn first_image(root: &Path, directories: &[Vec<u8>], cancel: &Cancel) -> Result<
     Ok(None)
 }
 
-fn look(root: &Path, contents: Contents, cancel: &Cancel) -> Result<Root> {
+fn list_root(root: &Path, contents: Contents, cancel: &Cancel) -> Result<RootListing> {
     let fail = |error| Error::io("list dataset", root, error);
-    let mut found = Root::default();
+    let mut found = RootListing::default();
     let own = std::fs::metadata(root).map(|metadata| (metadata.dev(), metadata.ino())).map_err(fail)?;
     for entry in std::fs::read_dir(root).map_err(fail)? {
         cancel.check(root)?;
@@ -191,7 +191,7 @@ fn look(root: &Path, contents: Contents, cancel: &Cancel) -> Result<Root> {
     Ok(found)
 }
 
-impl Root {
+impl RootListing {
     /// Whether the directories are classes. Where shards lie beside them, contents decide: what holds no image is left
     /// out, with a note.
     fn are_classes(&mut self, root: &Path, cancel: &Cancel) -> Result<bool> {

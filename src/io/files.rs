@@ -91,8 +91,8 @@ impl OpenPolicy {
     }
 
     /// The mode to try after `mode` failed, if a weaker one can help.
-    pub(crate) fn weaker(&self, mode: OpenMode, failure: &Failure) -> Option<OpenMode> {
-        let (Failure::Open(error) | Failure::Read(error)) = failure else { return None };
+    pub(crate) fn weaker(&self, mode: OpenMode, failure: &ReadFailure) -> Option<OpenMode> {
+        let (ReadFailure::Open(error) | ReadFailure::Read(error)) = failure else { return None };
         match *error {
             // O_NOATIME is for the file's owner.
             Errno::PERM if mode.noatime => Some(OpenMode { noatime: false, ..mode }),
@@ -117,7 +117,7 @@ impl OpenPolicy {
 
 /// Why a file could not be read: what the system said, or what is wrong with the file.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ReadFailure {
     Open(Errno),
     Read(Errno),
     /// The shard has another stamp than was known; how it differs.
@@ -127,13 +127,13 @@ pub(super) enum Failure {
     Other(Error),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for ReadFailure {
     fn from(error: Error) -> Self {
         Self::Other(error)
     }
 }
 
-impl Failure {
+impl ReadFailure {
     /// The same for the next of several that failed by one cause.
     pub(crate) fn again(&self) -> Self {
         match self {
@@ -174,9 +174,9 @@ impl Failure {
 }
 
 /// Opens `path` as `mode` says.
-pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, Failure> {
+pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, ReadFailure> {
     rustix::io::retry_on_intr(|| rustix::fs::open(path, mode.flags(), Permissions::empty()))
-        .map_err(Failure::Open)
+        .map_err(ReadFailure::Open)
 }
 
 /// What a look after a read asks for. On a network file system the answer is what this machine knows already.
@@ -184,14 +184,14 @@ const LOOK_AFTER: AtFlags = AtFlags::STATX_DONT_SYNC;
 
 /// An attempt to read a loose file, which is to be of one version of it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Attempt {
+pub(super) struct ReadAttempt {
     begun: Instant,
     /// What the file was before, where that was looked at.
     before: Option<Stamp>,
     is_last: bool,
 }
 
-impl Attempt {
+impl ReadAttempt {
     /// One that begins now, after so many others.
     pub(crate) fn begin(former: u8) -> Self {
         Self { begun: Instant::now(), before: None, is_last: former >= MOST_MOVES }
@@ -203,19 +203,19 @@ impl Attempt {
         Self { before: look_after(fd), ..Self::begin(former) }
     }
 
-    /// Looks at the open file after its read, as [`Attempt::check_path`] does.
-    pub(crate) fn check_open(self, fd: &OwnedFd) -> Result<(), Failure> {
+    /// Looks at the open file after its read, as [`ReadAttempt::check_path`] does.
+    pub(crate) fn check_open(self, fd: &OwnedFd) -> Result<(), ReadFailure> {
         self.check(look_after(fd))
     }
 
     /// Looks at the file at `path` after its read: where its last change lies before that, its bytes are of one moment.
     /// Else a part of them may be older than the rest, and it is to be read once more.
-    pub(crate) fn check_path(self, path: &CStr) -> Result<(), Failure> {
+    pub(crate) fn check_path(self, path: &CStr) -> Result<(), ReadFailure> {
         let found = rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS);
         self.check(found.ok().map(|found| Stamp::of_statx(&found)))
     }
 
-    fn check(self, found: Option<Stamp>) -> Result<(), Failure> {
+    fn check(self, found: Option<Stamp>) -> Result<(), ReadFailure> {
         // What is gone by now, or in a place where nobody may look, could be read all the same.
         let Some(found) = found else { return Ok(()) };
         let same = self.before.is_none_or(|before| before == found);
@@ -226,7 +226,7 @@ impl Attempt {
             // What is read from then on is known to be whole, unless somebody goes on writing.
             std::thread::sleep(TICK);
         }
-        Err(Failure::Written)
+        Err(ReadFailure::Written)
     }
 }
 
@@ -246,20 +246,20 @@ pub(super) struct OpenShard {
 
 impl OpenShard {
     /// Opens and checks the shard at `path`.
-    pub(crate) fn open(path: &Path, stamp: Stamp, mode: OpenMode) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path, stamp: Stamp, mode: OpenMode) -> Result<Self, ReadFailure> {
         Self::check(open_file(path, mode)?, mode, path, stamp)
     }
 
     /// Checks an opened shard against its `stamp`, and whether our alignment is enough for its O_DIRECT.
-    pub(crate) fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, Failure> {
+    pub(crate) fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, ReadFailure> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
             .map_err(|error| Error::io("stat", path, error.into()))?;
         if let Some(message) = stamp.difference(Stamp::of_statx(&found)) {
-            return Err(Failure::Moved(message));
+            return Err(ReadFailure::Moved(message));
         }
         if mode.direct && !dio_fits(found.stx_dio_mem_align, found.stx_dio_offset_align) {
-            return Err(Failure::Open(Errno::INVAL));
+            return Err(ReadFailure::Open(Errno::INVAL));
         }
         if !mode.direct {
             // Samples are read in random order: read-ahead would fetch their neighbours in vain.
@@ -270,11 +270,13 @@ impl OpenShard {
 
     /// Looks at the open shard after a read: bytes of one that is overwritten meanwhile are never taken for the sample
     /// that was indexed there.
-    pub(crate) fn check_again(&self) -> Result<(), Failure> {
+    pub(crate) fn check_again(&self) -> Result<(), ReadFailure> {
         let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
         let found =
-            rustix::fs::statx(&self.fd, c"", flags, StatxFlags::BASIC_STATS).map_err(Failure::Read)?;
-        self.stamp.difference(Stamp::of_statx(&found)).map_or(Ok(()), |message| Err(Failure::Moved(message)))
+            rustix::fs::statx(&self.fd, c"", flags, StatxFlags::BASIC_STATS).map_err(ReadFailure::Read)?;
+        self.stamp
+            .difference(Stamp::of_statx(&found))
+            .map_or(Ok(()), |message| Err(ReadFailure::Moved(message)))
     }
 
     /// Whether it does for reads that are to be done in `mode`.

@@ -15,7 +15,7 @@ mod transfer;
 pub(crate) mod uring;
 
 pub use files::Files;
-pub use open::{Source, open, open_source};
+pub use open::{DataSource, open, open_source};
 pub use own_thread::OwnThread;
 pub use pfs::{Pfs, PfsRates, PfsStats};
 pub use probe::probe;

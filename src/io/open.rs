@@ -29,12 +29,13 @@ pub fn open(
 ) -> Result<Box<dyn Reader>> {
     let root =
         std::path::absolute(index.root()).map_err(|error| Error::io("resolve", index.root(), error))?;
-    let source = Source { files: index.clone(), root, first: index.extent(0), bytes: index.total_bytes() };
+    let source =
+        DataSource { files: index.clone(), root, first: index.extent(0), bytes: index.total_bytes() };
     choose(&source, slots, io, direct, depth, index.notices())
 }
 
 /// What [`open_source`] must know of the data.
-pub struct Source {
+pub struct DataSource {
     /// The files.
     pub files: Arc<dyn Files>,
     /// The directory all of them are in, or the only one: absolute.
@@ -47,7 +48,7 @@ pub struct Source {
 
 /// As [`open`], for any [`Files`], without a word of what is slower than it could be.
 pub fn open_source(
-    source: &Source,
+    source: &DataSource,
     slots: &SlotPool,
     io: IoChoice,
     direct: Direct,
@@ -57,7 +58,7 @@ pub fn open_source(
 }
 
 fn choose(
-    source: &Source,
+    source: &DataSource,
     slots: &SlotPool,
     io: IoChoice,
     direct: Direct,
@@ -69,7 +70,7 @@ fn choose(
     let direct_is_required = direct == Direct::On;
     if is_direct && huge_pages().as_deref() == Some("never") {
         // `crate::slot` says by how much.
-        notices.say("huge pages", || SMALL_PAGES.to_owned());
+        notices.warn_once("huge pages", || SMALL_PAGES.to_owned());
     }
     let uring = || {
         let options = UringOptions {
@@ -82,7 +83,8 @@ fn choose(
         let reader = UringReader::new(source.files.clone(), slots, depth, options);
         let reader = reader.map_err(|error| refusal(&error))?;
         if let Some(why) = reader.unregistered() {
-            notices.mention("buffers", || format!("read buffers are not registered with io_uring: {why}"));
+            notices
+                .inform_once("buffers", || format!("read buffers are not registered with io_uring: {why}"));
         }
         Ok(reader)
     };
@@ -101,7 +103,7 @@ fn choose(
             // Threads are right there.
             Err(why) => why,
             Ok(Err(why)) => {
-                notices.say("io", || {
+                notices.warn_once("io", || {
                     format!(
                         "files are read by threads, which takes more CPU time than io_uring: {why}; io=\"pread\" says \
                          that threads are meant"
@@ -146,7 +148,7 @@ pub(super) fn refusal(error: &std::io::Error) -> String {
 ///
 /// What the kernel claims to support and what a sandbox, a network file system or an old kernel does are not always
 /// the same; this is the real thing, once, into an arena of its own.
-fn self_test(source: &Source, options: &UringOptions) -> Result<(), String> {
+fn self_test(source: &DataSource, options: &UringOptions) -> Result<(), String> {
     match read_blocking(&*source.files, source.first) {
         Ok(expected) => compare(source.files.clone(), source.first, &expected, options),
         // The sample is at fault, which its own error will say later: test on our own program.

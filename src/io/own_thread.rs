@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A reader driven by a thread of its own.
 pub struct OwnThread {
-    shared: Arc<Shared>,
+    shared: Arc<ThreadShared>,
     /// Wakes the reader's own `wait`.
     inner: Waker,
     /// Submitted, and not yet handed over.
@@ -28,8 +28,8 @@ pub struct OwnThread {
 }
 
 /// What both sides know.
-struct Shared {
-    state: Mutex<State>,
+struct ThreadShared {
+    state: Mutex<ReaderState>,
     /// There are requests, or it is over.
     requested: Condvar,
     /// There are answers, or the waker was called.
@@ -39,12 +39,12 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct ReaderState {
     requests: Vec<ReadRequest>,
     answers: Vec<Completion>,
     stats: ReadStats,
     /// Where the reader's thread is.
-    place: Place,
+    place: ReaderActivity,
     /// The other side sleeps in [`OwnThread::wait`].
     asleep: bool,
     /// The other side sleeps elsewhere, and wants to be told of the first answer.
@@ -57,7 +57,7 @@ struct State {
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ReaderActivity {
     /// It will look for requests by itself.
     #[default]
     Working,
@@ -68,7 +68,7 @@ enum Place {
 }
 
 /// What is known of a reader once it is open.
-struct Opened {
+struct OpenedReader {
     depth: usize,
     waker: Waker,
     description: String,
@@ -87,7 +87,7 @@ impl OwnThread {
         open: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
         on_ready: Waker,
     ) -> Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ThreadShared {
             state: Mutex::default(),
             requested: Condvar::new(),
             answered: Condvar::new(),
@@ -106,7 +106,7 @@ impl OwnThread {
             Error::Unavailable(format!("cannot start the thread {name} of a reader: {error}"))
         })?;
         let gone = || shared.why_ended(&mut shared.lock());
-        let Opened { depth, waker, description } = opening.recv().unwrap_or_else(|_| Err(gone()))?;
+        let OpenedReader { depth, waker, description } = opening.recv().unwrap_or_else(|_| Err(gone()))?;
         let (queued, in_flight) = (Vec::new(), 0);
         Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
     }
@@ -119,7 +119,7 @@ impl OwnThread {
         let place = {
             let mut state = self.shared.lock();
             state.requests.append(&mut self.queued);
-            std::mem::replace(&mut state.place, Place::Working)
+            std::mem::replace(&mut state.place, ReaderActivity::Working)
         };
         self.rouse(place);
     }
@@ -195,7 +195,7 @@ impl OwnThread {
         Ok(woken)
     }
 
-    fn take(&mut self, state: &mut State, out: &mut Vec<Completion>) -> Result<()> {
+    fn take(&mut self, state: &mut ReaderState, out: &mut Vec<Completion>) -> Result<()> {
         state.listening = false;
         state.woken = false;
         if state.answers.is_empty() && state.ended {
@@ -206,11 +206,11 @@ impl OwnThread {
         Ok(())
     }
 
-    fn rouse(&self, place: Place) {
+    fn rouse(&self, place: ReaderActivity) {
         match place {
-            Place::Working => {}
-            Place::Idle => self.shared.requested.notify_one(),
-            Place::Reading => (self.inner.0)(),
+            ReaderActivity::Working => {}
+            ReaderActivity::Idle => self.shared.requested.notify_one(),
+            ReaderActivity::Reading => (self.inner.0)(),
         }
     }
 }
@@ -271,17 +271,17 @@ impl Drop for OwnThread {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ThreadShared {
+    fn lock(&self) -> MutexGuard<'_, ReaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The reader's thread. Whatever ends it, nobody waits for its answers for ever.
-    fn run(&self, open: impl FnOnce() -> Result<Box<dyn Reader>>, opened: &Sender<Result<Opened>>) {
+    fn run(&self, open: impl FnOnce() -> Result<Box<dyn Reader>>, opened: &Sender<Result<OpenedReader>>) {
         let drive = || {
             let reader = open()?;
             let known =
-                Opened { depth: reader.room(), waker: reader.waker(), description: reader.describe() };
+                OpenedReader { depth: reader.room(), waker: reader.waker(), description: reader.describe() };
             let _ = opened.send(Ok(known));
             self.drive(reader)
         };
@@ -301,7 +301,7 @@ impl Shared {
             }
             reader.wait(&mut answers)?;
             let mut state = self.lock();
-            state.place = Place::Working;
+            state.place = ReaderActivity::Working;
             state.stats = reader.stats();
             if !state.closed && !answers.is_empty() {
                 state.answers.append(&mut answers);
@@ -315,16 +315,16 @@ impl Shared {
     fn next_requests(&self, in_flight: usize, requests: &mut Vec<ReadRequest>) -> bool {
         let mut state = self.lock();
         while !state.closed && state.requests.is_empty() && in_flight == 0 {
-            state.place = Place::Idle;
+            state.place = ReaderActivity::Idle;
             state = self.requested.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.place = Place::Reading;
+        state.place = ReaderActivity::Reading;
         requests.append(&mut state.requests);
         !state.closed
     }
 
     /// Tells the other side that something is there, if it sleeps.
-    fn announce(&self, mut state: MutexGuard<'_, State>) {
+    fn announce(&self, mut state: MutexGuard<'_, ReaderState>) {
         let (asleep, listening) = (state.asleep, std::mem::take(&mut state.listening));
         drop(state);
         if asleep {
@@ -335,7 +335,7 @@ impl Shared {
         }
     }
 
-    fn why_ended(&self, state: &mut State) -> Error {
+    fn why_ended(&self, state: &mut ReaderState) -> Error {
         let ended = || Error::Internal("the thread of a reader has ended".into());
         state.failed.take().unwrap_or_else(ended)
     }

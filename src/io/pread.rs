@@ -1,9 +1,9 @@
 //! Reading with threads that block in pread: works everywhere.
 
 use super::files::{
-    Attempt, Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable, open_file,
+    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ReadAttempt, ReadFailure, ShardTable, open_file,
 };
-use super::transfer::{Progress, ShortReads, Transfer};
+use super::transfer::{ShortReads, Transfer, TransferProgress};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::Stamp;
 use crate::error::{Error, Result};
@@ -24,12 +24,12 @@ const STACK: usize = 256 << 10;
 
 /// A pool of threads, each in one blocking read at a time.
 pub struct PreadReader {
-    shared: Arc<Shared>,
+    shared: Arc<PreadShared>,
     /// `None` once dropping.
     jobs: Option<Sender<ReadRequest>>,
     /// The threads' end of `jobs`, to take back what none of them has begun.
     waiting: Receiver<ReadRequest>,
-    answers: Receiver<Answer>,
+    answers: Receiver<PreadAnswer>,
     waker: Waker,
     /// Disconnected when the last thread ends.
     alive: Receiver<()>,
@@ -39,13 +39,13 @@ pub struct PreadReader {
     why: String,
 }
 
-enum Answer {
+enum PreadAnswer {
     Completed(Completion),
     Woken,
 }
 
 /// What the threads share.
-struct Shared {
+struct PreadShared {
     files: Arc<dyn Files>,
     policy: OpenPolicy,
     shards: Mutex<ShardTable>,
@@ -75,7 +75,7 @@ impl PreadReader {
     /// [`Error::Unavailable`] when the system gives no more threads.
     pub fn new(files: Arc<dyn Files>, depth: usize, options: PreadOptions) -> Result<Self> {
         let depth = depth.max(1);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PreadShared {
             files,
             policy: OpenPolicy::new(options.direct, options.direct_is_required),
             shards: Mutex::new(ShardTable::new()),
@@ -95,7 +95,7 @@ impl PreadReader {
             let work = move || {
                 let _living = living;
                 for request in waiting {
-                    if answer.send(Answer::Completed(shared.answer(request, short.as_mut()))).is_err() {
+                    if answer.send(PreadAnswer::Completed(shared.answer(request, short.as_mut()))).is_err() {
                         break;
                     }
                 }
@@ -111,7 +111,7 @@ impl PreadReader {
             Waker(Arc::new(move || {
                 // One message is enough however often it is called.
                 if !shared.woken.swap(true, Ordering::SeqCst) {
-                    let _ = answer.send(Answer::Woken);
+                    let _ = answer.send(PreadAnswer::Woken);
                 }
             }))
         };
@@ -130,13 +130,13 @@ impl PreadReader {
         })
     }
 
-    fn take(&mut self, answer: Answer, out: &mut Vec<Completion>) {
+    fn take(&mut self, answer: PreadAnswer, out: &mut Vec<Completion>) {
         match answer {
-            Answer::Completed(completion) => {
+            PreadAnswer::Completed(completion) => {
                 self.in_flight -= 1;
                 out.push(completion);
             }
-            Answer::Woken => self.shared.woken.store(false, Ordering::SeqCst),
+            PreadAnswer::Woken => self.shared.woken.store(false, Ordering::SeqCst),
         }
     }
 }
@@ -202,7 +202,7 @@ impl Drop for PreadReader {
     }
 }
 
-impl Shared {
+impl PreadShared {
     /// Reads one request. A panic would lose it and leave `wait` waiting for ever, so it becomes an answer.
     fn answer(&self, request: ReadRequest, short: Option<&mut ShortReads>) -> Completion {
         let token = request.token;
@@ -231,14 +231,14 @@ impl Shared {
                     self.policy.worked(used);
                     return transfer.finish(|| path);
                 }
-                Err(Failure::Moved(difference)) if moves < MOST_MOVES => {
+                Err(ReadFailure::Moved(difference)) if moves < MOST_MOVES => {
                     moves += 1;
                     if let Err(error) = self.files.accept(file, difference) {
                         return transfer.fail(&path, error.into());
                     }
                     self.shards.lock().expect("no panic under the lock").forget(file);
                 }
-                Err(Failure::Written) if moves < MOST_MOVES => moves += 1,
+                Err(ReadFailure::Written) if moves < MOST_MOVES => moves += 1,
                 Err(failure) => match self.policy.weaker(mode, &failure) {
                     Some(weaker) => mode = weaker,
                     None => return transfer.fail(&path, failure),
@@ -255,7 +255,7 @@ impl Shared {
         stamp: Stamp,
         mode: OpenMode,
         short: Option<&mut ShortReads>,
-    ) -> Result<OpenMode, Failure> {
+    ) -> Result<OpenMode, ReadFailure> {
         let shard = {
             let mut shards = self.shards.lock().expect("no panic under the lock");
             let cell = shards.cell(transfer.extent.file, &*self.files);
@@ -286,9 +286,9 @@ impl Shared {
         mode: OpenMode,
         former: u8,
         short: Option<&mut ShortReads>,
-    ) -> Result<OpenMode, Failure> {
+    ) -> Result<OpenMode, ReadFailure> {
         let fd = open_file(path, mode)?;
-        let attempt = Attempt::of_open(&fd, former);
+        let attempt = ReadAttempt::of_open(&fd, former);
         self.opens.fetch_add(1, Ordering::Relaxed);
         let used = self.fill(transfer, fd.as_fd(), mode, short)?;
         attempt.check_open(&fd)?;
@@ -302,18 +302,18 @@ impl Shared {
         fd: BorrowedFd<'_>,
         mode: OpenMode,
         mut short: Option<&mut ShortReads>,
-    ) -> Result<OpenMode, Failure> {
+    ) -> Result<OpenMode, ReadFailure> {
         transfer.start(mode);
         loop {
             let piece = transfer.next(short.as_deref_mut());
             let place = &mut transfer.slot.bytes_mut()[piece.at..piece.at + piece.length];
             self.reads.fetch_add(1, Ordering::Relaxed);
             let arrived = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *place, piece.offset))
-                .map_err(Failure::Read)?;
+                .map_err(ReadFailure::Read)?;
             self.bytes.fetch_add(arrived as u64, Ordering::Relaxed);
             match transfer.advance(piece, arrived) {
-                Progress::More => {}
-                Progress::Done | Progress::End => return Ok(mode),
+                TransferProgress::More => {}
+                TransferProgress::Done | TransferProgress::End => return Ok(mode),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Reading one sample with plain blocking calls.
 
-use super::files::{Attempt, Failure, Files, MOST_MOVES, OpenMode, OpenShard, open_file};
+use super::files::{Files, MOST_MOVES, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use std::os::fd::OwnedFd;
@@ -15,8 +15,8 @@ pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     let mut result = read_once(files, extent, &path, 0);
     for former in 1..=MOST_MOVES {
         match result {
-            Err(Failure::Moved(difference)) => files.accept(extent.file, difference)?,
-            Err(Failure::Written) => {}
+            Err(ReadFailure::Moved(difference)) => files.accept(extent.file, difference)?,
+            Err(ReadFailure::Written) => {}
             _ => break,
         }
         result = read_once(files, extent, &path, former);
@@ -24,13 +24,13 @@ pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     result.map_err(|failure| failure.into_error(&path, extent))
 }
 
-fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Result<Vec<u8>, Failure> {
+fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Result<Vec<u8>, ReadFailure> {
     let stamp = files.stamp(extent.file);
     let mode = OpenMode { direct: false, noatime: false };
     let Some(stamp) = stamp else {
         // One byte more shows that a loose file has grown.
         let fd = open_file(path, mode)?;
-        let attempt = Attempt::of_open(&fd, former);
+        let attempt = ReadAttempt::of_open(&fd, former);
         let bytes = read_up_to(&fd, extent.offset, extent.length as usize + 1)?;
         attempt.check_open(&fd)?;
         return match bytes.len() {
@@ -53,7 +53,7 @@ fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Resu
 }
 
 /// `length` bytes from `offset` on, or those that there are.
-fn read_up_to(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
+fn read_up_to(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, ReadFailure> {
     let mut bytes = vec![0; length];
     let mut done = 0;
     while done < length {
@@ -61,13 +61,13 @@ fn read_up_to(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, Failu
         match rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *rest, offset + done as u64)) {
             Ok(0) => break,
             Ok(arrived) => done += arrived,
-            Err(error) => return Err(Failure::Read(error)),
+            Err(error) => return Err(ReadFailure::Read(error)),
         }
     }
     bytes.truncate(done);
     Ok(bytes)
 }
 
-fn changed(path: &Path, message: String) -> Failure {
-    Failure::Other(Error::DatasetChanged { path: path.to_owned(), message })
+fn changed(path: &Path, message: String) -> ReadFailure {
+    ReadFailure::Other(Error::DatasetChanged { path: path.to_owned(), message })
 }

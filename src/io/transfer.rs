@@ -1,6 +1,6 @@
 //! One read on its way: which bytes to ask for next, and when enough have come. Shared by all readers.
 
-use super::files::{Failure, OpenMode};
+use super::files::{OpenMode, ReadFailure};
 use super::{Completion, Filled, ReadRequest};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// The next bytes to ask the system for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct ReadPiece {
     /// Where in the file.
     pub offset: u64,
     /// Where in the slot.
@@ -21,7 +21,7 @@ pub(super) struct Piece {
 
 /// What an answer of the system means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum TransferProgress {
     /// All that was wanted is there.
     Done,
     /// Ask for the next piece.
@@ -70,29 +70,29 @@ impl Transfer {
     }
 
     /// What to ask for now.
-    pub(crate) fn next(&self, short: Option<&mut ShortReads>) -> Piece {
+    pub(crate) fn next(&self, short: Option<&mut ShortReads>) -> ReadPiece {
         let left = self.want - self.done;
         let length = short.map_or(left, |short| short.limit(left, self.alignment));
-        Piece { offset: self.extent.offset - self.head as u64 + self.done as u64, at: self.done, length }
+        ReadPiece { offset: self.extent.offset - self.head as u64 + self.done as u64, at: self.done, length }
     }
 
     /// Takes note that `arrived` bytes of `piece` came.
-    pub(crate) fn advance(&mut self, piece: Piece, arrived: usize) -> Progress {
+    pub(crate) fn advance(&mut self, piece: ReadPiece, arrived: usize) -> TransferProgress {
         let reached = piece.at + arrived;
         // Fewer bytes than asked for, with all that are needed, is the end of the file: no second look.
         let looked_past_end = !self.whole || arrived < piece.length || reached >= self.want;
         if reached >= self.need && looked_past_end {
             self.done = reached;
-            return Progress::Done;
+            return TransferProgress::Done;
         }
         // O_DIRECT goes on from an aligned place: the bytes beyond it come again.
         let next = reached - reached % self.alignment;
         if arrived == 0 || next <= self.done {
             self.done = reached;
-            return if reached >= self.need { Progress::Done } else { Progress::End };
+            return if reached >= self.need { TransferProgress::Done } else { TransferProgress::End };
         }
         self.done = next;
-        Progress::More
+        TransferProgress::More
     }
 
     /// The extent's bytes, once `advance` said so.
@@ -117,7 +117,7 @@ impl Transfer {
     }
 
     /// The answer that it could not be read.
-    pub(crate) fn fail(self, path: &Path, failure: Failure) -> Completion {
+    pub(crate) fn fail(self, path: &Path, failure: ReadFailure) -> Completion {
         Completion::failed(self.token, failure.into_error(path, self.extent), self.slot)
     }
 }
@@ -165,8 +165,8 @@ mod tests {
             assert!(piece.at + piece.length <= transfer.slot.capacity());
             let left = size.saturating_sub(piece.offset) as usize;
             match transfer.advance(piece, left.min(piece.length)) {
-                Progress::More => continue,
-                Progress::Done | Progress::End => {
+                TransferProgress::More => continue,
+                TransferProgress::Done | TransferProgress::End => {
                     let completion = transfer.finish(|| "f".into());
                     return (completion.result.map(|filled| filled.len()), reads);
                 }

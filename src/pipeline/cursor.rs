@@ -116,11 +116,11 @@ mod tests {
     use super::*;
     use crate::dataset::Fingerprint;
     use crate::schedule::{LastBatch, Order, Schedule};
-    use crate::state::Identity;
+    use crate::state::OrderIdentity;
 
     /// An iteration over an epoch of ten steps, of which the first was `first` and so many were taken.
     fn progress(epoch: u64, first: u64, taken: u64) -> Arc<Progress> {
-        let identity = Identity {
+        let identity = OrderIdentity {
             fingerprint: String::new(),
             seed: 1,
             epoch_size: 100,

@@ -8,7 +8,7 @@ use super::{Run, Shared};
 use crate::batch::{BatchPool, Seal, Sink, Ticket};
 use crate::error::{Error, Result};
 use crate::io::{Completion, ReadRequest, ReadStats, Reader, Tier, Waker};
-use crate::schedule::Place;
+use crate::schedule::BatchEntry;
 use crate::slot::SlotPool;
 use crate::trace::{Gauge, Stage};
 use crossbeam_channel::{Receiver, Sender};
@@ -72,7 +72,7 @@ pub(super) struct Fetcher {
 
 /// A read in flight.
 struct Pending {
-    place: Place,
+    place: BatchEntry,
     step: u64,
     ticket: Ticket,
     assembly: Option<Arc<Assembly>>,

@@ -36,9 +36,9 @@ use crate::io::{Reader, Tier};
 use crate::rng::{RandomKey, Use};
 use crate::schedule::{Draw, Order, Schedule};
 use crate::slot::SlotPool;
-use crate::state::{Identity, State};
+use crate::state::{OrderIdentity, State};
 use crate::tier::{Cache, OpenSource, TierStats};
-use crate::trace::{Lane, Trace};
+use crate::trace::{Trace, TraceLane};
 use cpu::CpuDecoder;
 use fetch::Bell;
 use inbox::Inbox;
@@ -62,7 +62,7 @@ struct Shared {
     index: Arc<DatasetIndex>,
     config: LoaderConfig,
     /// What its states must agree with.
-    identity: Arc<Identity>,
+    identity: Arc<OrderIdentity>,
     open_reader: Box<OpenReader>,
     bell: Arc<Bell>,
     trace: Trace,
@@ -118,7 +118,7 @@ impl Pipeline {
 
     /// A pipeline whose bytes come through a reader of the caller's: one that injects faults, say.
     pub fn with_reader(index: Arc<DatasetIndex>, config: LoaderConfig, open_reader: Box<OpenReader>) -> Self {
-        let identity = Identity {
+        let identity = OrderIdentity {
             fingerprint: index.fingerprint().to_string(),
             seed: config.seed,
             epoch_size: config.selection.draws(),
@@ -133,7 +133,7 @@ impl Pipeline {
             open_reader,
             bell: Arc::default(),
             trace: Trace::off(),
-            consumer: Mutex::new(Watch::new(Lane::off())),
+            consumer: Mutex::new(Watch::new(TraceLane::off())),
             cache: OnceLock::new(),
             io: Mutex::default(),
             decoders: OnceLock::new(),
@@ -238,7 +238,7 @@ impl Pipeline {
         let schedule = self.schedule(state.epoch, rank, world_size)?;
         let first_step = state.first_step(&schedule)?;
         if state.is_through() {
-            self.index().notices().say("epoch", || {
+            self.index().notices().warn_once("epoch", || {
                 format!(
                     "epoch {} was chosen, but nothing of it is left in the state that was loaded: this iteration has \
                      no batch; a training goes on with epoch {}, which the loader's `epoch` says when none is chosen",

@@ -2,13 +2,13 @@
 
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
-use crate::state::{Identity, State};
+use crate::state::{OrderIdentity, State};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Of one epoch; the epoch writes it and whoever holds it reads it.
 pub struct Progress {
-    identity: Arc<Identity>,
+    identity: Arc<OrderIdentity>,
     epoch: u64,
     schedule: Schedule,
     reached: Mutex<Reached>,
@@ -27,7 +27,7 @@ struct Reached {
 
 impl Progress {
     pub(super) fn new(
-        identity: Arc<Identity>,
+        identity: Arc<OrderIdentity>,
         epoch: u64,
         schedule: Schedule,
         steps: u64,

@@ -5,7 +5,7 @@ use super::{ConcealedSample, Shared};
 use crate::config::OnError;
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{DecodeError, Error};
-use crate::notices::Kind;
+use crate::notices::NoticeKind;
 use crate::tier::TierStats;
 
 /// Below this share of what it could hold for the dataset a full cache is fuller than it was meant to be.
@@ -18,7 +18,7 @@ impl Shared {
             OnError::Skip => "another sample takes its place",
             _ => "zeros take its place",
         };
-        self.index.notices().say("sample", || {
+        self.index.notices().warn_once("sample", || {
             let max_errors = self.config.max_errors;
             format!(
                 "{error}; {instead}, as up to {max_errors} times in an epoch (on_error, max_errors): `foreload index \
@@ -29,7 +29,7 @@ impl Shared {
 
     /// The first sample of which a member lies far from the others.
     pub(super) fn tell_apart(&self, sample: u64, field: &str) {
-        self.index.notices().say("apart", || {
+        self.index.notices().warn_once("apart", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "{}: members of a sample lie apart, as {field:?} of sample {sample}: each is a read of its own, by \
@@ -42,7 +42,7 @@ impl Shared {
 
     /// The first damaged image that was decoded all the same.
     pub(super) fn tell_concealed(&self, named: impl FnOnce() -> ConcealedSample) {
-        self.index.notices().say("concealed", || {
+        self.index.notices().warn_once("concealed", || {
             let ConcealedSample { sample, path, message, .. } = named();
             let path = path.display();
             format!(
@@ -55,7 +55,7 @@ impl Shared {
 
     /// The first image that a decoder of the GPU reported as decoded and had not touched.
     pub(super) fn tell_skipped(&self, backend: NvJpegBackend, sample: u64) {
-        self.index.notices().say("skipped", || {
+        self.index.notices().warn_once("skipped", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "the GPU's decoder ({}) reports success for images that it has not decoded; the first is sample \
@@ -69,7 +69,7 @@ impl Shared {
 
     /// The first image that a decoder of the GPU has refused for good.
     pub(super) fn tell_refused(&self, backend: NvJpegBackend, sample: u64, error: &DecodeError) {
-        self.index.notices().mention("refused", || {
+        self.index.notices().inform_once("refused", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "sample {sample} ({}) was refused by the GPU's decoder ({}) twice: {error}; this and others like it \
@@ -83,7 +83,7 @@ impl Shared {
     /// The first image that a decoder of the GPU could not take for want of something, memory most likely.
     pub(super) fn tell_failing(&self, backend: NvJpegBackend, sample: u64, error: &Error) {
         let subject = ["failing hardware", "failing cuda_batched", "failing cuda"][backend as usize];
-        self.index.notices().say(subject, || {
+        self.index.notices().warn_once(subject, || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample \
@@ -98,7 +98,7 @@ impl Shared {
     /// That a decoder of the GPU fails all the time.
     pub(super) fn tell_paused(&self, backend: NvJpegBackend, why: &str) {
         let subject = ["paused hardware", "paused cuda_batched", "paused cuda"][backend as usize];
-        self.index.notices().say(subject, || {
+        self.index.notices().warn_once(subject, || {
             format!(
                 "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; it is left alone for \
                  pauses that double up to {LONGEST_PAUSE} batches, until it decodes again, wherever another one or \
@@ -111,7 +111,7 @@ impl Shared {
 
     /// That a decoder of the GPU did not come through its trial.
     pub(super) fn tell_untried(&self, backend: NvJpegBackend, why: &str) {
-        self.index.notices().say("untried", || {
+        self.index.notices().warn_once("untried", || {
             format!(
                 "the GPU's decoder ({}) failed when it was tried, and this loader does without: {why}; the next \
                  decoder or the CPU has its images. The process's next loader tries it again: end what else has the \
@@ -123,7 +123,7 @@ impl Shared {
 
     /// That decoders of the GPU are missing which should be there before the first batch.
     pub(super) fn tell_unprepared(&self, error: &Error) {
-        self.index.notices().say("unprepared", || {
+        self.index.notices().warn_once("unprepared", || {
             format!(
                 "not all of the GPU's decoders could be made before the first batch: {error}; they are made when they \
                  are needed, which may spoil a CUDA graph that is captured just then: where memory is short, lower \
@@ -134,7 +134,7 @@ impl Shared {
 
     /// That the CPU decodes only because batches are small.
     pub(super) fn tell_small_batches(&self) {
-        self.index.notices().say("small batches", || {
+        self.index.notices().warn_once("small batches", || {
             format!(
                 "this GPU has no decoding engine for these images, and its kernels decode them only where a batch has \
                  {} of them and more: the CPU decodes them; raise batch_size, which is {}",
@@ -151,7 +151,7 @@ impl Shared {
             let message = format!(
                 "epoch {epoch}: {samples} failed, others or zeros took their places; `errors` names them"
             );
-            self.index.notices().tell(Kind::Warning, message);
+            self.index.notices().notify(NoticeKind::Warning, message);
         }
     }
 
@@ -162,7 +162,7 @@ impl Shared {
             return;
         }
         let Some(options) = &self.config.cache else { return };
-        self.index.notices().say("cache is full", || {
+        self.index.notices().warn_once("cache is full", || {
             let directory = options.directory.display();
             format!(
                 "cache: {directory} is full with {} bytes of this dataset, of {room} that were meant to fit: other \

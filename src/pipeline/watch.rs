@@ -1,21 +1,21 @@
 //! A thread's stopwatch: the time between two laps goes to a counter of the epoch, and into the interval log if there
 //! is one.
 
-use crate::trace::{Gauge, Lane, Stage, Work};
+use crate::trace::{Gauge, Stage, StageWork, TraceLane};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// One per thread.
 pub(super) struct Watch {
     now: Instant,
-    lane: Lane,
+    lane: TraceLane,
     /// What the thread works for.
     epoch: u64,
     step: u64,
 }
 
 impl Watch {
-    pub(super) fn new(lane: Lane) -> Self {
+    pub(super) fn new(lane: TraceLane) -> Self {
         Self { now: Instant::now(), lane, epoch: 0, step: 0 }
     }
 
@@ -52,7 +52,7 @@ impl Watch {
 
     /// Logs `stage` from `start` to the last lap.
     pub(super) fn log(&mut self, stage: Stage, start: Instant, bytes: usize, samples: u64) {
-        let work = Work { bytes: bytes as u64, samples, epoch: Some(self.epoch), step: self.step };
+        let work = StageWork { bytes: bytes as u64, samples, epoch: Some(self.epoch), step: self.step };
         self.lane.record(stage, start, self.now, work);
     }
 

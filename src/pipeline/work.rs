@@ -14,9 +14,9 @@ use crate::dataset::Contents;
 use crate::decode::Format;
 use crate::error::{Error, Result};
 use crate::io::Filled;
-use crate::schedule::{Draw, Place};
+use crate::schedule::{BatchEntry, Draw};
 use crate::simd::Level;
-use crate::trace::{Lane, Stage as Traced};
+use crate::trace::{Stage as Traced, TraceLane};
 use crossbeam_channel::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const ROUSE_EVERY: usize = 16;
 /// A sample whose bytes arrived, or did not.
 pub(super) struct Job {
     pub run: Arc<Run>,
-    pub place: Place,
+    pub place: BatchEntry,
     /// Whose batch it is for.
     pub step: u64,
     pub ticket: Ticket,
@@ -41,7 +41,7 @@ pub(super) struct Job {
 }
 
 /// Works until no more jobs can come; on the way to a GPU with its `stage`.
-pub(super) fn run(shared: &Shared, stage: Option<&Stage>, jobs: &Receiver<Job>, lane: Lane) {
+pub(super) fn run(shared: &Shared, stage: Option<&Stage>, jobs: &Receiver<Job>, lane: TraceLane) {
     let new = || match stage {
         None => Worker::Host(Box::new(HostWorker::new(shared))),
         Some(stage) => Worker::Cuda(Box::new(Preparer::new(shared, stage))),
@@ -113,7 +113,7 @@ impl<'a> HostWorker<'a> {
     }
 
     fn work(&mut self, job: Job, watch: &mut Watch) {
-        let Job { run, place: Place { position, draw, valid }, mut ticket, bytes, .. } = job;
+        let Job { run, place: BatchEntry { position, draw, valid }, mut ticket, bytes, .. } = job;
         let sample = draw.sample;
         let outcome = bytes.and_then(|bytes| self.fill(&run, draw, Encoded::Slot(bytes), &mut ticket, watch));
         let Err(error) = outcome else {

@@ -1,6 +1,6 @@
 //! Delivers notices as Python's warnings, and lines of its log.
 
-use crate::notices::{Kind, Notice, Notices};
+use crate::notices::{Notice, NoticeKind, Notices};
 use pyo3::prelude::*;
 
 /// Delivers the notices that were not delivered yet.
@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 pub(super) fn deliver(py: Python<'_>, notices: &Notices) -> PyResult<()> {
     while let Some(Notice { kind, message }) = notices.next() {
         let say = match kind {
-            Kind::Warning => "warn",
-            Kind::Information => "inform",
+            NoticeKind::Warning => "warn",
+            NoticeKind::Information => "inform",
         };
         py.import("foreload._notices")?.call_method1(say, (message,))?;
     }

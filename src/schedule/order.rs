@@ -1,7 +1,7 @@
 //! The order of one epoch: position ↔ sample.
 
 use super::permutation::{Feistel, Shuffle};
-use super::selection::{Dice, Draw, Selection};
+use super::selection::{Draw, DrawKeys, Selection};
 use crate::dataset::Fingerprint;
 use crate::rng::{RandomKey, Use};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub const TABLE_LIMIT: u64 = 65_536;
 pub struct Order {
     selection: Arc<Selection>,
     permutation: Permutation,
-    dice: Option<Dice>,
+    keys: Option<DrawKeys>,
 }
 
 #[derive(Debug, Clone)]
@@ -44,8 +44,8 @@ impl Order {
         } else {
             Permutation::Computed(Arc::new(Feistel::new(&mut key(Use::Order).stream(0), len)))
         };
-        let dice = Some(Dice { slices: key(Use::Slice), rounds: key(Use::Round) });
-        Self { selection, permutation, dice }
+        let keys = Some(DrawKeys { slices: key(Use::Slice), rounds: key(Use::Round) });
+        Self { selection, permutation, keys }
     }
 
     /// Sample at position = position.
@@ -59,7 +59,7 @@ impl Order {
     /// When it is weighted.
     pub fn listed(selection: Arc<Selection>) -> Self {
         assert!(!selection.is_weighted(), "weights need a shuffled order");
-        Self { selection, permutation: Permutation::Identity, dice: None }
+        Self { selection, permutation: Permutation::Identity, keys: None }
     }
 
     /// Number of positions: of draws.
@@ -105,13 +105,13 @@ impl Order {
     /// When `number` is not below [`Order::len`].
     pub fn numbered(&self, number: u64) -> Draw {
         assert!(number < self.len(), "draw {number} of an order of {}", self.len());
-        self.selection.draw(number, self.dice.as_ref())
+        self.selection.draw(number, self.keys.as_ref())
     }
 
     /// The positions of `sample`: the inverse of [`Order::sample`]. In no order, and none of a sample that is not
     /// drawn.
     pub fn positions(&self, sample: u64) -> impl Iterator<Item = u64> {
-        self.selection.draws_of(sample, self.dice.as_ref()).map(|number| match &self.permutation {
+        self.selection.draws_of(sample, self.keys.as_ref()).map(|number| match &self.permutation {
             Permutation::Identity => number,
             Permutation::Table(shuffle) => shuffle.position(number),
             Permutation::Computed(feistel) => feistel.backward(number),

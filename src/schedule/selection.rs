@@ -50,7 +50,7 @@ impl Draw {
 
 /// What makes an epoch's draws this epoch's.
 #[derive(Debug, Clone)]
-pub(super) struct Dice {
+pub(super) struct DrawKeys {
     /// Where in its slice each draw falls.
     pub slices: RandomKey,
     /// Which samples of a stratum are drawn once more.
@@ -58,7 +58,7 @@ pub(super) struct Dice {
 }
 
 /// The draws of one stratum in an epoch.
-struct Drawn {
+struct StratumDraws {
     /// The first.
     first: u64,
     /// How many.
@@ -186,17 +186,17 @@ impl Selection {
         Some(hash.finalize().into())
     }
 
-    /// Draw `number` of an epoch; without `dice` those of one stratum, in order.
-    pub(super) fn draw(&self, number: u64, dice: Option<&Dice>) -> Draw {
+    /// Draw `number` of an epoch; without `keys` those of one stratum, in order.
+    pub(super) fn draw(&self, number: u64, keys: Option<&DrawKeys>) -> Draw {
         if self.digest.is_none() {
             return Draw::first(number);
         }
-        let stratum = self.stratum_of(number, dice);
-        let drawn = self.drawn(stratum, dice);
+        let stratum = self.stratum_of(number, keys);
+        let drawn = self.drawn(stratum, keys);
         let (round, mut index) =
             ((number - drawn.first) / drawn.members, (number - drawn.first) % drawn.members);
         if round == drawn.draws / drawn.members
-            && let Some(chosen) = drawn.chosen(stratum, dice)
+            && let Some(chosen) = drawn.chosen(stratum, keys)
         {
             index = chosen.forward(index);
         }
@@ -204,16 +204,16 @@ impl Selection {
     }
 
     /// The draws of an epoch that give `sample`, in no order.
-    pub(super) fn draws_of(&self, sample: u64, dice: Option<&Dice>) -> impl Iterator<Item = u64> + use<> {
+    pub(super) fn draws_of(&self, sample: u64, keys: Option<&DrawKeys>) -> impl Iterator<Item = u64> + use<> {
         let (first, stride, rounds, last) = match self.place_of(sample) {
             None => (0, 0, 0, None),
             Some(_) if self.digest.is_none() => (sample, 0, 1, None),
             Some(place) => {
                 let stratum = self.strata.partition_point(|stratum| stratum.members <= place);
-                let drawn = self.drawn(stratum, dice);
+                let drawn = self.drawn(stratum, keys);
                 let index = place - drawn.begin;
                 let (rounds, rest) = (drawn.draws / drawn.members, drawn.draws % drawn.members);
-                let chosen = drawn.chosen(stratum, dice).map_or(index, |chosen| chosen.backward(index));
+                let chosen = drawn.chosen(stratum, keys).map_or(index, |chosen| chosen.backward(index));
                 let last = (chosen < rest).then_some(drawn.first + rounds * drawn.members + chosen);
                 (drawn.first + index, drawn.members, rounds, last)
             }
@@ -222,35 +222,35 @@ impl Selection {
     }
 
     /// The stratum that a draw falls into.
-    fn stratum_of(&self, number: u64, dice: Option<&Dice>) -> usize {
-        let Some(dice) = dice.filter(|_| self.is_weighted()) else { return 0 };
-        let at = self.throw(number, dice);
+    fn stratum_of(&self, number: u64, keys: Option<&DrawKeys>) -> usize {
+        let Some(keys) = keys.filter(|_| self.is_weighted()) else { return 0 };
+        let at = self.throw(number, keys);
         self.strata.partition_point(|stratum| stratum.share <= at).min(self.strata.len() - 1)
     }
 
     /// Where between 0 and 1 a draw falls: somewhere in its slice.
-    fn throw(&self, number: u64, dice: &Dice) -> f64 {
-        (number as f64 + dice.slices.stream(number).unit()) / self.draws as f64
+    fn throw(&self, number: u64, keys: &DrawKeys) -> f64 {
+        (number as f64 + keys.slices.stream(number).unit()) / self.draws as f64
     }
 
-    fn drawn(&self, stratum: usize, dice: Option<&Dice>) -> Drawn {
+    fn drawn(&self, stratum: usize, keys: Option<&DrawKeys>) -> StratumDraws {
         let begin = stratum.checked_sub(1).map_or(0, |before| self.strata[before].members);
-        let first = self.first(stratum, dice);
-        let draws = self.first(stratum + 1, dice) - first;
-        Drawn { first, draws, begin, members: self.strata[stratum].members - begin }
+        let first = self.first(stratum, keys);
+        let draws = self.first(stratum + 1, keys) - first;
+        StratumDraws { first, draws, begin, members: self.strata[stratum].members - begin }
     }
 
     /// The first draw that falls into a stratum or one behind it.
-    fn first(&self, stratum: usize, dice: Option<&Dice>) -> u64 {
+    fn first(&self, stratum: usize, keys: Option<&DrawKeys>) -> u64 {
         let Some(before) = stratum.checked_sub(1) else { return 0 };
         if stratum == self.strata.len() {
             return self.draws;
         }
-        let dice = dice.expect("a sequential order has one stratum");
+        let keys = keys.expect("a sequential order has one stratum");
         let share = self.strata[before].share;
         // The slice that the share ends in, or a neighbour by rounding.
         let mut number = ((share * self.draws as f64) as u64).saturating_sub(1);
-        while number < self.draws && self.throw(number, dice) < share {
+        while number < self.draws && self.throw(number, keys) < share {
             number += 1;
         }
         number
@@ -270,11 +270,11 @@ impl Selection {
     }
 }
 
-impl Drawn {
+impl StratumDraws {
     /// Which members the last, incomplete round draws: the first of this permutation. `None` where there is no such
     /// round, or no choice.
-    fn chosen(&self, stratum: usize, dice: Option<&Dice>) -> Option<Feistel> {
-        let dice = dice.filter(|_| self.members > 1 && !self.draws.is_multiple_of(self.members))?;
-        Some(Feistel::new(&mut dice.rounds.stream(stratum as u64), self.members))
+    fn chosen(&self, stratum: usize, keys: Option<&DrawKeys>) -> Option<Feistel> {
+        let keys = keys.filter(|_| self.members > 1 && !self.draws.is_multiple_of(self.members))?;
+        Some(Feistel::new(&mut keys.rounds.stream(stratum as u64), self.members))
     }
 }

@@ -1,7 +1,7 @@
 //! Who uses what when: sizes of samples, the order of every epoch, and what of it a node takes.
 
 use super::nodes;
-use super::scenario::{Dataset, Scenario};
+use super::scenario::{DatasetSpec, Scenario};
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};
@@ -22,7 +22,7 @@ const SIZES_AT_ONCE: usize = 65_536;
 
 impl Sizes {
     /// Those that a scenario asks for: normally distributed, one number a sample, at least a tenth of the mean.
-    pub fn normal(dataset: &Dataset) -> Self {
+    pub fn normal(dataset: &DatasetSpec) -> Self {
         let (samples, mean, sigma) = (dataset.samples, dataset.mean.0, dataset.sigma.0);
         if sigma == 0.0 {
             return Self::equal(samples, mean);
@@ -85,14 +85,14 @@ impl Sizes {
 
 /// The orders of all epochs, cut into steps and nodes as the pipeline cuts them; the last batch is dropped.
 #[derive(Debug)]
-pub struct Accesses {
+pub struct AccessSchedule {
     orders: Vec<Order>,
     steps: u64,
     node_batch: u64,
     global_batch: u64,
 }
 
-impl Accesses {
+impl AccessSchedule {
     /// The accesses of `scenario` to `samples` samples.
     ///
     /// # Errors
@@ -137,11 +137,11 @@ impl Accesses {
     }
 
     /// All that `node` uses, with its next uses.
-    pub fn trace(&self, node: u32, sizes: &Sizes) -> Trace {
+    pub fn trace(&self, node: u32, sizes: &Sizes) -> AccessTrace {
         let epochs = 0..self.epochs();
         let samples: Vec<u32> =
             epochs.flat_map(|epoch| self.of_node(epoch, node)).map(|(_, sample)| sample as u32).collect();
-        Trace::new(&samples, self.node_batch, sizes)
+        AccessTrace::new(&samples, self.node_batch, sizes)
     }
 }
 
@@ -151,7 +151,7 @@ pub(crate) const NEVER: u32 = u32::MAX;
 /// One node's accesses, numbered from 0 through all epochs. Samples that it uses have numbers of their own (*ids*), by
 /// which caches are tables instead of maps.
 #[derive(Debug)]
-pub struct Trace {
+pub struct AccessTrace {
     /// The id of each access.
     pub ids: Vec<u32>,
     /// The access that uses the same sample next, or [`NEVER`].
@@ -168,7 +168,7 @@ pub struct Trace {
     pub batch: u64,
 }
 
-impl Trace {
+impl AccessTrace {
     /// The accesses to `samples`, in this order; `batch` of them are a step.
     pub fn new(samples: &[u32], batch: u64, sizes: &Sizes) -> Self {
         let key = |(access, &sample): (usize, &u32)| u64::from(sample) << 32 | access as u64;
@@ -212,33 +212,33 @@ impl Trace {
 
 /// Where samples are in the caches of all nodes: for each the earliest copy. Filled by many threads at once.
 #[derive(Debug)]
-pub(crate) struct Held(Vec<AtomicU32>);
+pub(crate) struct PublishedCopies(Vec<AtomicU32>);
 
 /// A cached copy of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Copy {
+pub(crate) struct CachedCopy {
     /// The step from which it can be read.
     pub step: u64,
     /// The cache that holds it.
     pub cache: u8,
 }
 
-impl Held {
+impl PublishedCopies {
     /// Nothing is held.
     pub(crate) fn none(samples: u64) -> Self {
         Self((0..samples).map(|_| AtomicU32::new(u32::MAX)).collect())
     }
 
     /// Notes a copy of `sample`; the earliest stays.
-    pub(crate) fn publish(&self, sample: u32, copy: Copy) {
+    pub(crate) fn publish(&self, sample: u32, copy: CachedCopy) {
         let word = (copy.step.min(LAST_STEP) as u32) << 3 | u32::from(copy.cache);
         self.0[sample as usize].fetch_min(word, Ordering::Relaxed);
     }
 
     /// The copy of `sample` that can be read in `step`.
-    pub(crate) fn copy(&self, sample: u32, step: u64) -> Option<Copy> {
+    pub(crate) fn copy(&self, sample: u32, step: u64) -> Option<CachedCopy> {
         let word = self.0[sample as usize].load(Ordering::Relaxed);
-        let copy = Copy { step: u64::from(word >> 3), cache: (word & 7) as u8 };
+        let copy = CachedCopy { step: u64::from(word >> 3), cache: (word & 7) as u8 };
         (copy.step <= step && copy.step < LAST_STEP).then_some(copy)
     }
 }

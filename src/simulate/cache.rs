@@ -1,15 +1,15 @@
 //! Caches of one node, decision by decision: LRU, never-evict, Belady, and what [`crate::tier::plan`] does.
 
-use super::access::{NEVER, Trace};
+use super::access::{AccessTrace, NEVER};
 use super::scenario::Scenario;
-use crate::tier::plan::{Admission, Group, Plan, Rule};
+use crate::tier::plan::{Admission, GroupId, RetentionRule, TierPlan};
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// A cache that one node fills with what it reads.
 pub(crate) trait NodeCache {
     /// Uses the sample of access `access`: the cache that has it, or `None` when it comes from the slow tier. What
     /// stays and what leaves is decided here too.
-    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8>;
+    fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8>;
 }
 
 /// Room in the caches of a node, the preferred first.
@@ -68,13 +68,13 @@ pub(crate) struct NeverEvict {
 
 impl NeverEvict {
     /// An empty cache for the samples of `trace`.
-    pub(crate) fn new(shelves: Shelves, trace: &Trace) -> Self {
+    pub(crate) fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
         Self { shelves, places: vec![OUT; trace.samples.len()] }
     }
 }
 
 impl NodeCache for NeverEvict {
-    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8> {
+    fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
         let found = held(self.places[id]);
         if found.is_none() {
@@ -97,14 +97,14 @@ pub(crate) struct Lru {
 
 impl Lru {
     /// An empty cache for the samples of `trace`.
-    pub(crate) fn new(shelves: Shelves, trace: &Trace) -> Self {
+    pub(crate) fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], used: vec![NEVER; ids], oldest: 0 }
     }
 }
 
 impl NodeCache for Lru {
-    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8> {
+    fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
         let bytes = f64::from(trace.bytes[id]);
         let found = held(self.places[id]);
@@ -139,7 +139,7 @@ pub(crate) struct Belady {
 
 impl Belady {
     /// An empty cache for the samples of `trace`.
-    pub(crate) fn new(shelves: Shelves, trace: &Trace) -> Self {
+    pub(crate) fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], next: vec![NEVER; ids], farthest: BinaryHeap::new() }
     }
@@ -149,7 +149,7 @@ impl Belady {
     }
 
     /// Makes room for `bytes` that are used at `next`, if what is used later takes enough.
-    fn make_room(&mut self, trace: &Trace, bytes: f64, next: u32) -> bool {
+    fn make_room(&mut self, trace: &AccessTrace, bytes: f64, next: u32) -> bool {
         while !self.shelves.has_room(bytes) {
             let Some(&(when, id)) = self.farthest.peek() else { return false };
             let id = id as usize;
@@ -167,7 +167,7 @@ impl Belady {
 }
 
 impl NodeCache for Belady {
-    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8> {
+    fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
         let (bytes, next) = (f64::from(trace.bytes[id]), trace.next[access]);
         let found = held(self.places[id]);
@@ -187,16 +187,16 @@ impl NodeCache for Belady {
     }
 }
 
-/// What the pipeline does: the decisions of [`Plan`], whole groups leaving together.
+/// What the pipeline does: the decisions of [`TierPlan`], whole groups leaving together.
 #[derive(Debug)]
-pub(crate) struct Planned {
-    plan: Plan,
-    rule: Rule,
+pub(crate) struct PlannedCache {
+    plan: TierPlan,
+    rule: RetentionRule,
     capacities: Vec<f64>,
     used: Vec<f64>,
     /// By id: its group, the number of its batch, and its cache.
-    places: Vec<(Group, u32, u8)>,
-    batches: BTreeMap<Group, Batch>,
+    places: Vec<(GroupId, u32, u8)>,
+    batches: BTreeMap<GroupId, GroupBytes>,
     /// Batches so far.
     made: u32,
     written: f64,
@@ -204,17 +204,17 @@ pub(crate) struct Planned {
 
 /// What is held of a group. After it has left, the same group may come again: then it is another batch.
 #[derive(Debug)]
-struct Batch {
+struct GroupBytes {
     number: u32,
     /// In each cache.
     bytes: Vec<f64>,
 }
 
-impl Planned {
+impl PlannedCache {
     /// Empty caches of `capacities` bytes, the preferred first, kept by `rule`, whose moments are accesses.
-    pub(crate) fn new(rule: Rule, capacities: Vec<f64>, trace: &Trace) -> Self {
+    pub(crate) fn new(rule: RetentionRule, capacities: Vec<f64>, trace: &AccessTrace) -> Self {
         Self {
-            plan: Plan::new(rule, capacities.iter().sum::<f64>() as u64),
+            plan: TierPlan::new(rule, capacities.iter().sum::<f64>() as u64),
             rule,
             used: vec![0.0; capacities.len()],
             capacities,
@@ -236,14 +236,14 @@ impl Planned {
     }
 
     /// Puts a sample into the cache with room, else (as the plan counts all of them together) into the one with most.
-    fn put(&mut self, id: usize, group: Group, bytes: f64) {
+    fn put(&mut self, id: usize, group: GroupId, bytes: f64) {
         let free = |cache: &usize| self.capacities[*cache] - self.used[*cache];
         let caches = 0..self.capacities.len();
         let most = || caches.clone().max_by(|a, b| free(a).total_cmp(&free(b))).unwrap_or(0);
         let cache = caches.clone().find(|cache| free(cache) >= bytes).unwrap_or_else(most);
         let batch = self.batches.entry(group).or_insert_with(|| {
             self.made += 1;
-            Batch { number: self.made, bytes: vec![0.0; self.capacities.len()] }
+            GroupBytes { number: self.made, bytes: vec![0.0; self.capacities.len()] }
         });
         batch.bytes[cache] += bytes;
         self.written += bytes;
@@ -251,18 +251,18 @@ impl Planned {
         self.places[id] = (group, batch.number, cache as u8);
     }
 
-    fn leave(&mut self, group: Group) {
+    fn leave(&mut self, group: GroupId) {
         let Some(batch) = self.batches.remove(&group) else { return };
         self.used.iter_mut().zip(batch.bytes).for_each(|(used, bytes)| *used -= bytes);
     }
 }
 
-impl NodeCache for Planned {
-    fn access(&mut self, trace: &Trace, access: usize) -> Option<u8> {
+impl NodeCache for PlannedCache {
+    fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
         let found = self.find(id);
         // What stays for ever is not put a second time; what is used again leaves with those used then.
-        if found.is_none() || self.rule != Rule::Keep {
+        if found.is_none() || self.rule != RetentionRule::Keep {
             let next = Some(trace.next[access]).filter(|next| *next != NEVER).map(u64::from);
             let bytes = f64::from(trace.bytes[id]);
             let admission = self.plan.admit(bytes as u64, next, access as u64);

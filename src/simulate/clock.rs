@@ -6,7 +6,7 @@
 //! number of nodes that read the slow tier in a step. A step is a barrier: it ends when the slowest node has consumed
 //! its batch; fetching runs on, ahead by what the staging buffer holds.
 
-use super::ledger::{Ledger, Source};
+use super::ledger::{ByteSource, Ledger};
 use super::scenario::Scenario;
 
 /// How a policy reads.
@@ -24,7 +24,7 @@ pub(crate) enum Reading {
 
 /// When the cells end, seconds from the start.
 pub(crate) fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Vec<f64> {
-    let model = Model::new(scenario, ledger, reading);
+    let model = ClockModel::new(scenario, ledger, reading);
     let mut ends: Vec<f64> = Vec::with_capacity(ledger.cells.count());
     let mut staged = vec![0.0f64; ledger.nodes()];
     for cell in 0..ledger.cells.count() {
@@ -45,7 +45,7 @@ pub(crate) fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Ve
 }
 
 /// Rates of a thread by source, worked out once.
-struct Model<'a> {
+struct ClockModel<'a> {
     ledger: &'a Ledger,
     reading: Reading,
     /// Cells that fit into the staging buffer, at least 1.
@@ -55,10 +55,10 @@ struct Model<'a> {
     slow_threads: f64,
     preprocess: f64,
     /// Seconds a byte takes a thread from each cache, here and on other nodes.
-    cached: Vec<(Source, f64)>,
+    cached: Vec<(ByteSource, f64)>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> ClockModel<'a> {
     fn new(scenario: &Scenario, ledger: &'a Ledger, reading: Reading) -> Self {
         let staging_threads = f64::from(scenario.staging.threads);
         let helpers: u32 = match reading {
@@ -69,7 +69,7 @@ impl<'a> Model<'a> {
         let cached = (0u8..).zip(&scenario.cache).flat_map(|(number, cache)| {
             let local = cache.read_share();
             let peer = local.min(scenario.network.map_or(local, |network| network.0));
-            [(Source::Local(number), local), (Source::Peer(number), peer)]
+            [(ByteSource::Local(number), local), (ByteSource::Peer(number), peer)]
         });
         Self {
             ledger,
@@ -85,10 +85,10 @@ impl<'a> Model<'a> {
     /// How long the threads of `node` take for what it needs in `cell`, of which `share` is a thread's rate from the
     /// slow tier.
     fn seconds(&self, node: usize, cell: usize, bytes: f64, share: f64) -> f64 {
-        let slow = self.ledger.bytes(node, cell, Source::Slow);
+        let slow = self.ledger.bytes(node, cell, ByteSource::Slow);
         let cached = || -> f64 {
             let seconds =
-                |(source, seconds): &(Source, f64)| self.ledger.bytes(node, cell, *source) * seconds;
+                |(source, seconds): &(ByteSource, f64)| self.ledger.bytes(node, cell, *source) * seconds;
             self.cached.iter().map(seconds).sum()
         };
         match self.reading {

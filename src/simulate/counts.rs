@@ -1,7 +1,7 @@
 //! How often a node uses a sample: the binomial distribution that placement by frequency lives on (Dryden et al.,
 //! SC'21, section 3).
 
-use super::access::{Accesses, Sizes};
+use super::access::{AccessSchedule, Sizes};
 
 /// P(X = k) for X ~ Bin(`epochs`, 1/`nodes`), for k = 0 … `epochs`.
 pub fn distribution(epochs: u32, nodes: u32) -> Vec<f64> {
@@ -26,7 +26,7 @@ pub fn expected_above(epochs: u32, nodes: u32, samples: u64, above: u32) -> f64 
 }
 
 /// How many samples the first node uses more than `above` times in this very schedule.
-pub fn counted_above(accesses: &Accesses, sizes: &Sizes, above: u32) -> u64 {
+pub fn counted_above(accesses: &AccessSchedule, sizes: &Sizes, above: u32) -> u64 {
     accesses.trace(0, sizes).uses.iter().filter(|&&uses| uses > above).count() as u64
 }
 

@@ -1,11 +1,11 @@
 //! What each node reads from where in each step: what policies write down and the clock turns into seconds.
 
-use super::access::Accesses;
+use super::access::AccessSchedule;
 use super::scenario::Scenario;
 
 /// Where bytes come from, as a column of a [`Ledger`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ByteSource {
     /// The slow tier.
     Slow,
     /// A cache of the node itself.
@@ -14,7 +14,7 @@ pub(crate) enum Source {
     Peer(u8),
 }
 
-impl Source {
+impl ByteSource {
     fn column(self) -> usize {
         match self {
             Self::Slow => 0,
@@ -26,7 +26,7 @@ impl Source {
 
 /// Counts of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Count {
+pub(crate) struct EpochCounts {
     /// Samples used.
     pub uses: u64,
     /// Of them, from the node's own caches.
@@ -37,7 +37,7 @@ pub(crate) struct Count {
     pub slow_bytes: f64,
 }
 
-impl Count {
+impl EpochCounts {
     /// Share of the uses that some cache gave.
     pub(crate) fn hits(&self) -> f64 {
         (self.local + self.peer) as f64 / self.uses.max(1) as f64
@@ -54,7 +54,7 @@ impl Count {
 
 /// How epochs are cut: one cell a step, or so many steps that the ledger stays small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cells {
+pub(crate) struct LedgerCells {
     /// Steps of a cell, but the last of an epoch may have fewer.
     pub steps: u64,
     /// Cells of an epoch.
@@ -69,9 +69,9 @@ pub(crate) struct Cells {
 /// Numbers in a ledger at most: 400 MB.
 const MOST: u64 = 100_000_000;
 
-impl Cells {
+impl LedgerCells {
     /// The cells for the accesses of a scenario.
-    pub(crate) fn of(scenario: &Scenario, accesses: &Accesses) -> Self {
+    pub(crate) fn of(scenario: &Scenario, accesses: &AccessSchedule) -> Self {
         let columns = 1 + 2 * scenario.cache.len();
         let all = u64::from(scenario.nodes) * accesses.steps() * accesses.epochs() * columns as u64;
         let steps = all.div_ceil(MOST).clamp(1, accesses.steps());
@@ -104,30 +104,30 @@ impl Cells {
 /// What one node reads.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeLedger {
-    cells: Cells,
+    cells: LedgerCells,
     bytes: Vec<f32>,
-    epochs: Vec<Count>,
+    epochs: Vec<EpochCounts>,
     /// It also reads the slow tier for later, until this cell.
     filling_until: usize,
 }
 
 impl NodeLedger {
     /// An empty one.
-    pub(crate) fn new(cells: Cells) -> Self {
-        let epochs = vec![Count::default(); cells.epochs as usize];
+    pub(crate) fn new(cells: LedgerCells) -> Self {
+        let epochs = vec![EpochCounts::default(); cells.epochs as usize];
         Self { cells, bytes: vec![0.0; cells.count() * cells.columns], epochs, filling_until: 0 }
     }
 
     /// A sample of `bytes`, used in `step` (through all epochs), comes from `source`.
-    pub(crate) fn read(&mut self, step: u64, source: Source, bytes: f32) {
+    pub(crate) fn read(&mut self, step: u64, source: ByteSource, bytes: f32) {
         let cell = self.cells.of_step(step);
         self.bytes[cell * self.cells.columns + source.column()] += bytes;
         let epoch = &mut self.epochs[self.cells.epoch(cell)];
         epoch.uses += 1;
         match source {
-            Source::Slow => epoch.slow_bytes += f64::from(bytes),
-            Source::Local(_) => epoch.local += 1,
-            Source::Peer(_) => epoch.peer += 1,
+            ByteSource::Slow => epoch.slow_bytes += f64::from(bytes),
+            ByteSource::Local(_) => epoch.local += 1,
+            ByteSource::Peer(_) => epoch.peer += 1,
         }
     }
 
@@ -142,13 +142,13 @@ impl NodeLedger {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// How epochs are cut.
-    pub cells: Cells,
+    pub cells: LedgerCells,
     nodes: Vec<NodeLedger>,
 }
 
 impl Ledger {
     /// The ledgers of all nodes, in any order.
-    pub(crate) fn new(cells: Cells, nodes: Vec<NodeLedger>) -> Self {
+    pub(crate) fn new(cells: LedgerCells, nodes: Vec<NodeLedger>) -> Self {
         Self { cells, nodes }
     }
 
@@ -158,7 +158,7 @@ impl Ledger {
     }
 
     /// Bytes that `node` takes from `source` in `cell`.
-    pub(crate) fn bytes(&self, node: usize, cell: usize, source: Source) -> f64 {
+    pub(crate) fn bytes(&self, node: usize, cell: usize, source: ByteSource) -> f64 {
         f64::from(self.nodes[node].bytes[cell * self.cells.columns + source.column()])
     }
 
@@ -170,12 +170,12 @@ impl Ledger {
 
     /// Whether `node` reads the slow tier in `cell`.
     pub(crate) fn reads_slow(&self, node: usize, cell: usize) -> bool {
-        self.bytes(node, cell, Source::Slow) > 0.0 || cell < self.nodes[node].filling_until
+        self.bytes(node, cell, ByteSource::Slow) > 0.0 || cell < self.nodes[node].filling_until
     }
 
     /// The counts of an epoch, of all nodes.
-    pub(crate) fn count(&self, epoch: usize) -> Count {
-        let mut sum = Count::default();
+    pub(crate) fn count(&self, epoch: usize) -> EpochCounts {
+        let mut sum = EpochCounts::default();
         self.nodes.iter().for_each(|node| sum.add(&node.epochs[epoch]));
         sum
     }

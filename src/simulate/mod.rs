@@ -17,5 +17,5 @@ pub(crate) mod predict;
 pub(crate) mod scenario;
 pub(crate) mod shared;
 
-pub use policy::{Outcome, Policy, Simulation};
+pub use policy::{Policy, PolicyOutcome, Simulation};
 pub use scenario::Scenario;

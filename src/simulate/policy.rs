@@ -1,15 +1,15 @@
 //! The policies, what each costs, and the simulation that runs them.
 
-use super::access::{Accesses, Sizes, Trace};
-use super::cache::{Belady, Lru, NeverEvict, NodeCache, Planned, Shelves};
+use super::access::{AccessSchedule, AccessTrace, Sizes};
+use super::cache::{Belady, Lru, NeverEvict, NodeCache, PlannedCache, Shelves};
 use super::clock::{self, Reading};
-use super::ledger::{Cells, Count, Ledger, NodeLedger, Source};
+use super::ledger::{ByteSource, EpochCounts, Ledger, LedgerCells, NodeLedger};
 use super::scenario::Scenario;
-use super::shared::{self, Frequency, World};
+use super::shared::{self, FrequencyPlacement, SimulationWorld};
 use super::{nodes, scenario};
 use crate::dataset::{DatasetIndex, Fingerprint, IndexOptions};
 use crate::error::{Error, Result};
-use crate::tier::plan::Rule;
+use crate::tier::plan::RetentionRule;
 use serde::Serialize;
 
 /// Who keeps what, and how it is read.
@@ -75,7 +75,7 @@ impl Policy {
 
 /// What a policy costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct PolicyOutcome {
     /// The policy.
     pub policy: Policy,
     /// Seconds of all epochs.
@@ -113,30 +113,30 @@ pub struct EpochOutcome {
 pub struct Simulation {
     scenario: Scenario,
     sizes: Sizes,
-    accesses: Accesses,
-    cells: Cells,
+    accesses: AccessSchedule,
+    cells: LedgerCells,
 }
 
 /// A cache that a node has to itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Private {
+enum PrivateCache {
     /// None: every byte from the slow tier.
     Direct,
     Lru,
     NeverEvict,
     Belady,
-    Planned(Rule),
+    Planned(RetentionRule),
 }
 
 /// What one walk over all nodes gave: a ledger for each kind of private caches that some policy has.
-struct Walk {
-    ledgers: Vec<(Private, Ledger)>,
+struct NodeWalk {
+    ledgers: Vec<(PrivateCache, Ledger)>,
     /// When cells end without any stall.
     least: Vec<f64>,
 }
 
-impl Walk {
-    fn ledger(&self, kind: Private) -> &Ledger {
+impl NodeWalk {
+    fn ledger(&self, kind: PrivateCache) -> &Ledger {
         let found = self.ledgers.iter().find(|(known, _)| *known == kind);
         &found.expect("a ledger for each kind that was asked for").1
     }
@@ -150,8 +150,8 @@ impl Simulation {
     pub fn new(scenario: Scenario) -> Result<Self> {
         scenario.check()?;
         let (sizes, fingerprint) = dataset(&scenario.dataset)?;
-        let accesses = Accesses::new(&scenario, fingerprint, sizes.samples())?;
-        let cells = Cells::of(&scenario, &accesses);
+        let accesses = AccessSchedule::new(&scenario, fingerprint, sizes.samples())?;
+        let cells = LedgerCells::of(&scenario, &accesses);
         Ok(Self { scenario, sizes, accesses, cells })
     }
 
@@ -166,23 +166,23 @@ impl Simulation {
     }
 
     /// Who uses what when.
-    pub fn accesses(&self) -> &Accesses {
+    pub fn accesses(&self) -> &AccessSchedule {
         &self.accesses
     }
 
     /// What each of `policies` costs.
-    pub fn run(&self, policies: &[Policy]) -> Vec<Outcome> {
-        let frequency = policies.contains(&Policy::Frequency).then(|| Frequency::new(self.world()));
+    pub fn run(&self, policies: &[Policy]) -> Vec<PolicyOutcome> {
+        let frequency = policies.contains(&Policy::Frequency).then(|| FrequencyPlacement::new(self.world()));
         let walk = self.walk(policies, frequency.as_ref());
         let outcome = |&policy| {
             let price = |ledger, reading| self.priced(policy, &walk.least, ledger, reading);
             match (policy, &frequency) {
-                (Policy::LowerBound, _) => price(walk.ledger(Private::Direct), Reading::Perfect),
-                (Policy::Naive, _) => price(walk.ledger(Private::Direct), Reading::OnDemand),
-                (Policy::StagingPool, _) => price(walk.ledger(Private::Direct), Reading::Ahead),
-                (Policy::Lru, _) => price(walk.ledger(Private::Lru), Reading::Ahead),
-                (Policy::NeverEvict, _) => price(walk.ledger(Private::NeverEvict), Reading::Ahead),
-                (Policy::Belady, _) => price(walk.ledger(Private::Belady), Reading::Ahead),
+                (Policy::LowerBound, _) => price(walk.ledger(PrivateCache::Direct), Reading::Perfect),
+                (Policy::Naive, _) => price(walk.ledger(PrivateCache::Direct), Reading::OnDemand),
+                (Policy::StagingPool, _) => price(walk.ledger(PrivateCache::Direct), Reading::Ahead),
+                (Policy::Lru, _) => price(walk.ledger(PrivateCache::Lru), Reading::Ahead),
+                (Policy::NeverEvict, _) => price(walk.ledger(PrivateCache::NeverEvict), Reading::Ahead),
+                (Policy::Belady, _) => price(walk.ledger(PrivateCache::Belady), Reading::Ahead),
                 (Policy::Frequency, Some(frequency)) => price(&frequency.ledger(), Reading::Ahead),
                 (Policy::Frequency, None) | (Policy::Foreload, _) => self.cheapest(&walk),
             }
@@ -190,21 +190,26 @@ impl Simulation {
         policies.iter().map(outcome).collect()
     }
 
-    fn world(&self) -> World<'_> {
-        World { scenario: &self.scenario, sizes: &self.sizes, accesses: &self.accesses, cells: self.cells }
+    fn world(&self) -> SimulationWorld<'_> {
+        SimulationWorld {
+            scenario: &self.scenario,
+            sizes: &self.sizes,
+            accesses: &self.accesses,
+            cells: self.cells,
+        }
     }
 
     /// Goes once through the accesses of every node, for all `policies` together: finding them is most of the work.
-    fn walk(&self, policies: &[Policy], frequency: Option<&Frequency>) -> Walk {
+    fn walk(&self, policies: &[Policy], frequency: Option<&FrequencyPlacement>) -> NodeWalk {
         let kind = |policy: &Policy| match policy {
-            Policy::Lru => Some(Private::Lru),
-            Policy::NeverEvict => Some(Private::NeverEvict),
-            Policy::Belady => Some(Private::Belady),
-            Policy::Foreload if !self.peers_suffice() => Some(Private::Planned(self.rule())),
+            Policy::Lru => Some(PrivateCache::Lru),
+            Policy::NeverEvict => Some(PrivateCache::NeverEvict),
+            Policy::Belady => Some(PrivateCache::Belady),
+            Policy::Foreload if !self.peers_suffice() => Some(PrivateCache::Planned(self.rule())),
             _ => None,
         };
-        let kinds: Vec<Private> =
-            std::iter::once(Private::Direct).chain(policies.iter().filter_map(kind)).collect();
+        let kinds: Vec<PrivateCache> =
+            std::iter::once(PrivateCache::Direct).chain(policies.iter().filter_map(kind)).collect();
         let nodes = nodes::each(self.scenario.nodes, |node| {
             let trace = self.accesses.trace(node, &self.sizes);
             if let Some(frequency) = frequency {
@@ -219,34 +224,38 @@ impl Simulation {
         let ledgers = by_kind.into_iter().map(|nodes| Ledger::new(self.cells, nodes));
         let ledgers: Vec<_> = kinds.into_iter().zip(ledgers).collect();
         let least = clock::ends(&self.scenario, &ledgers[0].1, Reading::Perfect);
-        Walk { ledgers, least }
+        NodeWalk { ledgers, least }
     }
 
     /// What caches of a node's own give.
-    fn private(&self, kind: Private, trace: &Trace) -> NodeLedger {
+    fn private(&self, kind: PrivateCache, trace: &AccessTrace) -> NodeLedger {
         let shelves = || Shelves::of(&self.scenario);
         let mut cache: Box<dyn NodeCache> = match kind {
-            Private::Direct => Box::new(NeverEvict::new(Shelves::new(Vec::new()), trace)),
-            Private::Lru => Box::new(Lru::new(shelves(), trace)),
-            Private::NeverEvict => Box::new(NeverEvict::new(shelves(), trace)),
-            Private::Belady => Box::new(Belady::new(shelves(), trace)),
-            Private::Planned(rule) => {
+            PrivateCache::Direct => Box::new(NeverEvict::new(Shelves::new(Vec::new()), trace)),
+            PrivateCache::Lru => Box::new(Lru::new(shelves(), trace)),
+            PrivateCache::NeverEvict => Box::new(NeverEvict::new(shelves(), trace)),
+            PrivateCache::Belady => Box::new(Belady::new(shelves(), trace)),
+            PrivateCache::Planned(rule) => {
                 let capacities = self.scenario.cache.iter().map(|cache| cache.capacity.0).collect();
-                Box::new(Planned::new(rule, capacities, trace))
+                Box::new(PlannedCache::new(rule, capacities, trace))
             }
         };
         let mut ledger = NodeLedger::new(self.cells);
         for (access, &id) in trace.ids.iter().enumerate() {
-            let source = cache.access(trace, access).map_or(Source::Slow, Source::Local);
+            let source = cache.access(trace, access).map_or(ByteSource::Slow, ByteSource::Local);
             ledger.read(trace.step(access), source, trace.bytes[id as usize]);
         }
         ledger
     }
 
-    /// The rule of private caches. Groups are as long as those of [`Rule::best`], in accesses of the node.
-    fn rule(&self) -> Rule {
+    /// The rule of private caches. Groups are as long as those of [`RetentionRule::best`], in accesses of the node.
+    fn rule(&self) -> RetentionRule {
         let each = self.accesses.steps() * u64::from(self.scenario.node_batch());
-        if self.scenario.nodes == 1 { Rule::Keep } else { Rule::NextUse { moments: (each / 8).max(1) } }
+        if self.scenario.nodes == 1 {
+            RetentionRule::Keep
+        } else {
+            RetentionRule::NextUse { moments: (each / 8).max(1) }
+        }
     }
 
     /// Whether the caches of all nodes hold the dataset, and peers are no slower than the slow tier that they spare:
@@ -263,10 +272,10 @@ impl Simulation {
     }
 
     /// Prices what a deployment can do, and takes the cheapest; of equals the one that reads less from the slow tier.
-    fn cheapest(&self, walk: &Walk) -> Outcome {
+    fn cheapest(&self, walk: &NodeWalk) -> PolicyOutcome {
         let price = |ledger: &Ledger, chosen: String| {
             let outcome = self.priced(Policy::Foreload, &walk.least, ledger, Reading::AllAhead);
-            Outcome { chosen: Some(chosen), ..outcome }
+            PolicyOutcome { chosen: Some(chosen), ..outcome }
         };
         let mut candidates = Vec::new();
         if self.scenario.network.is_some() && self.scenario.nodes > 1 {
@@ -280,16 +289,17 @@ impl Simulation {
                 1 => "one node: it keeps what came first",
                 _ => "private caches: each keeps what its node uses soonest",
             };
-            candidates.push(price(walk.ledger(Private::Planned(rule)), held.to_owned()));
+            candidates.push(price(walk.ledger(PrivateCache::Planned(rule)), held.to_owned()));
         }
-        let cost = |outcome: &Outcome| (outcome.seconds, outcome.slow_bytes);
-        let order =
-            |a: &Outcome, b: &Outcome| cost(a).partial_cmp(&cost(b)).unwrap_or(std::cmp::Ordering::Equal);
+        let cost = |outcome: &PolicyOutcome| (outcome.seconds, outcome.slow_bytes);
+        let order = |a: &PolicyOutcome, b: &PolicyOutcome| {
+            cost(a).partial_cmp(&cost(b)).unwrap_or(std::cmp::Ordering::Equal)
+        };
         candidates.into_iter().min_by(order).expect("there is always one")
     }
 
     /// What `ledger` costs, read so; `least` is when cells end without any stall.
-    fn priced(&self, policy: Policy, least: &[f64], ledger: &Ledger, reading: Reading) -> Outcome {
+    fn priced(&self, policy: Policy, least: &[f64], ledger: &Ledger, reading: Reading) -> PolicyOutcome {
         let ends = clock::ends(&self.scenario, ledger, reading);
         let at = |ends: &[f64], epoch: u64| match (epoch * self.cells.per_epoch) as usize {
             0 => 0.0,
@@ -298,20 +308,20 @@ impl Simulation {
         let during = |ends: &[f64], epoch| at(ends, epoch + 1) - at(ends, epoch);
         let count = |epoch| match (ledger.count(epoch as usize), reading) {
             // Wherever it is, it is there.
-            (count, Reading::Perfect) => Count { local: count.uses, slow_bytes: 0.0, ..count },
+            (count, Reading::Perfect) => EpochCounts { local: count.uses, slow_bytes: 0.0, ..count },
             (count, _) => count,
         };
-        let counts: Vec<Count> = (0..self.accesses.epochs()).map(count).collect();
+        let counts: Vec<EpochCounts> = (0..self.accesses.epochs()).map(count).collect();
         let epochs = (0..).zip(&counts).map(|(epoch, count)| EpochOutcome {
             seconds: during(&ends, epoch),
             stall_seconds: (during(&ends, epoch) - during(least, epoch)).max(0.0),
             hits: count.hits(),
             slow_bytes: count.slow_bytes as u64,
         });
-        let mut all = Count::default();
+        let mut all = EpochCounts::default();
         counts.iter().for_each(|count| all.add(count));
         let seconds = at(&ends, self.accesses.epochs());
-        Outcome {
+        PolicyOutcome {
             policy,
             seconds,
             stall_seconds: (seconds - at(least, self.accesses.epochs())).max(0.0),
@@ -325,7 +335,7 @@ impl Simulation {
 }
 
 /// Sizes and fingerprint of what a scenario names.
-fn dataset(dataset: &scenario::Dataset) -> Result<(Sizes, Fingerprint)> {
+fn dataset(dataset: &scenario::DatasetSpec) -> Result<(Sizes, Fingerprint)> {
     let Some(root) = &dataset.index else {
         return Ok((Sizes::normal(dataset), Fingerprint([0; 32])));
     };

@@ -5,18 +5,18 @@
 //! the others: until the first batch is through. The rates of the source are those of all nodes together; NVMe and
 //! decoding are each node's own.
 
-use super::access::{NEVER, Sizes, Trace};
-use super::cache::{NodeCache, Planned};
+use super::access::{AccessTrace, NEVER, Sizes};
+use super::cache::{NodeCache, PlannedCache};
 use crate::dataset::Fingerprint;
 use crate::schedule::Order;
 use crate::tier::fill::{self, PIECE};
-use crate::tier::plan::Rule;
+use crate::tier::plan::RetentionRule;
 use crate::tier::{Fill, FillChoice, Machine, TierRates};
 use serde::Serialize;
 
 /// The job.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Job {
+pub(crate) struct PredictedJob {
     /// Samples of the dataset.
     pub samples: u64,
     /// Their bytes.
@@ -75,7 +75,7 @@ impl Limit {
 
 /// Seconds that each stage works in an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(crate) struct Stages {
+pub(crate) struct StageSeconds {
     /// The slow tier gives what samples are waited for.
     pub source: f64,
     /// The cache reads and writes.
@@ -100,7 +100,7 @@ pub(crate) struct EpochCost {
     /// Bytes that all nodes read from the slow tier.
     pub slow_bytes: u64,
     /// What each stage takes by itself.
-    pub stages: Stages,
+    pub stages: StageSeconds,
 }
 
 /// The whole job.
@@ -125,8 +125,8 @@ pub(crate) struct Prediction {
 }
 
 /// What `job` will cost on nodes like `machine`.
-pub(crate) fn predict(job: &Job, machine: &Machine) -> Prediction {
-    let work = fill::Job {
+pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
+    let work = fill::FillJob {
         samples: job.samples,
         bytes: job.bytes,
         shards: job.shards.is_some(),
@@ -136,9 +136,9 @@ pub(crate) fn predict(job: &Job, machine: &Machine) -> Prediction {
     let held = (job.cache_bytes as f64 / (job.bytes as f64).max(1.0)).min(1.0);
     // Nodes that keep what they use soonest do so as they read it.
     let ahead = fill == Fill::Ahead && held > 0.0 && job.nodes == 1;
-    let model = Model::new(job, machine);
+    let model = JobModel::new(job, machine);
     let mut staged = 0.0;
-    let epoch = |(number, kept): (usize, Kept)| {
+    let epoch = |(number, kept): (usize, CacheShares)| {
         let staging = ahead && staged < held;
         let cost = if staging { model.staging(&mut staged, held) } else { model.steady(&kept) };
         if number == 0 { model.with_opens(cost) } else { cost }
@@ -158,7 +158,7 @@ pub(crate) fn predict(job: &Job, machine: &Machine) -> Prediction {
 
 /// What caches give and take in an epoch, as shares of all samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Kept {
+struct CacheShares {
     hits: f64,
     written: f64,
 }
@@ -167,12 +167,12 @@ struct Kept {
 ///
 /// One node finds what it kept. Of several nodes one is played through, in small: equal samples, few enough that it
 /// takes no time, enough that hits are right within a hundredth.
-fn kept(job: &Job, held: f64) -> Vec<Kept> {
+fn kept(job: &PredictedJob, held: f64) -> Vec<CacheShares> {
     let epochs = u64::from(job.epochs.max(1));
     let nodes = u64::from(job.nodes.max(1));
     if nodes == 1 {
-        let later = (1..epochs).map(|_| Kept { hits: held, written: 0.0 });
-        return std::iter::once(Kept { hits: 0.0, written: held }).chain(later).collect();
+        let later = (1..epochs).map(|_| CacheShares { hits: held, written: 0.0 });
+        return std::iter::once(CacheShares { hits: 0.0, written: held }).chain(later).collect();
     }
     const BYTES: f64 = 1000.0;
     let samples = job.samples.min((200 * nodes).max(20_000)).min(u64::from(NEVER));
@@ -182,21 +182,21 @@ fn kept(job: &Job, held: f64) -> Vec<Kept> {
     };
     let used: Vec<u32> = (0..epochs).map(order).flat_map(own).collect();
     let each = used.len() / epochs as usize;
-    let trace = Trace::new(&used, 1, &Sizes::equal(samples, BYTES));
-    let rule = Rule::NextUse { moments: (each as u64 / 8).max(1) };
-    let mut cache = Planned::new(rule, vec![held * samples as f64 * BYTES], &trace);
+    let trace = AccessTrace::new(&used, 1, &Sizes::equal(samples, BYTES));
+    let rule = RetentionRule::NextUse { moments: (each as u64 / 8).max(1) };
+    let mut cache = PlannedCache::new(rule, vec![held * samples as f64 * BYTES], &trace);
     let mut before = 0.0;
     let epoch = |accesses: &[usize]| {
         let hits = accesses.iter().filter(|&&access| cache.access(&trace, access).is_some()).count();
         let written = cache.written() - std::mem::replace(&mut before, cache.written());
-        Kept { hits: hits as f64 / each as f64, written: written / (each as f64 * BYTES) }
+        CacheShares { hits: hits as f64 / each as f64, written: written / (each as f64 * BYTES) }
     };
     (0..used.len()).collect::<Vec<_>>().chunks(each).map(epoch).collect()
 }
 
 /// Seconds that the whole dataset takes each stage.
-struct Model<'a> {
-    job: &'a Job,
+struct JobModel<'a> {
+    job: &'a PredictedJob,
     machine: &'a Machine,
     /// The source, asked by all ranks with all they have in flight.
     source: TierRates,
@@ -206,8 +206,8 @@ struct Model<'a> {
     consumer: f64,
 }
 
-impl<'a> Model<'a> {
-    fn new(job: &'a Job, machine: &'a Machine) -> Self {
+impl<'a> JobModel<'a> {
+    fn new(job: &'a PredictedJob, machine: &'a Machine) -> Self {
         let ranks = f64::from(job.nodes) * f64::from(job.ranks_per_node);
         let asked = |rates: TierRates, ranks: f64| TierRates {
             concurrency: rates.concurrency.min(f64::from(job.depth) * ranks),
@@ -232,7 +232,7 @@ impl<'a> Model<'a> {
     }
 
     /// Seconds in which the cache of a node gives and takes these shares of the node's samples.
-    fn nvme_seconds(&self, kept: &Kept) -> f64 {
+    fn nvme_seconds(&self, kept: &CacheShares) -> f64 {
         let part = |share: f64, all: u64| share * all as f64 / f64::from(self.job.nodes);
         let (samples, bytes) = (part(kept.hits, self.job.samples), part(kept.hits, self.job.bytes));
         let write = match part(kept.written, self.job.bytes) {
@@ -242,8 +242,8 @@ impl<'a> Model<'a> {
         self.nvme.random_seconds(samples as u64, bytes as u64, false) + write
     }
 
-    fn stages(&self, kept: &Kept) -> Stages {
-        Stages {
+    fn stages(&self, kept: &CacheShares) -> StageSeconds {
+        StageSeconds {
             source: self.source_seconds(1.0 - kept.hits),
             nvme: self.nvme_seconds(kept),
             decode: self.decode,
@@ -252,7 +252,7 @@ impl<'a> Model<'a> {
     }
 
     /// An epoch with the same hits throughout.
-    fn steady(&self, kept: &Kept) -> EpochCost {
+    fn steady(&self, kept: &CacheShares) -> EpochCost {
         let slow_bytes = (1.0 - kept.hits) * self.job.bytes as f64;
         self.cost(self.stages(kept), kept.hits, slow_bytes)
     }
@@ -270,7 +270,7 @@ impl<'a> Model<'a> {
         let (from_source, mut asked, mut seconds) = (self.source_seconds(1.0), 0.0, 0.0);
         for _ in 0..PARTS {
             let misses = part * (1.0 - *staged);
-            let rest = self.stages(&Kept { hits: *staged, written: 0.0 });
+            let rest = self.stages(&CacheShares { hits: *staged, written: 0.0 });
             let took = (misses * from_source).max(part * rest.nvme.max(rest.decode).max(rest.consumer));
             // Each node stages for itself.
             let left = (self.source.read_bandwidth * took - misses * bytes).max(0.0) / bytes.max(1.0);
@@ -279,7 +279,7 @@ impl<'a> Model<'a> {
             seconds += took;
         }
         let grown = *staged - before;
-        let kept = Kept { hits: 1.0 - asked, written: grown * f64::from(self.job.nodes) };
+        let kept = CacheShares { hits: 1.0 - asked, written: grown * f64::from(self.job.nodes) };
         let mut cost = self.cost(self.stages(&kept), kept.hits, (asked + kept.written) * bytes);
         // Where the source is the limit only at first, the parts say more than the mean.
         cost.seconds = cost.seconds.max(seconds);
@@ -296,8 +296,8 @@ impl<'a> Model<'a> {
         EpochCost { seconds: again.seconds.max(cost.seconds), ..again }
     }
 
-    fn cost(&self, stages: Stages, hits: f64, slow_bytes: f64) -> EpochCost {
-        let Stages { source, nvme, decode, consumer } = stages;
+    fn cost(&self, stages: StageSeconds, hits: f64, slow_bytes: f64) -> EpochCost {
+        let StageSeconds { source, nvme, decode, consumer } = stages;
         let waits = slow_bytes / self.source.read_bandwidth < 0.99 * source;
         let source_limit = if waits { Limit::SourceLatency } else { Limit::SourceBandwidth };
         // Of equals the later stage: what it waits for does not matter.
@@ -339,7 +339,7 @@ mod tests {
         decode_bandwidth: 400e6,
     };
 
-    const JOB: Job = Job {
+    const JOB: PredictedJob = PredictedJob {
         samples: 100_000,
         bytes: 10_000_000_000,
         shards: Some(10),
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn what_is_slowest_decides() {
-        let whole = Job { cache_bytes: JOB.bytes, ..JOB };
+        let whole = PredictedJob { cache_bytes: JOB.bytes, ..JOB };
         let prediction = predict(&whole, &MACHINE);
         // 10 GB at 200 MB/s, then decoding at 400.
         close(prediction.first.seconds, 50.0);
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(prediction.slow_bytes, JOB.bytes);
         close(prediction.seconds, 150.0);
 
-        let slow_steps = Job { consume_seconds: 0.15, ..whole };
+        let slow_steps = PredictedJob { consume_seconds: 0.15, ..whole };
         let prediction = predict(&slow_steps, &MACHINE);
         close(prediction.first.seconds, 60.0);
         assert_eq!(prediction.first.limit, Limit::Consumer);
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn loose_files_pay_an_open_each() {
-        let loose = Job { shards: None, ..JOB };
+        let loose = PredictedJob { shards: None, ..JOB };
         let late = TierRates { open_seconds: 30e-3, ..MACHINE.source };
         let prediction = predict(&loose, &Machine { source: late, ..MACHINE });
         // 100 000 files of 31 ms, 32 at once.
@@ -393,7 +393,7 @@ mod tests {
         for nodes in [1, 4] {
             for fill in [FillChoice::Use, FillChoice::Ahead] {
                 let times: Vec<f64> = (0..=10)
-                    .map(|tenths| Job { cache_bytes: tenths * JOB.bytes / 10, nodes, fill, ..JOB })
+                    .map(|tenths| PredictedJob { cache_bytes: tenths * JOB.bytes / 10, nodes, fill, ..JOB })
                     .map(|job| predict(&job, &MACHINE).seconds)
                     .collect();
                 assert!(
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn several_nodes_hit_as_their_plan_lets_them() {
-        let job = Job { nodes: 4, cache_bytes: JOB.bytes / 4, epochs: 60, ..JOB };
+        let job = PredictedJob { nodes: 4, cache_bytes: JOB.bytes / 4, epochs: 60, ..JOB };
         let hits: Vec<f64> = kept(&job, 0.25).iter().map(|kept| kept.hits).collect();
         let mean = hits[7..].iter().sum::<f64>() / (hits.len() - 7) as f64;
         assert!((0.5..0.57).contains(&mean), "{mean}");
@@ -417,22 +417,22 @@ mod tests {
     fn staging_ahead_hides_latency() {
         // Samples come at 32 / 50 ms = 640 a second, 64 MB/s; pieces of 4 MiB with the full 200 MB/s.
         let late = Machine { source: TierRates { read_seconds: 50e-3, ..MACHINE.source }, ..MACHINE };
-        let whole = Job { cache_bytes: JOB.bytes, ..JOB };
+        let whole = PredictedJob { cache_bytes: JOB.bytes, ..JOB };
         let on_use = predict(&whole, &late);
         close(on_use.first.seconds, 100_000.0 * 50e-3 / 32.0);
-        let ahead = predict(&Job { fill: FillChoice::Ahead, ..whole }, &late);
+        let ahead = predict(&PredictedJob { fill: FillChoice::Ahead, ..whole }, &late);
         assert!(ahead.ahead && ahead.first.seconds < 0.6 * on_use.first.seconds, "{ahead:?}");
         assert!(ahead.first.slow_bytes > JOB.bytes && ahead.first.slow_bytes < 2 * JOB.bytes, "{ahead:?}");
         close(ahead.later.seconds, on_use.later.seconds);
         assert_eq!(
-            predict(&Job { fill: FillChoice::Auto, ..whole }, &late),
+            predict(&PredictedJob { fill: FillChoice::Auto, ..whole }, &late),
             ahead_auto(&ahead, &late, &whole)
         );
     }
 
     /// The automatic choice differs in its words only.
-    fn ahead_auto(ahead: &Prediction, machine: &Machine, job: &Job) -> Prediction {
-        let reason = predict(&Job { fill: FillChoice::Auto, ..*job }, machine).fill_reason;
+    fn ahead_auto(ahead: &Prediction, machine: &Machine, job: &PredictedJob) -> Prediction {
+        let reason = predict(&PredictedJob { fill: FillChoice::Auto, ..*job }, machine).fill_reason;
         Prediction { fill_reason: reason, ..ahead.clone() }
     }
 }

@@ -21,16 +21,16 @@ impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a number of bytes, or a text such as \"300MB\" or \"1.5GB/s\"")]
-        enum Written {
+        enum BytesText {
             Number(f64),
             Text(String),
         }
-        match Written::deserialize(deserializer)? {
-            Written::Number(number) if number >= 0.0 && number.is_finite() => Ok(Self(number)),
-            Written::Number(number) => {
+        match BytesText::deserialize(deserializer)? {
+            BytesText::Number(number) if number >= 0.0 && number.is_finite() => Ok(Self(number)),
+            BytesText::Number(number) => {
                 Err(serde::de::Error::custom(format!("is {number}, must be 0 or more bytes")))
             }
-            Written::Text(text) => {
+            BytesText::Text(text) => {
                 let size = text.trim().strip_suffix("/s").unwrap_or(&text);
                 let bytes = parse_bytes("scenario", size).map_err(|_| {
                     let message =
@@ -69,20 +69,20 @@ pub struct Scenario {
     #[serde(default)]
     pub network: Option<Bytes>,
     /// The samples.
-    pub dataset: Dataset,
+    pub dataset: DatasetSpec,
     /// The slow tier.
-    pub slow: Slow,
+    pub slow: SlowTierSpec,
     /// The buffer in which samples wait for their step.
-    pub staging: Staging,
+    pub staging: StagingSpec,
     /// Caches of a node, the preferred first.
     #[serde(default)]
-    pub cache: Vec<Cache>,
+    pub cache: Vec<CacheSpec>,
 }
 
 /// The samples: of normally distributed sizes, or those of a real dataset.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Dataset {
+pub struct DatasetSpec {
     /// How many; of an index, as many as it has.
     #[serde(default)]
     pub samples: u64,
@@ -103,7 +103,7 @@ pub struct Dataset {
 /// The slow tier. What one reading thread gets of it is its share: `t(γ)/γ` with γ nodes reading.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Slow {
+pub struct SlowTierSpec {
     /// The most that one reader gets.
     pub client: Bytes,
     /// t(γ): what it gives to γ clients together; straight lines between the given ones, constant beyond.
@@ -123,7 +123,7 @@ pub struct ClientRate {
 /// The staging buffer and the threads that fill it.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Staging {
+pub struct StagingSpec {
     /// Its size: how far reading is ahead of the consumer at most.
     pub capacity: Bytes,
     /// Threads that fetch and preprocess.
@@ -133,7 +133,7 @@ pub struct Staging {
 /// One cache of a node.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cache {
+pub struct CacheSpec {
     /// What it is called: "NVMe".
     pub name: String,
     /// Its size on each node.
@@ -244,7 +244,7 @@ impl Scenario {
         if self.cache.len() > MOST_CACHES {
             return bad("cache", format!("has {} tables, must be at most {MOST_CACHES}", self.cache.len()));
         }
-        let Dataset { samples, mean, index, .. } = &self.dataset;
+        let DatasetSpec { samples, mean, index, .. } = &self.dataset;
         match index {
             Some(_) if *samples > 0 || mean.0 > 0.0 => {
                 bad("dataset.index", "is given beside samples or mean, must be alone".into())
@@ -277,7 +277,7 @@ impl Scenario {
 /// So that a cache's number fits beside a step in one word.
 const MOST_CACHES: usize = 7;
 
-impl Slow {
+impl SlowTierSpec {
     /// What one reader gets with `clients` nodes reading: min(b_fs, t(γ)/γ).
     pub fn share(&self, clients: u32) -> f64 {
         let points: Vec<_> = self.rates.iter().map(|point| (point.clients, point.rate.0)).collect();
@@ -285,7 +285,7 @@ impl Slow {
     }
 }
 
-impl Cache {
+impl CacheSpec {
     /// What one of its threads reads: r(p)/p.
     pub fn read_share(&self) -> f64 {
         between(&points(&self.read), self.threads) / f64::from(self.threads)

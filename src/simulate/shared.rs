@@ -1,24 +1,24 @@
 //! Caches that nodes read from each other: by frequency as NoPFS fills them, and each sample once as Foreload does.
 
-use super::access::{Accesses, Copy, Held, Sizes, Trace};
+use super::access::{AccessSchedule, AccessTrace, CachedCopy, PublishedCopies, Sizes};
 use super::cache::Shelves;
-use super::ledger::{Cells, Ledger, NodeLedger, Source};
+use super::ledger::{ByteSource, Ledger, LedgerCells, NodeLedger};
 use super::nodes;
-use super::scenario::{Cache, Scenario};
-use crate::tier::plan::{Admission, Plan, Rule};
+use super::scenario::{CacheSpec, Scenario};
+use crate::tier::plan::{Admission, RetentionRule, TierPlan};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a policy works on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct World<'a> {
+pub(crate) struct SimulationWorld<'a> {
     /// Nodes, caches, rates.
     pub scenario: &'a Scenario,
     /// Sizes of the samples.
     pub sizes: &'a Sizes,
     /// Who uses what when.
-    pub accesses: &'a Accesses,
+    pub accesses: &'a AccessSchedule,
     /// How epochs are cut.
-    pub cells: Cells,
+    pub cells: LedgerCells,
 }
 
 /// Placement by frequency, as NoPFS does it: each node keeps what it will use most often, the most frequent in the
@@ -27,25 +27,25 @@ pub(crate) struct World<'a> {
 ///
 /// Prefetching is measured against a consumer that never waits.
 #[derive(Debug)]
-pub(crate) struct Frequency<'a> {
-    world: World<'a>,
+pub(crate) struct FrequencyPlacement<'a> {
+    world: SimulationWorld<'a>,
     /// What peers can read; without a network nothing.
-    held: Option<Held>,
+    held: Option<PublishedCopies>,
     /// Seconds of a cell.
     cell_seconds: f64,
 }
 
-impl<'a> Frequency<'a> {
+impl<'a> FrequencyPlacement<'a> {
     /// Nothing is held yet.
-    pub(crate) fn new(world: World<'a>) -> Self {
-        let held = world.scenario.network.map(|_| Held::none(world.sizes.samples()));
+    pub(crate) fn new(world: SimulationWorld<'a>) -> Self {
+        let held = world.scenario.network.map(|_| PublishedCopies::none(world.sizes.samples()));
         let cell_bytes =
             (world.cells.steps * u64::from(world.scenario.node_batch())) as f64 * world.sizes.mean();
         Self { world, held, cell_seconds: cell_bytes / world.scenario.compute.0 }
     }
 
     /// Tells all what the node of `trace` will hold from when.
-    pub(crate) fn publish(&self, trace: &Trace) {
+    pub(crate) fn publish(&self, trace: &AccessTrace) {
         let Some(held) = &self.held else { return };
         for (&sample, copy) in trace.samples.iter().zip(Placement::new(self, trace).copies) {
             if let Some(copy) = copy {
@@ -66,9 +66,10 @@ impl<'a> Frequency<'a> {
             for (access, &id) in trace.ids.iter().enumerate() {
                 let (id, step) = (id as usize, trace.step(access));
                 let local = placement.copies[id].filter(|copy| copy.step <= step);
-                let local = local.map(|copy| Source::Local(copy.cache));
-                let peer = || Some(Source::Peer(self.held.as_ref()?.copy(trace.samples[id], step)?.cache));
-                ledger.read(step, local.or_else(peer).unwrap_or(Source::Slow), trace.bytes[id]);
+                let local = local.map(|copy| ByteSource::Local(copy.cache));
+                let peer =
+                    || Some(ByteSource::Peer(self.held.as_ref()?.copy(trace.samples[id], step)?.cache));
+                ledger.read(step, local.or_else(peer).unwrap_or(ByteSource::Slow), trace.bytes[id]);
             }
             ledger
         };
@@ -79,13 +80,13 @@ impl<'a> Frequency<'a> {
 /// What a node keeps, and from when.
 struct Placement {
     /// By id.
-    copies: Vec<Option<Copy>>,
+    copies: Vec<Option<CachedCopy>>,
     /// (cell, bytes) of what was brought.
     prefetched: Vec<(usize, f32)>,
 }
 
 impl Placement {
-    fn new(frequency: &Frequency, trace: &Trace) -> Self {
+    fn new(frequency: &FrequencyPlacement, trace: &AccessTrace) -> Self {
         let scenario = frequency.world.scenario;
         let mut ids: Vec<u32> = (0..trace.samples.len() as u32).collect();
         ids.sort_unstable_by_key(|&id| {
@@ -110,7 +111,14 @@ impl Placement {
     }
 
     /// Brings `ids` into a cache, one after the other.
-    fn bring(&mut self, frequency: &Frequency, trace: &Trace, ids: &[u32], cache: u8, rate: f64) {
+    fn bring(
+        &mut self,
+        frequency: &FrequencyPlacement,
+        trace: &AccessTrace,
+        ids: &[u32],
+        cache: u8,
+        rate: f64,
+    ) {
         let (cells, mut seconds) = (frequency.world.cells, 0.0);
         for &id in ids {
             let bytes = trace.bytes[id as usize];
@@ -120,7 +128,7 @@ impl Placement {
                 return;
             }
             // It came during this cell: who uses it in the next has it.
-            self.copies[id as usize] = Some(Copy { step: cells.first_step(cell + 1), cache });
+            self.copies[id as usize] = Some(CachedCopy { step: cells.first_step(cell + 1), cache });
             self.prefetched.push((cell, bytes));
         }
     }
@@ -128,8 +136,8 @@ impl Placement {
 
 /// One copy of each sample among all nodes: whoever uses it first keeps it, by the plan of its caches, and gives it to
 /// the others. While the caches have room no sample is read twice from the slow tier.
-pub(crate) fn one_copy(world: World) -> Ledger {
-    let World { scenario, sizes, accesses, cells } = world;
+pub(crate) fn one_copy(world: SimulationWorld) -> Ledger {
+    let SimulationWorld { scenario, sizes, accesses, cells } = world;
     let owners = Owners::none(sizes.samples());
     let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|_| Keeper::new(scenario, cells)).collect();
     // Within an epoch nobody uses what another uses: nodes may go through it in any order.
@@ -139,13 +147,13 @@ pub(crate) fn one_copy(world: World) -> Ledger {
                 let step = epoch * accesses.steps() + step;
                 let bytes = sizes.get(sample);
                 let source = match owners.of(sample) {
-                    Some((owner, cache)) if owner == number => Source::Local(cache),
-                    Some((_, cache)) => Source::Peer(cache),
+                    Some((owner, cache)) if owner == number => ByteSource::Local(cache),
+                    Some((_, cache)) => ByteSource::Peer(cache),
                     None => {
                         if let Some(cache) = node.keep(bytes, step) {
                             owners.set(sample, number, cache);
                         }
-                        Source::Slow
+                        ByteSource::Slow
                     }
                 };
                 node.ledger.read(step, source, bytes as f32);
@@ -159,18 +167,18 @@ pub(crate) fn one_copy(world: World) -> Ledger {
 struct Keeper {
     ledger: NodeLedger,
     /// One for each cache, the preferred first.
-    plans: Vec<Plan>,
+    plans: Vec<TierPlan>,
 }
 
 impl Keeper {
-    fn new(scenario: &Scenario, cells: Cells) -> Self {
-        let plan = |cache: &Cache| Plan::new(Rule::Keep, cache.capacity.0 as u64);
+    fn new(scenario: &Scenario, cells: LedgerCells) -> Self {
+        let plan = |cache: &CacheSpec| TierPlan::new(RetentionRule::Keep, cache.capacity.0 as u64);
         Self { ledger: NodeLedger::new(cells), plans: scenario.cache.iter().map(plan).collect() }
     }
 
     /// The cache that takes a sample of `bytes`, if one does.
     fn keep(&mut self, bytes: f64, step: u64) -> Option<u8> {
-        let admits = |plan: &mut Plan| plan.admit(bytes as u64, None, step) != Admission::Bypass;
+        let admits = |plan: &mut TierPlan| plan.admit(bytes as u64, None, step) != Admission::Bypass;
         self.plans.iter_mut().position(admits).map(|cache| cache as u8)
     }
 }

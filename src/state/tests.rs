@@ -4,8 +4,8 @@ use super::*;
 use crate::dataset::Fingerprint;
 use crate::schedule::Order;
 
-fn identity(samples: u64, last_batch: LastBatch) -> Identity {
-    Identity {
+fn identity(samples: u64, last_batch: LastBatch) -> OrderIdentity {
+    OrderIdentity {
         fingerprint: "ab".into(),
         seed: 7,
         epoch_size: samples,
@@ -68,12 +68,15 @@ fn another_order_is_refused_by_what_differs() {
     let here = identity(1000, LastBatch::Drop);
     let state = State::new(&here, 0, &schedule(1000, 16, 4, LastBatch::Drop), 3, 0);
     for (there, words) in [
-        (Identity { fingerprint: "cd".into(), ..here.clone() }, "the dataset's fingerprint was ab and is cd"),
-        (Identity { seed: 8, ..here.clone() }, "seed was 7 and is 8"),
-        (Identity { shuffle: false, ..here.clone() }, "shuffle was true and is false"),
-        (Identity { last_batch: LastBatch::Pad, ..here.clone() }, "last_batch was drop and is pad"),
-        (Identity { epoch_size: 999, ..here.clone() }, "epoch_size was 1000 and is 999"),
-        (Identity { selection: Some("e".into()), ..here.clone() }, "was every sample once and is e"),
+        (
+            OrderIdentity { fingerprint: "cd".into(), ..here.clone() },
+            "the dataset's fingerprint was ab and is cd",
+        ),
+        (OrderIdentity { seed: 8, ..here.clone() }, "seed was 7 and is 8"),
+        (OrderIdentity { shuffle: false, ..here.clone() }, "shuffle was true and is false"),
+        (OrderIdentity { last_batch: LastBatch::Pad, ..here.clone() }, "last_batch was drop and is pad"),
+        (OrderIdentity { epoch_size: 999, ..here.clone() }, "epoch_size was 1000 and is 999"),
+        (OrderIdentity { selection: Some("e".into()), ..here.clone() }, "was every sample once and is e"),
     ] {
         let said = message(state.check(&there));
         assert!(said.contains(words), "{said}");

@@ -1,14 +1,14 @@
 //! The fast tier of one pipeline: the store, the plan that says what goes into it, and the thread that stages ahead.
 
-use super::fill::{self, Fill, FillChoice, Job};
+use super::fill::{self, Fill, FillChoice, FillJob};
 use super::measure;
-use super::plan::{Admission, Future, Moment, Plan, Rule, Slice};
+use super::plan::{Admission, KnownUses, Moment, NodeSlice, RetentionRule, TierPlan};
 use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
-use super::stats::{Counters, TierStats};
+use super::stats::{TierCounters, TierStats};
 use super::store::{Location, Offer, Store, StoreOptions, Verify};
-use crate::dataset::{DatasetIndex, Extent, FileId, Version};
+use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice, OwnThread, Reader, Tier};
 use crate::schedule::{Order, Schedule};
@@ -60,30 +60,30 @@ pub struct Cache {
     options: CacheOptions,
     trace: Trace,
     store: Arc<Store>,
-    planned: Mutex<Option<Planned>>,
+    planned: Mutex<Option<EpochPlan>>,
     /// How it is filled, and why; known when the source is open.
     fill: OnceLock<(Fill, String)>,
-    staging: Mutex<Staging>,
+    staging: Mutex<StagingState>,
     /// Samples that went into the store in this epoch, published or not: a bit each.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
     /// There is no more room to stage for, in this epoch.
     full: AtomicBool,
-    counted: Counters,
+    counted: TierCounters,
     last_error: Mutex<Option<String>>,
     /// In which it was opened: a forked child has no threads of it.
     process: u32,
 }
 
 /// What one epoch's decisions are made from, where they need the future.
-struct Planned {
-    plan: Plan,
-    future: Future,
+struct EpochPlan {
+    plan: TierPlan,
+    future: KnownUses,
     order: Order,
     epoch: u64,
 }
 
-impl Planned {
+impl EpochPlan {
     /// When the epoch uses `sample`, which it draws once.
     fn now(&self, sample: u64) -> Moment {
         self.future.moment(self.epoch, self.order.positions(sample).next().unwrap_or_default())
@@ -92,7 +92,7 @@ impl Planned {
 
 /// The thread that stages ahead, where there is one, and what it is to stage for.
 #[derive(Default)]
-struct Staging {
+struct StagingState {
     stager: Option<Stager>,
     /// The epoch that runs and its first step.
     epoch: Option<(Schedule, u64)>,
@@ -124,7 +124,7 @@ impl Cache {
             Ok(store) => store,
             Err(error) => {
                 let why = || format!("no cache is used: {error}; every sample is read from the dataset");
-                index.notices().say("no cache", why);
+                index.notices().warn_once("no cache", why);
                 return Ok(None);
             }
         };
@@ -140,7 +140,7 @@ impl Cache {
             taken,
             demand_waits: AtomicBool::default(),
             full: AtomicBool::default(),
-            counted: Counters::default(),
+            counted: TierCounters::default(),
             last_error: Mutex::default(),
             process: std::process::id(),
         })))
@@ -153,7 +153,7 @@ impl Cache {
     /// Those of opening either.
     pub fn reader(self: &Arc<Self>, open: Arc<OpenSource>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
         let depth = self.options.queue_depth;
-        let store = crate::io::Source {
+        let store = crate::io::DataSource {
             files: self.store.files(),
             root: self.options.directory.clone(),
             // Nothing may be there yet; then the reader tests itself on another file.
@@ -189,7 +189,7 @@ impl Cache {
             let (all, bytes) = (self.index.len(), self.index.total_bytes());
             let drawn = |(schedule, _): &(Schedule, u64)| schedule.order().selection().members();
             let samples = self.staging().epoch.as_ref().map_or(all, drawn);
-            let job = Job {
+            let job = FillJob {
                 samples,
                 bytes: (u128::from(bytes) * u128::from(samples) / u128::from(all.max(1))) as u64,
                 shards: self.index.is_sharded(),
@@ -200,7 +200,7 @@ impl Cache {
     }
 
     /// The source's rates, where they decide something and are worth their reads; or why not.
-    fn measure(&self, job: &Job, open: &Arc<OpenSource>) -> Result<TierRates, String> {
+    fn measure(&self, job: &FillJob, open: &Arc<OpenSource>) -> Result<TierRates, String> {
         if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < WORTH_MEASURING {
             return Err("the dataset is too small to measure its storage".into());
         }
@@ -268,26 +268,26 @@ impl Cache {
         let local = self.options.local_world_size.unwrap_or(world).clamp(1, world);
         let first = schedule.rank() / local * local;
         let ranks = first..(first + local).min(world);
-        let slice = Slice::of(ranks, schedule.batch_size(), world);
-        let rule = Rule::best(slice, schedule.order());
-        if rule == Rule::Keep {
+        let slice = NodeSlice::of(ranks, schedule.batch_size(), world);
+        let rule = RetentionRule::best(slice, schedule.order());
+        if rule == RetentionRule::Keep {
             *self.planned() = None;
             return;
         }
         // A sample comes back after as many epochs as there are nodes, on average.
         let known = (4 * u64::from(world.div_ceil(local))).min(MOST_EPOCHS);
         let orders = (epoch..=epoch + known).map(order_of).collect();
-        let future = Future::new(epoch, orders, slice);
+        let future = KnownUses::new(epoch, orders, slice);
         let order = schedule.order().clone();
         let former = self.planned().take().map(|planned| planned.plan);
         let plan = former.unwrap_or_else(|| self.new_plan(rule, local));
-        *self.planned() = Some(Planned { plan, future, order, epoch });
+        *self.planned() = Some(EpochPlan { plan, future, order, epoch });
     }
 
     /// A plan that knows what the store holds. Each process decides about what it reads itself, and has its part of the
     /// store for that, less what the tables of many small segments take.
-    fn new_plan(&self, rule: Rule, local: u32) -> Plan {
-        let mut plan = Plan::new(rule, self.options.size / u64::from(local) / 10 * 9);
+    fn new_plan(&self, rule: RetentionRule, local: u32) -> TierPlan {
+        let mut plan = TierPlan::new(rule, self.options.size / u64::from(local) / 10 * 9);
         for (group, bytes) in self.store.groups() {
             if group == 0 {
                 // Kept by a job that used all, for no time in particular.
@@ -304,7 +304,7 @@ impl Cache {
         self.options.local_world_size.is_none_or(|local| local >= schedule.world_size())
     }
 
-    fn planned(&self) -> MutexGuard<'_, Option<Planned>> {
+    fn planned(&self) -> MutexGuard<'_, Option<EpochPlan>> {
         self.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -327,7 +327,7 @@ impl Cache {
 
     /// A sample that was needed has come, of the `version` that its file had before it was read, where that is known:
     /// else it is not kept.
-    pub(super) fn arrived(&self, sample: u64, bytes: &[u8], from: Tier, version: Option<Version>) {
+    pub(super) fn arrived(&self, sample: u64, bytes: &[u8], from: Tier, version: Option<FileVersion>) {
         let (count, sum) = match from {
             Tier::Source => (&self.counted.source_reads, &self.counted.source_bytes),
             Tier::Nvme => (&self.counted.nvme_hits, &self.counted.nvme_bytes),
@@ -341,7 +341,7 @@ impl Cache {
             None => 0,
             Some(planned) => {
                 let now = planned.now(sample);
-                let Planned { plan, future, .. } = planned;
+                let EpochPlan { plan, future, .. } = planned;
                 let admission = plan.admit(bytes.len() as u64, future.next_use(sample, now), now);
                 for group in plan.take_evicted() {
                     self.store.evict_group(group);
@@ -369,14 +369,14 @@ impl Cache {
     }
 
     /// So many files were looked at.
-    pub(super) fn looked(&self, files: u64) {
+    pub(super) fn count_stats(&self, files: u64) {
         self.counted.looks.fetch_add(files, Relaxed);
     }
 
     /// The source's bytes of a sample are not those of its copy at `location`, though its file has the same stamp.
     pub(super) fn mismatched(&self, sample: u64, location: &Location) {
         self.counted.mismatched.fetch_add(1, Relaxed);
-        self.index.notices().say("mismatched copies", || {
+        self.index.notices().warn_once("mismatched copies", || {
             let extent = self.index.extent(sample);
             let (path, Extent { offset, length, .. }) = (self.index.path(extent.file), extent);
             format!(
@@ -395,7 +395,7 @@ impl Cache {
     }
 
     /// A staged sample is here.
-    pub(super) fn keep_staged(&self, sample: u64, version: Version, bytes: &[u8]) -> Offer {
+    pub(super) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let offer = self.store.offer(0, sample, version, bytes);
         match offer {
             Offer::Taken => {
@@ -485,7 +485,7 @@ impl Cache {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
     }
 
-    fn staging(&self) -> MutexGuard<'_, Staging> {
+    fn staging(&self) -> MutexGuard<'_, StagingState> {
         self.staging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

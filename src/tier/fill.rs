@@ -33,7 +33,7 @@ const ADVANTAGE: f64 = 1.5;
 
 /// What the cost model looks at.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Job {
+pub(crate) struct FillJob {
     /// Samples of the dataset.
     pub samples: u64,
     /// Their bytes.
@@ -48,7 +48,7 @@ pub(crate) struct Job {
 ///
 /// Compares the time a first epoch needs for its reads: all samples in random order, or all shards in pieces of
 /// [`PIECE`]; both as [`TierRates`] has it. `source` may say why its rates are not known.
-pub(crate) fn choose(choice: FillChoice, job: &Job, source: Result<TierRates, String>) -> (Fill, String) {
+pub(crate) fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, String>) -> (Fill, String) {
     match choice {
         FillChoice::Use => return (Fill::Use, "fill=use".into()),
         FillChoice::Ahead => return (Fill::Ahead, "fill=ahead".into()),
@@ -78,7 +78,7 @@ pub(crate) fn choose(choice: FillChoice, job: &Job, source: Result<TierRates, St
 mod tests {
     use super::*;
 
-    const JOB: Job = Job { samples: 100_000, bytes: 10_000_000_000, shards: true, depth: 32 };
+    const JOB: FillJob = FillJob { samples: 100_000, bytes: 10_000_000_000, shards: true, depth: 32 };
 
     fn source(read_seconds: f64) -> TierRates {
         TierRates {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_user_and_loose_files_decide_without_rates() {
-        let loose = Job { shards: false, ..JOB };
+        let loose = FillJob { shards: false, ..JOB };
         assert_eq!(choose(FillChoice::Auto, &loose, Ok(source(10e-3))).0, Fill::Use);
         assert_eq!(choose(FillChoice::Ahead, &loose, Err(String::new())).0, Fill::Ahead);
         assert_eq!(choose(FillChoice::Use, &JOB, Ok(source(10e-3))).0, Fill::Use);

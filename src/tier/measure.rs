@@ -28,11 +28,11 @@ pub(crate) struct Reads {
 }
 
 /// Makes a reader into slots of a pool, for so many reads in flight.
-pub(crate) type Open<'a> = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + 'a;
+pub(crate) type MakeReader<'a> = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + 'a;
 
 /// A tier's rates and the reads they come from.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredTier {
     /// How it was read, in words.
     pub io: String,
     /// What a plan computes with.
@@ -69,21 +69,21 @@ const ARENA: usize = 128 << 20;
 /// Those of `open`, and the first read that fails.
 pub(crate) fn source(
     index: &DatasetIndex,
-    open: &Open<'_>,
+    open: &MakeReader<'_>,
     depth: usize,
     limit: Duration,
-) -> Result<Measured> {
+) -> Result<MeasuredTier> {
     let slots = slots(depth, index.largest() as usize)?;
     let mut reader = open(&slots, depth)?;
     let io = reader.describe();
-    let mut gauge = Gauge { reader: &mut *reader, slots: &slots };
+    let mut meter = RateMeter { reader: &mut *reader, slots: &slots };
     let order = Order::shuffled(&index.fingerprint(), SEED, 0, index.len());
     let samples = |from: u64| (from..).map(|position| index.extent(order.sample(position % index.len())));
     if !index.is_sharded() {
-        let one = gauge.read(&mut samples(0), 1, limit / 3)?;
+        let one = meter.read(&mut samples(0), 1, limit / 3)?;
         // Behind those that were read before: they may be in a cache.
-        let full = gauge.read(&mut samples(one.reads), depth, limit * 2 / 3)?;
-        return Ok(Measured {
+        let full = meter.read(&mut samples(one.reads), depth, limit * 2 / 3)?;
+        return Ok(MeasuredTier {
             io,
             rates: rates(None, &one, &full, None),
             opened: None,
@@ -93,14 +93,14 @@ pub(crate) fn source(
         });
     }
     let shards = some_shards(index);
-    let (opened, one) = gauge.shards(index, &shards, limit / 4)?;
-    let full = gauge.read(&mut samples(0), depth, limit / 2)?;
+    let (opened, one) = meter.shards(index, &shards, limit / 4)?;
+    let full = meter.read(&mut samples(0), depth, limit / 2)?;
     let size = |shard| index.shard_stamp(shard).map_or(0, |stamp| stamp.size);
     // The last first: samples were read from the first ones.
     let pieces: Vec<_> = shards.iter().rev().flat_map(|&shard| pieces(shard, size(shard))).collect();
-    let large = gauge.read(&mut pieces.into_iter().cycle(), LARGE, limit / 4)?;
+    let large = meter.read(&mut pieces.into_iter().cycle(), LARGE, limit / 4)?;
     let rates = rates(Some(&opened), &one, &full, Some(&large));
-    Ok(Measured { io, rates, opened: Some(opened), one, full, large: Some(large) })
+    Ok(MeasuredTier { io, rates, opened: Some(opened), one, full, large: Some(large) })
 }
 
 /// Reads `length` bytes at random places of file 0, which has `size` bytes, for about `limit`: one at a time, `depth`
@@ -111,26 +111,26 @@ pub(crate) fn source(
 pub(crate) fn file(
     size: u64,
     length: u32,
-    open: &Open<'_>,
+    open: &MakeReader<'_>,
     depth: usize,
     limit: Duration,
-) -> Result<Measured> {
+) -> Result<MeasuredTier> {
     let length = u64::from(length).clamp(1, size.max(1)) as u32;
     let slots = slots(depth, length as usize)?;
     let mut reader = open(&slots, depth)?;
     let io = reader.describe();
-    let mut gauge = Gauge { reader: &mut *reader, slots: &slots };
+    let mut meter = RateMeter { reader: &mut *reader, slots: &slots };
     let places = (size / u64::from(length)).max(1);
     let order = Order::shuffled(&Fingerprint([0; 32]), SEED, 0, places);
     let samples = |from: u64| {
         let offset = |number: u64| order.sample(number % places) * u64::from(length);
         (from..).map(move |number| Extent { file: FileId(0), offset: offset(number), length })
     };
-    let one = gauge.read(&mut samples(0), 1, limit / 4)?;
-    let full = gauge.read(&mut samples(one.reads), depth, limit / 2)?;
-    let large = gauge.read(&mut pieces(FileId(0), size).cycle(), LARGE, limit / 4)?;
+    let one = meter.read(&mut samples(0), 1, limit / 4)?;
+    let full = meter.read(&mut samples(one.reads), depth, limit / 2)?;
+    let large = meter.read(&mut pieces(FileId(0), size).cycle(), LARGE, limit / 4)?;
     let rates = rates(None, &one, &full, Some(&large));
-    Ok(Measured { io, rates, opened: None, one, full, large: Some(large) })
+    Ok(MeasuredTier { io, rates, opened: None, one, full, large: Some(large) })
 }
 
 /// The rates that explain what was measured.
@@ -159,7 +159,7 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
     TierRates { open_seconds, read_seconds, concurrency, read_bandwidth, write_bandwidth: 0.0 }
 }
 
-impl Measured {
+impl MeasuredTier {
     /// Bytes that were read for it.
     pub(crate) fn bytes(&self) -> u64 {
         let all = [self.opened.as_ref(), Some(&self.one), Some(&self.full), self.large.as_ref()];
@@ -215,12 +215,12 @@ fn some_shards(index: &DatasetIndex) -> Vec<FileId> {
 }
 
 /// A reader that is measured.
-struct Gauge<'a> {
+struct RateMeter<'a> {
     reader: &'a mut dyn Reader,
     slots: &'a SlotPool,
 }
 
-impl Gauge<'_> {
+impl RateMeter<'_> {
     /// Of one shard after another a sample, by which it is opened, and some more.
     fn shards(&mut self, index: &DatasetIndex, shards: &[FileId], limit: Duration) -> Result<(Reads, Reads)> {
         let (mut opened, mut one) = (Reads::default(), Reads::default());

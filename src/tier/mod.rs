@@ -5,16 +5,16 @@
 
 mod cache;
 pub(crate) mod fill;
-mod look;
 pub(crate) mod measure;
 pub(crate) mod plan;
 mod rates;
 mod read_blocking;
 mod reader;
+mod revalidate;
+mod route;
 mod stage;
 mod stats;
 pub(crate) mod store;
-mod way;
 
 pub use cache::CacheOptions;
 pub(crate) use cache::{Cache, OpenSource};

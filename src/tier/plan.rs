@@ -9,16 +9,16 @@ pub(crate) type Moment = u64;
 
 /// Which samples a node uses when, for as many epochs as are known. Pure; nothing of it is exchanged between nodes.
 #[derive(Debug, Clone)]
-pub(crate) struct Future {
+pub(crate) struct KnownUses {
     samples: u64,
     first_epoch: u64,
     orders: Vec<Order>,
-    slice: Slice,
+    slice: NodeSlice,
 }
 
 /// The part of each global batch that a node's ranks take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slice {
+pub(crate) struct NodeSlice {
     /// Samples all ranks take in a step.
     pub global_batch: u64,
     /// First of the node's in it.
@@ -27,7 +27,7 @@ pub(crate) struct Slice {
     pub end: u64,
 }
 
-impl Slice {
+impl NodeSlice {
     /// The part of `ranks`, `batch_size` samples each, in a world of `world_size`.
     pub(crate) fn of(ranks: Range<u32>, batch_size: u32, world_size: u32) -> Self {
         let batch = u64::from(batch_size);
@@ -47,9 +47,9 @@ impl Slice {
     }
 }
 
-impl Future {
+impl KnownUses {
     /// The epochs from `first_epoch` on, in these `orders`, of which the node takes `slice`.
-    pub(crate) fn new(first_epoch: u64, orders: Vec<Order>, slice: Slice) -> Self {
+    pub(crate) fn new(first_epoch: u64, orders: Vec<Order>, slice: NodeSlice) -> Self {
         let samples = orders.first().map_or(0, Order::len);
         Self { samples, first_epoch, orders, slice }
     }
@@ -75,7 +75,7 @@ impl Future {
 
 /// Who stays when not all fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum RetentionRule {
     /// Whoever came first: fill the tier, then stop. No rule reads less where a node uses every sample once an epoch.
     Keep,
     /// Whoever is used soonest: the known future pays where a node uses a part of each epoch (two to five times the
@@ -86,9 +86,9 @@ pub(crate) enum Rule {
     },
 }
 
-impl Rule {
+impl RetentionRule {
     /// The best rule for a node that takes `slice` of epochs such as `order`.
-    pub(crate) fn best(slice: Slice, order: &Order) -> Self {
+    pub(crate) fn best(slice: NodeSlice, order: &Order) -> Self {
         // What comes up again and again in an epoch is used soon at any time: it came first, and is kept for that.
         if slice.is_whole() || order.selection().repeats() {
             return Self::Keep;
@@ -99,9 +99,9 @@ impl Rule {
     }
 }
 
-/// Samples that are used at about the same time: the number of their stretch of moments. Under [`Rule::Keep`] all are
-/// in group 0.
-pub(crate) type Group = u64;
+/// Samples that are used at about the same time: the number of their stretch of moments. Under [`RetentionRule::Keep`]
+/// all are in group 0.
+pub(crate) type GroupId = u64;
 
 /// What becomes of a sample whose bytes are at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,23 +111,23 @@ pub(crate) enum Admission {
     /// It is kept, among those of `group`.
     Admit {
         /// With whom it leaves.
-        group: Group,
+        group: GroupId,
     },
 }
 
 /// The decisions about one tier of `capacity` bytes.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
-    rule: Rule,
+pub(crate) struct TierPlan {
+    rule: RetentionRule,
     capacity: u64,
     held: u64,
-    groups: BTreeMap<Group, u64>,
-    evicted: Vec<Group>,
+    groups: BTreeMap<GroupId, u64>,
+    evicted: Vec<GroupId>,
 }
 
-impl Plan {
+impl TierPlan {
     /// A plan for an empty tier.
-    pub(crate) fn new(rule: Rule, capacity: u64) -> Self {
+    pub(crate) fn new(rule: RetentionRule, capacity: u64) -> Self {
         Self { rule, capacity, held: 0, groups: BTreeMap::new(), evicted: Vec::new() }
     }
 
@@ -138,13 +138,13 @@ impl Plan {
     }
 
     /// Takes account of `bytes` that are in the tier already.
-    pub(crate) fn found(&mut self, group: Group, bytes: u64) {
+    pub(crate) fn found(&mut self, group: GroupId, bytes: u64) {
         *self.groups.entry(group).or_default() += bytes;
         self.held += bytes;
     }
 
     /// Takes account of `bytes` that were to be kept and could not be.
-    pub(crate) fn lost(&mut self, group: Group, bytes: u64) {
+    pub(crate) fn lost(&mut self, group: GroupId, bytes: u64) {
         if let Some(held) = self.groups.get_mut(&group) {
             let less = bytes.min(*held);
             *held -= less;
@@ -154,11 +154,11 @@ impl Plan {
 
     /// Whether to keep a sample of `bytes` that is used at `now`, and at `next` again.
     ///
-    /// The groups that must leave for it are in [`Plan::take_evicted`] after this.
+    /// The groups that must leave for it are in [`TierPlan::take_evicted`] after this.
     pub(crate) fn admit(&mut self, bytes: u64, next: Option<Moment>, now: Moment) -> Admission {
         let group = match self.rule {
-            Rule::Keep => 0,
-            Rule::NextUse { moments } => {
+            RetentionRule::Keep => 0,
+            RetentionRule::NextUse { moments } => {
                 self.expire(now / moments);
                 let Some(next) = next else { return Admission::Bypass };
                 next / moments
@@ -179,18 +179,18 @@ impl Plan {
     }
 
     /// The groups that left since the last call.
-    pub(crate) fn take_evicted(&mut self) -> Vec<Group> {
+    pub(crate) fn take_evicted(&mut self) -> Vec<GroupId> {
         std::mem::take(&mut self.evicted)
     }
 
     /// Groups whose time has passed hold nothing of use.
-    fn expire(&mut self, current: Group) {
+    fn expire(&mut self, current: GroupId) {
         while let Some((&group, _)) = self.groups.first_key_value().filter(|(group, _)| **group < current) {
             self.evict(group);
         }
     }
 
-    fn evict(&mut self, group: Group) {
+    fn evict(&mut self, group: GroupId) {
         self.held -= self.groups.remove(&group).unwrap_or_default();
         self.evicted.push(group);
     }
@@ -207,7 +207,7 @@ mod tests {
     /// A tier without files: which samples it holds.
     #[derive(Default)]
     struct Contents {
-        groups: BTreeMap<Group, HashSet<u64>>,
+        groups: BTreeMap<GroupId, HashSet<u64>>,
     }
 
     impl Contents {
@@ -216,7 +216,7 @@ mod tests {
         }
 
         /// Does what the plan decided about `sample`.
-        fn apply(&mut self, sample: u64, admission: Admission, evicted: &[Group]) {
+        fn apply(&mut self, sample: u64, admission: Admission, evicted: &[GroupId]) {
             for group in evicted {
                 self.groups.remove(group);
             }
@@ -231,12 +231,13 @@ mod tests {
     }
 
     /// Share of hits of node 0 of `nodes`, from the second epoch on.
-    fn hits(nodes: u32, capacity: u64, rule: impl Fn(Slice, &Order) -> Rule) -> f64 {
+    fn hits(nodes: u32, capacity: u64, rule: impl Fn(NodeSlice, &Order) -> RetentionRule) -> f64 {
         let (epochs, samples) = (8 + 6 * u64::from(nodes), 20_000);
-        let slice = Slice::of(0..1, 10, nodes);
+        let slice = NodeSlice::of(0..1, 10, nodes);
         let orders = orders(epochs, samples);
-        let future = Future::new(0, orders.clone(), slice);
-        let (mut plan, mut contents) = (Plan::new(rule(slice, &orders[0]), capacity), Contents::default());
+        let future = KnownUses::new(0, orders.clone(), slice);
+        let (mut plan, mut contents) =
+            (TierPlan::new(rule(slice, &orders[0]), capacity), Contents::default());
         let (mut hits, mut uses) = (0, 0);
         for (epoch, order) in (0..).zip(&orders) {
             for position in (0..samples).filter(|&position| slice.takes(position)) {
@@ -247,7 +248,7 @@ mod tests {
                     uses += 1;
                     hits += u64::from(hit);
                 }
-                if !hit || plan.rule != Rule::Keep {
+                if !hit || plan.rule != RetentionRule::Keep {
                     let admission = plan.admit(1, future.next_use(sample, now), now);
                     contents.apply(sample, admission, &plan.take_evicted());
                 }
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_lone_node_keeps_what_came_first_and_hits_as_often_as_can_be() {
-        let whole = hits(1, 5_000, Rule::best);
+        let whole = hits(1, 5_000, RetentionRule::best);
         assert!((whole - 0.25).abs() < 1e-9, "{whole}");
     }
 
@@ -266,8 +267,8 @@ mod tests {
     fn one_of_several_nodes_keeps_what_it_uses_soonest() {
         // Belady's optimum for 4 and 16 nodes is .563 and .584 (simulated with single samples); groups cost a little.
         for (nodes, optimum, kept) in [(4, 0.563, 0.248), (16, 0.584, 0.251)] {
-            let soonest = hits(nodes, 5_000, Rule::best);
-            let first = hits(nodes, 5_000, |_, _| Rule::Keep);
+            let soonest = hits(nodes, 5_000, RetentionRule::best);
+            let first = hits(nodes, 5_000, |_, _| RetentionRule::Keep);
             println!("{nodes} nodes: {soonest:.3} and {first:.3}");
             assert!(soonest > 0.9 * optimum && soonest <= optimum + 0.02, "{nodes} nodes: {soonest}");
             assert!((first - kept).abs() < 0.05, "{nodes} nodes: {first}");
@@ -276,23 +277,26 @@ mod tests {
 
     #[test]
     fn a_rule_goes_by_what_epochs_draw() {
-        let slice = Slice::of(0..1, 10, 2);
+        let slice = NodeSlice::of(0..1, 10, 2);
         let best = |selection: Selection| {
-            Rule::best(slice, &Order::drawn(Arc::new(selection), &Fingerprint([7; 32]), 3, 0))
+            RetentionRule::best(slice, &Order::drawn(Arc::new(selection), &Fingerprint([7; 32]), 3, 0))
         };
         let part = || Selection::listed(20_000, (0..800).collect());
-        assert_eq!(best(part()), Rule::NextUse { moments: 100 });
-        assert_eq!(best(part().with_draws(400)), Rule::NextUse { moments: 50 });
-        assert_eq!(best(part().with_draws(801)), Rule::Keep);
-        assert_eq!(best(Selection::of_strata(9, vec![(1.0, vec![1, 2]), (2.0, vec![3])])), Rule::Keep);
+        assert_eq!(best(part()), RetentionRule::NextUse { moments: 100 });
+        assert_eq!(best(part().with_draws(400)), RetentionRule::NextUse { moments: 50 });
+        assert_eq!(best(part().with_draws(801)), RetentionRule::Keep);
+        assert_eq!(
+            best(Selection::of_strata(9, vec![(1.0, vec![1, 2]), (2.0, vec![3])])),
+            RetentionRule::Keep
+        );
     }
 
     #[test]
     fn a_tier_never_holds_more_than_it_may() {
         let mut stream = crate::rng::RandomKey::new(b"plan", 1, 0, crate::rng::Use::Order).stream(0);
-        for rule in [Rule::Keep, Rule::NextUse { moments: 100 }] {
-            let mut plan = Plan::new(rule, 10_000);
-            let mut groups: BTreeMap<Group, u64> = BTreeMap::new();
+        for rule in [RetentionRule::Keep, RetentionRule::NextUse { moments: 100 }] {
+            let mut plan = TierPlan::new(rule, 10_000);
+            let mut groups: BTreeMap<GroupId, u64> = BTreeMap::new();
             for now in 0..5_000 {
                 let (bytes, next) = (1 + stream.below(400), now + 1 + stream.below(3_000));
                 let admission = plan.admit(bytes, Some(next), now);
@@ -315,9 +319,9 @@ mod tests {
 
     #[test]
     fn the_next_use_is_the_first_later_one_of_this_node() {
-        let slice = Slice::of(1..2, 5, 3);
+        let slice = NodeSlice::of(1..2, 5, 3);
         let orders = orders(4, 300);
-        let future = Future::new(2, orders.clone(), slice);
+        let future = KnownUses::new(2, orders.clone(), slice);
         for sample in 0..300 {
             let uses: Vec<Moment> = (2..)
                 .zip(&orders)

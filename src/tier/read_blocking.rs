@@ -1,10 +1,10 @@
 //! One sample through the tiers by plain blocking calls: for substitutes of failed samples, and for a look at one.
 
 use super::cache::Cache;
-use super::look::look;
 use super::reader::fault;
-use super::store::{Fault, Location, checksum};
-use super::way::{Known, Way};
+use super::revalidate::version_now;
+use super::route::{Route, RouteLookup};
+use super::store::{CopyFault, Location, checksum};
 use crate::error::Result;
 use crate::io::{Tier, read_blocking};
 
@@ -19,21 +19,21 @@ impl Cache {
     pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, Tier)> {
         let index = self.index();
         let extent = index.extent(sample);
-        let mut way = match self.known_way(sample, extent.file) {
-            Known::Way(way) => way,
-            Known::Look(copy) => {
-                self.looked(1);
-                self.way(sample, look(index, extent.file), copy)
+        let mut route = match self.look_up_route(sample, extent.file) {
+            RouteLookup::Found(route) => route,
+            RouteLookup::NeedsVersion(copy) => {
+                self.count_stats(1);
+                self.route(sample, version_now(index, extent.file), copy)
             }
         };
-        if let Way::Store(location) = way {
+        if let Route::Store(location) = route {
             if let Some(bytes) = self.read_copy(sample, location) {
                 return Ok((bytes, Tier::Nvme));
             }
-            way = self.way_without_copy(extent.file);
+            route = self.route_without_copy(extent.file);
         }
         let bytes = read_blocking(&**index, extent)?;
-        if let Way::Source { version, copy } = way {
+        if let Route::Source { version, copy } = route {
             if let Some(location) = copy {
                 self.compare(sample, &location, &bytes);
             }
@@ -49,7 +49,7 @@ impl Cache {
                 self.arrived(sample, &bytes, Tier::Nvme, Some(location.version));
                 return Some(bytes);
             }
-            Ok(_) => Some(Fault::Checksum),
+            Ok(_) => Some(CopyFault::Checksum),
             Err(error) => fault(&error),
         };
         self.fell_back();

@@ -1,10 +1,10 @@
-//! A reader over both tiers: whoever asks for an extent of the dataset gets its bytes from wherever they are; `way.rs`
-//! says from where.
+//! A reader over both tiers: whoever asks for an extent of the dataset gets its bytes from wherever they are;
+//! `route.rs` says from where.
 
 use super::cache::Cache;
-use super::look::{Looked, Looks};
-use super::store::{Fault, Location, checksum};
-use super::way::{Known, Way};
+use super::revalidate::{Revalidation, VersionAnswer};
+use super::route::{Route, RouteLookup};
+use super::store::{CopyFault, Location, checksum};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use crate::io::{Completion, OwnThread, ReadRequest, ReadStats, Reader, Tier, Waker};
@@ -17,28 +17,28 @@ pub(crate) struct TieredReader {
     cache: Arc<Cache>,
     source: OwnThread,
     nvme: Box<dyn Reader>,
-    looks: Looks,
+    revalidation: Revalidation,
     /// Samples in flight by token.
-    asked: HashMap<u64, Asked>,
+    asked: HashMap<u64, PendingSample>,
     from_source: Vec<Completion>,
     from_nvme: Vec<Completion>,
-    looked: Vec<Looked>,
+    looked: Vec<VersionAnswer>,
 }
 
 /// A sample in flight.
-struct Asked {
+struct PendingSample {
     /// The source's.
     extent: Extent,
     sample: u64,
-    state: State,
+    state: PendingState,
 }
 
 /// How far it has come.
-enum State {
+enum PendingState {
     /// Its file is being looked at; then it comes into this slot.
     Look { slot: Slot, copy: Option<Location> },
     /// On its way.
-    Read(Way),
+    Read(Route),
 }
 
 impl TieredReader {
@@ -51,34 +51,34 @@ impl TieredReader {
                 (nvme.0)();
             }))
         };
-        let looks = Looks::new(cache.index(), depth, rouse)?;
+        let revalidation = Revalidation::new(cache.index(), depth, rouse)?;
         let (asked, looked) = (HashMap::new(), Vec::new());
         let (from_source, from_nvme) = (Vec::new(), Vec::new());
-        Ok(Self { cache, source, nvme, looks, asked, from_source, from_nvme, looked })
+        Ok(Self { cache, source, nvme, revalidation, asked, from_source, from_nvme, looked })
     }
 
     /// Has a sample read, from wherever it comes.
-    fn read(&mut self, token: u64, (extent, sample): (Extent, u64), slot: Slot, way: Way) {
-        match &way {
-            Way::Store(location) => {
+    fn read(&mut self, token: u64, (extent, sample): (Extent, u64), slot: Slot, route: Route) {
+        match &route {
+            Route::Store(location) => {
                 self.nvme.submit(ReadRequest { token, extent: location.extent, slot });
             }
-            Way::Source { .. } => self.source.submit(ReadRequest { token, extent, slot }),
+            Route::Source { .. } => self.source.submit(ReadRequest { token, extent, slot }),
         }
-        self.asked.insert(token, Asked { extent, sample, state: State::Read(way) });
+        self.asked.insert(token, PendingSample { extent, sample, state: PendingState::Read(route) });
     }
 
     /// Goes on with the samples whose files have been looked at. Whether there were any.
     fn go_on(&mut self) -> bool {
-        self.looks.take(&mut self.looked);
+        self.revalidation.take(&mut self.looked);
         let mut looked = std::mem::take(&mut self.looked);
         let any = !looked.is_empty();
-        for Looked { token, version } in looked.drain(..) {
-            if let Some(Asked { extent, sample, state: State::Look { slot, copy } }) =
+        for VersionAnswer { token, version } in looked.drain(..) {
+            if let Some(PendingSample { extent, sample, state: PendingState::Look { slot, copy } }) =
                 self.asked.remove(&token)
             {
-                let way = self.cache.way(sample, version, copy);
-                self.read(token, (extent, sample), slot, way);
+                let route = self.cache.route(sample, version, copy);
+                self.read(token, (extent, sample), slot, route);
             }
         }
         self.looked = looked;
@@ -88,8 +88,11 @@ impl TieredReader {
     /// Bytes from the source are right, as far as anybody knows, and may be kept.
     fn come_from_source(&mut self, out: &mut Vec<Completion>) {
         for completion in self.from_source.drain(..) {
-            if let Some(Asked { sample, state: State::Read(Way::Source { version, copy }), .. }) =
-                self.asked.remove(&completion.token)
+            if let Some(PendingSample {
+                sample,
+                state: PendingState::Read(Route::Source { version, copy }),
+                ..
+            }) = self.asked.remove(&completion.token)
                 && let Ok(bytes) = &completion.result
             {
                 if let Some(location) = copy {
@@ -106,7 +109,7 @@ impl TieredReader {
         let mut arrived = std::mem::take(&mut self.from_nvme);
         for completion in arrived.drain(..) {
             let token = completion.token;
-            let Some(Asked { extent, sample, state: State::Read(Way::Store(location)) }) =
+            let Some(PendingSample { extent, sample, state: PendingState::Read(Route::Store(location)) }) =
                 self.asked.remove(&token)
             else {
                 continue;
@@ -117,7 +120,7 @@ impl TieredReader {
                     out.push(Completion::arrived(token, bytes).of(Tier::Nvme));
                     continue;
                 }
-                Ok(bytes) => (Some(bytes.into_slot()), Some(Fault::Checksum)),
+                Ok(bytes) => (Some(bytes.into_slot()), Some(CopyFault::Checksum)),
                 Err(error) => (completion.slot, fault(&error)),
             };
             self.cache.fell_back();
@@ -126,8 +129,8 @@ impl TieredReader {
             }
             match slot {
                 Some(slot) => {
-                    let way = self.cache.way_without_copy(extent.file);
-                    self.read(token, (extent, sample), slot, way);
+                    let route = self.cache.route_without_copy(extent.file);
+                    self.read(token, (extent, sample), slot, route);
                 }
                 // Lost with a thread that panicked: there is nothing to read into.
                 None => {
@@ -142,10 +145,10 @@ impl TieredReader {
     /// Waits for whatever comes first.
     fn wait_once(&mut self) -> Result<()> {
         if self.source.in_flight() + self.nvme.in_flight() == 0 {
-            self.looks.wait(&mut self.looked);
+            self.revalidation.wait(&mut self.looked);
             return Ok(());
         }
-        if self.looks.in_flight() > 0 && !self.looks.listen() {
+        if self.revalidation.in_flight() > 0 && !self.revalidation.listen() {
             return Ok(());
         }
         self.source.wait_beside(&mut *self.nvme, &mut self.from_nvme, &mut self.from_source)
@@ -153,25 +156,25 @@ impl TieredReader {
 }
 
 /// What a failed read says of the segment; nothing where it is the process that lacks something.
-pub(super) fn fault(error: &Error) -> Option<Fault> {
+pub(super) fn fault(error: &Error) -> Option<CopyFault> {
     const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some(Fault::Gone),
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some(CopyFault::Gone),
         Error::Io { source, .. } if source.raw_os_error().is_some_and(|code| OURS.contains(&code)) => None,
-        _ => Some(Fault::Unreadable),
+        _ => Some(CopyFault::Unreadable),
     }
 }
 
 impl Reader for TieredReader {
     fn room(&self) -> usize {
         // What falls back needs a place at the source, and what is looked at one at either.
-        let looks = self.looks.in_flight();
-        let source = self.source.room().saturating_sub(self.nvme.in_flight() + looks);
-        self.nvme.room().saturating_sub(looks).min(source)
+        let revalidation = self.revalidation.in_flight();
+        let source = self.source.room().saturating_sub(self.nvme.in_flight() + revalidation);
+        self.nvme.room().saturating_sub(revalidation).min(source)
     }
 
     fn in_flight(&self) -> usize {
-        self.source.in_flight() + self.nvme.in_flight() + self.looks.in_flight()
+        self.source.in_flight() + self.nvme.in_flight() + self.revalidation.in_flight()
     }
 
     fn submit(&mut self, request: ReadRequest) {
@@ -181,11 +184,14 @@ impl Reader for TieredReader {
             return self.source.submit(ReadRequest { token, extent, slot });
         };
         self.cache.asked();
-        match self.cache.known_way(sample, extent.file) {
-            Known::Way(way) => self.read(token, (extent, sample), slot, way),
-            Known::Look(copy) => {
-                self.asked.insert(token, Asked { extent, sample, state: State::Look { slot, copy } });
-                self.looks.ask(token, extent.file);
+        match self.cache.look_up_route(sample, extent.file) {
+            RouteLookup::Found(route) => self.read(token, (extent, sample), slot, route),
+            RouteLookup::NeedsVersion(copy) => {
+                self.asked.insert(
+                    token,
+                    PendingSample { extent, sample, state: PendingState::Look { slot, copy } },
+                );
+                self.revalidation.ask(token, extent.file);
             }
         }
     }
@@ -205,18 +211,19 @@ impl Reader for TieredReader {
             // What falls back is no answer yet; an empty return otherwise means that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
                 self.cache.note_demand(false);
-                self.cache.looked(self.looks.take_count());
+                self.cache.count_stats(self.revalidation.take_count());
                 return Ok(());
             }
         }
     }
 
     fn waker(&self) -> Waker {
-        let (source, nvme, looks) = (self.source.waker(), self.nvme.waker(), self.looks.waker());
+        let (source, nvme, revalidation) =
+            (self.source.waker(), self.nvme.waker(), self.revalidation.waker());
         Waker(Arc::new(move || {
             (source.0)();
             (nvme.0)();
-            (looks.0)();
+            (revalidation.0)();
         }))
     }
 

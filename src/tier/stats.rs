@@ -59,7 +59,7 @@ pub struct TierStats {
 
 /// What the cache counts itself, on several threads; all else the store counts.
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct TierCounters {
     pub nvme_hits: AtomicU64,
     pub nvme_bytes: AtomicU64,
     pub source_reads: AtomicU64,
@@ -73,7 +73,7 @@ pub(super) struct Counters {
     pub units: AtomicU64,
 }
 
-impl Counters {
+impl TierCounters {
     /// These numbers and those of the store, which may hold `quota` bytes.
     pub(crate) fn with(&self, store: &StoreStats, quota: u64) -> TierStats {
         let number = |counter: &AtomicU64| counter.load(Relaxed);
@@ -108,7 +108,7 @@ impl Counters {
 
 /// What becomes of a number when a stretch of time begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StatKind {
     /// It counts anew.
     Counter,
     /// It is as it is.
@@ -117,8 +117,8 @@ enum Kind {
 
 impl TierStats {
     /// All numbers, by their names and kinds: the one list of them.
-    fn fields(&mut self) -> [(&'static str, Kind, &mut u64); 24] {
-        use Kind::{Counter, Gauge};
+    fn fields(&mut self) -> [(&'static str, StatKind, &mut u64); 24] {
+        use StatKind::{Counter, Gauge};
         [
             ("nvme_hits", Counter, &mut self.nvme_hits),
             ("nvme_bytes", Counter, &mut self.nvme_bytes),
@@ -161,7 +161,7 @@ impl TierStats {
     pub fn since(&self, before: &Self) -> Self {
         let (mut now, mut before) = (*self, *before);
         for ((_, kind, number), (_, _, then)) in now.fields().into_iter().zip(before.fields()) {
-            if kind == Kind::Counter {
+            if kind == StatKind::Counter {
                 *number -= *then;
             }
         }
@@ -173,7 +173,7 @@ impl std::ops::AddAssign for TierStats {
     /// Adds what happened; gauges are the latter's.
     fn add_assign(&mut self, mut more: Self) {
         for ((_, kind, number), (_, _, added)) in self.fields().into_iter().zip(more.fields()) {
-            *number = if kind == Kind::Counter { *number + *added } else { *added };
+            *number = if kind == StatKind::Counter { *number + *added } else { *added };
         }
     }
 }

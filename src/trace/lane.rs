@@ -5,8 +5,8 @@
 //! much of it the stage was busy; after each further [`PER_LEVEL`] within twice that. So a track grows by at most that
 //! many intervals, 1.3 MB, each time the run's length doubles; in a day to 15 times as many.
 
-use super::writer::{Chunk, Event, Log, Sample};
-use super::{Gauge, Stage, Work, since};
+use super::writer::{GaugeSample, TraceChunk, TraceEvent, TraceLog};
+use super::{Gauge, Stage, StageWork, since};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,23 +30,23 @@ const OLDEST: u64 = 200_000_000;
 const GAUGE_EVERY: u64 = 20_000_000;
 
 /// A thread's hand in the log. What it holds is passed on when it is dropped.
-pub struct Lane(Option<Box<Recorder>>);
+pub struct TraceLane(Option<Box<Recorder>>);
 
 struct Recorder {
-    log: Arc<Log>,
+    log: Arc<TraceLog>,
     thread: Arc<str>,
     number: u32,
-    tracks: [Track; Stage::ALL.len()],
+    tracks: [StageTrack; Stage::ALL.len()],
     gauged: [Option<u64>; Gauge::ALL.len()],
-    chunk: Vec<Event>,
-    samples: Vec<Sample>,
+    chunk: Vec<TraceEvent>,
+    samples: Vec<GaugeSample>,
     oldest: Option<u64>,
 }
 
 /// One stage of a lane.
 #[derive(Default)]
-struct Track {
-    open: Option<Event>,
+struct StageTrack {
+    open: Option<TraceEvent>,
     /// Where its last closed interval ended.
     closed_until: u64,
     closed: u32,
@@ -54,8 +54,8 @@ struct Track {
     resolution: u64,
 }
 
-impl Lane {
-    pub(super) fn new(log: Option<Arc<Log>>, thread: &str) -> Self {
+impl TraceLane {
+    pub(super) fn new(log: Option<Arc<TraceLog>>, thread: &str) -> Self {
         Self(log.map(|log| {
             Box::new(Recorder {
                 number: log.next_lane(),
@@ -82,7 +82,7 @@ impl Lane {
 
     /// `stage` was busy from `start` to `end`. Intervals of a stage come in the order of their ends.
     #[inline]
-    pub fn record(&mut self, stage: Stage, start: Instant, end: Instant, work: Work) {
+    pub fn record(&mut self, stage: Stage, start: Instant, end: Instant, work: StageWork) {
         if let Some(recorder) = &mut self.0 {
             recorder.record(stage, start, end, work);
         }
@@ -105,16 +105,16 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for TraceLane {
     fn drop(&mut self) {
         self.flush();
     }
 }
 
 impl Recorder {
-    fn record(&mut self, stage: Stage, start: Instant, end: Instant, work: Work) {
+    fn record(&mut self, stage: Stage, start: Instant, end: Instant, work: StageWork) {
         let (start, end) = (since(self.log.origin, start), since(self.log.origin, end));
-        let event = Event { stage, start, end: end.max(start), busy: end.saturating_sub(start), work };
+        let event = TraceEvent { stage, start, end: end.max(start), busy: end.saturating_sub(start), work };
         let closed = self.tracks[stage as usize].add(event);
         self.hold(closed, end);
     }
@@ -124,12 +124,12 @@ impl Recorder {
         let last = &mut self.gauged[gauge as usize];
         if last.is_none_or(|last| moment >= last + GAUGE_EVERY) {
             *last = Some(moment);
-            self.samples.push(Sample { gauge, moment, value });
+            self.samples.push(GaugeSample { gauge, moment, value });
             self.hold(None, moment);
         }
     }
 
-    fn hold(&mut self, closed: Option<Event>, now: u64) {
+    fn hold(&mut self, closed: Option<TraceEvent>, now: u64) {
         self.chunk.extend(closed);
         let oldest = *self.oldest.get_or_insert(now);
         if self.chunk.len() >= CHUNK || now >= oldest + OLDEST {
@@ -138,7 +138,7 @@ impl Recorder {
     }
 
     fn close_all(&mut self) {
-        let closed = self.tracks.iter_mut().filter_map(Track::close);
+        let closed = self.tracks.iter_mut().filter_map(StageTrack::close);
         self.chunk.extend(closed);
     }
 
@@ -147,7 +147,7 @@ impl Recorder {
         if self.chunk.is_empty() && self.samples.is_empty() {
             return;
         }
-        self.log.send(Chunk {
+        self.log.send(TraceChunk {
             thread: self.thread.clone(),
             lane: self.number,
             events: std::mem::take(&mut self.chunk),
@@ -156,9 +156,9 @@ impl Recorder {
     }
 }
 
-impl Track {
+impl StageTrack {
     /// Joins `event` to the open one, or opens it and returns that one.
-    fn add(&mut self, mut event: Event) -> Option<Event> {
+    fn add(&mut self, mut event: TraceEvent) -> Option<TraceEvent> {
         if let Some(open) = &mut self.open
             && open.work.epoch == event.work.epoch
             && open.takes(&event, self.resolution)
@@ -174,7 +174,7 @@ impl Track {
         closed
     }
 
-    fn close(&mut self) -> Option<Event> {
+    fn close(&mut self) -> Option<TraceEvent> {
         let closed = self.open.take()?;
         self.closed_until = closed.end;
         self.closed += 1;
@@ -185,7 +185,7 @@ impl Track {
     }
 }
 
-impl Event {
+impl TraceEvent {
     /// Whether `next`, which ends later, is told together with this one.
     fn takes(&self, next: &Self, resolution: u64) -> bool {
         let touches = next.start <= self.end && self.end - self.start < LONGEST;
@@ -212,16 +212,16 @@ mod tests {
     use super::*;
     use crate::rng::{RandomKey, RandomStream, Use};
 
-    fn event(start: u64, end: u64) -> Event {
-        let work = Work { bytes: 10, samples: 1, ..Work::default() };
-        Event { stage: Stage::Source, start, end, busy: end - start, work }
+    fn event(start: u64, end: u64) -> TraceEvent {
+        let work = StageWork { bytes: 10, samples: 1, ..StageWork::default() };
+        TraceEvent { stage: Stage::Source, start, end, busy: end - start, work }
     }
 
     /// What a track makes of intervals; those follow each other.
-    fn told(intervals: impl IntoIterator<Item = (u64, u64)>) -> Vec<Event> {
-        let mut track = Track::default();
+    fn told(intervals: impl IntoIterator<Item = (u64, u64)>) -> Vec<TraceEvent> {
+        let mut track = StageTrack::default();
         let add = |(start, end)| track.add(event(start, end));
-        let mut told: Vec<Event> = intervals.into_iter().filter_map(add).collect();
+        let mut told: Vec<TraceEvent> = intervals.into_iter().filter_map(add).collect();
         told.extend(track.close());
         for pair in told.windows(2) {
             assert!(pair[0].end <= pair[1].start, "{pair:?}");
@@ -230,7 +230,7 @@ mod tests {
         told
     }
 
-    fn busy(told: &[Event]) -> u64 {
+    fn busy(told: &[TraceEvent]) -> u64 {
         told.iter().map(|event| event.busy).sum()
     }
 

@@ -2,14 +2,14 @@
 
 /// An interval of one track, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Span {
+pub(super) struct TraceSpan {
     pub start: u64,
     pub end: u64,
     /// Of which its thread was busy: all of it, unless several intervals were joined.
     pub busy: u64,
 }
 
-impl Span {
+impl TraceSpan {
     /// The share of it in which nothing was done.
     fn idle(&self) -> f64 {
         if self.end == self.start { 1.0 } else { 1.0 - self.busy as f64 / (self.end - self.start) as f64 }
@@ -26,13 +26,13 @@ impl Span {
 
 /// Nanoseconds in which at least one of `spans` was busy: the length of their union, as TimeLogger merges latencies.
 /// Where joined spans of several threads overlap, the threads are taken to be busy independently of each other.
-pub(super) fn merged(spans: &[Span]) -> f64 {
+pub(super) fn merged(spans: &[TraceSpan]) -> f64 {
     let mut edges: Vec<(u64, usize, bool)> = Vec::with_capacity(2 * spans.len());
     for (index, span) in spans.iter().enumerate() {
         edges.extend([(span.start, index, true), (span.end, index, false)]);
     }
     edges.sort_unstable();
-    let mut open = Open::default();
+    let mut open = OpenSpans::default();
     let (mut busy, mut since) = (0.0, 0);
     for (moment, index, begins) in edges {
         busy += (moment - since) as f64 * open.busy();
@@ -51,14 +51,14 @@ pub(super) fn merged(spans: &[Span]) -> f64 {
 
 /// The spans that a moment lies in.
 #[derive(Default)]
-struct Open {
+struct OpenSpans {
     /// Those that are busy all the time.
     full: i64,
     /// The others, with the share of each in which it is not.
     partly: Vec<(usize, f64)>,
 }
 
-impl Open {
+impl OpenSpans {
     /// How probable it is that one of them is busy.
     fn busy(&self) -> f64 {
         if self.full > 0 { 1.0 } else { 1.0 - self.partly.iter().map(|(_, idle)| idle).product::<f64>() }
@@ -67,7 +67,7 @@ impl Open {
 
 /// How many threads were busy on average in each of `parts` equal parts of the time from `start` to `end`.
 pub(super) fn course<'a>(
-    spans: impl IntoIterator<Item = &'a Span>,
+    spans: impl IntoIterator<Item = &'a TraceSpan>,
     start: u64,
     end: u64,
     parts: usize,
@@ -93,11 +93,11 @@ mod tests {
     use super::*;
     use crate::rng::{RandomKey, RandomStream, Use};
 
-    fn full(start: u64, end: u64) -> Span {
-        Span { start, end, busy: end - start }
+    fn full(start: u64, end: u64) -> TraceSpan {
+        TraceSpan { start, end, busy: end - start }
     }
 
-    fn random(stream: &mut RandomStream, count: u64) -> Vec<Span> {
+    fn random(stream: &mut RandomStream, count: u64) -> Vec<TraceSpan> {
         let mut span = || {
             let start = stream.below(400);
             full(start, start + stream.below(40))
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn joined_spans_count_what_they_were_busy() {
-        let half = |start, end| Span { start, end, busy: (end - start) / 2 };
+        let half = |start, end| TraceSpan { start, end, busy: (end - start) / 2 };
         assert_eq!(merged(&[half(0, 100), half(150, 250)]), 100.0);
         // Two threads, each busy half of the time: together three quarters of it.
         assert_eq!(merged(&[half(0, 100), half(0, 100)]), 75.0);

@@ -1,7 +1,7 @@
 //! A log, read back: also that of a run which was killed, up to where it got.
 
 use super::Stage;
-use super::merge::Span;
+use super::merge::TraceSpan;
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -15,34 +15,34 @@ use std::path::Path;
 pub struct Recording {
     /// Whether the run came to its end; otherwise its last moments are missing.
     pub complete: bool,
-    pub(super) epochs: BTreeMap<(u32, u64), BTreeMap<Stage, Doings>>,
+    pub(super) epochs: BTreeMap<(u32, u64), BTreeMap<Stage, StageRecord>>,
     pub(super) processes: BTreeMap<u32, String>,
-    of_no_epoch: Vec<Doing>,
+    of_no_epoch: Vec<RecordedInterval>,
 }
 
 /// An interval of the file.
 #[derive(Debug)]
-struct Doing {
+struct RecordedInterval {
     process: u32,
     track: u32,
     stage: Stage,
-    span: Span,
+    span: TraceSpan,
     bytes: u64,
     samples: u64,
 }
 
 /// What one stage did in an epoch.
 #[derive(Debug, Default)]
-pub(super) struct Doings {
+pub(super) struct StageRecord {
     /// By thread.
-    pub tracks: BTreeMap<u32, Vec<Span>>,
+    pub tracks: BTreeMap<u32, Vec<TraceSpan>>,
     pub bytes: u64,
     pub samples: u64,
 }
 
 /// One line of the file.
 #[derive(Deserialize)]
-struct Line<'a> {
+struct TraceLine<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     ph: Cow<'a, str>,
@@ -56,12 +56,12 @@ struct Line<'a> {
     #[serde(default)]
     dur: f64,
     #[serde(default)]
-    args: Arguments,
+    args: EventArguments,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Arguments {
+struct EventArguments {
     name: String,
     epoch: Option<u64>,
     samples: u64,
@@ -99,12 +99,12 @@ pub fn read(path: &Path) -> Result<Recording> {
             },
         }
     }
-    recording.settle();
+    recording.assign_to_epochs();
     Ok(recording)
 }
 
 impl Recording {
-    fn add(&mut self, line: &Line) {
+    fn add(&mut self, line: &TraceLine) {
         match &*line.ph {
             "X" => self.interval(line),
             "M" if line.name == "process_name" => {
@@ -116,22 +116,22 @@ impl Recording {
         }
     }
 
-    fn interval(&mut self, line: &Line) {
+    fn interval(&mut self, line: &TraceLine) {
         // A later version may know more stages.
         let Some(stage) = Stage::parse(&line.name) else { return };
         let nanoseconds = |micros: f64| (micros * 1e3).round() as u64;
         let (start, length) = (nanoseconds(line.ts), nanoseconds(line.dur));
         let busy = line.args.busy.map_or(length, nanoseconds).min(length);
-        let span = Span { start, end: start + length, busy };
-        let Arguments { epoch, samples, bytes, .. } = line.args;
-        let doing = Doing { process: line.pid, track: line.tid, stage, span, bytes, samples };
+        let span = TraceSpan { start, end: start + length, busy };
+        let EventArguments { epoch, samples, bytes, .. } = line.args;
+        let doing = RecordedInterval { process: line.pid, track: line.tid, stage, span, bytes, samples };
         match epoch {
             Some(epoch) => self.put(epoch, &doing),
             None => self.of_no_epoch.push(doing),
         }
     }
 
-    fn put(&mut self, epoch: u64, doing: &Doing) {
+    fn put(&mut self, epoch: u64, doing: &RecordedInterval) {
         let stages = self.epochs.entry((doing.process, epoch)).or_default();
         let doings = stages.entry(doing.stage).or_default();
         doings.tracks.entry(doing.track).or_default().push(doing.span);
@@ -140,8 +140,8 @@ impl Recording {
     }
 
     /// Gives what was done for no epoch to the one that had begun last.
-    fn settle(&mut self) {
-        let began = |stages: &BTreeMap<Stage, Doings>| {
+    fn assign_to_epochs(&mut self) {
+        let began = |stages: &BTreeMap<Stage, StageRecord>| {
             stages.values().flat_map(|doings| doings.tracks.values().flatten()).map(|span| span.start).min()
         };
         let began: Vec<(u32, u64, u64)> = self

@@ -1,14 +1,14 @@
 //! Where the time of each epoch went: per stage, how long it was busy, how much it moved and how fast.
 
 use super::Stage;
-use super::merge::{Span, course, merged};
-use super::read::{Doings, Recording};
+use super::merge::{TraceSpan, course, merged};
+use super::read::{Recording, StageRecord};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// What a log says.
 #[derive(Debug, Serialize)]
-pub struct Summary {
+pub struct TraceSummary {
     /// Whether the run came to its end.
     pub complete: bool,
     /// In the order of processes, then of epochs.
@@ -67,17 +67,17 @@ const HARDLY: f64 = 0.01;
 
 impl Recording {
     /// Where the time went, with the course of each stage in `parts` parts.
-    pub fn summary(&self, parts: usize) -> Summary {
+    pub fn summary(&self, parts: usize) -> TraceSummary {
         let epochs = self.epochs.iter().map(|(&(pid, epoch), stages)| {
             let process = self.processes.get(&pid).cloned().unwrap_or_else(|| format!("process {pid}"));
             EpochSummary::new(process, epoch, stages, parts)
         });
-        Summary { complete: self.complete, epochs: epochs.collect() }
+        TraceSummary { complete: self.complete, epochs: epochs.collect() }
     }
 }
 
 impl EpochSummary {
-    fn new(process: String, epoch: u64, stages: &BTreeMap<Stage, Doings>, parts: usize) -> Self {
+    fn new(process: String, epoch: u64, stages: &BTreeMap<Stage, StageRecord>, parts: usize) -> Self {
         let (start, end) = extent(stages);
         let of = |(&stage, doings)| StageSummary::new(stage, doings, start, end, parts);
         let summaries: Vec<StageSummary> = stages.iter().map(of).collect();
@@ -95,12 +95,12 @@ impl EpochSummary {
 }
 
 impl StageSummary {
-    fn new(stage: Stage, doings: &Doings, start: u64, end: u64, parts: usize) -> Self {
-        let spans: Vec<Span> = doings.tracks.values().flatten().copied().collect();
-        let inside: Vec<Span> = spans.iter().filter_map(|span| span.within(start, end)).collect();
+    fn new(stage: Stage, doings: &StageRecord, start: u64, end: u64, parts: usize) -> Self {
+        let spans: Vec<TraceSpan> = doings.tracks.values().flatten().copied().collect();
+        let inside: Vec<TraceSpan> = spans.iter().filter_map(|span| span.within(start, end)).collect();
         let threads = doings.tracks.len();
         let whole = ((end - start) as f64).max(1.0);
-        let busy = |spans: &[Span]| spans.iter().map(|span| span.busy).sum::<u64>() as f64;
+        let busy = |spans: &[TraceSpan]| spans.iter().map(|span| span.busy).sum::<u64>() as f64;
         let merged_seconds = seconds(merged(&spans));
         let mut course = course(&inside, start, end, parts);
         course.iter_mut().for_each(|part| *part /= threads as f64);
@@ -121,7 +121,7 @@ impl StageSummary {
 }
 
 /// When the epoch began and ended, for the consumer if it is in the log: staging may go on beyond that.
-fn extent(stages: &BTreeMap<Stage, Doings>) -> (u64, u64) {
+fn extent(stages: &BTreeMap<Stage, StageRecord>) -> (u64, u64) {
     let of = |wanted: &dyn Fn(Stage) -> bool| {
         let spans =
             stages.iter().filter(|(stage, _)| wanted(**stage)).flat_map(|(_, d)| d.tracks.values().flatten());

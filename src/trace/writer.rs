@@ -3,7 +3,7 @@
 //! Format: "Trace Event Format" (Google, the JSON array form, whose closing bracket may be missing): `X` is an interval
 //! in microseconds, `C` a counter, `M` the name of a process or track.
 
-use super::{Gauge, Stage, Work, Written};
+use super::{Gauge, Stage, StageWork, TraceTotals};
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use std::collections::HashSet;
@@ -26,46 +26,46 @@ const LANES: u32 = 10_000;
 
 /// An interval of a track; times in nanoseconds since the log began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct TraceEvent {
     pub stage: Stage,
     pub start: u64,
     pub end: u64,
     /// Of which the stage was busy.
     pub busy: u64,
-    pub work: Work,
+    pub work: StageWork,
 }
 
 /// The value of a gauge.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
+pub(super) struct GaugeSample {
     pub gauge: Gauge,
     pub moment: u64,
     pub value: u64,
 }
 
 /// What a lane passes on.
-pub(super) struct Chunk {
+pub(super) struct TraceChunk {
     pub thread: Arc<str>,
     pub lane: u32,
-    pub events: Vec<Event>,
-    pub samples: Vec<Sample>,
+    pub events: Vec<TraceEvent>,
+    pub samples: Vec<GaugeSample>,
 }
 
 /// A log that is on.
-pub(super) struct Log {
+pub(super) struct TraceLog {
     pub origin: Instant,
-    sender: Mutex<Option<Sender<Chunk>>>,
+    sender: Mutex<Option<Sender<TraceChunk>>>,
     lanes: AtomicU32,
     dropped: AtomicU64,
     writer: Mutex<Option<JoinHandle<std::io::Result<u64>>>>,
     path: PathBuf,
 }
 
-impl Log {
+impl TraceLog {
     pub(super) fn create(path: &Path, process: &str) -> Result<Arc<Self>> {
         let file = File::create(path).map_err(|error| Error::io("create", path, error))?;
         let (sender, chunks) = bounded(WAITING);
-        let writer = Writer::new(BufWriter::with_capacity(1 << 18, file));
+        let writer = TraceWriter::new(BufWriter::with_capacity(1 << 18, file));
         let process = process.to_owned();
         let thread = std::thread::Builder::new().name("foreload-trace".into());
         let thread = thread.spawn(move || writer.run(&process, &chunks));
@@ -85,7 +85,7 @@ impl Log {
     }
 
     /// Never waits for the disk.
-    pub(super) fn send(&self, chunk: Chunk) {
+    pub(super) fn send(&self, chunk: TraceChunk) {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let refused = match sender.map(|sender| sender.try_send(chunk)) {
             Some(Err(TrySendError::Full(chunk))) => chunk.events.len(),
@@ -95,37 +95,37 @@ impl Log {
         self.dropped.fetch_add(refused as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn finish(&self) -> Result<Written> {
+    pub(super) fn finish(&self) -> Result<TraceTotals> {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(writer) = writer else { return Ok(Written::default()) };
+        let Some(writer) = writer else { return Ok(TraceTotals::default()) };
         let written = writer.join().map_err(|panic| Error::panicked("writing the trace", &*panic))?;
         let intervals = written.map_err(|error| Error::io("write", &self.path, error))?;
-        Ok(Written { intervals, dropped: self.dropped.load(Ordering::Relaxed) })
+        Ok(TraceTotals { intervals, dropped: self.dropped.load(Ordering::Relaxed) })
     }
 }
 
-impl Drop for Log {
+impl Drop for TraceLog {
     fn drop(&mut self) {
         // Whoever wants to know whether it went well has asked before.
         let _ = self.finish();
     }
 }
 
-struct Writer<W: Write> {
+struct TraceWriter<W: Write> {
     file: W,
     process: u32,
     named: HashSet<u32>,
     intervals: u64,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> TraceWriter<W> {
     fn new(file: W) -> Self {
         Self { file, process: std::process::id(), named: HashSet::new(), intervals: 0 }
     }
 
     /// Writes until the senders are gone; returns how many intervals.
-    fn run(mut self, process: &str, chunks: &Receiver<Chunk>) -> std::io::Result<u64> {
+    fn run(mut self, process: &str, chunks: &Receiver<TraceChunk>) -> std::io::Result<u64> {
         writeln!(self.file, "[")?;
         self.name("process_name", 0, process)?;
         let mut flushed = Instant::now();
@@ -148,7 +148,7 @@ impl<W: Write> Writer<W> {
         Ok(self.intervals)
     }
 
-    fn chunk(&mut self, chunk: &Chunk) -> std::io::Result<()> {
+    fn chunk(&mut self, chunk: &TraceChunk) -> std::io::Result<()> {
         for event in &chunk.events {
             let track = (event.stage as u32 + 1) * LANES + chunk.lane;
             if self.named.insert(track) {
@@ -159,7 +159,7 @@ impl<W: Write> Writer<W> {
             }
             self.event(track, event)?;
         }
-        for Sample { gauge, moment, value } in &chunk.samples {
+        for GaugeSample { gauge, moment, value } in &chunk.samples {
             let (name, pid, ts) = (gauge.name(), self.process, Micros(*moment));
             writeln!(
                 self.file,
@@ -169,8 +169,8 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    fn event(&mut self, track: u32, event: &Event) -> std::io::Result<()> {
-        let Event { stage, start, end, busy, work: Work { bytes, samples, epoch, step } } = *event;
+    fn event(&mut self, track: u32, event: &TraceEvent) -> std::io::Result<()> {
+        let TraceEvent { stage, start, end, busy, work: StageWork { bytes, samples, epoch, step } } = *event;
         self.intervals += 1;
         write!(
             self.file,

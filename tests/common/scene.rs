@@ -1,7 +1,7 @@
 //! A dataset in a temporary directory, and what its tests share.
 
 use foreload::Result;
-use foreload::testing::dataset::{DatasetIndex, Extent, FileId, IndexOptions, Summary};
+use foreload::testing::dataset::{DatasetIndex, Extent, FileId, IndexOptions, IndexSummary};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ impl Scene {
 }
 
 /// What there is to say about the only dataset of `index`.
-pub fn summary(index: &DatasetIndex) -> Summary {
+pub fn summary(index: &DatasetIndex) -> IndexSummary {
     index.summaries().next().expect("a dataset")
 }
 

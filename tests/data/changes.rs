@@ -3,7 +3,7 @@
 use crate::common::child;
 use crate::common::scene::{Scene, bytes_of, summary, tfrecord};
 use foreload::Error;
-use foreload::testing::dataset::{Changed, Contents, DatasetIndex, FileId, IndexOptions, Origin, Stamp};
+use foreload::testing::dataset::{Changed, Contents, DatasetIndex, FileId, IndexOptions, IndexOrigin, Stamp};
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ fn goes_on(make: fn() -> Scene, changes: &[Change<'_>]) {
         tick();
         change(&scene.root);
         let after = scene.open().unwrap_or_else(|error| panic!("change {number}: {error}"));
-        assert_eq!(summary(&after).origin, Origin::Loaded, "change {number}");
+        assert_eq!(summary(&after).origin, IndexOrigin::Loaded, "change {number}");
         assert!(after.fingerprint() == before.fingerprint() && all_of(&after) == all_of(&before));
         assert_eq!(after.notices().take(), [] as [String; 0], "change {number}");
         for file in after.files().filter(|&file| after.shard_stamp(file).is_some()) {
@@ -202,7 +202,7 @@ fn is_noticed(make: fn() -> Scene, changes: &[(&str, Change<'_>)]) {
 
         scene.options.changed = Changed::Warn;
         let index = scene.open().unwrap();
-        assert!(summary(&index).origin == Origin::Loaded && all_of(&index) == old, "{named}");
+        assert!(summary(&index).origin == IndexOrigin::Loaded && all_of(&index) == old, "{named}");
         let said = scene.options.notices.take();
         assert!(said.len() == 1 && said[0].contains(named) && said[0].contains("old index"), "{said:?}");
 
@@ -217,11 +217,11 @@ fn is_noticed(make: fn() -> Scene, changes: &[(&str, Change<'_>)]) {
             (Ok(rebuilt), Ok(expected)) => {
                 assert!(all_of(&rebuilt) == all_of(&expected) && all_of(&rebuilt) != old, "{named}");
                 assert_eq!(rebuilt.fingerprint(), expected.fingerprint());
-                assert_eq!(summary(&rebuilt).origin, Origin::Built("the dataset changed".to_owned()));
+                assert_eq!(summary(&rebuilt).origin, IndexOrigin::Built("the dataset changed".to_owned()));
                 let said = options.notices.take();
                 assert!(said.len() == 1 && said[0].contains(named) && said[0].contains("anew"), "{said:?}");
                 let again = DatasetIndex::open(&scene.root, &options).unwrap();
-                assert!(summary(&again).origin == Origin::Loaded && all_of(&again) == all_of(&rebuilt));
+                assert!(summary(&again).origin == IndexOrigin::Loaded && all_of(&again) == all_of(&rebuilt));
             }
             (Err(rebuilt), Err(expected)) => assert_eq!(rebuilt.to_string(), expected.to_string()),
             (rebuilt, expected) => panic!("{named}: {:?}, {:?}", rebuilt.err(), expected.err()),
@@ -352,7 +352,7 @@ fn a_file_overwritten_in_place_is_found_by_looking_at_all() {
     let index = scene.open().unwrap();
     tick();
     fs::write(scene.root.join("c/1.jpg"), b"of another length").unwrap();
-    assert_eq!(summary(&scene.open().unwrap()).origin, Origin::Loaded, "its directory is as it was");
+    assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded, "its directory is as it was");
     let error = index.verify().err().unwrap().to_string();
     assert!(error.contains("/c: holds 1.jpg, which is 17 bytes, was 7"), "{error}");
 }
@@ -408,7 +408,7 @@ fn processes_that_find_a_change_together_rebuild_once() {
 #[ignore = "run by the test above, in processes of its own"]
 fn open_and_tell() {
     let index = DatasetIndex::open(&dataset(), &IndexOptions::default()).unwrap();
-    let kind = if summary(&index).origin == Origin::Loaded { "loaded" } else { "built" };
+    let kind = if summary(&index).origin == IndexOrigin::Loaded { "loaded" } else { "built" };
     println!("{kind} {} samples, {} notices;", index.len(), index.notices().take().len());
 }
 

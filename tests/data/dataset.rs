@@ -2,7 +2,7 @@
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use foreload::Error;
-use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Origin};
+use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, IndexOrigin, Layout};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -185,14 +185,14 @@ fn large_directories_are_complete() {
 fn a_second_start_loads() {
     let scene = odd_folder();
     let first = scene.open().unwrap();
-    assert!(matches!(summary(&first).origin, Origin::Built(_)));
+    assert!(matches!(summary(&first).origin, IndexOrigin::Built(_)));
     let second = scene.open().unwrap();
-    assert_eq!(summary(&second).origin, Origin::Loaded);
+    assert_eq!(summary(&second).origin, IndexOrigin::Loaded);
     assert_eq!(relative_paths(&first, &scene.root), relative_paths(&second, &scene.root));
     assert_eq!(first.fingerprint(), second.fingerprint());
     let again = IndexOptions { rebuild: true, ..scene.options.clone() };
     let third = DatasetIndex::open(&scene.root, &again).unwrap();
-    assert!(matches!(summary(&third).origin, Origin::Built(_)));
+    assert!(matches!(summary(&third).origin, IndexOrigin::Built(_)));
     // Only the index and its lock: nothing half-written stays.
     assert_eq!(fs::read_dir(scene.options.directory.as_ref().unwrap()).unwrap().count(), 2);
 }
@@ -205,7 +205,7 @@ fn a_damaged_index_is_built_again() {
     for damaged in [&good[..0], &good[..700], &good[..good.len() - 1], &[b"X", &good[1..]].concat()] {
         fs::write(&path, damaged).unwrap();
         let index = scene.open().unwrap();
-        let Origin::Built(because) = summary(&index).origin else { panic!("loaded a damaged index") };
+        let IndexOrigin::Built(because) = summary(&index).origin else { panic!("loaded a damaged index") };
         assert!(because.contains("index"), "{because}");
     }
 }
@@ -272,7 +272,7 @@ fn processes_that_start_together_build_one_index() {
             .into_iter()
             .filter(|_| true)
             .map(|t| t.join().unwrap())
-            .filter(|o| *o != Origin::Loaded)
+            .filter(|o| *o != IndexOrigin::Loaded)
             .count()
     });
     assert_eq!(built, 1);

@@ -1,7 +1,7 @@
 //! Datasets of files that are no images: any files below a directory, and the records of TFRecord shards.
 
 use crate::common::scene::{Scene, bytes_of, masked, python, samples_are_found_by_extent, summary, tfrecord};
-use foreload::testing::dataset::{Contents, DatasetIndex, Layout, Origin};
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOrigin, Layout};
 use foreload::testing::io::{Direct, IoChoice, ReadRequest, open as open_reader, read_blocking};
 use foreload::testing::slot::SlotPool;
 use std::fs::{self, File};
@@ -74,7 +74,7 @@ fn images_and_files_have_indices_of_their_own() {
     assert_eq!((images.len(), files.len()), (1, 2));
     let paths = [&images, &files].map(|index| summary(index).index_path);
     assert_ne!(paths[0], paths[1]);
-    assert_eq!(summary(&scene.open().unwrap()).origin, Origin::Loaded);
+    assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded);
     // One in the other's place is built again, not believed.
     fs::copy(&paths[0], &paths[1]).unwrap();
     assert_eq!(scene.open().unwrap().len(), 2);
@@ -111,7 +111,7 @@ fn records_are_samples() {
     assert_eq!(index.shard_stamp(shard).unwrap().size, fs::metadata(index.path(shard)).unwrap().len());
     let one = DatasetIndex::open(&index.path(shard), &scene.options).unwrap();
     assert_eq!((one.len(), bytes_of(&one, 3)), (4, b"four".to_vec()));
-    assert_eq!(summary(&scene.open().unwrap()).origin, Origin::Loaded);
+    assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded);
 }
 
 #[test]

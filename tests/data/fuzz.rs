@@ -4,7 +4,7 @@
 //! About two seconds by default; `FORELOAD_FUZZ_SECONDS` lengthens it, `FORELOAD_FUZZ_SEED` repeats a run.
 
 use crate::common::scene::{Scene, masked, summary, tfrecord};
-use foreload::testing::dataset::archive::Members;
+use foreload::testing::dataset::archive::TarMembers;
 use foreload::testing::dataset::records::records;
 use foreload::testing::dataset::shards::{self, Stems};
 use foreload::testing::dataset::{ClassRef, DatasetIndex, Select};
@@ -111,7 +111,7 @@ fn any_bytes_are_a_shard_or_an_error() {
             mend_checksums(&mut bytes);
         }
         let size = bytes.len() as u64;
-        let mut members = Members::new(&bytes[..]);
+        let mut members = TarMembers::new(&bytes[..]);
         let mut count = 0;
         while let Ok(Some(member)) = members.next_member() {
             assert!(member.offset + member.size <= size, "{member:?} of {size} bytes");

@@ -2,7 +2,7 @@
 
 use crate::common::child;
 use crate::common::scene::{Scene, summary};
-use foreload::testing::dataset::{DatasetIndex, IndexOptions, Origin};
+use foreload::testing::dataset::{DatasetIndex, IndexOptions, IndexOrigin};
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ fn damage_anywhere_is_noticed_when_it_is_loaded() {
         fs::write(&path, &damaged).unwrap();
         let index = scene.open().unwrap();
         assert!(all_of(&index) == expected, "byte {at}");
-        rebuilt += usize::from(summary(&index).origin != Origin::Loaded);
+        rebuilt += usize::from(summary(&index).origin != IndexOrigin::Loaded);
     }
     assert!(rebuilt + 10 > places.len(), "{rebuilt} of {}", places.len());
 }
@@ -145,7 +145,7 @@ fn open_without_a_home() {
     let kept = found.index_path.parent().unwrap();
     assert_eq!(fs::metadata(kept).unwrap().permissions().mode() & 0o777, 0o700);
     let was_loaded = std::env::var("EXPECTED").unwrap() == "loaded";
-    assert_eq!(found.origin == Origin::Loaded, was_loaded, "{:?}", found.origin);
+    assert_eq!(found.origin == IndexOrigin::Loaded, was_loaded, "{:?}", found.origin);
     let notices = index.notices().take();
     assert!(notices.len() == 1 && notices[0].contains("set index_dir"), "{notices:?}");
     // What was named is meant.

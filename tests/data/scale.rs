@@ -1,7 +1,9 @@
 //! Ten million samples are indexed, loaded and read within 300 MB.
 
 use crate::common::child;
-use foreload::testing::dataset::build::{Builder, Group, Loose, Packed, Rows, ShardRows, Whole};
+use foreload::testing::dataset::build::{
+    FileRow, GroupRows, IndexBuilder, IndexFacts, IndexGroup, SampleRow, ShardRows,
+};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions, Layout, Stamp};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -20,7 +22,7 @@ fn peak() -> u64 {
 
 fn build(target: &Path, layout: Layout, groups: u64) -> DatasetIndex {
     let start = Instant::now();
-    let mut builder = Builder::new(target, layout, Contents::Images).expect("a builder");
+    let mut builder = IndexBuilder::new(target, layout, Contents::Images).expect("a builder");
     let each = SAMPLES / groups;
     // Backwards: groups come in the order in which threads finish them.
     for group in (0..groups).rev() {
@@ -31,21 +33,27 @@ fn build(target: &Path, layout: Layout, groups: u64) -> DatasetIndex {
                     .map(|i| {
                         let at = names.len() as u32;
                         names.extend(format!("n{group:08}_{i:05}.JPEG").bytes());
-                        Loose { name: at, name_length: names.len() as u32 - at, length: (group + i) as u32 }
+                        FileRow { name: at, name_length: names.len() as u32 - at, length: (group + i) as u32 }
                     })
                     .collect();
-                Rows::Files { class: group as u32, names, files }
+                GroupRows::Files { class: group as u32, names, files }
             }
             _ => {
-                let packed =
-                    |i| Packed { offset: 110_000 * i, length: (group + i) as u32, label: (i % 1000) as u32 };
-                Rows::Shard(ShardRows { samples: (0..each).map(packed).collect(), ..ShardRows::default() })
+                let packed = |i| SampleRow {
+                    offset: 110_000 * i,
+                    length: (group + i) as u32,
+                    label: (i % 1000) as u32,
+                };
+                GroupRows::Shard(ShardRows {
+                    samples: (0..each).map(packed).collect(),
+                    ..ShardRows::default()
+                })
             }
         };
         let path = format!("n{group:08}").into_bytes();
-        builder.add(&Group { path, stamp: Stamp::default(), rows }).expect("a group");
+        builder.add(&IndexGroup { path, stamp: Stamp::default(), rows }).expect("a group");
     }
-    let whole = Whole { root: PathBuf::from("/data"), ..Whole::default() };
+    let whole = IndexFacts { root: PathBuf::from("/data"), ..IndexFacts::default() };
     builder.finish(&whole).expect("an index");
     let built = start.elapsed();
     let start = Instant::now();

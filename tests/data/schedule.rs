@@ -2,7 +2,7 @@
 
 use foreload::Error;
 use foreload::testing::dataset::Fingerprint;
-use foreload::testing::schedule::{LastBatch, Order, Place, Schedule, TABLE_LIMIT};
+use foreload::testing::schedule::{BatchEntry, LastBatch, Order, Schedule, TABLE_LIMIT};
 use proptest::prelude::*;
 
 const DATASET: Fingerprint = Fingerprint([7; 32]);
@@ -11,7 +11,7 @@ fn order(seed: u64, epoch: u64, len: u64) -> Order {
     Order::shuffled(&DATASET, seed, epoch, len)
 }
 
-fn batches(order: &Order, batch: u32, world: u32, last: LastBatch) -> Vec<Vec<Place>> {
+fn batches(order: &Order, batch: u32, world: u32, last: LastBatch) -> Vec<Vec<BatchEntry>> {
     let ranks: Vec<Schedule> = (0..world)
         .map(|rank| Schedule::new(order.clone(), batch, rank, world, last).expect("a valid schedule"))
         .collect();
@@ -74,9 +74,9 @@ proptest! {
             return Ok(());
         }
         let batches = batches(&order, batch, world, last);
-        let flat: Vec<Place> = batches.iter().flatten().copied().collect();
+        let flat: Vec<BatchEntry> = batches.iter().flatten().copied().collect();
         let expected = if last == LastBatch::Drop { len / global * global } else { len };
-        let valid: Vec<&Place> = flat.iter().filter(|place| place.valid).collect();
+        let valid: Vec<&BatchEntry> = flat.iter().filter(|place| place.valid).collect();
         // In order, each exactly once: positions 0, 1, 2, … whatever the number of ranks.
         prop_assert_eq!(valid.len() as u64, expected);
         for (i, place) in valid.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Tar shards made by GNU tar, by Python's tarfile and by hand: every sample found, every damage named.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
-use foreload::testing::dataset::archive::{Member, Members};
+use foreload::testing::dataset::archive::{TarMember, TarMembers};
 use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Stamp};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -36,8 +36,8 @@ fn shard(members: &[(&str, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-fn all_members(bytes: &[u8]) -> Vec<Member> {
-    let mut members = Members::new(bytes);
+fn all_members(bytes: &[u8]) -> Vec<TarMember> {
+    let mut members = TarMembers::new(bytes);
     std::iter::from_fn(|| members.next_member().expect("a sound archive")).collect()
 }
 
@@ -356,7 +356,7 @@ fn a_shard_cut_anywhere_is_refused() {
     .concat();
     let end = whole.len() - 1024;
     for length in (1..end + 512).step_by(37).chain([512, 1024, end - 1, end, end + 1, end + 511]) {
-        let mut members = Members::new(&whole[..length]);
+        let mut members = TarMembers::new(&whole[..length]);
         let error = loop {
             match members.next_member() {
                 Ok(Some(_)) => {}
@@ -389,7 +389,7 @@ fn archives_put_together_by_cat_are_refused_and_zeros_are_not() {
         bytes.resize(mark + 10_000, 0);
         assert_eq!(all_members(&bytes).len(), 2, "tar pads to whole records");
         bytes[place] = 1;
-        let mut members = Members::new(&bytes[..]);
+        let mut members = TarMembers::new(&bytes[..]);
         let error = std::iter::from_fn(|| members.next_member().transpose()).find_map(Result::err);
         assert_eq!(error.expect("the byte is noticed").offset, place as u64);
     }

@@ -1,10 +1,10 @@
 //! The simulator against what is published and what can be computed: Dryden et al., "Clairvoyant Prefetching for
 //! Distributed Machine Learning I/O" (SC'21), its four scenarios, and hit rates of caches known from theory.
 
-use foreload::testing::simulate::{Outcome, Policy, Scenario, Simulation};
+use foreload::testing::simulate::{Policy, PolicyOutcome, Scenario, Simulation};
 
 /// Outcomes of the policies of a built-in scenario.
-fn outcomes(name: &str, policies: &[Policy]) -> (Simulation, Vec<Outcome>) {
+fn outcomes(name: &str, policies: &[Policy]) -> (Simulation, Vec<PolicyOutcome>) {
     let simulation = Simulation::new(Scenario::load(name).unwrap()).unwrap();
     let outcomes = simulation.run(policies);
     for outcome in &outcomes {

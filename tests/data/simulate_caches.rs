@@ -1,8 +1,8 @@
 //! How often caches hit, against figures known from theory and simulated by others, and how often a node uses a sample.
 
 use foreload::testing::dataset::Fingerprint;
-use foreload::testing::simulate::access::{Accesses, Sizes};
-use foreload::testing::simulate::{Outcome, Policy, Scenario, Simulation, counts};
+use foreload::testing::simulate::access::{AccessSchedule, Sizes};
+use foreload::testing::simulate::{Policy, PolicyOutcome, Scenario, Simulation, counts};
 
 /// Training of `nodes` nodes, each with a cache of the fraction `cached` of `samples` samples of one size.
 fn scenario(nodes: u32, samples: u64, cached: f64, epochs: u32, network: &str) -> Scenario {
@@ -37,7 +37,7 @@ fn scenario(nodes: u32, samples: u64, cached: f64, epochs: u32, network: &str) -
 }
 
 /// Hits of an epoch, on average over the epochs of `steady`.
-fn hits(outcome: &Outcome, steady: std::ops::Range<usize>) -> f64 {
+fn hits(outcome: &PolicyOutcome, steady: std::ops::Range<usize>) -> f64 {
     let count = steady.len() as f64;
     outcome.epochs[steady].iter().map(|epoch| epoch.hits).sum::<f64>() / count
 }
@@ -108,7 +108,7 @@ fn uses_of_a_sample_are_binomial() {
     assert_eq!(counts::frequency_hits(10, 1, 0.25), 0.25);
     for (epochs, nodes, samples, above) in [(1000, 4, 10_000u64, 275), (90, 16, 1_281_167, 10)] {
         let scenario = scenario(nodes, samples, 0.1, epochs, "");
-        let accesses = Accesses::new(&scenario, Fingerprint([3; 32]), samples).unwrap();
+        let accesses = AccessSchedule::new(&scenario, Fingerprint([3; 32]), samples).unwrap();
         let counted = counts::counted_above(&accesses, &Sizes::equal(samples, 1.0), above) as f64;
         let expected = counts::expected_above(epochs, nodes, samples, above);
         println!(
@@ -122,7 +122,7 @@ fn uses_of_a_sample_are_binomial() {
 #[test]
 fn the_nodes_of_an_epoch_use_each_sample_once() {
     let scenario = scenario(3, 1_000, 0.1, 4, "");
-    let accesses = Accesses::new(&scenario, Fingerprint([3; 32]), 1_000).unwrap();
+    let accesses = AccessSchedule::new(&scenario, Fingerprint([3; 32]), 1_000).unwrap();
     for epoch in 0..4 {
         let mut used: Vec<u64> =
             (0..3).flat_map(|node| accesses.of_node(epoch, node)).map(|(_, sample)| sample).collect();

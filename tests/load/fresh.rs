@@ -132,7 +132,7 @@ fn what_changes_while_it_is_read_is_not_kept() {
     let store = Store::open(&StoreOptions::new(dataset.beside("cache"), 64 << 20), &index).unwrap();
     let files = on_disk(&dataset);
     let offer = |sample: u64| {
-        let version = index.look(index.extent(sample).file).unwrap().version();
+        let version = index.stat(index.extent(sample).file).unwrap().version();
         store.offer(0, sample, version, &files[&sample])
     };
     assert!((0..10).all(|sample| offer(sample) == Offer::Taken));
@@ -155,7 +155,7 @@ fn with_wrong_copies(dataset: &Dataset) {
             // An image by its first bytes.
             bytes[..3].copy_from_slice(&[0xff, 0xd8, 0xff]);
         }
-        let version = index.look(index.extent(sample).file).unwrap().version();
+        let version = index.stat(index.extent(sample).file).unwrap().version();
         store.offer(0, sample, version, &bytes);
     }
     store.flush();

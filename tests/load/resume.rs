@@ -8,7 +8,7 @@ use foreload::testing::dataset::{ClassRef, Fingerprint};
 use foreload::testing::pipeline::{Epoch, Pipeline};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::schedule::{LastBatch, Order, Schedule, Selection};
-use foreload::testing::state::{Identity, State};
+use foreload::testing::state::{OrderIdentity, State};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -169,7 +169,7 @@ fn large_epochs_go_on_at_any_step() {
         // To a million samples all that is left is compared; above, what comes next, the end, and samples between.
         let samples = [100_003, 1_000_000, 50_000_017, 1_000_000_000][trial % 4];
         let (global, epoch) = (512, choices.below(1000));
-        let identity = Identity {
+        let identity = OrderIdentity {
             fingerprint: Fingerprint([3; 32]).to_string(),
             seed: 11,
             epoch_size: samples,

@@ -12,7 +12,7 @@ use super::{emulate, output};
 use crate::dataset::{Contents, DatasetIndex};
 use crate::error::Result;
 use crate::io::Resident;
-use crate::notices::Kind;
+use crate::notices::NoticeKind;
 use crate::pipeline::Pipeline;
 use crate::trace::Trace;
 use epochs::BenchRun;
@@ -50,7 +50,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     }
     let written = trace.finish()?;
     if written.dropped > 0 {
-        notices.tell(Kind::Warning, text::lost(written));
+        notices.notify(NoticeKind::Warning, text::lost(written));
     }
     heard.append(&mut report.notices);
     heard.extend(output::print_notices(&notices));

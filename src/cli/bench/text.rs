@@ -4,7 +4,7 @@ use super::report::{BenchReport, EpochReport, Percentiles, StageReports};
 use super::stall::Stall;
 use crate::cli::output;
 use crate::decode::Backend;
-use crate::trace::Written;
+use crate::trace::TraceTotals;
 use std::path::Path;
 
 /// An epoch.
@@ -134,12 +134,12 @@ fn held_up(stall: &Stall) -> Vec<String> {
 }
 
 /// Where the interval log is.
-pub(super) fn trace(path: &Path, written: Written) -> String {
+pub(super) fn trace(path: &Path, written: TraceTotals) -> String {
     format!("trace        {} intervals; see foreload report {}", written.intervals, path.display())
 }
 
 /// That the interval log lacks some.
-pub(super) fn lost(written: Written) -> String {
+pub(super) fn lost(written: TraceTotals) -> String {
     format!(
         "the trace lacks {} intervals: the disk it is on was too slow; write it to a local drive",
         written.dropped

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::io::storage::{Storage, StorageKind};
 use crate::io::{Direct, PfsRates};
 use crate::slot::SlotPool;
-use crate::tier::measure::{self, Measured};
+use crate::tier::measure::{self, MeasuredTier};
 use crate::tier::{Machine, TierRates};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ struct SourceReport {
     path: PathBuf,
     file_system: String,
     #[serde(flatten)]
-    measured: Measured,
+    measured: MeasuredTier,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,7 +81,7 @@ struct NvmeReport {
     written_bytes: u64,
     write_seconds: f64,
     #[serde(flatten)]
-    measured: Measured,
+    measured: MeasuredTier,
 }
 
 /// Bytes of a sample where there is no dataset: ImageNet's mean.

@@ -4,7 +4,7 @@ use super::{NvmeReport, absolute, goes_direct};
 use crate::dataset::{Extent, FileId, Stamp};
 use crate::error::{Error, Result};
 use crate::io::storage::Storage;
-use crate::io::{Direct, Files, IoChoice, Source, open_source};
+use crate::io::{DataSource, Direct, Files, IoChoice, open_source};
 use crate::rng::{RandomKey, Use};
 use crate::slot::SlotPool;
 use crate::tier::measure;
@@ -65,7 +65,7 @@ fn measure_in(directory: &Path, sample: u64, depth: usize, limit: Duration) -> R
     let storage = Storage::of(&scratch.path(FileId(0)))?;
     let direct = scratch.direct && goes_direct(&storage);
     let size = scratch.size;
-    let source = Source {
+    let source = DataSource {
         files: Arc::new(scratch),
         root: directory.to_owned(),
         first: Extent { file: FileId(0), offset: 0, length: 4096 },

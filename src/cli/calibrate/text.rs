@@ -3,7 +3,7 @@
 use super::CalibrateReport;
 use crate::cli::output::{bytes, seconds};
 use crate::tier::TierRates;
-use crate::tier::measure::{Measured, Reads};
+use crate::tier::measure::{MeasuredTier, Reads};
 
 pub(super) fn table(report: &CalibrateReport) -> String {
     let mut lines = Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn table(report: &CalibrateReport) -> String {
     lines.join("\n")
 }
 
-fn reads(measured: &Measured) -> Vec<String> {
+fn reads(measured: &MeasuredTier) -> Vec<String> {
     let kinds = [
         ("first of a shard", measured.opened.as_ref()),
         ("one at a time", Some(&measured.one)),

@@ -5,7 +5,7 @@ mod decode;
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
-    Changed, Contents, DatasetIndex, IndexOptions, Layout, Notes, Origin, Summary, TO_LABEL,
+    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Layout, Notes, TO_LABEL,
 };
 use crate::notices::Notice;
 use crate::{Error, Result};
@@ -57,7 +57,7 @@ impl TakesSettings for OfIndex {
 struct IndexReport {
     version: String,
     #[serde(flatten)]
-    summary: Summary,
+    summary: IndexSummary,
     /// Present with `--verify`, and then true: a failed check is an error.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     verified: bool,
@@ -161,7 +161,7 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: Findings) -> Result<()
 }
 
 impl IndexReport {
-    fn of(summary: Summary, verified: bool) -> Self {
+    fn of(summary: IndexSummary, verified: bool) -> Self {
         Self { version: super::version(), summary, verified }
     }
 }
@@ -171,15 +171,15 @@ fn of_classes(count: u32) -> String {
 }
 
 fn describe(report: &IndexReport) -> String {
-    let Summary { root, layout, samples, classes, total_bytes, largest, groups, .. } = &report.summary;
+    let IndexSummary { root, layout, samples, classes, total_bytes, largest, groups, .. } = &report.summary;
     let (layout, group) = match layout {
         Layout::Folder => ("loose files", "directories"),
         Layout::Tar => ("tar shards", "shards"),
         Layout::TfRecord => ("TFRecord shards", "shards"),
     };
     let origin = match &report.summary.origin {
-        Origin::Loaded => "loaded".to_owned(),
-        Origin::Built(because) => format!("built ({because})"),
+        IndexOrigin::Loaded => "loaded".to_owned(),
+        IndexOrigin::Built(because) => format!("built ({because})"),
     };
     let of = of_classes(*classes);
     let mut lines = vec![

@@ -2,7 +2,7 @@
 
 use super::text::{bandwidth, facts, percent};
 use crate::cli::output;
-use crate::trace::{EpochSummary, StageSummary, Summary};
+use crate::trace::{EpochSummary, StageSummary, TraceSummary};
 use std::fmt::Write;
 
 /// Height of a stage's course, pixels; a full one is as high.
@@ -14,7 +14,7 @@ const UNFOLDED: usize = 4;
 const STYLE: &str = include_str!("page.css");
 
 /// The page, complete in itself.
-pub(super) fn html(summary: &Summary) -> String {
+pub(super) fn html(summary: &TraceSummary) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
@@ -30,7 +30,7 @@ pub(super) fn html(summary: &Summary) -> String {
 }
 
 /// A bar an epoch: how long it was, and how much of that the consumer trained and waited.
-fn overview(summary: &Summary) -> String {
+fn overview(summary: &TraceSummary) -> String {
     let longest = summary.epochs.iter().map(|epoch| epoch.seconds).fold(f64::MIN_POSITIVE, f64::max);
     let mut html = String::new();
     if !summary.complete {

@@ -1,10 +1,10 @@
 //! The report as tables: one an epoch.
 
 use crate::cli::output;
-use crate::trace::{EpochSummary, StageSummary, Summary};
+use crate::trace::{EpochSummary, StageSummary, TraceSummary};
 
 /// All of it.
-pub(super) fn tables(summary: &Summary) -> String {
+pub(super) fn tables(summary: &TraceSummary) -> String {
     let mut parts: Vec<String> = summary.epochs.iter().map(table).collect();
     if summary.epochs.is_empty() {
         parts.push("nothing was logged".into());

@@ -1,6 +1,6 @@
 //! Files of a dataset listed in a text file. The lines are hashed; one pass over the dataset's names finds them all.
 
-use super::Seen;
+use super::SampleSet;
 use crate::dataset::{DatasetIndex, FileId};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -11,12 +11,12 @@ use std::path::Path;
 pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     let text = std::fs::read(path).map_err(|error| Error::io("read the list", path, error))?;
     let lines = lines(&text);
-    let wanted = Wanted::of(&lines);
+    let wanted = WantedLines::of(&lines);
     let found = wanted.find(index, lines.len());
-    let mut seen = Seen::among(index.len());
+    let mut seen = SampleSet::among(index.len());
     let mut samples = Vec::with_capacity(lines.len());
-    let mut take = |at: usize, line: &Line<'_>| {
-        let Some(Found { file, how, other }) = found[at] else {
+    let mut take = |at: usize, line: &ListLine<'_>| {
+        let Some(ListedFile { file, how, other }) = found[at] else {
             let rival = wanted.rival(line, &found);
             return Err(rival.map_or_else(|| names_nothing(&found, index), |first| again(&lines[first])));
         };
@@ -53,19 +53,19 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
 }
 
 /// A line that says something.
-struct Line<'a> {
+struct ListLine<'a> {
     /// In the file, from 1.
     number: usize,
     text: &'a [u8],
 }
 
-fn lines(text: &[u8]) -> Vec<Line<'_>> {
+fn lines(text: &[u8]) -> Vec<ListLine<'_>> {
     let numbered = (1..).zip(text.split(|&byte| byte == b'\n'));
-    let trimmed = numbered.map(|(number, line)| Line { number, text: line.trim_ascii() });
+    let trimmed = numbered.map(|(number, line)| ListLine { number, text: line.trim_ascii() });
     trimmed.filter(|line| !line.text.is_empty() && !line.text.starts_with(b"#")).collect()
 }
 
-impl<'a> Line<'a> {
+impl<'a> ListLine<'a> {
     /// As a path; the lists of `find` begin with "./".
     fn path(&self) -> &'a [u8] {
         self.text.strip_prefix(b"./").unwrap_or(self.text)
@@ -82,14 +82,14 @@ impl<'a> Line<'a> {
 
 /// How a file's name and a line agree, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum How {
+enum MatchKind {
     Path,
     Stem,
     LabeledPath,
     LabeledStem,
 }
 
-impl How {
+impl MatchKind {
     fn is_labeled(self) -> bool {
         self >= Self::LabeledPath
     }
@@ -97,23 +97,23 @@ impl How {
 
 /// The file a line names.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct ListedFile {
     file: FileId,
-    how: How,
+    how: MatchKind,
     /// Another that it names as well.
     other: Option<FileId>,
 }
 
 /// The lines by what they name: a whole line, and a line without the number behind it.
-struct Wanted<'a> {
+struct WantedLines<'a> {
     whole: HashMap<&'a [u8], u32>,
     labeled: HashMap<&'a [u8], u32>,
     /// Whether a path below the root is not all there is.
     absolute: bool,
 }
 
-impl<'a> Wanted<'a> {
-    fn of(lines: &[Line<'a>]) -> Self {
+impl<'a> WantedLines<'a> {
+    fn of(lines: &[ListLine<'a>]) -> Self {
         let mut wanted = Self {
             whole: HashMap::with_capacity(lines.len()),
             labeled: HashMap::new(),
@@ -129,14 +129,14 @@ impl<'a> Wanted<'a> {
     }
 
     /// The line that got the file which `line` names too.
-    fn rival(&self, line: &Line<'_>, found: &[Option<Found>]) -> Option<usize> {
+    fn rival(&self, line: &ListLine<'_>, found: &[Option<ListedFile>]) -> Option<usize> {
         let labeled = line.label().and_then(|(path, _)| self.labeled.get(path));
         let same = [self.whole.get(line.path()), labeled].into_iter().flatten();
         same.map(|&first| first as usize).find(|&first| found[first].is_some())
     }
 
     /// The files of so many lines.
-    fn find(&self, index: &DatasetIndex, lines: usize) -> Vec<Option<Found>> {
+    fn find(&self, index: &DatasetIndex, lines: usize) -> Vec<Option<ListedFile>> {
         let mut found = vec![None; lines];
         index.each_path(|file, path| {
             self.look_up(file, path, &mut found);
@@ -147,13 +147,13 @@ impl<'a> Wanted<'a> {
         found
     }
 
-    fn look_up(&self, file: FileId, path: &[u8], found: &mut [Option<Found>]) {
+    fn look_up(&self, file: FileId, path: &[u8], found: &mut [Option<ListedFile>]) {
         let stem = stem(path);
         let places = [
-            (How::Path, self.whole.get(path)),
-            (How::Stem, stem.and_then(|stem| self.whole.get(stem))),
-            (How::LabeledPath, self.labeled.get(path)),
-            (How::LabeledStem, stem.and_then(|stem| self.labeled.get(stem))),
+            (MatchKind::Path, self.whole.get(path)),
+            (MatchKind::Stem, stem.and_then(|stem| self.whole.get(stem))),
+            (MatchKind::LabeledPath, self.labeled.get(path)),
+            (MatchKind::LabeledStem, stem.and_then(|stem| self.labeled.get(stem))),
         ];
         for (how, line) in places {
             let Some(&line) = line else { continue };
@@ -161,7 +161,7 @@ impl<'a> Wanted<'a> {
             match known {
                 Some(better) if better.how < how => {}
                 Some(same) if same.how == how => same.other = Some(file),
-                _ => *known = Some(Found { file, how, other: None }),
+                _ => *known = Some(ListedFile { file, how, other: None }),
             }
         }
     }
@@ -174,11 +174,11 @@ fn stem(path: &[u8]) -> Option<&[u8]> {
     (dot > name).then(|| &path[..dot])
 }
 
-fn again(first: &Line<'_>) -> String {
+fn again(first: &ListLine<'_>) -> String {
     format!("is what line {} names: use weights to repeat samples", first.number)
 }
 
-fn names_nothing(found: &[Option<Found>], index: &DatasetIndex) -> String {
+fn names_nothing(found: &[Option<ListedFile>], index: &DatasetIndex) -> String {
     let first = index.path(index.extent(0).file);
     let root = std::path::absolute(index.root()).unwrap_or_default();
     let first = first.strip_prefix(root).unwrap_or(&first);

@@ -99,7 +99,7 @@ impl Select {
             (None, None, None) => return Ok(None),
         };
         if let Some(listed) = listed {
-            let mut kept = Seen::among(index.len());
+            let mut kept = SampleSet::among(index.len());
             listed.into_iter().for_each(|sample| _ = kept.insert(sample));
             chosen.retain(|&sample| kept.has(sample));
         }
@@ -133,7 +133,7 @@ impl Select {
 
 /// The sample ids, if they are sound.
 fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
-    let mut seen = Seen::among(index.len());
+    let mut seen = SampleSet::among(index.len());
     let check = |(at, &sample): (usize, &u64)| {
         if sample >= index.len() {
             let message =
@@ -187,9 +187,9 @@ fn of_classes(classes: &[u32], index: &DatasetIndex) -> Vec<u32> {
 }
 
 /// A set of samples, one bit each.
-struct Seen(Vec<u64>);
+struct SampleSet(Vec<u64>);
 
-impl Seen {
+impl SampleSet {
     fn among(samples: u64) -> Self {
         Self(vec![0; samples.div_ceil(64) as usize])
     }

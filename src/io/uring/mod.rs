@@ -2,20 +2,22 @@
 //!
 //! A loose file is a chain of three requests, open → read → close, on a direct descriptor; the read is hard-linked,
 //! so that the close comes also after a read that was short. Shards are opened by the ring too, once, and stay
-//! open. [`Flight`]s own what the kernel writes to until the last completion is in.
+//! open. [`InFlightRead`]s own what the kernel writes to until the last completion is in.
 
-mod flight;
+mod in_flight;
 mod ring;
 
 pub use ring::RingMode;
 
-use super::files::{Attempt, Failure, Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ShardTable};
+use super::files::{
+    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ReadAttempt, ReadFailure, ShardTable,
+};
 use super::transfer::{ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::FileId;
 use crate::error::{Error, Result};
 use crate::slot::SlotPool;
-use flight::{Answers, Flight, Step, Tag};
+use in_flight::{InFlightRead, NextStep, RequestTag};
 use io_uring::{cqueue, squeue};
 use ring::Ring;
 use rustix::io::Errno;
@@ -63,9 +65,9 @@ pub struct UringReader {
     options: UringOptions,
     policy: OpenPolicy,
     shards: ShardTable,
-    opening: HashMap<FileId, Opening>,
+    opening: HashMap<FileId, OpeningShard>,
     /// By number; a loose file's direct descriptor has its flight's number.
-    flights: Vec<Option<Flight>>,
+    reads: Vec<Option<InFlightRead>>,
     free: Vec<u32>,
     /// Answers that `wait` has not given out.
     ready: Vec<Completion>,
@@ -80,7 +82,7 @@ pub struct UringReader {
 }
 
 /// A shard on its way to being open.
-struct Opening {
+struct OpeningShard {
     /// The kernel's, until the completion.
     _path: CString,
     mode: OpenMode,
@@ -113,7 +115,7 @@ impl UringReader {
             policy: OpenPolicy::new(options.direct, options.direct_is_required),
             shards: ShardTable::new(),
             opening: HashMap::new(),
-            flights: (0..depth).map(|_| None).collect(),
+            reads: (0..depth).map(|_| None).collect(),
             free: (0..depth as u32).rev().collect(),
             ready: Vec::new(),
             outstanding: 0,
@@ -135,7 +137,7 @@ impl UringReader {
         if self.outstanding > 0 {
             return Err(Error::Internal("an io_uring reader changed threads with reads in flight".into()));
         }
-        let mut ring = make_ring(&self.slots, self.flights.len(), &self.options).map_err(failed)?;
+        let mut ring = make_ring(&self.slots, self.reads.len(), &self.options).map_err(failed)?;
         ring.adopt_wake_fd(self.ring.wake_fd().clone());
         ring.claim().map_err(failed)?;
         self.ring = ring;
@@ -144,13 +146,13 @@ impl UringReader {
 
     /// Queues `number`'s next requests, whatever it is.
     fn advance(&mut self, number: u32) {
-        let Some(flight) = &mut self.flights[number as usize] else { return };
-        match flight.shard.clone() {
-            None if flight.path.is_some() => self.queue(number),
-            Some(shard) if shard.serves(flight.mode) => self.queue(number),
+        let Some(read) = &mut self.reads[number as usize] else { return };
+        match read.shard.clone() {
+            None if read.path.is_some() => self.queue(number),
+            Some(shard) if shard.serves(read.mode) => self.queue(number),
             _ => {
-                let file = flight.transfer.extent.file;
-                let mode = flight.mode;
+                let file = read.transfer.extent.file;
+                let mode = read.mode;
                 match self.shard(file, mode) {
                     Some(shard) => {
                         self.take_shard(number, shard);
@@ -169,27 +171,29 @@ impl UringReader {
     }
 
     fn take_shard(&mut self, number: u32, shard: Arc<OpenShard>) {
-        if let Some(flight) = &mut self.flights[number as usize] {
-            flight.transfer.start(shard.mode);
-            flight.shard = Some(shard);
+        if let Some(read) = &mut self.reads[number as usize] {
+            read.transfer.start(shard.mode);
+            read.shard = Some(shard);
         }
     }
 
     /// Queues the requests of a flight that has all it needs.
     fn queue(&mut self, number: u32) {
-        let Some(flight) = &mut self.flights[number as usize] else { return };
+        let Some(read) = &mut self.reads[number as usize] else { return };
         self.requests.clear();
-        let opens = flight.requests(number, &self.ring, self.short.as_mut(), &mut self.requests);
+        let opens = read.requests(number, &self.ring, self.short.as_mut(), &mut self.requests);
         // SAFETY: the flight owns slot, path and shard and stays in the table until `pending` is zero again; `Drop`
         // leaks what the kernel still holds.
         match unsafe { self.ring.push(&self.requests) } {
             Ok(()) => {
-                flight.pending = self.requests.len() as u8;
+                read.pending = self.requests.len() as u8;
                 self.outstanding += self.requests.len();
                 self.stats.reads += 1;
                 self.stats.opens += opens;
             }
-            Err(error) => self.fail(number, Failure::Other(Error::Internal(format!("io_uring: {error}")))),
+            Err(error) => {
+                self.fail(number, ReadFailure::Other(Error::Internal(format!("io_uring: {error}"))))
+            }
         }
     }
 
@@ -199,26 +203,28 @@ impl UringReader {
             opening.waiting.push(number);
             return;
         }
-        let path = match flight::c_path(&self.files.path(file)) {
+        let path = match in_flight::c_path(&self.files.path(file)) {
             Ok(path) => path,
-            Err(error) => return self.fail(number, Failure::Other(error)),
+            Err(error) => return self.fail(number, ReadFailure::Other(error)),
         };
-        let entry = flight::open_request(&path, mode, None).user_data(Tag::OpenShard.with(file.0));
+        let entry = in_flight::open_request(&path, mode, None).user_data(RequestTag::OpenShard.with(file.0));
         // SAFETY: `opening` owns the path until the completion has come; `Drop` leaks what the kernel still holds.
         match unsafe { self.ring.push(&[entry]) } {
             Ok(()) => {
                 self.outstanding += 1;
-                self.opening.insert(file, Opening { _path: path, mode, waiting: vec![number] });
+                self.opening.insert(file, OpeningShard { _path: path, mode, waiting: vec![number] });
             }
-            Err(error) => self.fail(number, Failure::Other(Error::Internal(format!("io_uring: {error}")))),
+            Err(error) => {
+                self.fail(number, ReadFailure::Other(Error::Internal(format!("io_uring: {error}"))))
+            }
         }
     }
 
     /// The ring has opened a shard, or could not.
     fn shard_opened(&mut self, file: FileId, result: i32) {
-        let Some(Opening { mode, waiting, .. }) = self.opening.remove(&file) else { return };
-        let opened = match flight::errno(result) {
-            Some(error) => Err(Failure::Open(error)),
+        let Some(OpeningShard { mode, waiting, .. }) = self.opening.remove(&file) else { return };
+        let opened = match in_flight::errno(result) {
+            Some(error) => Err(ReadFailure::Open(error)),
             None => {
                 self.stats.opens += 1;
                 // SAFETY: the descriptor is new and nobody else's.
@@ -251,54 +257,54 @@ impl UringReader {
     }
 
     /// A request of flight `number` has ended.
-    fn completed(&mut self, tag: Tag, number: u32, result: i32) {
-        let Some(flight) = self.flights.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        flight.answers.note(tag, result);
-        flight.pending -= 1;
-        if flight.pending > 0 {
+    fn completed(&mut self, tag: RequestTag, number: u32, result: i32) {
+        let Some(read) = self.reads.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        read.answers.note(tag, result);
+        read.pending -= 1;
+        if read.pending > 0 {
             return;
         }
-        self.stats.bytes += flight.answers.read.max(0) as u64;
-        match flight.step() {
-            Step::Again if !self.dropping => self.advance(number),
-            Step::Again => self.fail(number, Failure::Read(Errno::CANCELED)),
-            Step::Done => {
+        self.stats.bytes += read.answers.read.max(0) as u64;
+        match read.step() {
+            NextStep::Again if !self.dropping => self.advance(number),
+            NextStep::Again => self.fail(number, ReadFailure::Read(Errno::CANCELED)),
+            NextStep::Done => {
                 if let Err(failure) = self.look_again(number) {
                     return self.moved(number, failure);
                 }
-                if let Some(flight) = self.retire(number) {
-                    self.policy.worked(flight.used_mode());
-                    let (files, file) = (&self.files, flight.transfer.extent.file);
-                    self.ready.push(flight.transfer.finish(|| files.path(file)));
+                if let Some(read) = self.retire(number) {
+                    self.policy.worked(read.used_mode());
+                    let (files, file) = (&self.files, read.transfer.extent.file);
+                    self.ready.push(read.transfer.finish(|| files.path(file)));
                 }
             }
-            Step::Failed(failure) => self.retry_or_fail(number, failure),
+            NextStep::Failed(failure) => self.retry_or_fail(number, failure),
         }
     }
 
     /// Whether the file that flight `number` has read is what it was.
-    fn look_again(&self, number: u32) -> Result<(), Failure> {
-        match &self.flights[number as usize] {
+    fn look_again(&self, number: u32) -> Result<(), ReadFailure> {
+        match &self.reads[number as usize] {
             _ if self.files.never_change() || self.dropping => Ok(()),
-            Some(Flight { shard: Some(shard), .. }) => shard.check_again(),
-            Some(Flight { path: Some(path), attempt, .. }) => attempt.check_path(path),
+            Some(InFlightRead { shard: Some(shard), .. }) => shard.check_again(),
+            Some(InFlightRead { path: Some(path), attempt, .. }) => attempt.check_path(path),
             _ => Ok(()),
         }
     }
 
     /// The file that flight `number` has read is not what it was.
-    fn moved(&mut self, number: u32, failure: Failure) {
-        let Some(flight) = &self.flights[number as usize] else { return };
-        let file = flight.transfer.extent.file;
+    fn moved(&mut self, number: u32, failure: ReadFailure) {
+        let Some(read) = &self.reads[number as usize] else { return };
+        let file = read.transfer.extent.file;
         match self.accept(file, failure) {
-            None | Some(Failure::Written) => self.begin_anew(number),
+            None | Some(ReadFailure::Written) => self.begin_anew(number),
             Some(failure) => self.retry_or_fail(number, failure),
         }
     }
 
     /// What is left of a failure when a shard that moved is accepted as it is now: nothing, and it is opened anew.
-    fn accept(&mut self, file: FileId, failure: Failure) -> Option<Failure> {
-        let Failure::Moved(difference) = failure else { return Some(failure) };
+    fn accept(&mut self, file: FileId, failure: ReadFailure) -> Option<ReadFailure> {
+        let ReadFailure::Moved(difference) = failure else { return Some(failure) };
         match self.files.accept(file, difference) {
             Ok(()) => {
                 self.shards.forget(file);
@@ -310,39 +316,39 @@ impl UringReader {
 
     /// Reads from the first byte, of the file as it is now.
     fn begin_anew(&mut self, number: u32) {
-        let Some(flight) = &mut self.flights[number as usize] else { return };
-        flight.moves += 1;
-        if flight.moves > MOST_MOVES {
-            return self.fail(number, Failure::Written);
+        let Some(read) = &mut self.reads[number as usize] else { return };
+        read.moves += 1;
+        if read.moves > MOST_MOVES {
+            return self.fail(number, ReadFailure::Written);
         }
-        flight.attempt = Attempt::begin(flight.moves);
-        flight.shard = None;
-        flight.restart(flight.mode);
+        read.attempt = ReadAttempt::begin(read.moves);
+        read.shard = None;
+        read.restart(read.mode);
         self.advance(number);
     }
 
-    fn retry_or_fail(&mut self, number: u32, failure: Failure) {
-        let Some(flight) = &mut self.flights[number as usize] else { return };
-        match self.policy.weaker(flight.mode, &failure) {
+    fn retry_or_fail(&mut self, number: u32, failure: ReadFailure) {
+        let Some(read) = &mut self.reads[number as usize] else { return };
+        match self.policy.weaker(read.mode, &failure) {
             Some(weaker) if !self.dropping => {
-                flight.restart(weaker);
+                read.restart(weaker);
                 self.advance(number);
             }
             _ => self.fail(number, failure),
         }
     }
 
-    fn fail(&mut self, number: u32, failure: Failure) {
-        if let Some(flight) = self.retire(number) {
-            let path = self.files.path(flight.transfer.extent.file);
-            self.ready.push(flight.transfer.fail(&path, failure));
+    fn fail(&mut self, number: u32, failure: ReadFailure) {
+        if let Some(read) = self.retire(number) {
+            let path = self.files.path(read.transfer.extent.file);
+            self.ready.push(read.transfer.fail(&path, failure));
         }
     }
 
-    fn retire(&mut self, number: u32) -> Option<Flight> {
-        let flight = self.flights[number as usize].take()?;
+    fn retire(&mut self, number: u32) -> Option<InFlightRead> {
+        let read = self.reads[number as usize].take()?;
         self.free.push(number);
-        Some(flight)
+        Some(read)
     }
 
     /// Works off the completions that are there; answers whether the waker was called.
@@ -351,8 +357,8 @@ impl UringReader {
         let woken = self.ring.reap(&mut entries);
         for entry in entries.drain(..) {
             self.outstanding -= 1;
-            match Tag::of(entry.user_data()) {
-                (Tag::OpenShard, file) => self.shard_opened(FileId(file), entry.result()),
+            match RequestTag::of(entry.user_data()) {
+                (RequestTag::OpenShard, file) => self.shard_opened(FileId(file), entry.result()),
                 (tag, number) => self.completed(tag, number, entry.result()),
             }
         }
@@ -374,11 +380,11 @@ fn make_ring(slots: &SlotPool, depth: usize, options: &UringOptions) -> std::io:
 
 impl Reader for UringReader {
     fn room(&self) -> usize {
-        self.flights.len() - self.in_flight()
+        self.reads.len() - self.in_flight()
     }
 
     fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len() + self.ready.len()
+        self.reads.len() - self.free.len() + self.ready.len()
     }
 
     fn submit(&mut self, request: ReadRequest) {
@@ -396,24 +402,14 @@ impl Reader for UringReader {
         let mut path = None;
         if is_loose {
             let full = self.files.path(file);
-            match flight::c_path(&full) {
+            match in_flight::c_path(&full) {
                 Ok(name) => path = Some(name),
-                Err(error) => return self.ready.push(transfer.fail(&full, Failure::Other(error))),
+                Err(error) => return self.ready.push(transfer.fail(&full, ReadFailure::Other(error))),
             }
         }
         transfer.start(mode);
         let number = self.free.pop().expect("there is room");
-        self.flights[number as usize] = Some(Flight {
-            transfer,
-            mode,
-            path,
-            shard: None,
-            piece: None,
-            pending: 0,
-            attempt: Attempt::begin(0),
-            moves: 0,
-            answers: Answers::default(),
-        });
+        self.reads[number as usize] = Some(InFlightRead::new(transfer, mode, path));
         self.advance(number);
     }
 
@@ -487,8 +483,8 @@ impl Drop for UringReader {
             self.reap();
             self.ready.clear();
         }
-        for flight in self.flights.iter_mut().filter_map(Option::take).filter(|flight| flight.pending > 0) {
-            std::mem::forget(flight);
+        for read in self.reads.iter_mut().filter_map(Option::take).filter(|read| read.pending > 0) {
+            std::mem::forget(read);
         }
         std::mem::forget(std::mem::take(&mut self.opening));
     }

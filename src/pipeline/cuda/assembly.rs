@@ -9,14 +9,14 @@ use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::Result;
 use crate::gpu::PinnedSlice;
 use crate::pipeline::Run;
-use crate::schedule::Place;
+use crate::schedule::BatchEntry;
 use crossbeam_channel::Sender;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A sample as a worker leaves it.
 pub(crate) struct Item {
-    pub place: Place,
+    pub place: BatchEntry,
     pub ticket: Ticket,
     /// Its images, or why one of them or another field could not be read or understood.
     pub pixels: Result<PerImage<Pixels>>,

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::gpu::{Event, GpuDevice, Stream};
 use crate::pipeline::Run;
 use crate::pipeline::stats::GpuTimes;
-use crate::trace::{Lane, Stage, Work};
+use crate::trace::{Stage, StageWork, TraceLane};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ pub(crate) struct Timing {
     origin: Arc<Origin>,
     marks: Vec<Marks>,
     used: usize,
-    log: Lane,
+    log: TraceLane,
 }
 
 /// Around the parts of one chunk of images.
@@ -113,7 +113,7 @@ impl Marks {
 }
 
 impl Timing {
-    pub(crate) fn new(device: &GpuDevice, origin: Arc<Origin>, log: Lane) -> Self {
+    pub(crate) fn new(device: &GpuDevice, origin: Arc<Origin>, log: TraceLane) -> Self {
         Self { device: device.clone(), origin, marks: Vec::new(), used: 0, log }
     }
 
@@ -175,7 +175,7 @@ impl Timing {
     /// done.
     fn log(&mut self, epoch: u64, flown: &[GpuTimes], landed: Instant) {
         let end = flown.last().map_or(Duration::ZERO, |times| times.done);
-        let work = Work { epoch: Some(epoch), ..Work::default() };
+        let work = StageWork { epoch: Some(epoch), ..StageWork::default() };
         for times in flown {
             let mut at = times.begin;
             for (stage, took) in [

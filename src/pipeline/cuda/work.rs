@@ -21,7 +21,7 @@ use crate::pipeline::watch::Watch;
 use crate::pipeline::{Run, Shared, refill};
 use crate::schedule::Draw;
 use crate::slot::{PAGE, Slot, SlotPool};
-use crate::trace::Lane;
+use crate::trace::TraceLane;
 use std::collections::VecDeque;
 
 /// One sample of a piece. Its images go through the lane together: where one is decoded anew all are, and where one
@@ -445,7 +445,8 @@ impl<'a> Intake<'a> {
     }
 
     fn decode(&mut self, run: &Run, image: usize, draw: Draw, bytes: &[u8]) -> Result<DrawnViews> {
-        let drawn = self.cpu.decode(self.shared, run, image, draw, bytes, &mut Watch::new(Lane::off()));
+        let mut watch = Watch::new(TraceLane::off());
+        let drawn = self.cpu.decode(self.shared, run, image, draw, bytes, &mut watch);
         drawn.map_err(|error| self.shared.of_image(image, error))
     }
 

@@ -8,14 +8,14 @@ mod units;
 
 use super::cache::{Cache, OpenSource};
 use super::fill::PIECE;
-use super::look::look;
+use super::revalidate::version_now;
 use super::store::{Offer, UnitClaim};
-use crate::dataset::{FileId, Version};
+use crate::dataset::{FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
 use crate::schedule::Schedule;
 use crate::slot::SlotPool;
-use crate::trace::{Lane, Stage, Work};
+use crate::trace::{Stage, StageWork, TraceLane};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use pace::Pace;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use units::{Piece, Unit};
+use units::{StagedPiece, StagingUnit};
 
 /// Staging reads in flight: one on its way while the other is stored.
 const DEPTH: usize = 2;
@@ -33,7 +33,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The thread and what it is told.
 pub(super) struct Stager {
-    desk: Arc<Desk>,
+    mailbox: Arc<StagingMailbox>,
     /// Disconnected when the thread has ended.
     alive: Receiver<()>,
     thread: Option<JoinHandle<()>>,
@@ -41,7 +41,7 @@ pub(super) struct Stager {
 
 /// Where orders for the thread lie.
 #[derive(Default)]
-struct Desk {
+struct StagingMailbox {
     /// The epoch to stage for, until the thread takes it.
     order: Mutex<Option<Schedule>>,
     arrived: Condvar,
@@ -58,36 +58,38 @@ struct Desk {
 impl Stager {
     /// Starts the thread; `open` makes its reader.
     pub(crate) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
-        let desk = Arc::new(Desk::default());
+        let mailbox = Arc::new(StagingMailbox::default());
         let (living, alive) = bounded::<()>(0);
         let work = {
-            let desk = desk.clone();
+            let mailbox = mailbox.clone();
             move || {
                 let _living = living;
-                if let Err(error) = Worker::new(&cache, &desk, &*open).and_then(|mut worker| worker.run()) {
+                if let Err(error) =
+                    StagingWorker::new(&cache, &mailbox, &*open).and_then(|mut worker| worker.run())
+                {
                     cache.note_error(error);
                 }
             }
         };
         let thread = std::thread::Builder::new().name("foreload-stage".into()).spawn(work)?;
-        Ok(Self { desk, alive, thread: Some(thread) })
+        Ok(Self { mailbox, alive, thread: Some(thread) })
     }
 
     /// Stages for this epoch from now on.
     pub(crate) fn begin(&self, schedule: Schedule, first_step: u64) {
-        self.desk.first_step.store(first_step, Relaxed);
-        self.desk.asked.store(0, Relaxed);
-        let mut order = self.desk.order.lock().unwrap_or_else(PoisonError::into_inner);
+        self.mailbox.first_step.store(first_step, Relaxed);
+        self.mailbox.asked.store(0, Relaxed);
+        let mut order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
         *order = Some(schedule);
         // Under the lock: the thread takes both together.
-        self.desk.news.store(true, Relaxed);
+        self.mailbox.news.store(true, Relaxed);
         drop(order);
-        self.desk.arrived.notify_all();
+        self.mailbox.arrived.notify_all();
     }
 
     /// The pipeline asked for one more sample.
     pub(crate) fn asked(&self) {
-        self.desk.asked.fetch_add(1, Relaxed);
+        self.mailbox.asked.fetch_add(1, Relaxed);
     }
 }
 
@@ -95,13 +97,13 @@ impl Drop for Stager {
     /// Waits for reads in flight as long as dropping a reader does; a thread that a dead file system holds is left
     /// behind.
     fn drop(&mut self) {
-        let order = self.desk.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock, so that the thread cannot begin to wait in between.
-        self.desk.over.store(true, Relaxed);
-        self.desk.news.store(true, Relaxed);
+        self.mailbox.over.store(true, Relaxed);
+        self.mailbox.news.store(true, Relaxed);
         drop(order);
-        self.desk.arrived.notify_all();
-        if let Some(waker) = &*self.desk.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+        self.mailbox.arrived.notify_all();
+        if let Some(waker) = &*self.mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             (waker.0)();
         }
         if self.alive.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Disconnected)
@@ -112,7 +114,7 @@ impl Drop for Stager {
     }
 }
 
-impl Desk {
+impl StagingMailbox {
     /// The next epoch to stage for; `None` when it is over.
     fn next(&self) -> Option<Schedule> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,33 +143,33 @@ impl Desk {
     }
 }
 
-struct Worker<'a> {
+struct StagingWorker<'a> {
     cache: &'a Cache,
-    desk: &'a Desk,
+    mailbox: &'a StagingMailbox,
     slots: SlotPool,
     reader: Box<dyn Reader>,
     pace: Pace,
     started: Instant,
     /// Pieces in flight, the versions of their files before, and when they were asked for.
-    pending: HashMap<u64, (Piece, Option<Version>, Instant)>,
+    pending: HashMap<u64, (StagedPiece, Option<FileVersion>, Instant)>,
     next_token: u64,
     arrived: Vec<Completion>,
     /// Held until what was staged is published: nobody else shall stage it again.
     claims: Vec<UnitClaim>,
-    lane: Lane,
+    lane: TraceLane,
 }
 
-impl<'a> Worker<'a> {
-    fn new(cache: &'a Cache, desk: &'a Desk, open: &OpenSource) -> Result<Self> {
+impl<'a> StagingWorker<'a> {
+    fn new(cache: &'a Cache, mailbox: &'a StagingMailbox, open: &OpenSource) -> Result<Self> {
         let largest = PIECE.max(u64::from(cache.index().largest())) as usize;
         // A slot has a page more than its length.
         let slots = SlotPool::new(DEPTH * (largest + 2 * crate::slot::PAGE))?;
         let reader = open(&slots, DEPTH)?;
-        *desk.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
+        *mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
         let pace = Pace::new(cache.stage_bandwidth());
         Ok(Self {
             cache,
-            desk,
+            mailbox,
             slots,
             reader,
             pace,
@@ -181,7 +183,7 @@ impl<'a> Worker<'a> {
     }
 
     fn run(&mut self) -> Result<()> {
-        while let Some(schedule) = self.desk.next() {
+        while let Some(schedule) = self.mailbox.next() {
             self.stage(&schedule)?;
             while self.reader.in_flight() > 0 && !self.over() {
                 self.absorb()?;
@@ -202,7 +204,7 @@ impl<'a> Worker<'a> {
     /// Stages what is missing, until all is there, the store is full or there are news.
     fn stage(&mut self, schedule: &Schedule) -> Result<()> {
         let index = self.cache.index().clone();
-        let step = self.desk.step(schedule);
+        let step = self.mailbox.step(schedule);
         let plan = units::units(&index, schedule, step, self.cache.lead(schedule));
         self.cache.staging_begins(plan.len() as u64);
         for unit in plan {
@@ -210,14 +212,18 @@ impl<'a> Worker<'a> {
                 return Ok(());
             }
             match &unit {
-                Unit::Shard(file) => match self.cache.store().claim_unit(u64::from(file.0)) {
+                StagingUnit::Shard(file) => match self.cache.store().claim_unit(u64::from(file.0)) {
                     Some(claim) => self.claims.push(claim),
                     // Another process is at it.
                     None => continue,
                 },
                 // The pipeline has caught up.
-                Unit::Step(step) if *step < self.desk.step(schedule) + self.cache.lead(schedule) => continue,
-                Unit::Step(_) => {}
+                StagingUnit::Step(step)
+                    if *step < self.mailbox.step(schedule) + self.cache.lead(schedule) =>
+                {
+                    continue;
+                }
+                StagingUnit::Step(_) => {}
             }
             let samples = units::samples(&unit, &index, schedule);
             for piece in units::pieces(&index, &samples, |sample| !self.cache.knows(sample)) {
@@ -232,15 +238,15 @@ impl<'a> Worker<'a> {
     }
 
     fn over(&self) -> bool {
-        self.desk.over.load(Relaxed)
+        self.mailbox.over.load(Relaxed)
     }
 
     fn interrupted(&self) -> bool {
-        self.desk.news.load(Relaxed) || self.cache.is_full()
+        self.mailbox.news.load(Relaxed) || self.cache.is_full()
     }
 
     /// Asks for a piece, once there is room for it and time.
-    fn read(&mut self, piece: Piece) -> Result<()> {
+    fn read(&mut self, piece: StagedPiece) -> Result<()> {
         while !self.over() {
             if self.reader.room() > 0
                 && let Some(slot) = self.slots.try_take(piece.extent.length as usize)
@@ -259,11 +265,11 @@ impl<'a> Worker<'a> {
     }
 
     /// The version of a file that is about to be read.
-    fn version(&self, file: FileId) -> Option<Version> {
+    fn version(&self, file: FileId) -> Option<FileVersion> {
         let index = self.cache.index();
         index.shard_version(file).or_else(|| {
-            self.cache.looked(1);
-            look(index, file)
+            self.cache.count_stats(1);
+            version_now(index, file)
         })
     }
 
@@ -279,7 +285,7 @@ impl<'a> Worker<'a> {
                 Ok(bytes) => {
                     self.cache.staged(bytes.len() as u64);
                     let samples = piece.samples.len() as u64;
-                    let work = Work { bytes: bytes.len() as u64, samples, ..Work::default() };
+                    let work = StageWork { bytes: bytes.len() as u64, samples, ..StageWork::default() };
                     self.lane.record(Stage::Ahead, since, now, work);
                     if let Some(version) = version {
                         self.store(&piece, version, &bytes);
@@ -291,13 +297,13 @@ impl<'a> Worker<'a> {
             let bytes = piece.extent.length.into();
             let rest = self.pace.rest(self.started.elapsed(), bytes, took, self.cache.demand_waits());
             if !rest.is_zero() {
-                self.desk.rest(rest);
+                self.mailbox.rest(rest);
             }
         }
         Ok(())
     }
 
-    fn store(&self, piece: &Piece, version: Version, bytes: &[u8]) {
+    fn store(&self, piece: &StagedPiece, version: FileVersion, bytes: &[u8]) {
         for &sample in &piece.samples {
             let range = piece.range(self.cache.index().extent(sample));
             // The store writes as fast as it can, and nobody waits for this thread.
@@ -305,7 +311,7 @@ impl<'a> Worker<'a> {
                 if self.interrupted() {
                     return;
                 }
-                self.desk.rest(Duration::from_millis(1));
+                self.mailbox.rest(Duration::from_millis(1));
             }
         }
     }

@@ -11,7 +11,7 @@ const GAP: u64 = 8 << 10;
 
 /// Samples that are staged one after another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum StagingUnit {
     /// A shard: by whichever process claims it first.
     Shard(FileId),
     /// The loose files of a rank's batch: other ranks have their own.
@@ -20,16 +20,16 @@ pub(crate) enum Unit {
 
 /// The units of an epoch in the order of their next use, for a rank that has come to `step`. Steps begin `lead` steps
 /// later: what is needed before is being read already.
-pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<Unit> {
+pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<StagingUnit> {
     if !index.is_sharded() {
-        return (step + lead..schedule.steps()).map(Unit::Step).collect();
+        return (step + lead..schedule.steps()).map(StagingUnit::Step).collect();
     }
     let order = schedule.order();
     let cursor = (step * schedule.global_batch()).min(order.len());
     let next_use = |file| Some((next_use(order, index.samples_of(file), cursor)?, file));
     let mut shards: Vec<(u64, FileId)> = index.files().filter_map(next_use).collect();
     shards.sort_unstable();
-    shards.into_iter().map(|(_, file)| Unit::Shard(file)).collect()
+    shards.into_iter().map(|(_, file)| StagingUnit::Shard(file)).collect()
 }
 
 /// The first position from `cursor` on that one of `samples` has; those behind it come in the next epoch. `None` where
@@ -41,13 +41,13 @@ fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> Option<u64> {
 }
 
 /// The samples of a unit that epochs draw, by their places in the source.
-pub(crate) fn samples(unit: &Unit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
+pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
     match unit {
-        Unit::Shard(file) => {
+        StagingUnit::Shard(file) => {
             let selection = schedule.order().selection();
             index.samples_of(*file).filter(|sample| selection.contains(*sample)).collect()
         }
-        Unit::Step(step) => {
+        StagingUnit::Step(step) => {
             let places = 0..schedule.batch_len(*step);
             places
                 .map(|place| schedule.place(*step, place))
@@ -60,14 +60,14 @@ pub(crate) fn samples(unit: &Unit, index: &DatasetIndex, schedule: &Schedule) ->
 
 /// One staging read and the samples that lie in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct StagedPiece {
     /// What is read.
     pub extent: Extent,
     /// What of it is wanted, by offset.
     pub samples: Vec<u64>,
 }
 
-impl Piece {
+impl StagedPiece {
     /// Where in the piece the bytes of `extent`, one of its samples', are.
     pub(crate) fn range(&self, extent: Extent) -> Range<usize> {
         let begin = (extent.offset - self.extent.offset) as usize;
@@ -79,8 +79,12 @@ impl Piece {
 ///
 /// Neighbours are read together, up to [`PIECE`] bytes; over what is not wanted only where it is less than [`GAP`].
 /// A shard half of whose samples were used before its turn is read by halves, so that no byte leaves the source twice.
-pub(crate) fn pieces(index: &DatasetIndex, samples: &[u64], wanted: impl Fn(u64) -> bool) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
+pub(crate) fn pieces(
+    index: &DatasetIndex,
+    samples: &[u64],
+    wanted: impl Fn(u64) -> bool,
+) -> Vec<StagedPiece> {
+    let mut pieces: Vec<StagedPiece> = Vec::new();
     for &sample in samples.iter().filter(|&&sample| wanted(sample)) {
         let extent = index.extent(sample);
         let end = extent.offset + u64::from(extent.length);
@@ -95,7 +99,7 @@ pub(crate) fn pieces(index: &DatasetIndex, samples: &[u64], wanted: impl Fn(u64)
                 piece.extent.length = (end - piece.extent.offset) as u32;
                 piece.samples.push(sample);
             }
-            None => pieces.push(Piece { extent, samples: vec![sample] }),
+            None => pieces.push(StagedPiece { extent, samples: vec![sample] }),
         }
     }
     pieces

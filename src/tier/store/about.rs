@@ -11,14 +11,14 @@ const NAME: &str = "dataset.json";
 
 /// Which dataset the samples are of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct About {
+pub(super) struct DatasetInfo {
     /// In hexadecimal.
     pub fingerprint: String,
     /// Where it was when it was last used: another path may have the same dataset.
     pub roots: Vec<String>,
 }
 
-impl About {
+impl DatasetInfo {
     pub(crate) fn of(index: &DatasetIndex) -> Self {
         let whole = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let roots = index.parts().map(|(root, _)| whole(root).to_string_lossy().into_owned()).collect();

@@ -1,33 +1,33 @@
 //! Which sample is where in which segment, in memory: about 22 bytes a cached sample, half a byte for each other.
 
 use super::segment::SegmentRow;
-use crate::dataset::{Stamp, Version};
+use crate::dataset::{FileVersion, Stamp};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// The place of a sample: its segment by the store's own number, where its bytes begin, their checksum, and the version
 /// of the source's file they are of (in halves: so a place is as long as its parts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PackedLocation {
     pub segment: u32,
     pub offset: u32,
     pub crc: u32,
     version: [u32; 2],
 }
 
-impl Place {
+impl PackedLocation {
     fn new(segment: u32, row: &SegmentRow) -> Self {
         let SegmentRow { offset, crc, version, .. } = *row;
         Self { segment, offset, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
     }
 
-    pub(crate) fn version(&self) -> Version {
-        Version(u64::from(self.version[0]) | u64::from(self.version[1]) << 32)
+    pub(crate) fn version(&self) -> FileVersion {
+        FileVersion(u64::from(self.version[0]) | u64::from(self.version[1]) << 32)
     }
 }
 
 /// Stands for the segment of a sample that was taken and is not written yet.
-const PENDING: Place = Place { segment: u32::MAX, offset: 0, crc: 0, version: [0; 2] };
+const PENDING: PackedLocation = PackedLocation { segment: u32::MAX, offset: 0, crc: 0, version: [0; 2] };
 
 /// A published segment as the catalog knows it. Its index in the catalog, its *slot*, is the [`crate::dataset::FileId`]
 /// that readers know it by; a slot is given only once, so that no reader can take one segment for another.
@@ -60,24 +60,24 @@ impl Segment {
 
 /// 64 neighbouring samples: which of them have a place, and those places in the samples' order.
 #[derive(Default)]
-struct Chunk {
+struct CatalogChunk {
     present: u64,
     /// Of which of them the copy is known to be the source's in this run.
     checked: u64,
-    places: Vec<Place>,
+    places: Vec<PackedLocation>,
 }
 
-impl Chunk {
+impl CatalogChunk {
     fn rank(&self, bit: u32) -> usize {
         (self.present & ((1 << bit) - 1)).count_ones() as usize
     }
 
-    fn get(&self, bit: u32) -> Option<Place> {
+    fn get(&self, bit: u32) -> Option<PackedLocation> {
         (self.present >> bit & 1 == 1).then(|| self.places[self.rank(bit)])
     }
 
     /// Sets a place and returns the former.
-    fn set(&mut self, bit: u32, place: Place) -> Option<Place> {
+    fn set(&mut self, bit: u32, place: PackedLocation) -> Option<PackedLocation> {
         let rank = self.rank(bit);
         if self.present >> bit & 1 == 1 {
             return Some(std::mem::replace(&mut self.places[rank], place));
@@ -102,7 +102,7 @@ impl Chunk {
 
 /// All samples' places and all segments.
 pub(super) struct Catalog {
-    chunks: Vec<Chunk>,
+    chunks: Vec<CatalogChunk>,
     segments: Vec<Segment>,
     /// Slots by the segments' numbers in the directory; `None` for a segment that is about to be published.
     by_number: HashMap<u64, Option<u32>>,
@@ -113,20 +113,20 @@ pub(super) struct Catalog {
 impl Catalog {
     /// An empty catalog for `samples` samples.
     pub(crate) fn new(samples: u64) -> Self {
-        let chunks = (0..samples.div_ceil(64)).map(|_| Chunk::default()).collect();
+        let chunks = (0..samples.div_ceil(64)).map(|_| CatalogChunk::default()).collect();
         Self { chunks, segments: Vec::new(), by_number: HashMap::new(), held_samples: 0, held_bytes: 0 }
     }
 
-    fn get(&self, sample: u64) -> Option<Place> {
+    fn get(&self, sample: u64) -> Option<PackedLocation> {
         self.chunks[(sample / 64) as usize].get((sample % 64) as u32)
     }
 
-    fn is_live(&self, place: Place) -> bool {
+    fn is_live(&self, place: PackedLocation) -> bool {
         self.segments.get(place.segment as usize).is_some_and(|segment| !segment.forgotten)
     }
 
     /// Where a sample can be read, and whether its copy was checked in this run.
-    pub(crate) fn locate(&self, sample: u64) -> Option<(Place, bool)> {
+    pub(crate) fn locate(&self, sample: u64) -> Option<(PackedLocation, bool)> {
         let place = self.get(sample).filter(|&place| self.is_live(place))?;
         let checked = self.chunks[(sample / 64) as usize].checked >> (sample % 64) & 1 == 1;
         Some((place, checked))
@@ -156,7 +156,9 @@ impl Catalog {
 
     /// Whether a sample is here among those of `group`, or on its way.
     pub(crate) fn keeps(&self, sample: u64, group: u64) -> bool {
-        let here = |place: Place| self.is_live(place) && self.segments[place.segment as usize].group == group;
+        let here = |place: PackedLocation| {
+            self.is_live(place) && self.segments[place.segment as usize].group == group
+        };
         self.get(sample).is_some_and(|place| place == PENDING || here(place))
     }
 
@@ -182,7 +184,7 @@ impl Catalog {
         }
     }
 
-    fn set(&mut self, sample: u64, place: Place, checked: bool) {
+    fn set(&mut self, sample: u64, place: PackedLocation, checked: bool) {
         let chunk = &mut self.chunks[(sample / 64) as usize];
         let bit = (sample % 64) as u32;
         let former = chunk.set(bit, place);
@@ -235,12 +237,13 @@ impl Catalog {
         self.segments[slot as usize].rows += rows.len() as u32;
         for row in rows {
             let number = self.segments[slot as usize].number;
-            let later =
-                |place: Place| self.is_live(place) && self.segments[place.segment as usize].number > number;
+            let later = |place: PackedLocation| {
+                self.is_live(place) && self.segments[place.segment as usize].number > number
+            };
             if self.get(row.sample).is_some_and(later) {
                 continue;
             }
-            self.set(row.sample, Place::new(slot, row), checked);
+            self.set(row.sample, PackedLocation::new(slot, row), checked);
             let segment = &mut self.segments[slot as usize];
             segment.samples += 1;
             self.held_samples += u64::from(!segment.forgotten);
@@ -297,7 +300,7 @@ mod tests {
     const STAMP: Stamp = Stamp { size: 10, mtime: 0, ctime: 0, inode: 0 };
 
     fn row(sample: u64, offset: u32) -> SegmentRow {
-        SegmentRow { sample, version: Version(9), offset, length: 1, crc: offset ^ 77 }
+        SegmentRow { sample, version: FileVersion(9), offset, length: 1, crc: offset ^ 77 }
     }
 
     #[test]

@@ -19,11 +19,11 @@ use super::about;
 use super::listing::{datasets, last_use, segments};
 use super::nameless;
 use super::open_segment::OpenSegment;
-use super::ranges::{Kind, Ranges};
-use super::segment::{self, Key};
+use super::ranges::{LockKind, RangeLocks};
+use super::segment::{self, DatasetKey};
 use super::setup::{HEADER, PATIENCE, wait_for};
 use super::shared::lock;
-use super::stats::{Counters, count};
+use super::stats::{StoreCounters, count};
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -49,16 +49,16 @@ pub(super) fn pages(bytes: u64) -> u64 {
 pub(super) struct CacheDirectory {
     path: PathBuf,
     own: PathBuf,
-    key: Key,
+    key: DatasetKey,
     quota: u64,
-    pub(super) lock: Ranges,
-    pub(super) marker: Ranges,
+    pub(super) lock: RangeLocks,
+    pub(super) marker: RangeLocks,
     /// Else nothing is published, reserved or evicted by this process.
     writable: bool,
     usage: Mutex<DirectoryUsage>,
     /// Units of which this process has the lock.
     pub(super) units: Mutex<HashSet<u64>>,
-    counters: Arc<Counters>,
+    counters: Arc<StoreCounters>,
     process: u32,
 }
 
@@ -68,7 +68,7 @@ struct DirectoryUsage {
     /// Generation at which `published` was right.
     seen: Option<u64>,
     /// Pages of every published segment, which never change.
-    published: HashMap<Key, HashMap<u64, u64>>,
+    published: HashMap<DatasetKey, HashMap<u64, u64>>,
     /// Their sum: it is asked for at every reservation.
     sum: u64,
     /// Pages that this process has reserved, by segment.
@@ -92,10 +92,10 @@ struct LockedDirectory<'a> {
 impl CacheDirectory {
     fn new(
         path: PathBuf,
-        key: Key,
+        key: DatasetKey,
         quota: u64,
-        (lock, marker, writable): (Ranges, Ranges, bool),
-        counters: Arc<Counters>,
+        (lock, marker, writable): (RangeLocks, RangeLocks, bool),
+        counters: Arc<StoreCounters>,
     ) -> Self {
         Self {
             own: path.join(key.to_string()),
@@ -123,7 +123,7 @@ impl CacheDirectory {
     }
 
     /// The dataset's key.
-    pub(crate) fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> DatasetKey {
         self.key
     }
 
@@ -157,7 +157,7 @@ impl CacheDirectory {
             return Ok((segments(&self.own, None)?.into_keys().collect(), generation));
         }
         let mut guard = self.enter()?;
-        guard.settle()?;
+        guard.list_if_changed()?;
         guard.used()?;
         let numbers = guard.usage.published.get(&self.key).map(|own| own.keys().copied().collect());
         Ok((numbers.unwrap_or_default(), guard.header.generation))
@@ -201,7 +201,7 @@ impl CacheDirectory {
 
     fn lock_range(&self, usage: &mut DirectoryUsage, number: u64, pages: u64) -> Result<()> {
         let range = reservation(number, pages);
-        match self.lock.try_lock(range, Kind::Exclusive) {
+        match self.lock.try_lock(range, LockKind::Exclusive) {
             Ok(true) => {
                 let before = usage.reserved.insert(number, pages).unwrap_or(0);
                 count(&self.counters.used_bytes, (pages - before) * PAGE);
@@ -249,14 +249,14 @@ impl CacheDirectory {
     /// Pages that are free now, without evicting anything.
     pub(crate) fn free(&self) -> Result<u64> {
         let mut guard = self.enter()?;
-        guard.settle()?;
+        guard.list_if_changed()?;
         Ok(self.quota.saturating_sub(guard.used()?))
     }
 
     /// Evicts until what is used is within the quota: it may have been larger at another time.
     fn shrink(&self) -> Result<()> {
         let mut guard = self.enter()?;
-        guard.settle()?;
+        guard.list_if_changed()?;
         // Numbers grow for ever, whatever became of the lock file.
         let last = guard.usage.published.values().flat_map(HashMap::keys).max().copied().unwrap_or(0);
         if guard.header.next <= last {
@@ -327,7 +327,7 @@ impl LockedDirectory<'_> {
     }
 
     /// Lists the directory if somebody changed it. Sizes are asked for once: segments never change.
-    fn settle(&mut self) -> Result<()> {
+    fn list_if_changed(&mut self) -> Result<()> {
         if self.usage.seen == Some(self.header.generation) {
             return Ok(());
         }
@@ -354,13 +354,13 @@ impl LockedDirectory<'_> {
 
     /// Evicts what nobody uses until `wanted` pages are free, and says how many are.
     fn make_room(&mut self, wanted: u64) -> Result<u64> {
-        self.settle()?;
+        self.list_if_changed()?;
         let quota = self.directory.quota;
         let mut free = quota.saturating_sub(self.used()?);
         if free < wanted {
             // Perhaps somebody removed files by hand.
             self.usage.seen = None;
-            self.settle()?;
+            self.list_if_changed()?;
             self.evict(wanted, false)?;
             free = quota.saturating_sub(self.used()?);
         }
@@ -372,7 +372,7 @@ impl LockedDirectory<'_> {
     fn evict(&mut self, wanted: u64, even_used: bool) -> Result<()> {
         let limit = self.directory.quota.saturating_sub(wanted);
         let mut excess = self.used()?.saturating_sub(limit);
-        let path = |key: &Key| self.directory.path.join(key.to_string());
+        let path = |key: &DatasetKey| self.directory.path.join(key.to_string());
         let (mut unused, mut used) = (Vec::new(), Vec::new());
         for &key in self.usage.published.keys() {
             match last_use(&path(&key)) {
@@ -381,14 +381,14 @@ impl LockedDirectory<'_> {
             }
         }
         unused.sort_unstable();
-        let segments = |key: &Key| {
+        let segments = |key: &DatasetKey| {
             let mut numbers: Vec<u64> = self.usage.published[key].keys().copied().collect();
             numbers.sort_unstable();
             numbers.into_iter().map(|number| (number, *key)).collect::<Vec<_>>()
         };
-        let mut order: Vec<(u64, Key)> = unused.iter().flat_map(|(_, key)| segments(key)).collect();
+        let mut order: Vec<(u64, DatasetKey)> = unused.iter().flat_map(|(_, key)| segments(key)).collect();
         if even_used {
-            let mut oldest: Vec<(u64, Key)> = used.iter().flat_map(segments).collect();
+            let mut oldest: Vec<(u64, DatasetKey)> = used.iter().flat_map(segments).collect();
             oldest.sort_unstable();
             order.extend(oldest);
         }
@@ -417,7 +417,7 @@ impl LockedDirectory<'_> {
     }
 
     /// Unlinks a segment. Its bytes, if it was there.
-    fn unlink(&mut self, key: Key, number: u64) -> Result<Option<u64>> {
+    fn unlink(&mut self, key: DatasetKey, number: u64) -> Result<Option<u64>> {
         let path = self.directory.path.join(key.to_string()).join(segment::name(number));
         let bytes = fs::symlink_metadata(&path).map(|found| found.len());
         let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;

@@ -3,10 +3,10 @@
 //! Directories of older formats are shown and emptied too: the lock file and the names in a directory have been the
 //! same in all of them.
 
-use super::about::{self, About};
+use super::about::{self, DatasetInfo};
 use super::directory::{PAGE, RESERVATIONS};
-use super::ranges::Ranges;
-use super::segment::{self, Key, VERSION};
+use super::ranges::RangeLocks;
+use super::segment::{self, DatasetKey, VERSION};
 use super::setup::{HEADER, MAGIC, PATIENCE, open_file, read_directory, wait_for};
 use crate::error::{Error, Result};
 use serde::Serialize;
@@ -18,7 +18,7 @@ use std::time::SystemTime;
 
 /// What a cache directory holds.
 #[derive(Debug, Clone, Serialize)]
-pub struct Held {
+pub struct CacheContents {
     /// The directory.
     pub directory: PathBuf,
     /// Version of its format.
@@ -26,7 +26,7 @@ pub struct Held {
     /// Whether this program can use it; else it can be emptied.
     pub usable: bool,
     /// What was kept of which dataset, the one used last first.
-    pub datasets: Vec<Dataset>,
+    pub datasets: Vec<CachedDataset>,
     /// Bytes of all datasets' segments.
     pub bytes: u64,
     /// Bytes reserved for segments that jobs are filling.
@@ -37,7 +37,7 @@ pub struct Held {
 
 /// What is kept of one dataset.
 #[derive(Debug, Clone, Serialize)]
-pub struct Dataset {
+pub struct CachedDataset {
     /// The name of its directory.
     pub key: String,
     /// Its fingerprint in hexadecimal; `None` where a program that did not say it filled the cache.
@@ -60,7 +60,7 @@ pub struct Dataset {
 #[derive(Debug, Clone, Serialize)]
 pub struct Cleared {
     /// The datasets as they were.
-    pub datasets: Vec<Dataset>,
+    pub datasets: Vec<CachedDataset>,
     /// Segments removed.
     pub segments: u64,
     /// Bytes freed; what a job has open is freed when that job closes it, soon after.
@@ -73,18 +73,18 @@ pub struct Cleared {
 ///
 /// # Errors
 /// [`Error::Config`] when it is no cache of Foreload; [`Error::Io`] when it cannot be listed.
-pub fn look(directory: &Path) -> Result<Held> {
+pub fn contents(directory: &Path) -> Result<CacheContents> {
     let path = directory.join("lock");
     let lock = File::open(&path).map_err(|error| refusal(directory, error))?;
     let format = format(&lock, directory)?;
     let filling =
-        Ranges::new(lock).of_others(RESERVATIONS).map_err(|error| Error::io("look at", path, error))?;
+        RangeLocks::new(lock).of_others(RESERVATIONS).map_err(|error| Error::io("look at", path, error))?;
     let (mut datasets, mut others) = (Vec::new(), Vec::new());
     for entry in read_directory(directory)? {
         let entry = entry.map_err(|error| Error::io("list", directory, error))?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_directory && Key::parse(&name).is_some() {
+        if is_directory && DatasetKey::parse(&name).is_some() {
             match dataset(&entry.path(), name) {
                 // Emptied by somebody else meanwhile.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -96,7 +96,7 @@ pub fn look(directory: &Path) -> Result<Held> {
     }
     datasets.sort_by_key(|dataset| std::cmp::Reverse((dataset.in_use, dataset.last_used)));
     others.sort_unstable();
-    Ok(Held {
+    Ok(CacheContents {
         directory: directory.to_path_buf(),
         format,
         usable: format == VERSION,
@@ -112,12 +112,12 @@ pub fn look(directory: &Path) -> Result<Held> {
 /// then on.
 ///
 /// # Errors
-/// Those of [`look`]; [`Error::Config`] when `which` names none or several, or the format is a newer one;
+/// Those of [`contents`]; [`Error::Config`] when `which` names none or several, or the format is a newer one;
 /// [`Error::Io`] when something cannot be removed.
 pub fn clear(directory: &Path, which: Option<&str>) -> Result<Cleared> {
     let path = directory.join("lock");
-    look(directory)?;
-    let lock = Ranges::new(open_file(&path, false)?);
+    contents(directory)?;
+    let lock = RangeLocks::new(open_file(&path, false)?);
     // Whoever comes in, publishes or evicts waits for it; nobody is in the middle of that.
     wait_for(&lock, directory, PATIENCE)?;
     let cleared = clear_locked(directory, &lock, which);
@@ -125,8 +125,8 @@ pub fn clear(directory: &Path, which: Option<&str>) -> Result<Cleared> {
     cleared
 }
 
-fn clear_locked(directory: &Path, lock: &Ranges, which: Option<&str>) -> Result<Cleared> {
-    let held = look(directory)?;
+fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Result<Cleared> {
+    let held = contents(directory)?;
     if held.format > VERSION {
         let message = format!(
             "{} has format {}, newer than this program's {VERSION}: empty it with the program that filled it",
@@ -170,20 +170,22 @@ fn clear_locked(directory: &Path, lock: &Ranges, which: Option<&str>) -> Result<
 }
 
 /// The datasets of `held` that `which` names.
-fn choose(held: &Held, which: &str) -> Result<Vec<Dataset>> {
+fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
     let bad = |message: String| Error::config("dataset", message);
     let at_path = Path::new(which)
         .canonicalize()
         .map_or_else(|_| which.into(), |path| path.to_string_lossy().into_owned());
-    let used_there = |dataset: &&Dataset| dataset.roots.contains(&at_path);
+    let used_there = |dataset: &&CachedDataset| dataset.roots.contains(&at_path);
     let found: Vec<_> = held.datasets.iter().filter(used_there).cloned().collect();
     if !found.is_empty() {
         return Ok(found);
     }
     let begins = |text: &String| which.len() >= SHORTEST && text.starts_with(which);
-    let named = |dataset: &&Dataset| begins(&dataset.key) || dataset.fingerprint.as_ref().is_some_and(begins);
+    let named =
+        |dataset: &&CachedDataset| begins(&dataset.key) || dataset.fingerprint.as_ref().is_some_and(begins);
     let found: Vec<_> = held.datasets.iter().filter(named).cloned().collect();
-    let names = |datasets: &[Dataset]| datasets.iter().map(Dataset::name).collect::<Vec<_>>().join(", ");
+    let names =
+        |datasets: &[CachedDataset]| datasets.iter().map(CachedDataset::name).collect::<Vec<_>>().join(", ");
     match &found[..] {
         [] if held.datasets.is_empty() => Err(bad(format!("is {which:?}, and the cache is empty"))),
         [] => {
@@ -201,7 +203,7 @@ fn choose(held: &Held, which: &str) -> Result<Vec<Dataset>> {
     }
 }
 
-impl Dataset {
+impl CachedDataset {
     /// Its fingerprint where that is known, else its key.
     pub fn name(&self) -> &str {
         self.fingerprint.as_deref().unwrap_or(&self.key)
@@ -239,14 +241,14 @@ fn bump(lock: &File) -> io::Result<()> {
     lock.write_all_at(&(u64::from_le_bytes(bytes) + 1).to_le_bytes(), GENERATION_AT)
 }
 
-fn dataset(own: &Path, key: String) -> Result<Dataset> {
+fn dataset(own: &Path, key: String) -> Result<CachedDataset> {
     let files = segment_files(own)?;
     let used = File::open(own.join("used")).ok();
     let modified = used.as_ref().and_then(|file| file.metadata().ok()?.modified().ok());
     let in_use =
-        used.is_some_and(|file| !Ranges::new(file).of_others(0..1).is_ok_and(|users| users.is_empty()));
-    let about = About::read(own);
-    Ok(Dataset {
+        used.is_some_and(|file| !RangeLocks::new(file).of_others(0..1).is_ok_and(|users| users.is_empty()));
+    let about = DatasetInfo::read(own);
+    Ok(CachedDataset {
         key,
         fingerprint: about.as_ref().map(|about| about.fingerprint.clone()),
         roots: about.map(|about| about.roots).unwrap_or_default(),

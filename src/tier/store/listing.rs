@@ -1,8 +1,8 @@
 //! What lies in a cache directory: its datasets, their segments, and when somebody used them.
 
 use super::directory::pages;
-use super::ranges::Ranges;
-use super::segment::{self, Key};
+use super::ranges::RangeLocks;
+use super::segment::{self, DatasetKey};
 use super::setup::read_directory;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub(super) fn last_use(path: &Path) -> Option<SystemTime> {
         Err(_) => return None,
     };
     let time = file.metadata().and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-    let users = Ranges::new(file).of_others(0..1);
+    let users = RangeLocks::new(file).of_others(0..1);
     users.is_ok_and(|users| users.is_empty()).then_some(time)
 }
 
@@ -46,11 +46,11 @@ pub(super) fn segments(path: &Path, known: Option<&HashMap<u64, u64>>) -> Result
 }
 
 /// The datasets that have a directory here.
-pub(super) fn datasets(path: &Path) -> Result<Vec<(Key, PathBuf)>> {
+pub(super) fn datasets(path: &Path) -> Result<Vec<(DatasetKey, PathBuf)>> {
     let mut found = Vec::new();
     for entry in read_directory(path)? {
         let entry = entry.map_err(|error| Error::io("list", path, error))?;
-        if let Some(key) = entry.file_name().to_str().and_then(Key::parse)
+        if let Some(key) = entry.file_name().to_str().and_then(DatasetKey::parse)
             && entry.file_type().is_ok_and(|kind| kind.is_dir())
         {
             found.push((key, entry.path()));

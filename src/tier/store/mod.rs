@@ -1,8 +1,8 @@
 //! The store: samples kept in segment files on a local drive, shared by all processes that name its directory.
 //!
-//! A sample that is offered is copied into a write buffer; full buffers go to the store's writer thread, which appends them
-//! to the *segment* being filled and publishes it when it is large enough or the store is sealed. Published segments
-//! never change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`].
+//! A sample that is offered is copied into a write buffer; full buffers go to the store's writer thread, which appends
+//! them to the *segment* being filled and publishes it when it is large enough or the store is sealed. Published
+//! segments never change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`].
 //!
 //! - **Bytes are right or not there.** A segment has its name only when all of it is written; its table has a checksum,
 //!   each sample has one. What fails a check is unlinked, and the sample comes from the source again.
@@ -35,15 +35,15 @@ pub(crate) use stats::StoreStats;
 pub(crate) use unit::UnitClaim;
 pub use verify::Verify;
 
-use crate::dataset::{DatasetIndex, Extent, FileId, Version};
+use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
 use crate::io::Files;
 use crate::trace::Trace;
 use crossbeam_channel::{Receiver, Sender};
 use directory::{CacheDirectory, PAGE, pages};
 use segment::footer_bytes;
-use shared::{Gate, Shared, lock};
-use stats::{Counters, count};
+use shared::{Gate, StoreShared, lock};
+use stats::{StoreCounters, count};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -114,7 +114,7 @@ pub struct Location {
     /// What [`checksum`] of the bytes must be.
     pub crc: u32,
     /// The version of the source's file that they are of.
-    pub version: Version,
+    pub version: FileVersion,
     /// Whether that is known to be the source's in this run; else it is to be found out before the bytes are used.
     pub checked: bool,
 }
@@ -142,7 +142,7 @@ pub enum Offer {
 
 /// What was wrong with a located sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum CopyFault {
     /// The segment's file is not there (ENOENT): another process evicted it.
     Gone,
     /// It could not be read, or is shorter or newer than it was.
@@ -153,7 +153,7 @@ pub enum Fault {
 
 /// The samples of one dataset that are kept in a cache directory.
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreShared>,
     buffers: Mutex<WriteBuffers>,
     commands: Sender<WriterCommand>,
     writer: Option<JoinHandle<()>>,
@@ -184,9 +184,9 @@ impl Store {
     /// that cannot serve, or when no thread can be started; [`Error::Io`] when it cannot be made or read.
     pub fn open(options: &StoreOptions, index: &Arc<DatasetIndex>) -> Result<Arc<Self>> {
         Self::check(options, index)?;
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(StoreCounters::default());
         let directory = CacheDirectory::open(&options.directory, options.quota, index, counters.clone())?;
-        let shared = Arc::new(Shared::new(index.clone(), directory, counters, options.verify));
+        let shared = Arc::new(StoreShared::new(index.clone(), directory, counters, options.verify));
         shared.refresh()?;
         let segment_bytes = options.segment_bytes.unwrap_or((options.quota / 64).clamp(1 << 20, 64 << 20));
         let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
@@ -194,7 +194,7 @@ impl Store {
         let (written, empty) = crossbeam_channel::unbounded();
         let (end, ended) = crossbeam_channel::bounded(0);
         let writer = SegmentWriter::new(shared.clone(), asked, written, segment_bytes, options);
-        let end = End { shared: shared.clone(), _end: end };
+        let end = WriterEnd { shared: shared.clone(), _end: end };
         let run = move || {
             let _end = end;
             writer.run();
@@ -251,7 +251,7 @@ impl Store {
     ///
     /// # Panics
     /// When the dataset has no such sample, or `bytes` are not as many as it has.
-    pub fn offer(&self, group: u64, sample: u64, version: Version, bytes: &[u8]) -> Offer {
+    pub fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         assert_eq!(bytes.len(), self.shared.index.extent(sample).length as usize, "bytes of sample {sample}");
         let counters = &self.shared.counters;
         let refused = |counter, offer| {
@@ -327,19 +327,19 @@ impl Store {
 
     /// Says that a located sample could not be read or was wrong: its whole segment is forgotten at once and, unless
     /// it is gone, unlinked soon. Cheap, and counted once however many samples of a segment are reported.
-    pub fn damaged(&self, sample: u64, location: Location, why: Fault) {
+    pub fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
         let slot = location.extent.file.0;
         let mut catalog = self.shared.catalog_mut();
         let Some(segment) = catalog.segment(slot).filter(|_| catalog.forget(slot)) else { return };
         drop(catalog);
         let counters = &self.shared.counters;
-        if why == Fault::Gone {
+        if why == CopyFault::Gone {
             return count(&counters.vanished_segments, 1);
         }
         count(&counters.damaged_segments, 1);
         let path = self.shared.directory.segment_path(segment.number);
         let what =
-            if why == Fault::Checksum { "has other bytes than were written" } else { "cannot be read" };
+            if why == CopyFault::Checksum { "has other bytes than were written" } else { "cannot be read" };
         self.shared.note_damage(format!("{}: sample {sample} {what}; it is removed", path.display()));
         let _ = self.commands.send(WriterCommand::Remove(segment.number));
     }
@@ -377,12 +377,12 @@ impl Store {
 }
 
 /// Dropped when the writer ends, however it does.
-struct End {
-    shared: Arc<Shared>,
+struct WriterEnd {
+    shared: Arc<StoreShared>,
     _end: Sender<()>,
 }
 
-impl Drop for End {
+impl Drop for WriterEnd {
     fn drop(&mut self) {
         self.shared.set_gate(Gate::Off);
         if std::thread::panicking() {

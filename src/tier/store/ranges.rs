@@ -9,17 +9,17 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A file whose ranges are locked.
-pub(super) struct Ranges {
+pub(super) struct RangeLocks {
     file: File,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LockKind {
     Shared,
     Exclusive,
 }
 
-impl Ranges {
+impl RangeLocks {
     pub(crate) fn new(file: File) -> Self {
         Self { file }
     }
@@ -29,8 +29,8 @@ impl Ranges {
     }
 
     /// Locks bytes, or says that others have some of them. Extends, shrinks or changes what this description has.
-    pub(crate) fn try_lock(&self, bytes: Range<u64>, kind: Kind) -> io::Result<bool> {
-        let kind = if kind == Kind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    pub(crate) fn try_lock(&self, bytes: Range<u64>, kind: LockKind) -> io::Result<bool> {
+        let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
         match self.control(libc::F_OFD_SETLK, kind, &bytes) {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
@@ -100,14 +100,14 @@ mod tests {
         let path = directory.path().join("lock");
         let open = || {
             let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-            Ranges::new(file.unwrap())
+            RangeLocks::new(file.unwrap())
         };
         let (one, two, three) = (open(), open(), open());
         // Not in the order of their starts, several of one.
         for (who, range) in [(&two, 900..905), (&three, 50..70), (&two, 100..200), (&two, 300..301)] {
-            assert!(who.try_lock(range, Kind::Exclusive).unwrap());
+            assert!(who.try_lock(range, LockKind::Exclusive).unwrap());
         }
-        assert!(one.try_lock(400..500, Kind::Exclusive).unwrap());
+        assert!(one.try_lock(400..500, LockKind::Exclusive).unwrap());
         let sorted = |mut ranges: Vec<Range<u64>>| {
             ranges.sort_by_key(|range| range.start);
             ranges
@@ -115,12 +115,12 @@ mod tests {
         let all = 0..i64::MAX as u64;
         assert_eq!(sorted(one.of_others(all.clone()).unwrap()), [50..70, 100..200, 300..301, 900..905]);
         assert_eq!(sorted(one.of_others(60..310).unwrap()), [50..70, 100..200, 300..301]);
-        assert!(!one.try_lock(199..210, Kind::Exclusive).unwrap());
+        assert!(!one.try_lock(199..210, LockKind::Exclusive).unwrap());
         // Extended, then shrunk.
-        assert!(two.try_lock(100..250, Kind::Exclusive).unwrap());
-        assert!(!one.try_lock(220..221, Kind::Shared).unwrap());
+        assert!(two.try_lock(100..250, LockKind::Exclusive).unwrap());
+        assert!(!one.try_lock(220..221, LockKind::Shared).unwrap());
         two.unlock(150..250).unwrap();
-        assert!(one.try_lock(220..221, Kind::Shared).unwrap());
+        assert!(one.try_lock(220..221, LockKind::Shared).unwrap());
         let second = two.descriptor_above(40).unwrap();
         assert!(second.as_raw_fd() > 40);
         drop(two);

@@ -11,7 +11,7 @@
 //! there or not, which the checksums find: those of table and trailer when it is loaded, a sample's when it is read.
 
 use super::checksum;
-use crate::dataset::{DatasetIndex, Version};
+use crate::dataset::{DatasetIndex, FileVersion};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -25,9 +25,9 @@ const TRAILER: usize = 64;
 
 /// What a dataset's segments are kept under: its fingerprint and the identity of its root, shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Key(pub [u8; 16]);
+pub(super) struct DatasetKey(pub [u8; 16]);
 
-impl Key {
+impl DatasetKey {
     pub(crate) fn of(index: &DatasetIndex) -> Self {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&index.fingerprint().0[..8]);
@@ -42,7 +42,7 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for DatasetKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
@@ -66,7 +66,7 @@ pub(super) fn parse_name(found: &str) -> Option<u64> {
 pub(super) struct SegmentRow {
     pub sample: u64,
     /// The version of the source's file that the bytes are of.
-    pub version: Version,
+    pub version: FileVersion,
     /// Where its bytes begin; a segment's samples begin below 4 GiB.
     pub offset: u32,
     pub length: u32,
@@ -84,14 +84,14 @@ pub(super) struct Footer {
 
 /// Why a segment cannot be used.
 #[derive(Debug)]
-pub(super) enum Flaw {
+pub(super) enum SegmentError {
     /// It is not what it should be: remove it.
     Damaged(&'static str),
     /// It could not be looked at.
     Io(io::Error),
 }
 
-impl From<io::Error> for Flaw {
+impl From<io::Error> for SegmentError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -104,7 +104,7 @@ pub(super) fn footer_bytes(samples: usize) -> u64 {
 
 impl Footer {
     /// The table and the trailer of segment `number` of dataset `key`, whose samples take `payload` bytes.
-    pub(crate) fn encode(&self, key: Key, number: u64, payload: u64) -> Vec<u8> {
+    pub(crate) fn encode(&self, key: DatasetKey, number: u64, payload: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.rows.len() * ROW + TRAILER);
         for row in &self.rows {
             bytes.extend(row.sample.to_le_bytes());
@@ -131,18 +131,18 @@ impl Footer {
     /// Reads and checks the end of segment `number`, a file of `size` bytes, against the dataset it should be of.
     ///
     /// # Errors
-    /// [`Flaw::Damaged`] when anything is not as it must be, [`Flaw::Io`] when it cannot be read.
+    /// [`SegmentError::Damaged`] when anything is not as it must be, [`SegmentError::Io`] when it cannot be read.
     pub(crate) fn read(
         file: &File,
         size: u64,
-        key: Key,
+        key: DatasetKey,
         number: u64,
         index: &DatasetIndex,
-    ) -> Result<Self, Flaw> {
+    ) -> Result<Self, SegmentError> {
         // As much as holds the whole table, mostly.
         let guess = size.min(16 << 10);
         if guess < TRAILER as u64 {
-            return Err(Flaw::Damaged("too short"));
+            return Err(SegmentError::Damaged("too short"));
         }
         let mut tail = vec![0; guess as usize];
         file.read_exact_at(&mut tail, size - guess)?;
@@ -150,14 +150,14 @@ impl Footer {
         let u32_at = |at: usize| u32::from_le_bytes(trailer[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("eight bytes"));
         if trailer[..8] != MAGIC || checksum(&trailer[..TRAILER - 4]) != u32_at(60) {
-            return Err(Flaw::Damaged("its end is damaged"));
+            return Err(SegmentError::Damaged("its end is damaged"));
         }
         if u32_at(8) != VERSION || trailer[16..32] != key.0 || u64_at(40) != number {
-            return Err(Flaw::Damaged("it is another segment"));
+            return Err(SegmentError::Damaged("it is another segment"));
         }
         let (count, group, payload, crc) = (u32_at(12) as usize, u64_at(32), u64_at(48), u32_at(56));
         if payload.checked_add(footer_bytes(count)) != Some(size) {
-            return Err(Flaw::Damaged("its size is wrong"));
+            return Err(SegmentError::Damaged("its size is wrong"));
         }
         let table = count * ROW;
         let rows = match (tail.len() - TRAILER).checked_sub(table) {
@@ -172,19 +172,24 @@ impl Footer {
     }
 }
 
-fn decode(table: &[u8], crc: u32, payload: u64, index: &DatasetIndex) -> Result<Vec<SegmentRow>, Flaw> {
+fn decode(
+    table: &[u8],
+    crc: u32,
+    payload: u64,
+    index: &DatasetIndex,
+) -> Result<Vec<SegmentRow>, SegmentError> {
     if checksum(table) != crc {
-        return Err(Flaw::Damaged("its table is damaged"));
+        return Err(SegmentError::Damaged("its table is damaged"));
     }
     let mut rows = Vec::with_capacity(table.len() / ROW);
     for bytes in table.chunks_exact(ROW) {
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let (sample, version) = (u64_at(0), Version(u64_at(8)));
+        let (sample, version) = (u64_at(0), FileVersion(u64_at(8)));
         let row = SegmentRow { sample, version, offset: u32_at(16), length: u32_at(20), crc: u32_at(24) };
         let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
         if !inside || sample >= index.len() || index.extent(sample).length != row.length {
-            return Err(Flaw::Damaged("its table is not of this dataset"));
+            return Err(SegmentError::Damaged("its table is not of this dataset"));
         }
         rows.push(row);
     }
@@ -204,20 +209,20 @@ mod tests {
         {
             assert_eq!(parse_name(foreign), None, "{foreign}");
         }
-        let key = Key(*b"0123456789abcdef");
-        assert_eq!(Key::parse(&key.to_string()), Some(key));
+        let key = DatasetKey(*b"0123456789abcdef");
+        assert_eq!(DatasetKey::parse(&key.to_string()), Some(key));
         for foreign in
             ["lost+found", "30", "+0123456789012345678901234567890", "3031323334353637383961626364656F"]
         {
-            assert_eq!(Key::parse(foreign), None, "{foreign}");
+            assert_eq!(DatasetKey::parse(foreign), None, "{foreign}");
         }
     }
 
     #[test]
     fn the_footer_is_as_long_as_it_is_said_to_be() {
-        let row = SegmentRow { sample: 3, version: Version(7), offset: 0, length: 9, crc: 1 };
+        let row = SegmentRow { sample: 3, version: FileVersion(7), offset: 0, length: 9, crc: 1 };
         for rows in [&[][..], &[row], &[row; 5]] {
-            let footer = Footer { group: 2, rows: rows.to_vec() }.encode(Key([1; 16]), 1, 9);
+            let footer = Footer { group: 2, rows: rows.to_vec() }.encode(DatasetKey([1; 16]), 1, 9);
             assert_eq!(footer.len() as u64, footer_bytes(rows.len()));
         }
     }

@@ -1,7 +1,7 @@
 //! Setting a cache directory up: its lock, its format, a dataset's place in it; what cannot serve is refused.
 
 use super::nameless;
-use super::ranges::{Kind, Ranges};
+use super::ranges::{LockKind, RangeLocks};
 use super::segment::VERSION;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
@@ -24,11 +24,11 @@ const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples that F
     deleted when nobody uses it.\n";
 
 /// Takes the lock on the directory. Asked for again and again: a call that blocks would know no limit.
-pub(super) fn wait_for(lock: &Ranges, path: &Path, patience: Duration) -> Result<()> {
+pub(super) fn wait_for(lock: &RangeLocks, path: &Path, patience: Duration) -> Result<()> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(20);
     loop {
-        match lock.try_lock(0..1, Kind::Exclusive) {
+        match lock.try_lock(0..1, LockKind::Exclusive) {
             Ok(true) => return Ok(()),
             Ok(false) if start.elapsed() > patience => {
                 let message = format!(
@@ -89,7 +89,7 @@ pub(super) fn open_file(path: &Path, create: bool) -> Result<File> {
 }
 
 /// Makes a new lock file one; refuses one of another program or format. The directory's lock is held.
-pub(super) fn initialise(lock: &Ranges, directory: &Path) -> Result<()> {
+pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
     let path = directory.join("lock");
     let size = lock.file().metadata().map_err(|error| Error::io("read", &path, error))?.len();
     if size > 0 {
@@ -128,7 +128,7 @@ pub(super) fn check_format(lock: &File, directory: &Path) -> Result<()> {
 }
 
 /// Makes a dataset's directory, and marks it as in use and as used now. The directory's lock is held.
-pub(super) fn enter_dataset(own: &Path) -> Result<Ranges> {
+pub(super) fn enter_dataset(own: &Path) -> Result<RangeLocks> {
     match fs::create_dir(own) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(Error::io("create", own, error));
@@ -149,8 +149,8 @@ pub(super) fn enter_dataset(own: &Path) -> Result<Ranges> {
     }
     let file = open_file(&path, false)?;
     file.set_modified(SystemTime::now()).map_err(|error| Error::io("touch", &path, error))?;
-    let marker = Ranges::new(file);
-    let shared = marker.try_lock(0..1, Kind::Shared).map_err(|error| Error::io("lock", &path, error))?;
+    let marker = RangeLocks::new(file);
+    let shared = marker.try_lock(0..1, LockKind::Shared).map_err(|error| Error::io("lock", &path, error))?;
     debug_assert!(shared, "nobody locks it but with the directory's lock held");
     Ok(marker)
 }

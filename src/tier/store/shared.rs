@@ -2,10 +2,10 @@
 
 use super::catalog::Catalog;
 use super::directory::CacheDirectory;
-use super::segment::{Flaw, Footer, SegmentRow};
-use super::stats::{Counters, count};
+use super::segment::{Footer, SegmentError, SegmentRow};
+use super::stats::{StoreCounters, count};
 use super::verify::{Verify, versions_now};
-use crate::dataset::{DatasetIndex, FileId, Stamp, Version};
+use crate::dataset::{DatasetIndex, FileId, FileVersion, Stamp};
 use crate::error::Result;
 use crate::io::Files;
 use std::collections::HashMap;
@@ -28,13 +28,13 @@ pub(super) enum Gate {
     Off,
 }
 
-pub(super) struct Shared {
+pub(super) struct StoreShared {
     pub index: Arc<DatasetIndex>,
     pub directory: Arc<CacheDirectory>,
-    pub counters: Arc<Counters>,
+    pub counters: Arc<StoreCounters>,
     pub verify: Verify,
     /// The versions that the shards were of when the store was opened.
-    shards: HashMap<FileId, Version>,
+    shards: HashMap<FileId, FileVersion>,
     /// Set when the store is dropped and the drive does not answer: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
@@ -43,11 +43,11 @@ pub(super) struct Shared {
     refreshed: Mutex<Option<u64>>,
 }
 
-impl Shared {
+impl StoreShared {
     pub(crate) fn new(
         index: Arc<DatasetIndex>,
         directory: CacheDirectory,
-        counters: Arc<Counters>,
+        counters: Arc<StoreCounters>,
         verify: Verify,
     ) -> Self {
         let shards: Vec<FileId> = if verify == Verify::Never {
@@ -123,7 +123,7 @@ impl Shared {
 
     /// Counts a failure that stops nothing, keeps what it said, and says it once.
     pub(crate) fn failed(&self, error: String) {
-        self.index.notices().say("cache errors", || {
+        self.index.notices().warn_once("cache errors", || {
             format!("the cache: {error}; training goes on, and what the cache lacks is read from the dataset")
         });
         self.counters.failed(error);
@@ -131,7 +131,7 @@ impl Shared {
 
     /// Keeps what there is to say of a damaged segment, and says it once.
     pub(crate) fn note_damage(&self, what: String) {
-        self.index.notices().say("damaged copies", || {
+        self.index.notices().warn_once("damaged copies", || {
             format!("cache segment {what}, and its samples are read from the dataset (check the drive if it goes on)")
         });
         self.counters.note(format!("cache segment {what}"));
@@ -140,7 +140,7 @@ impl Shared {
     /// Says once that copies were of files as they are no more.
     pub(crate) fn note_stale(&self, sample: u64, samples: u64) {
         count(&self.counters.stale, samples);
-        self.index.notices().say("stale copies", || {
+        self.index.notices().warn_once("stale copies", || {
             let path = self.index.path(self.index.extent(sample).file);
             let path = path.display();
             format!(
@@ -207,7 +207,7 @@ impl Shared {
                     self.place_loaded(slot, footer.rows);
                 }
             }
-            Err(Flaw::Damaged(what)) => {
+            Err(SegmentError::Damaged(what)) => {
                 count(&self.counters.damaged_segments, 1);
                 let path = self.directory.segment_path(number);
                 self.note_damage(format!("{}: {what}; it was removed", path.display()));
@@ -215,8 +215,8 @@ impl Shared {
                     self.failed(error.to_string());
                 }
             }
-            Err(Flaw::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(Flaw::Io(error)) => {
+            Err(SegmentError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(SegmentError::Io(error)) => {
                 let path = self.directory.segment_path(number);
                 self.failed(format!("read cache segment {}: {error}", path.display()));
             }
@@ -234,7 +234,7 @@ impl Shared {
             let file = self.index.extent(row.sample).file;
             let version = self.index.shard_version(file)?;
             // The index was opened earlier, perhaps long ago.
-            Some(if self.shards.get(&file) == Some(&version) { version } else { Version::NO_COPY })
+            Some(if self.shards.get(&file) == Some(&version) { version } else { FileVersion::NO_COPY })
         };
         rows.retain(|row| match version(row) {
             None => true,
@@ -253,11 +253,11 @@ impl Shared {
         }
     }
 
-    fn look_at(&self, number: u64) -> Result<(Stamp, Footer), Flaw> {
+    fn look_at(&self, number: u64) -> Result<(Stamp, Footer), SegmentError> {
         let file = File::open(self.directory.segment_path(number))?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(Flaw::Io(io::Error::other("is not a file")));
+            return Err(SegmentError::Io(io::Error::other("is not a file")));
         }
         let stamp = Stamp::of(&metadata);
         let footer = Footer::read(&file, stamp.size, self.directory.key(), number, &self.index)?;
@@ -270,7 +270,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Segments are read as shards are.
-impl Files for Shared {
+impl Files for StoreShared {
     fn path(&self, file: FileId) -> PathBuf {
         let segment = self.catalog().segment(file.0);
         self.directory.segment_path(segment.map_or(0, |segment| segment.number))

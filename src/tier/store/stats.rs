@@ -42,7 +42,7 @@ pub struct StoreStats {
 
 /// The counters as they are counted, by several threads.
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct StoreCounters {
     pub admitted_samples: AtomicU64,
     pub admitted_bytes: AtomicU64,
     pub dropped_busy: AtomicU64,
@@ -64,7 +64,7 @@ pub(super) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Relaxed);
 }
 
-impl Counters {
+impl StoreCounters {
     /// The counters; gauges that others know are left at 0.
     pub(crate) fn stats(&self) -> StoreStats {
         let read = |counter: &AtomicU64| counter.load(Relaxed);

@@ -1,25 +1,25 @@
 //! Units of staging: which process brings which shard.
 
-use super::ranges::Kind;
-use super::shared::{Shared, lock};
+use super::ranges::LockKind;
+use super::shared::{StoreShared, lock};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The right to stage one unit (a shard, by number), this process's alone until it is dropped or the process dies.
 pub struct UnitClaim {
-    shared: Arc<Shared>,
+    shared: Arc<StoreShared>,
     unit: u64,
 }
 
 impl UnitClaim {
-    pub(super) fn take(shared: &Arc<Shared>, unit: u64) -> Option<Self> {
+    pub(super) fn take(shared: &Arc<StoreShared>, unit: u64) -> Option<Self> {
         let directory = &shared.directory;
         let mut units = lock(&directory.units);
         // The kernel tells processes apart, not the claims of one.
         if !directory.is_ours() || !directory.is_writable() || units.contains(&unit) {
             return None;
         }
-        match directory.marker.try_lock(byte(unit), Kind::Exclusive) {
+        match directory.marker.try_lock(byte(unit), LockKind::Exclusive) {
             Ok(true) => {
                 units.insert(unit);
                 Some(Self { shared: shared.clone(), unit })

@@ -1,6 +1,6 @@
 //! Whether copies are still the source's: what is asked when, and of how many files at once.
 
-use crate::dataset::{DatasetIndex, FileId, Version};
+use crate::dataset::{DatasetIndex, FileId, FileVersion};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -22,12 +22,12 @@ const EACH: usize = 32;
 const MOST: usize = 16;
 
 /// The versions that `files` are of now; those that cannot be looked at are left out.
-pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<FileId, Version> {
+pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<FileId, FileVersion> {
     let next = AtomicUsize::new(0);
     let look = || {
         let mut found = Vec::new();
         while let Some(&file) = files.get(next.fetch_add(1, Relaxed)) {
-            found.extend(index.look(file).ok().map(|stamp| (file, stamp.version())));
+            found.extend(index.stat(file).ok().map(|stamp| (file, stamp.version())));
         }
         found
     };

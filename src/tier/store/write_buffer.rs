@@ -3,7 +3,7 @@
 use super::checksum;
 use super::segment::SegmentRow;
 use super::writer::WriterCommand;
-use crate::dataset::Version;
+use crate::dataset::FileVersion;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ impl WriteBuffer {
     }
 
     /// Copies a sample; there must be room.
-    pub(crate) fn push(&mut self, sample: u64, version: Version, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, sample: u64, version: FileVersion, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
         let (offset, length) = (self.bytes.len() as u32, bytes.len() as u32);
         self.rows.push(SegmentRow { sample, version, offset, length, crc: 0 });
@@ -155,7 +155,7 @@ mod tests {
     fn what_is_kept_moves_together() {
         let mut buffer = WriteBuffer::new(100);
         for sample in 0..6u8 {
-            buffer.push(sample.into(), Version(0), &vec![sample; 3 + usize::from(sample)]);
+            buffer.push(sample.into(), FileVersion(0), &vec![sample; 3 + usize::from(sample)]);
         }
         let others = buffer.keep(|row| [1, 2, 5].contains(&row.sample));
         assert_eq!(others.iter().map(|row| row.sample).collect::<Vec<_>>(), [0, 3, 4]);
@@ -173,8 +173,12 @@ mod tests {
         let ((commands, handed), (back, empty)) =
             (crossbeam_channel::unbounded(), crossbeam_channel::unbounded());
         let mut buffers = WriteBuffers::new(2 * BUFFER, empty, commands);
-        buffers.buffer_for(1, BUFFER - 4).expect("a new buffer").push(0, Version(0), &vec![0; BUFFER - 4]);
-        buffers.buffer_for(2, 4).expect("a second").push(1, Version(0), &[0; 4]);
+        buffers.buffer_for(1, BUFFER - 4).expect("a new buffer").push(
+            0,
+            FileVersion(0),
+            &vec![0; BUFFER - 4],
+        );
+        buffers.buffer_for(2, 4).expect("a second").push(1, FileVersion(0), &[0; 4]);
         assert!(buffers.buffer_for(3, 1).is_none(), "a third is too many, and lets the fullest go");
         let Ok(WriterCommand::Write(mut buffer)) = handed.try_recv() else {
             panic!("the fullest was not handed over")
@@ -194,7 +198,7 @@ mod tests {
         let mut buffers = WriteBuffers::new(2 * BUFFER, empty, commands);
         buffers.buffer_for(1, 3 * BUFFER).expect("nothing else waits").push(
             0,
-            Version(0),
+            FileVersion(0),
             &vec![0; 3 * BUFFER],
         );
         assert!(buffers.buffer_for(1, 1).is_none(), "its buffer is full");

@@ -3,7 +3,7 @@
 use super::directory::{PAGE, pages};
 use super::open_segment::OpenSegment;
 use super::segment::{SegmentRow, footer_bytes};
-use super::shared::{Gate, Shared};
+use super::shared::{Gate, StoreShared};
 use super::stats::count;
 use super::verify::{Verify, versions_now};
 use super::write_buffer::WriteBuffer;
@@ -11,7 +11,7 @@ use super::{StoreOptions, WriteFaults};
 use crate::dataset::Stamp;
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, RandomStream, Use};
-use crate::trace::{Gauge, Lane, Stage, Work};
+use crate::trace::{Gauge, Stage, StageWork, TraceLane};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashMap;
 use std::fs::File;
@@ -50,7 +50,7 @@ pub(super) enum WriterCommand {
 
 /// The state of the writer's thread.
 pub(super) struct SegmentWriter {
-    shared: Arc<Shared>,
+    shared: Arc<StoreShared>,
     commands: Receiver<WriterCommand>,
     /// Where written buffers go back to.
     empty: Sender<WriteBuffer>,
@@ -58,7 +58,7 @@ pub(super) struct SegmentWriter {
     /// Bytes a segment has at most, unless one buffer has more.
     segment_bytes: u64,
     drive: Drive,
-    lane: Lane,
+    lane: TraceLane,
     paused: Option<Instant>,
     look_next: Instant,
     room_next: Instant,
@@ -71,7 +71,7 @@ fn file_bytes(payload: u64, rows: usize) -> u64 {
 
 impl SegmentWriter {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<StoreShared>,
         commands: Receiver<WriterCommand>,
         empty: Sender<WriteBuffer>,
         segment_bytes: u64,
@@ -163,7 +163,7 @@ impl SegmentWriter {
     fn log(&mut self, start: Instant, samples: u64, bytes: u64) {
         if self.lane.is_on() {
             let (now, held) = (Instant::now(), self.shared.catalog().held().1);
-            self.lane.record(Stage::Write, start, now, Work { bytes, samples, ..Work::default() });
+            self.lane.record(Stage::Write, start, now, StageWork { bytes, samples, ..StageWork::default() });
             self.lane.gauge(Gauge::CacheBytes, now, held);
         }
     }
@@ -282,7 +282,7 @@ impl SegmentWriter {
         let Some(first) = changed.first() else { return };
         shared.give_up(&changed);
         count(&shared.counters.dropped_changed, changed.len() as u64);
-        shared.index.notices().say("files change", || {
+        shared.index.notices().warn_once("files change", || {
             let path = shared.index.path(file(first));
             format!(
                 "the dataset changes while it is read, e.g. {}: such samples are not cached",
@@ -344,7 +344,7 @@ impl SegmentWriter {
     fn pause(&mut self, error: &Error) {
         let shared = &self.shared;
         shared.counters.failed(format!("{error}; filling the cache pauses"));
-        shared.index.notices().say("cache writes", || {
+        shared.index.notices().warn_once("cache writes", || {
             let seconds = PAUSE.as_secs();
             format!(
                 "the cache could not be written ({error}): nothing is added to it for {seconds} s at a time, training \

@@ -4,7 +4,7 @@ use super::world::{World, pool, random, read_all};
 use crate::common::child;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::io::uring::{UringOptions, UringReader};
-use foreload::testing::io::{Direct, IoChoice, Reader, Source, open, open_source, probe};
+use foreload::testing::io::{DataSource, Direct, IoChoice, Reader, open, open_source, probe};
 use std::sync::Arc;
 
 const ROLE: &str = "FORELOAD_IO_TEST_ROLE";
@@ -21,9 +21,9 @@ fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-fn source(world: &Arc<World>, bytes: u64) -> Source {
+fn source(world: &Arc<World>, bytes: u64) -> DataSource {
     let root = world.dir.path().to_owned();
-    Source { files: world.clone(), root, first: world.loose()[12], bytes }
+    DataSource { files: world.clone(), root, first: world.loose()[12], bytes }
 }
 
 fn check(reader: &mut dyn Reader, world: &World, slots: &foreload::testing::slot::SlotPool) {

@@ -1,9 +1,9 @@
 //! Offered, published, located, read, evicted: by one process, by two stores, by real readers.
 
 use super::world::{World, random, shuffled, small};
-use foreload::testing::io::{Direct, IoChoice, ReadRequest, Source, open_source};
+use foreload::testing::io::{DataSource, Direct, IoChoice, ReadRequest, open_source};
 use foreload::testing::slot::SlotPool;
-use foreload::testing::tier::store::{Fault, Location, Offer, Store, StoreOptions};
+use foreload::testing::tier::store::{CopyFault, Location, Offer, Store, StoreOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -96,7 +96,7 @@ fn readers_read_segments_as_shards() {
     let slots = SlotPool::new(8 << 20).expect("slots");
     for io in [IoChoice::Pread, IoChoice::Auto] {
         let first = store.locate(0).expect("it is there").extent;
-        let source = Source { files: store.files(), root: world.cache(), first, bytes: world.total() };
+        let source = DataSource { files: store.files(), root: world.cache(), first, bytes: world.total() };
         let mut reader = open_source(&source, &slots, io, Direct::Auto, 8).expect("a reader");
         let mut done = Vec::new();
         for token in 0..60 {
@@ -195,7 +195,7 @@ fn what_is_reported_is_forgotten_with_its_segment() {
         (0..200).filter(|&other| segment(store.locate(other)) == segment(Some(location))).collect();
     assert!(beside.len() > 3);
     let before = world.segments().len();
-    for why in [Fault::Unreadable, Fault::Checksum, Fault::Gone] {
+    for why in [CopyFault::Unreadable, CopyFault::Checksum, CopyFault::Gone] {
         store.damaged(17, location, why);
     }
     assert!(beside.iter().all(|&sample| store.locate(sample).is_none()), "at once");

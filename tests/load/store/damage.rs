@@ -2,7 +2,7 @@
 
 use super::world::{World, leftovers, random};
 use foreload::testing::rng::RandomStream;
-use foreload::testing::tier::store::{Fault, checksum};
+use foreload::testing::tier::store::{CopyFault, checksum};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ fn a_flipped_byte_of_a_sample_is_found_when_it_is_read() {
         })
         .collect();
     assert_eq!(wrong.len(), 1);
-    store.damaged(wrong[0], store.locate(wrong[0]).unwrap(), Fault::Checksum);
+    store.damaged(wrong[0], store.locate(wrong[0]).unwrap(), CopyFault::Checksum);
     store.flush();
     assert!(!victim.exists() && store.stats().damaged_segments == 1);
     world.check(&store, "without the damaged one");

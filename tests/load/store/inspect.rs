@@ -1,7 +1,7 @@
 //! A cache directory looked at, and emptied beside stores that use it.
 
 use super::world::{World, leftovers, random, shuffled, small};
-use foreload::testing::tier::store::inspect::{clear, look};
+use foreload::testing::tier::store::inspect::{clear, contents};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
@@ -18,7 +18,7 @@ fn filled(seed: u64) -> World {
 #[test]
 fn what_is_kept_of_which_dataset() {
     let world = filled(1);
-    let [one] = &look(&world.cache()).unwrap().datasets[..] else { panic!("one dataset") };
+    let [one] = &contents(&world.cache()).unwrap().datasets[..] else { panic!("one dataset") };
     assert_eq!((one.samples, one.segments, one.in_use), (200, world.segments().len() as u64, false));
     let sizes: u64 = world.segments().iter().map(|path| fs::metadata(path).unwrap().len()).sum();
     assert_eq!(one.bytes, sizes);
@@ -27,11 +27,11 @@ fn what_is_kept_of_which_dataset() {
     assert!(one.last_used.is_some());
     let store = world.open(PLENTY);
     fs::write(world.cache().join("thesis.tex"), "").unwrap();
-    let held = look(&world.cache()).unwrap();
+    let held = contents(&world.cache()).unwrap();
     assert!(held.datasets[0].in_use && held.usable);
     assert_eq!((held.others, held.bytes, held.filling_bytes), (vec!["thesis.tex".to_owned()], sizes, 0));
     drop(store);
-    assert!(!look(&world.cache()).unwrap().datasets[0].in_use);
+    assert!(!contents(&world.cache()).unwrap().datasets[0].in_use);
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn emptied_beside_a_store_that_uses_it() {
     let world = filled(2);
     let store = world.open(PLENTY);
     assert_eq!(world.check(&store, "before"), 200);
-    let held = look(&world.cache()).unwrap();
+    let held = contents(&world.cache()).unwrap();
     let cleared = clear(&world.cache(), None).unwrap();
     assert_eq!((cleared.bytes, cleared.segments), (held.bytes, held.datasets[0].segments));
     assert!(cleared.datasets[0].in_use && !cleared.renewed);
@@ -65,7 +65,7 @@ fn what_nobody_uses_goes_without_a_trace() {
     fs::remove_file(place.join("notes.txt")).unwrap();
     clear(&world.cache(), None).unwrap();
     assert!(!place.exists());
-    assert!(look(&world.cache()).unwrap().datasets.is_empty());
+    assert!(contents(&world.cache()).unwrap().datasets.is_empty());
     assert_eq!(world.check(&world.open(PLENTY), "made anew"), 0);
 }
 
@@ -76,15 +76,15 @@ fn one_dataset_of_several() {
     other.offer_all(&store, 0..100);
     store.flush();
     drop(store);
-    assert_eq!(look(&one.cache()).unwrap().datasets.len(), 2);
+    assert_eq!(contents(&one.cache()).unwrap().datasets.len(), 2);
     let refused = |which: &str| clear(&one.cache(), Some(which)).unwrap_err().to_string();
     assert!(refused("nothing").contains("give a path or the beginning of a fingerprint"));
     assert!(refused("").contains("give a path"));
-    assert_eq!(look(&one.cache()).unwrap().datasets.len(), 2, "nothing was removed");
+    assert_eq!(contents(&one.cache()).unwrap().datasets.len(), 2, "nothing was removed");
     let fingerprint = other.index.fingerprint().to_string();
     let cleared = clear(&one.cache(), Some(&fingerprint[..12])).unwrap();
     assert_eq!(cleared.datasets[0].samples, 100);
-    let [left] = &look(&one.cache()).unwrap().datasets[..] else { panic!("one is left") };
+    let [left] = &contents(&one.cache()).unwrap().datasets[..] else { panic!("one is left") };
     assert_eq!(left.samples, 200);
     let path = one.base.join("index/../data");
     assert_eq!(clear(&one.cache(), path.to_str()).unwrap().datasets[0].samples, 200);
@@ -94,7 +94,7 @@ fn one_dataset_of_several() {
 #[test]
 fn the_beginning_of_two_fingerprints_is_neither() {
     let world = filled(6);
-    let [one] = &look(&world.cache()).unwrap().datasets[..] else { panic!("one dataset") };
+    let [one] = &contents(&world.cache()).unwrap().datasets[..] else { panic!("one dataset") };
     let twin = world.cache().join(format!("{}{}", &one.key[..8], "0".repeat(24)));
     fs::create_dir(&twin).unwrap();
     let error = clear(&world.cache(), Some(&one.key[..8])).unwrap_err().to_string();
@@ -106,12 +106,12 @@ fn the_beginning_of_two_fingerprints_is_neither() {
 fn an_older_format_is_shown_and_emptied_and_a_newer_one_left() {
     let world = filled(7);
     let lock = File::options().read(true).write(true).open(world.cache().join("lock")).unwrap();
-    let format = look(&world.cache()).unwrap().format;
+    let format = contents(&world.cache()).unwrap().format;
     let set = |format: u32| lock.write_all_at(&format.to_le_bytes(), 8).unwrap();
     set(format + 1);
     assert!(clear(&world.cache(), None).unwrap_err().to_string().contains("newer than this program's"));
     set(format - 1);
-    let held = look(&world.cache()).unwrap();
+    let held = contents(&world.cache()).unwrap();
     assert!(!held.usable && held.datasets[0].samples == 200);
     let cleared = clear(&world.cache(), None).unwrap();
     assert!(cleared.renewed && cleared.bytes == held.bytes);
@@ -126,11 +126,11 @@ fn an_older_format_in_use_stays_one() {
     let world = filled(8);
     let store = world.open(PLENTY);
     let lock = File::options().read(true).write(true).open(world.cache().join("lock")).unwrap();
-    let format = look(&world.cache()).unwrap().format;
+    let format = contents(&world.cache()).unwrap().format;
     lock.write_all_at(&(format - 1).to_le_bytes(), 8).unwrap();
     let cleared = clear(&world.cache(), None).unwrap();
     assert!(!cleared.renewed && cleared.bytes > 0);
-    assert_eq!(look(&world.cache()).unwrap().format, format - 1);
+    assert_eq!(contents(&world.cache()).unwrap().format, format - 1);
     drop(store);
     assert!(clear(&world.cache(), None).unwrap().renewed);
 }
@@ -139,7 +139,7 @@ fn an_older_format_in_use_stays_one() {
 fn what_is_no_cache_is_left_alone() {
     let world = World::new(9, 2, 100);
     for path in [world.base.join("data"), world.base.join("nowhere")] {
-        let refused = [look(&path).map(drop), clear(&path, None).map(drop)];
+        let refused = [contents(&path).map(drop), clear(&path, None).map(drop)];
         for error in refused {
             let error = error.unwrap_err().to_string();
             assert!(error.contains("is no cache of Foreload"), "{error}");

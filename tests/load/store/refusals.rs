@@ -2,7 +2,7 @@
 
 use super::world::{World, on_tmpfs, random, shuffled, small, told};
 use crate::common::child;
-use foreload::testing::tier::store::{Fault, Offer, Store, StoreOptions};
+use foreload::testing::tier::store::{CopyFault, Offer, Store, StoreOptions};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -134,7 +134,7 @@ fn what_a_read_only_file_system_has_is_read() {
         assert_eq!(world.check(&store, "read only"), 12);
         assert_eq!(store.offer(0, 15, world.version(), world.bytes(15)), Offer::Off);
         store.flush();
-        store.damaged(3, store.locate(3).expect("it is there"), Fault::Checksum);
+        store.damaged(3, store.locate(3).expect("it is there"), CopyFault::Checksum);
         store.flush();
         assert_eq!(store.locate(3), None, "whatever is wrong is not used");
         assert_eq!(store.stats().write_errors, 0);

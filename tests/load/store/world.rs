@@ -1,6 +1,6 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
-use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Stamp, Version};
+use foreload::testing::dataset::{DatasetIndex, FileId, FileVersion, IndexOptions, Stamp};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::store::{Offer, Store, StoreOptions, checksum};
 use std::fs::{self, File};
@@ -55,7 +55,7 @@ impl World {
     }
 
     /// The version of the shard, which is all samples'.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> FileVersion {
         self.index.shard_version(FileId(0)).expect("a shard")
     }
 

@@ -1,12 +1,12 @@
 //! Entering a cache directory: to write where that can be, else to read what it has.
 
-use super::super::about::About;
-use super::super::ranges::{Kind, Ranges};
-use super::super::segment::Key;
+use super::super::about::DatasetInfo;
+use super::super::ranges::{LockKind, RangeLocks};
+use super::super::segment::DatasetKey;
 use super::super::setup::{
     SHORT_PATIENCE, check_format, enter_dataset, initialise, open_file, open_to_read, wait_for,
 };
-use super::super::stats::Counters;
+use super::super::stats::StoreCounters;
 use super::CacheDirectory;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
@@ -24,11 +24,11 @@ impl CacheDirectory {
         path: &Path,
         quota: u64,
         index: &DatasetIndex,
-        counters: Arc<Counters>,
+        counters: Arc<StoreCounters>,
     ) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
-        let key = Key::of(index);
-        let refusal = match Self::enter_to_write(&path, key, &About::of(index)) {
+        let key = DatasetKey::of(index);
+        let refusal = match Self::enter_to_write(&path, key, &DatasetInfo::of(index)) {
             Ok((lock, marker)) => {
                 let directory = Self::new(path, key, quota, (lock, marker, true), counters);
                 directory.shrink()?;
@@ -37,7 +37,7 @@ impl CacheDirectory {
             Err(refusal) => refusal,
         };
         let Ok((lock, marker)) = Self::enter_to_read(&path, key) else { return Err(refusal) };
-        index.notices().say("cache read only", || {
+        index.notices().warn_once("cache read only", || {
             format!(
                 "the cache {} can only be read ({refusal}): what it has is used, and this run adds nothing; for the \
                  next one give it room and rights, or end the process that holds it",
@@ -47,9 +47,9 @@ impl CacheDirectory {
         Ok(Self::new(path, key, quota, (lock, marker, false), counters))
     }
 
-    fn enter_to_write(path: &Path, key: Key, about: &About) -> Result<(Ranges, Ranges)> {
+    fn enter_to_write(path: &Path, key: DatasetKey, about: &DatasetInfo) -> Result<(RangeLocks, RangeLocks)> {
         fs::create_dir_all(path).map_err(|error| Error::io("create cache directory", path, error))?;
-        let lock = Ranges::new(open_file(&path.join("lock"), true)?);
+        let lock = RangeLocks::new(open_file(&path.join("lock"), true)?);
         wait_for(&lock, path, SHORT_PATIENCE)?;
         let own = path.join(key.to_string());
         let entered = initialise(&lock, path).and_then(|()| enter_dataset(&own));
@@ -60,12 +60,12 @@ impl CacheDirectory {
         Ok((lock, entered?))
     }
 
-    fn enter_to_read(path: &Path, key: Key) -> Result<(Ranges, Ranges)> {
+    fn enter_to_read(path: &Path, key: DatasetKey) -> Result<(RangeLocks, RangeLocks)> {
         let lock = open_to_read(&path.join("lock"))?;
         check_format(&lock, path)?;
-        let marker = Ranges::new(open_to_read(&path.join(key.to_string()).join("used"))?);
+        let marker = RangeLocks::new(open_to_read(&path.join(key.to_string()).join("used"))?);
         // Whoever evicts asks for it. A file system without locks has nobody who evicts.
-        let _ = marker.try_lock(0..1, Kind::Shared);
-        Ok((Ranges::new(lock), marker))
+        let _ = marker.try_lock(0..1, LockKind::Shared);
+        Ok((RangeLocks::new(lock), marker))
     }
 }

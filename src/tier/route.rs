@@ -12,55 +12,57 @@
 
 use super::cache::Cache;
 use super::store::{Location, Verify};
-use crate::dataset::{FileId, Version};
+use crate::dataset::{FileId, FileVersion};
 
 /// How a sample comes.
-pub(super) enum Way {
+pub(super) enum Route {
     /// From the store.
     Store(Location),
     /// From the source: of this version, if it may be kept; to be compared with a copy, if there is one.
-    Source { version: Option<Version>, copy: Option<Location> },
+    Source { version: Option<FileVersion>, copy: Option<Location> },
 }
 
 /// What is known of that without a look at the sample's file.
-pub(super) enum Known {
-    Way(Way),
+pub(super) enum RouteLookup {
+    Found(Route),
     /// It depends on the file's version; the copy, if there is one.
-    Look(Option<Location>),
+    NeedsVersion(Option<Location>),
 }
 
 impl Cache {
     /// How a sample of `file` comes.
-    pub(super) fn known_way(&self, sample: u64, file: FileId) -> Known {
+    pub(super) fn look_up_route(&self, sample: u64, file: FileId) -> RouteLookup {
         match (self.store().locate(sample), self.index().shard_version(file)) {
-            (Some(location), _) if location.checked => Known::Way(Way::Store(location)),
-            (copy, Some(version)) => Known::Way(self.way(sample, Some(version), copy)),
+            (Some(location), _) if location.checked => RouteLookup::Found(Route::Store(location)),
+            (copy, Some(version)) => RouteLookup::Found(self.route(sample, Some(version), copy)),
             // It would not be kept, so it does not matter of which version it is.
-            (None, None) if !self.store().is_open() => Known::Way(Way::Source { version: None, copy: None }),
-            (copy, None) => Known::Look(copy),
+            (None, None) if !self.store().is_open() => {
+                RouteLookup::Found(Route::Source { version: None, copy: None })
+            }
+            (copy, None) => RouteLookup::NeedsVersion(copy),
         }
     }
 
     /// How a sample comes whose file is of `version` now, `None` where that cannot be told.
-    pub(super) fn way(&self, sample: u64, version: Option<Version>, copy: Option<Location>) -> Way {
+    pub(super) fn route(&self, sample: u64, version: Option<FileVersion>, copy: Option<Location>) -> Route {
         let (Some(location), Some(now)) = (copy, version) else {
             // A file that is gone says so when it is read; the copy of one that could not be looked at may be right.
-            return Way::Source { version, copy: None };
+            return Route::Source { version, copy: None };
         };
         if now != location.version {
             self.store().outdate(sample, &location);
-            return Way::Source { version, copy: None };
+            return Route::Source { version, copy: None };
         }
         if self.verify() == Verify::Checksum {
-            return Way::Source { version, copy };
+            return Route::Source { version, copy };
         }
         self.store().confirm(sample, &location);
-        Way::Store(location)
+        Route::Store(location)
     }
 
     /// How a sample of `file` comes whose copy could not be used: what the file was when the copy was checked it may be
     /// no more.
-    pub(super) fn way_without_copy(&self, file: FileId) -> Way {
-        Way::Source { version: self.index().shard_version(file), copy: None }
+    pub(super) fn route_without_copy(&self, file: FileId) -> Route {
+        Route::Source { version: self.index().shard_version(file), copy: None }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::ring::Ring;
 use crate::error::{Error, Result};
-use crate::io::files::{Attempt, Failure, OpenMode, OpenShard};
-use crate::io::transfer::{Piece, Progress, ShortReads, Transfer};
+use crate::io::files::{OpenMode, OpenShard, ReadAttempt, ReadFailure};
+use crate::io::transfer::{ReadPiece, ShortReads, Transfer, TransferProgress};
 use io_uring::opcode;
 use io_uring::squeue::{self, Flags};
 use io_uring::types::{DestinationSlot, Fd, Fixed};
@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 /// What a completion is of; with a flight's or a shard's number it is the request's user data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tag {
+pub(super) enum RequestTag {
     Open,
     Read,
     Close,
     OpenShard,
 }
 
-impl Tag {
+impl RequestTag {
     pub(crate) fn with(self, number: u32) -> u64 {
         (self as u64) << 32 | u64::from(number)
     }
@@ -42,31 +42,31 @@ impl Tag {
 
 /// Results of a flight's requests.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Answers {
+pub(super) struct RequestResults {
     open: i32,
     pub read: i32,
 }
 
-impl Answers {
-    pub(crate) fn note(&mut self, tag: Tag, result: i32) {
+impl RequestResults {
+    pub(crate) fn note(&mut self, tag: RequestTag, result: i32) {
         match tag {
-            Tag::Open => self.open = result,
-            Tag::Read => self.read = result,
+            RequestTag::Open => self.open = result,
+            RequestTag::Read => self.read = result,
             // The bytes are there or not, whatever the close says; the next open takes the place anyway.
-            Tag::Close | Tag::OpenShard => {}
+            RequestTag::Close | RequestTag::OpenShard => {}
         }
     }
 }
 
 /// What to do when all requests of a flight have ended.
-pub(super) enum Step {
+pub(super) enum NextStep {
     Again,
     Done,
-    Failed(Failure),
+    Failed(ReadFailure),
 }
 
 /// A transfer and all that the kernel uses while it is in flight.
-pub(super) struct Flight {
+pub(super) struct InFlightRead {
     pub transfer: Transfer,
     /// How its file is to be opened.
     pub mode: OpenMode,
@@ -74,17 +74,24 @@ pub(super) struct Flight {
     pub path: Option<CString>,
     /// Of an extent in a shard, once that is open.
     pub shard: Option<Arc<OpenShard>>,
-    pub piece: Option<Piece>,
+    pub piece: Option<ReadPiece>,
     /// Completions to come.
     pub pending: u8,
     /// Of a loose file: the one under way.
-    pub attempt: Attempt,
+    pub attempt: ReadAttempt,
     /// How often its file changed meanwhile.
     pub moves: u8,
-    pub answers: Answers,
+    pub answers: RequestResults,
 }
 
-impl Flight {
+impl InFlightRead {
+    /// A transfer that nothing has been asked of the kernel for yet; with the `path` of a file that is one sample.
+    pub(crate) fn new(transfer: Transfer, mode: OpenMode, path: Option<CString>) -> Self {
+        let answers = RequestResults::default();
+        let attempt = ReadAttempt::begin(0);
+        Self { transfer, mode, path, shard: None, piece: None, pending: 0, attempt, moves: 0, answers }
+    }
+
     /// Appends the requests for its next piece to `entries`; answers how many files they open.
     pub(crate) fn requests(
         &mut self,
@@ -95,7 +102,7 @@ impl Flight {
     ) -> u64 {
         let piece = self.transfer.next(short);
         self.piece = Some(piece);
-        self.answers = Answers::default();
+        self.answers = RequestResults::default();
         let place = &mut self.transfer.slot.bytes_mut()[piece.at..piece.at + piece.length];
         let (address, length) = (place.as_mut_ptr(), place.len() as u32);
         let buffer = ring.registered(address as usize, piece.length);
@@ -107,7 +114,7 @@ impl Flight {
                     }
                     None => opcode::Read::new($file, address, length).offset(piece.offset).build(),
                 }
-                .user_data(Tag::Read.with(number))
+                .user_data(RequestTag::Read.with(number))
             };
         }
         match (&self.path, &self.shard) {
@@ -115,10 +122,11 @@ impl Flight {
                 let descriptor = DestinationSlot::try_from_slot_target(number).ok();
                 let open = open_request(path, self.mode, descriptor)
                     .flags(Flags::IO_LINK)
-                    .user_data(Tag::Open.with(number));
+                    .user_data(RequestTag::Open.with(number));
                 // Hard: a short read must not cancel the close.
                 let read = read!(Fixed(number)).flags(Flags::IO_HARDLINK);
-                let close = opcode::Close::new(Fixed(number)).build().user_data(Tag::Close.with(number));
+                let close =
+                    opcode::Close::new(Fixed(number)).build().user_data(RequestTag::Close.with(number));
                 entries.extend([open, read, close]);
                 1
             }
@@ -131,17 +139,25 @@ impl Flight {
     }
 
     /// What the answers mean.
-    pub(crate) fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> NextStep {
         if let Some(error) = errno(self.answers.open) {
-            return if is_transient(error) { Step::Again } else { Step::Failed(Failure::Open(error)) };
+            return if is_transient(error) {
+                NextStep::Again
+            } else {
+                NextStep::Failed(ReadFailure::Open(error))
+            };
         }
         if let Some(error) = errno(self.answers.read) {
-            return if is_transient(error) { Step::Again } else { Step::Failed(Failure::Read(error)) };
+            return if is_transient(error) {
+                NextStep::Again
+            } else {
+                NextStep::Failed(ReadFailure::Read(error))
+            };
         }
-        let Some(piece) = self.piece.take() else { return Step::Again };
+        let Some(piece) = self.piece.take() else { return NextStep::Again };
         match self.transfer.advance(piece, self.answers.read as usize) {
-            Progress::More => Step::Again,
-            Progress::Done | Progress::End => Step::Done,
+            TransferProgress::More => NextStep::Again,
+            TransferProgress::Done | TransferProgress::End => NextStep::Done,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Looking at the source's files: which version of each there is. A moment on a local file system, a millisecond on
 //! another, so there it is done by threads, many at once.
 
-use crate::dataset::{DatasetIndex, FileId, Stamp, TICK, Version};
+use crate::dataset::{DatasetIndex, FileId, FileVersion, Stamp, TICK};
 use crate::error::{Error, Result};
 use crate::io::Waker;
 use crate::io::storage::{Storage, StorageKind};
@@ -15,45 +15,45 @@ use std::thread::JoinHandle;
 const MOST_THREADS: usize = 16;
 
 /// What a look at a file found.
-pub(super) struct Looked {
+pub(super) struct VersionAnswer {
     /// Of which question.
     pub token: u64,
     /// The version of the file; `None` where there is none that could be told from a later one.
-    pub version: Option<Version>,
+    pub version: Option<FileVersion>,
 }
 
 /// Questions on their way, asked by one thread.
-pub(super) struct Looks {
+pub(super) struct Revalidation {
     index: Arc<DatasetIndex>,
     in_flight: usize,
     /// Answers that were to be had at once.
-    ready: VecDeque<Looked>,
-    threads: Option<Threads>,
+    ready: VecDeque<VersionAnswer>,
+    threads: Option<RevalidationThreads>,
     count: u64,
 }
 
-struct Threads {
+struct RevalidationThreads {
     /// `None` once dropping.
     asked: Option<Sender<(u64, FileId)>>,
-    answers: Receiver<Answer>,
-    shared: Arc<Shared>,
+    answers: Receiver<ThreadAnswer>,
+    shared: Arc<RevalidationShared>,
     handles: Vec<JoinHandle<()>>,
 }
 
-enum Answer {
-    Looked(Looked),
+enum ThreadAnswer {
+    VersionAnswer(VersionAnswer),
     Woken,
 }
 
-struct Shared {
+struct RevalidationShared {
     /// The asking thread waits for something else, too, and is to be roused when there is an answer.
     listening: AtomicBool,
     woken: AtomicBool,
     rouse: Waker,
-    answer: Sender<Answer>,
+    answer: Sender<ThreadAnswer>,
 }
 
-impl Looks {
+impl Revalidation {
     /// Looks at files of `index`, about `depth` at a time. `rouse` is called when there is an answer for who
     /// [listens](Looks::listen).
     ///
@@ -67,7 +67,7 @@ impl Looks {
         let threads = if index.is_sharded() || index.places().all(local) {
             None
         } else {
-            Some(Threads::start(index, depth.min(MOST_THREADS), rouse)?)
+            Some(RevalidationThreads::start(index, depth.min(MOST_THREADS), rouse)?)
         };
         Ok(Self { index: index.clone(), in_flight: 0, ready: VecDeque::new(), threads, count: 0 })
     }
@@ -87,13 +87,13 @@ impl Looks {
         self.count += 1;
         match &self.threads {
             // A thread that died has nobody to ask: then this one looks.
-            Some(Threads { asked: Some(asked), .. }) if asked.send((token, file)).is_ok() => {}
-            _ => self.ready.push_back(Looked { token, version: look(&self.index, file) }),
+            Some(RevalidationThreads { asked: Some(asked), .. }) if asked.send((token, file)).is_ok() => {}
+            _ => self.ready.push_back(VersionAnswer { token, version: version_now(&self.index, file) }),
         }
     }
 
     /// Appends the answers that are there, without waiting.
-    pub(crate) fn take(&mut self, out: &mut Vec<Looked>) {
+    pub(crate) fn take(&mut self, out: &mut Vec<VersionAnswer>) {
         let before = out.len();
         out.extend(self.ready.drain(..));
         if let Some(threads) = &self.threads {
@@ -106,7 +106,7 @@ impl Looks {
     }
 
     /// Waits until there is an answer, or until somebody wakes.
-    pub(crate) fn wait(&mut self, out: &mut Vec<Looked>) {
+    pub(crate) fn wait(&mut self, out: &mut Vec<VersionAnswer>) {
         if self.ready.is_empty()
             && self.in_flight > 0
             && let Some(threads) = &self.threads
@@ -134,25 +134,25 @@ impl Looks {
             if let Some(shared) = &shared
                 && !shared.woken.swap(true, Ordering::SeqCst)
             {
-                let _ = shared.answer.send(Answer::Woken);
+                let _ = shared.answer.send(ThreadAnswer::Woken);
             }
         }))
     }
 }
 
-impl Threads {
+impl RevalidationThreads {
     fn start(index: &Arc<DatasetIndex>, count: usize, rouse: Waker) -> Result<Self> {
         let (asked, questions) = unbounded::<(u64, FileId)>();
         let (answer, answers) = unbounded();
         let (listening, woken) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(Shared { listening, woken, rouse, answer });
+        let shared = Arc::new(RevalidationShared { listening, woken, rouse, answer });
         let mut handles = Vec::new();
         for i in 0..count.max(1) {
             let (index, questions, shared) = (index.clone(), questions.clone(), shared.clone());
             let work = move || {
                 for (token, file) in questions {
-                    let looked = Looked { token, version: look(&index, file) };
-                    if shared.answer.send(Answer::Looked(looked)).is_err() {
+                    let looked = VersionAnswer { token, version: version_now(&index, file) };
+                    if shared.answer.send(ThreadAnswer::VersionAnswer(looked)).is_err() {
                         break;
                     }
                     if shared.listening.swap(false, Ordering::SeqCst) {
@@ -167,15 +167,15 @@ impl Threads {
         Ok(Self { asked: Some(asked), answers, shared, handles })
     }
 
-    fn take(&self, answer: Answer, out: &mut Vec<Looked>) {
+    fn take(&self, answer: ThreadAnswer, out: &mut Vec<VersionAnswer>) {
         match answer {
-            Answer::Looked(looked) => out.push(looked),
-            Answer::Woken => self.shared.woken.store(false, Ordering::SeqCst),
+            ThreadAnswer::VersionAnswer(looked) => out.push(looked),
+            ThreadAnswer::Woken => self.shared.woken.store(false, Ordering::SeqCst),
         }
     }
 }
 
-impl Drop for Threads {
+impl Drop for RevalidationThreads {
     /// Threads that a dead file system holds are left behind; they own nothing but the index.
     fn drop(&mut self) {
         self.asked = None;
@@ -186,7 +186,7 @@ impl Drop for Threads {
 }
 
 /// The version of a file, once it can be told from what is written to it from now on.
-pub(super) fn look(index: &DatasetIndex, file: FileId) -> Option<Version> {
-    let stamp = Stamp::settled(TICK, || index.look(file)).ok()?;
-    stamp.is_settled().then(|| stamp.version())
+pub(super) fn version_now(index: &DatasetIndex, file: FileId) -> Option<FileVersion> {
+    let stamp = Stamp::stable(TICK, || index.stat(file)).ok()?;
+    stamp.is_stable().then(|| stamp.version())
 }
