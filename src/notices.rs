@@ -1,43 +1,43 @@
-//! What the user should hear although nothing failed: what is left out, replaced, slowed or not known. Each is said
-//! once.
+//! What the user should hear although nothing failed: what is left out, replaced, slowed or not known. Each notice
+//! comes once.
 //!
-//! Whoever notices something says it here, on any thread; Python turns it into a warning (what is merely good to know,
-//! into a line of its log), the command line prints it. A message names the reason and the remedy.
+//! Any code on any thread adds notices. Python turns a notice into a warning, or into a line of its log if it is merely
+//! good to know; the command line prints it. A message names the reason and the remedy.
 
 use serde::Serialize;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most bytes of a message: enough for reason, remedy and a long path; a list of all that is concerned is not for here.
+/// The most bytes of a message: enough for reason, remedy and a long path, but not for a list of all files concerned.
 const LONGEST: usize = 1000;
 
-/// Whether somebody should do something about it.
+/// Whether somebody should do something about a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NoticeKind {
-    /// It is likely not what the user wants.
+    /// Something is likely not what the user wants.
     Warning,
-    /// Good to know; a healthy run may say it.
+    /// Something is good to know; a healthy run may have such notices.
     Information,
 }
 
-/// What the user should hear.
+/// A message that the user should hear.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Notice {
-    /// How much it matters.
+    /// How much the notice matters.
     pub kind: NoticeKind,
-    /// In words, of bounded length.
+    /// The message, of bounded length.
     pub message: String,
 }
 
-/// The notices of one loader. Clones are the same.
+/// The notices of one loader. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Notices(Arc<NoticeQueue>);
 
 #[derive(Debug, Default)]
 struct NoticeQueue {
-    /// Whether there is something to take: asked for at every batch.
+    /// Whether there is a notice to take. It is asked for at every batch.
     waiting: AtomicBool,
     state: Mutex<NoticeState>,
 }
@@ -49,12 +49,12 @@ struct NoticeState {
 }
 
 impl Notices {
-    /// Warns of `message`, unless something was said on this `subject` before.
+    /// Warns with `message`, unless there was a notice on this `subject` before.
     pub fn warn_once(&self, subject: &'static str, message: impl FnOnce() -> String) {
         self.add_once(NoticeKind::Warning, subject, message);
     }
 
-    /// Likewise, of what is merely good to know.
+    /// Informs with `message`, which is merely good to know, unless there was a notice on this `subject` before.
     pub fn inform_once(&self, subject: &'static str, message: impl FnOnce() -> String) {
         self.add_once(NoticeKind::Information, subject, message);
     }
@@ -66,7 +66,7 @@ impl Notices {
         }
     }
 
-    /// Says `message` whatever was said before: of each dataset, or of each epoch.
+    /// Adds `message`, whatever was added before: for each dataset, or for each epoch.
     pub fn notify(&self, kind: NoticeKind, message: String) {
         self.add(&mut self.state(), kind, message);
     }
@@ -76,7 +76,7 @@ impl Notices {
         self.0.waiting.store(true, Ordering::Release);
     }
 
-    /// The first of what was said and not taken yet. Costs nothing when there is none.
+    /// Takes the first notice that was not taken yet. It costs nothing when there is none.
     pub fn next(&self) -> Option<Notice> {
         if !self.0.waiting.load(Ordering::Acquire) {
             return None;
@@ -87,7 +87,7 @@ impl Notices {
         next
     }
 
-    /// The warnings that were not taken yet, in order; what was merely good to know is dropped.
+    /// Takes the warnings that were not taken yet, in order; notices that are merely good to know are dropped.
     pub fn take(&self) -> Vec<String> {
         let all = std::iter::from_fn(|| self.next());
         all.filter(|notice| notice.kind == NoticeKind::Warning).map(|notice| notice.message).collect()

@@ -62,7 +62,7 @@ impl Schedule {
     /// Steps of an epoch of so many `draws`, without its order.
     ///
     /// # Errors
-    /// As [`Schedule::new`].
+    /// The errors of [`Schedule::new`].
     pub fn count(draws: u64, batch_size: u32, rank: u32, world_size: u32, last: LastBatch) -> Result<u64> {
         if batch_size == 0 {
             return Err(Error::config("batch_size", "is 0, must be at least 1"));
@@ -98,7 +98,7 @@ impl Schedule {
     /// Samples this rank gets in `step`: the batch size, padding included, but in a partial last batch.
     ///
     /// # Panics
-    /// When `step` is not below [`Schedule::steps`].
+    /// Panics when `step` is not below [`Schedule::steps`].
     pub fn batch_len(&self, step: u64) -> u32 {
         self.slice(step).1
     }
@@ -106,7 +106,7 @@ impl Schedule {
     /// Place `index` of this rank's batch `step`. O(1).
     ///
     /// # Panics
-    /// When `step` is not below [`Schedule::steps`] or `index` not below [`Schedule::batch_len`].
+    /// Panics when `step` is not below [`Schedule::steps`] or `index` not below [`Schedule::batch_len`].
     pub fn place(&self, step: u64, index: u32) -> BatchEntry {
         let (offset, len) = self.slice(step);
         assert!(index < len, "place {index} of a batch of {len}");

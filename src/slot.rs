@@ -1,7 +1,7 @@
-//! Slots: page-aligned buffers that bytes are read into, carved from one arena with a hard cap.
+//! Slots: page-aligned buffers that bytes are read into, parts of one arena of fixed size.
 //!
-//! Huge pages under the arena are the biggest single win of the read path (1.3 to 1.6 times the throughput of
-//! 4 KiB pages with O_DIRECT), so it is one 2 MiB-aligned mapping, faulted in when it is made.
+//! Huge pages under the arena are the biggest single win of the read path (1.3 to 1.6 times the throughput of 4 KiB
+//! pages with O_DIRECT). So the arena is one mapping, aligned to 2 MiB and faulted in when it is made.
 
 use crate::error::{Error, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -9,34 +9,37 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Slots begin on a multiple of this and are as long as one: what O_DIRECT asks of memory at most file systems.
+/// The alignment of slots in bytes; their lengths are multiples of it. Most file systems ask this much of memory for
+/// O_DIRECT.
 pub const PAGE: usize = 4096;
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// The arena all slots are carved from: 2 MiB-aligned, huge pages where the system has them, prefaulted, fixed size.
+/// The arena that all slots are parts of: aligned to 2 MiB, of huge pages where the system has them, faulted in, of
+/// fixed size.
 ///
-/// It is handed out first-fit in pages: samples' lifetimes are nearly first in, first out, so free room stays in
-/// few long pieces. The memory lives until the pool and the last slot are gone.
+/// Pages are handed out first-fit: samples' lifetimes are nearly first in, first out, so that free room stays in few
+/// long pieces. The memory lives until the pool and the last slot are gone.
 #[derive(Clone)]
 pub struct SlotPool {
     arena: Arc<Arena>,
 }
 
 impl SlotPool {
-    /// An arena of `bytes` (rounded up to 2 MiB). Every byte of it is resident from here on. A forked child does not
+    /// Makes an arena of `bytes`, rounded up to 2 MiB, all of which are resident from then on. A forked child does not
     /// have it: its slots are for this process alone.
     ///
     /// # Errors
-    /// [`Error::Config`] for `memory` when there are no such bytes.
+    /// [`Error::Config`] for `memory` when there is not so much memory.
     pub fn new(bytes: usize) -> Result<Self> {
         Self::map(bytes, AtFork::Leave)
     }
 
-    /// As [`SlotPool::new`], for slots that consumers are handed: a forked child has them as they are at the fork.
+    /// Makes an arena like [`SlotPool::new`], for slots that consumers are handed: a forked child has them as they are
+    /// at the fork.
     ///
     /// # Errors
-    /// As [`SlotPool::new`].
+    /// The errors of [`SlotPool::new`].
     pub fn inherited(bytes: usize) -> Result<Self> {
         Self::map(bytes, AtFork::Inherit)
     }
@@ -51,25 +54,25 @@ impl SlotPool {
         Ok(Self { arena: Arc::new(arena) })
     }
 
-    /// A slot for a read of `length` bytes with room for O_DIRECT alignment on both sides, or `None` when the arena has
-    /// no such room now.
+    /// Takes a slot for a read of `length` bytes, with room for O_DIRECT alignment on both sides; `None` when the arena
+    /// has no such room now.
     pub fn try_take(&self, length: usize) -> Option<Slot> {
         let pages = pages_for(length)?;
         let first = self.arena.space().take(pages)?;
         Some(self.slot(first, pages))
     }
 
-    /// Largest `length` a slot can ever have.
+    /// The largest `length` that a slot can ever have.
     pub fn largest(&self) -> usize {
         self.arena.bytes - OVERHEAD
     }
 
-    /// Base address and length in bytes of the arena, for registration with io_uring or the GPU driver.
+    /// The base address and the length in bytes of the arena, for registration with io_uring or the GPU driver.
     pub fn as_raw(&self) -> (*mut u8, usize) {
         (self.arena.base.as_ptr(), self.arena.bytes)
     }
 
-    /// How much is taken.
+    /// The gauges of the pool.
     pub fn usage(&self) -> SlotUsage {
         let space = self.arena.space();
         SlotUsage {
@@ -88,28 +91,28 @@ impl SlotPool {
 /// Gauges of a [`SlotPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotUsage {
-    /// Size of the arena in bytes.
+    /// The size of the arena in bytes.
     pub bytes: usize,
-    /// Bytes taken now, room for alignment included.
+    /// The bytes taken now, room for alignment included.
     pub in_use: usize,
-    /// Most bytes ever taken at once.
+    /// The most bytes ever taken at once.
     pub peak: usize,
-    /// Number of pieces the free room is in.
+    /// The number of pieces that the free room is in.
     pub pieces: usize,
 }
 
-/// What a slot has beyond its `length`: up to a page less one byte before the data when O_DIRECT starts at the
-/// page's boundary, and a byte after it, by which a reader sees that a file has grown. Rounding up to pages makes the
-/// room O_DIRECT needs at the end.
+/// The bytes that a slot has beyond its `length`: up to a page less one byte before the data, when O_DIRECT starts at a
+/// page's boundary, and a byte after it, by which a reader sees that a file has grown. Rounding up to pages gives the
+/// room that O_DIRECT needs at the end.
 pub(crate) const OVERHEAD: usize = PAGE;
 
-/// Pages of a slot for `length` bytes; `None` beyond what an arena can have.
+/// The pages of a slot for `length` bytes; `None` when no arena can have so many.
 fn pages_for(length: usize) -> Option<u32> {
     let bytes = length.checked_add(OVERHEAD)?;
     u32::try_from(bytes.div_ceil(PAGE)).ok()
 }
 
-/// One buffer; goes back to its pool when dropped.
+/// A buffer, which goes back to its pool when it is dropped.
 pub struct Slot {
     arena: Arc<Arena>,
     first: u32,
@@ -117,30 +120,30 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Bytes it holds: at least the `length` asked for and a [`PAGE`]; a multiple of [`PAGE`].
+    /// The bytes that the slot holds: at least the `length` asked for and a [`PAGE`], and a multiple of [`PAGE`].
     pub fn capacity(&self) -> usize {
         self.pages as usize * PAGE
     }
 
-    /// Its first byte, aligned to [`PAGE`].
+    /// A pointer to the first byte, aligned to [`PAGE`].
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.base()
     }
 
-    /// All its bytes.
+    /// All bytes of the slot.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: see `base`; `&self` keeps writers away.
         unsafe { std::slice::from_raw_parts(self.base(), self.capacity()) }
     }
 
-    /// All its bytes, to write.
+    /// All bytes of the slot, to write to.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: see `base`; `&mut self` keeps everybody else away.
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.capacity()) }
     }
 
-    /// The slot's pages lie inside the arena's mapping, which lives as long as `self.arena`, is initialised (by the
-    /// kernel, to zero) and belongs to this slot alone until it is dropped.
+    /// A pointer to the slot's pages. They lie inside the arena's mapping, which lives as long as `self.arena`, are
+    /// initialised (by the kernel, to zero) and belong to this slot alone until it is dropped.
     fn base(&self) -> *mut u8 {
         self.arena.base.as_ptr().wrapping_add(self.first as usize * PAGE)
     }
@@ -161,19 +164,20 @@ impl Drop for Slot {
 /// What a forked child gets of an arena.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AtFork {
-    /// Nothing. So a fork costs neither time nor memory, and the parent's next writes fault on no shared page.
+    /// The child gets nothing. So a fork costs neither time nor memory, and the parent's next writes fault on no shared
+    /// page.
     Leave,
-    /// A copy of its own.
+    /// The child gets a copy of its own.
     ///
     /// The kernel may be reading into the arena at that moment, for the parent. Pages of registered buffers are pinned:
     /// since Linux 5.9 a fork copies them for the child and leaves the parent its own (io_uring as it is used here
     /// needs 5.17). Any other read in flight goes on into the page that both processes share then, and that the parent
-    /// keeps: nobody but the kernel writes to a slot before its read has ended, and a later read into it first gives
-    /// the parent a page of its own.
+    /// keeps: only the kernel writes to a slot before its read has ended, and a later read into it first gives the
+    /// parent a page of its own.
     Inherit,
 }
 
-/// The mapping and the list of what is free in it.
+/// The mapping and the list of free pages in it.
 struct Arena {
     base: NonNull<u8>,
     bytes: usize,
@@ -193,7 +197,8 @@ impl Arena {
         let too_large = || std::io::Error::from_raw_os_error(libc::ENOMEM);
         let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_large)?;
         let pages = u32::try_from(bytes / PAGE).map_err(|_| too_large())?;
-        // One huge page more than needed, so that an aligned range is inside; what sticks out is never touched.
+        // The mapping has one huge page more than needed, so that an aligned range lies inside. The rest is never
+        // touched.
         let mapped = bytes.checked_add(HUGE_PAGE).ok_or_else(too_large)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory of ours.
@@ -227,7 +232,7 @@ impl Arena {
         }
         // SAFETY: as above; populating changes no byte.
         match unsafe { madvise(base, self.bytes, Advice::LinuxPopulateWrite) } {
-            // Linux before 5.14.
+            // Linux before 5.14 does not know this advice.
             Err(rustix::io::Errno::INVAL) => {
                 for page in (0..self.bytes).step_by(PAGE) {
                     // SAFETY: inside our mapping; volatile, so that the write that faults the page in stays.
@@ -252,7 +257,8 @@ impl Drop for Arena {
     }
 }
 
-/// Free pages as (first, pages), sorted by first, never adjacent. Tens of pieces: a scan beats any tree.
+/// The free pages as (first, pages), sorted by first, never adjacent. There are tens of pieces at most: a scan is
+/// faster than any tree.
 struct FreeSpace {
     free: Vec<(u32, u32)>,
     in_use: u32,
@@ -260,7 +266,7 @@ struct FreeSpace {
 }
 
 impl FreeSpace {
-    /// The first page of the first piece that is long enough.
+    /// Takes pages from the first piece that is long enough, and returns the first page.
     fn take(&mut self, pages: u32) -> Option<u32> {
         let place = self.free.iter().position(|&(_, length)| length >= pages)?;
         let (first, length) = self.free[place];

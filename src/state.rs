@@ -1,64 +1,66 @@
-//! Where a training stands in its data: what a checkpoint keeps of a loader, and whether it fits the one at hand. Pure.
+//! How far a training has come with its data: what a checkpoint keeps of a loader, and whether it fits the loader at
+//! hand. Pure.
 
 use crate::config::Choice;
 use crate::error::{Error, Result};
 use crate::schedule::{LastBatch, Schedule};
 use serde::{Deserialize, Serialize};
 
-/// Of the state's fields and of the order they stand for; a new generator of random numbers is a new version too.
+/// The version of the state's fields and of the order they stand for; a new generator of random numbers is a new
+/// version too.
 pub(crate) const VERSION: u32 = 1;
 
-/// Samples of a global batch that no training has.
+/// A global batch with more samples than any training has.
 const LARGEST_BATCH: u64 = 1 << 40;
 
-/// What orders the samples: with the same, any number of ranks gets the same global batches.
+/// What the order of samples depends on: with the same, any number of ranks gets the same global batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderIdentity {
-    /// Of the dataset, in hex.
+    /// The dataset's fingerprint in hexadecimal.
     pub fingerprint: String,
-    /// Of order and augmentation.
+    /// The seed of order and augmentation.
     pub seed: u64,
-    /// Samples an epoch draws.
+    /// The number of samples that an epoch draws.
     pub epoch_size: u64,
-    /// Whether they are shuffled.
+    /// Whether the samples are shuffled.
     pub shuffle: bool,
-    /// What becomes of those left over.
+    /// What becomes of the samples that do not fill the last batch.
     pub last_batch: LastBatch,
-    /// Digest of what an epoch draws from, in hex; `None`: every sample once.
+    /// The digest of what an epoch draws from, in hexadecimal; `None` when every sample is drawn once.
     pub selection: Option<String>,
 }
 
-/// How far an epoch has come. The same on every rank but for `errors`, and a few hundred bytes as JSON.
+/// How far an epoch has come. The state is the same on every rank but for `errors`, and a few hundred bytes as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// [`VERSION`] of who wrote it.
+    /// The [`VERSION`] of the program that wrote it.
     pub version: u32,
-    /// As in [`OrderIdentity`].
+    /// The dataset's fingerprint in hexadecimal.
     pub fingerprint: String,
-    /// As in [`OrderIdentity`].
+    /// The seed of order and augmentation.
     pub seed: u64,
-    /// The epoch.
+    /// The epoch's number.
     pub epoch: u64,
-    /// Samples of its order that the consumers of all ranks have had.
+    /// The number of samples of the epoch's order that the consumers of all ranks have had.
     pub position: u64,
-    /// Samples that all ranks together take in a step.
+    /// The number of samples that all ranks together take in a step.
     pub global_batch: u64,
-    /// As in [`OrderIdentity`].
+    /// The number of samples that an epoch draws.
     pub epoch_size: u64,
-    /// As in [`OrderIdentity`].
+    /// Whether the samples are shuffled.
     pub shuffle: bool,
-    /// As in [`OrderIdentity`], by name.
+    /// What becomes of the samples that do not fill the last batch, by name.
     pub last_batch: String,
-    /// As in [`OrderIdentity`].
+    /// The digest of what an epoch draws from, in hexadecimal; `None` when every sample is drawn once.
     pub selection: Option<String>,
-    /// Failures so far in this epoch of the rank whose state it is: the one field that differs between ranks. Each rank
-    /// that goes on from it has spent as many of its `max_errors`.
+    /// The number of failures so far in this epoch, on the rank whose state this is: the one field that differs between
+    /// ranks. Each rank that goes on from the state has spent as many of its `max_errors`.
     pub errors: u64,
 }
 
 impl State {
-    /// The state of `epoch` after `steps` steps of `schedule`, with so many `errors`.
+    /// The state of `epoch` after `steps` steps of `schedule`, with `errors` failures.
     pub fn new(identity: &OrderIdentity, epoch: u64, schedule: &Schedule, steps: u64, errors: u64) -> Self {
         Self {
             version: VERSION,
@@ -78,9 +80,9 @@ impl State {
     /// Reads a state from JSON.
     ///
     /// # Errors
-    /// [`Error::Config`] for `state` when it is none, or of another version.
+    /// [`Error::Config`] for `state` when the text is no state, or of another version.
     pub fn from_json(text: &str) -> Result<Self> {
-        // First, for the other fields may be others there.
+        // The version is read first, for another version may have other fields.
         #[derive(Deserialize)]
         struct Versioned {
             version: Option<u32>,
@@ -114,7 +116,7 @@ impl State {
         serde_json::to_string(self).expect("numbers and texts")
     }
 
-    /// Whether it is one of the orders that `here` makes.
+    /// Checks that the state is of one of the orders that `here` makes.
     ///
     /// # Errors
     /// [`Error::Config`] that names every difference.
@@ -144,16 +146,16 @@ impl State {
         Err(Error::config("state", message))
     }
 
-    /// Whether the epoch is through.
+    /// Whether the epoch has ended.
     pub fn is_through(&self) -> bool {
         let next = if self.last_batch == LastBatch::Drop.name() { self.global_batch } else { 1 };
         self.position.saturating_add(next) > self.epoch_size
     }
 
-    /// The state itself, if that is the one after `at_step` steps.
+    /// The state itself, if it is the one after `at_step` steps.
     ///
     /// # Errors
-    /// [`Error::Config`] for an `at_step` that is another.
+    /// [`Error::Config`] for `at_step` when it is not.
     pub fn at_step(self, at_step: Option<u64>) -> Result<Self> {
         let steps = self.position.div_ceil(self.global_batch);
         if at_step.is_none_or(|step| step == steps) {
@@ -167,8 +169,8 @@ impl State {
     /// The step of `schedule` that begins where the state ends.
     ///
     /// # Errors
-    /// [`Error::Config`] for `batch_size` or `world_size` when the epoch was begun with other global batches, with
-    /// those that fit.
+    /// [`Error::Config`] for `batch_size` or `world_size`, with values that fit, when the epoch was begun with other
+    /// global batches.
     pub fn first_step(&self, schedule: &Schedule) -> Result<u64> {
         if self.position == 0 {
             return Ok(0);
@@ -197,7 +199,7 @@ impl State {
     }
 }
 
-/// The divisors of `number`; of many, those around `near`.
+/// The divisors of `number` in words; where there are many, those around `near`.
 fn divisors(number: u64, near: u64) -> String {
     let pairs = (1..=number.isqrt()).filter(|divisor| number.is_multiple_of(*divisor));
     let mut all: Vec<u64> = pairs.flat_map(|divisor| [divisor, number / divisor]).collect();

@@ -131,7 +131,7 @@ fn format(path: &Path) -> Result<ReadTable> {
 /// The names of the columns of the file at `path`, but for the one that names the samples.
 ///
 /// # Errors
-/// As [`read`], as far as it looks.
+/// The errors of [`read`], as far as it looks.
 pub(crate) fn names(path: &Path) -> Result<Vec<String>> {
     let (header, _) = table(path)?;
     let naming = naming(path, &header)?;

@@ -185,7 +185,7 @@ impl DatasetIndex {
     /// Class number of a sample; 0, which means nothing, where samples have no labels.
     ///
     /// # Panics
-    /// When `sample` is not below [`DatasetIndex::len`].
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
     pub fn label(&self, sample: u64) -> u32 {
         let (number, placed) = self.part_with(sample);
         self.classes.of_part(number, placed.part.label(sample - placed.sample))
@@ -195,7 +195,7 @@ impl DatasetIndex {
     /// and those that lie beside it.
     ///
     /// # Panics
-    /// When `sample` is not below [`DatasetIndex::len`].
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
     pub fn extent(&self, sample: u64) -> Extent {
         let placed = self.part_with(sample).1;
         let extent = placed.part.extent(sample - placed.sample);
@@ -205,7 +205,7 @@ impl DatasetIndex {
     /// Where the member number `field` of [`IndexOptions::members`] is; without any, the image is number 0.
     ///
     /// # Panics
-    /// When `sample` is not below [`DatasetIndex::len`], or there is no such member.
+    /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
     pub fn member(&self, sample: u64, field: usize) -> MemberBytes {
         let placed = self.part_with(sample).1;
         match placed.part.member(sample - placed.sample, field) {
@@ -263,7 +263,7 @@ impl DatasetIndex {
     /// The samples of a file, in the order they stand in it.
     ///
     /// # Panics
-    /// When the index has no such file.
+    /// Panics when the index has no such file.
     pub fn samples_of(&self, file: FileId) -> Range<u64> {
         let (placed, file) = self.part_of(file);
         let Range { start, end } = placed.part.samples_of(file);
@@ -273,7 +273,7 @@ impl DatasetIndex {
     /// Full path of a file.
     ///
     /// # Panics
-    /// When the index has no such file.
+    /// Panics when the index has no such file.
     pub fn path(&self, file: FileId) -> PathBuf {
         let (placed, file) = self.part_of(file);
         placed.part.path(file)
@@ -377,7 +377,7 @@ impl DatasetIndex {
     /// What is compared of the stamp that a file was found to have: all of it, but no inode where inodes do not last.
     ///
     /// # Panics
-    /// When the index has no such file.
+    /// Panics when the index has no such file.
     pub fn known(&self, file: FileId, found: Stamp) -> Stamp {
         self.part_of(file).0.part.known(found)
     }

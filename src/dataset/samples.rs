@@ -244,7 +244,7 @@ impl ShardContents {
 /// Name and place of the first image in a shard, without looking further.
 ///
 /// # Errors
-/// As [`contents`], as far as it looks.
+/// The errors of [`contents`], as far as it looks.
 pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<String>, Malformed> {
     refuse_compressed(source, "plain tar")?;
     let mut members = TarMembers::new(source);

@@ -1,7 +1,7 @@
 //! A reader that fails on purpose: errors, delays, another order and cancellation, drawn from a seed.
 //!
-//! It wraps any [`Reader`], so that what stands above is tested against every fault below it. Short reads come
-//! from `ShortReads` inside the readers, so that asking for the rest is really done.
+//! It wraps any [`Reader`], so that the code above is tested against every fault below it. Short reads come from
+//! `ShortReads` inside the readers, so that asking for the rest is really done.
 
 use super::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::Extent;
@@ -9,47 +9,47 @@ use crate::error::{Error, Result};
 use crate::rng::{RandomKey, RandomStream, Use};
 use std::collections::HashMap;
 
-/// How often what happens, in requests of a hundred.
+/// How often each fault happens, in requests of a hundred.
 #[derive(Debug, Clone, Copy)]
 pub struct FaultOptions {
-    /// Seed of every choice; print it when a test fails.
+    /// The seed of every choice; print it when a test fails.
     pub seed: u64,
-    /// Requests that end with EIO, the system's answer thrown away.
+    /// Requests that end with EIO; the system's answer is thrown away.
     pub errors: u64,
-    /// Requests that end as cancelled (ECANCELED) without being asked of the reader below.
+    /// Requests that end as cancelled (ECANCELED) without reaching the reader below.
     pub cancelled: u64,
     /// Answers that are held back for up to `longest` further waits, so that others overtake them.
     pub delayed: u64,
-    /// Most waits an answer is held back for.
+    /// The most waits that an answer is held back for.
     pub longest: u64,
 }
 
 impl FaultOptions {
-    /// No errors, much delay and reordering.
+    /// Options for much delay and reordering, and no errors.
     pub fn reordering(seed: u64) -> Self {
         Self { seed, errors: 0, cancelled: 0, delayed: 50, longest: 8 }
     }
 
-    /// Everything at once.
+    /// Options for all faults at once.
     pub fn everything(seed: u64) -> Self {
         Self { seed, errors: 5, cancelled: 5, delayed: 50, longest: 8 }
     }
 }
 
-/// The wrapper.
+/// A reader whose answers are those of another, with faults.
 pub struct FaultReader {
     inner: Box<dyn Reader>,
     options: FaultOptions,
     random: RandomStream,
-    /// Requests below whose answer is to be an error.
+    /// Requests in the reader below whose answer is to be an error.
     doomed: HashMap<u64, Extent>,
-    /// Answers with the wait they are due at.
+    /// Answers, each with the number of the wait that it is due at.
     held: Vec<(u64, Completion)>,
     waits: u64,
 }
 
 impl FaultReader {
-    /// Faults over `inner`.
+    /// A reader that puts faults over `inner`.
     pub fn new(inner: Box<dyn Reader>, options: FaultOptions) -> Self {
         let random = RandomKey::new(b"faults", options.seed, 0, Use::Order).stream(0);
         Self { inner, options, random, doomed: HashMap::new(), held: Vec::new(), waits: 0 }
@@ -67,7 +67,7 @@ impl FaultReader {
         self.held.push((self.waits + delay, completion));
     }
 
-    /// Moves what is due to `out`, in a random order.
+    /// Moves the answers that are due to `out`, in a random order.
     fn release(&mut self, out: &mut Vec<Completion>) {
         let mut due: Vec<_> = self.held.extract_if(.., |(due, _)| *due <= self.waits).collect();
         while !due.is_empty() {
@@ -77,13 +77,13 @@ impl FaultReader {
     }
 }
 
-/// The path is the reader's below; a fault has the file's number.
+/// The error of an injected fault. It names the file by number, for only the reader below knows its path.
 fn fault(extent: Extent, error: i32) -> Error {
     let what = format!("(injected) read {} bytes at {} of", extent.length, extent.offset);
     Error::io(what, format!("file {}", extent.file.0), std::io::Error::from_raw_os_error(error))
 }
 
-/// The answer to `extent` as an I/O error, whatever it was.
+/// The answer to `extent` turned into an I/O error.
 fn broken(answer: Completion, extent: Extent) -> Completion {
     let slot = answer.result.map_or(answer.slot, |filled| Some(filled.into_slot()));
     Completion::failed(answer.token, fault(extent, libc::EIO), slot)
@@ -122,7 +122,7 @@ impl Reader for FaultReader {
                     break;
                 }
             } else if let Some(due) = earliest {
-                // Nothing else can come: time passes until an answer is due.
+                // Nothing else can come: skip to the time at which an answer is due.
                 self.waits = self.waits.max(due);
             }
             for completion in arrived {

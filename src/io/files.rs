@@ -1,4 +1,4 @@
-//! Opening files: what a reader knows of them, how they are opened, and the shards that stay open.
+//! How files are opened, what a reader knows of them, and the shards that stay open.
 
 use crate::dataset::{DatasetIndex, Extent, FileId, Stamp, TICK};
 use crate::error::{Error, Result};
@@ -13,25 +13,25 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// What a reader asks about files. [`DatasetIndex`] answers; tests have their own.
+/// What a reader asks about files. [`DatasetIndex`] implements it; tests have their own.
 pub trait Files: Send + Sync {
-    /// Full path of a file.
+    /// The full path of a file.
     fn path(&self, file: FileId) -> PathBuf;
-    /// What a shard must be; `None` for a loose file, which is one sample.
+    /// The stamp that a shard must have; `None` for a file that is one sample.
     fn stamp(&self, file: FileId) -> Option<Stamp>;
-    /// Says that a shard has another stamp than [`Files::stamp`] gave, in words. Where its samples are still what they
-    /// were, that gives the new stamp from now on.
+    /// Reports that a shard has another stamp than [`Files::stamp`] gave, with the difference in words. Where the shard
+    /// holds the samples it held, `stamp` gives the new one from now on.
     ///
     /// # Errors
-    /// [`Error::DatasetChanged`] where they are not.
+    /// [`Error::DatasetChanged`] where it holds others.
     fn accept(&self, file: FileId, difference: String) -> Result<()> {
         Err(Error::DatasetChanged { path: self.path(file), message: difference })
     }
-    /// Whether shards are what they were for as long as they exist: then they are not looked at after each read.
+    /// Whether shards never change while they exist: then their stamps are not compared after each read.
     fn never_change(&self) -> bool {
         false
     }
-    /// Whether a shard is never asked for again: it need not stay open, which would keep its bytes on the drive.
+    /// Whether a shard will never be asked for again: it need not stay open, which would keep its bytes on the drive.
     fn is_gone(&self, _file: FileId) -> bool {
         false
     }
@@ -52,9 +52,9 @@ impl Files for DatasetIndex {
 /// How one file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OpenMode {
-    /// O_DIRECT.
+    /// Whether with O_DIRECT, past the page cache.
     pub direct: bool,
-    /// O_NOATIME: a first pass over a million files must not dirty a million inodes.
+    /// Whether with O_NOATIME: a first pass over a million files must not dirty a million inodes.
     pub noatime: bool,
 }
 
@@ -66,13 +66,13 @@ impl OpenMode {
         flags
     }
 
-    /// Multiple that offsets and lengths of reads must be of.
+    /// The number of bytes that offsets and lengths of reads must be multiples of.
     pub(crate) fn alignment(self) -> usize {
         if self.direct { PAGE } else { 1 }
     }
 }
 
-/// The mode files are opened in, weakened for good when the system refuses a part of it.
+/// The mode that files are opened in. It is weakened for good when the system refuses a part of it.
 ///
 /// A dataset is taken to be on one mount, so that a refusal is paid for once and not at every file.
 pub(super) struct OpenPolicy {
@@ -94,7 +94,7 @@ impl OpenPolicy {
     pub(crate) fn weaker(&self, mode: OpenMode, failure: &ReadFailure) -> Option<OpenMode> {
         let (ReadFailure::Open(error) | ReadFailure::Read(error)) = failure else { return None };
         match *error {
-            // O_NOATIME is for the file's owner.
+            // Only the owner of a file may use O_NOATIME.
             Errno::PERM if mode.noatime => Some(OpenMode { noatime: false, ..mode }),
             Errno::INVAL if mode.direct && !self.direct_is_required => {
                 Some(OpenMode { direct: false, ..mode })
@@ -103,8 +103,9 @@ impl OpenPolicy {
         }
     }
 
-    /// Remembers that a file could be read in `mode`: after a refusal, the next files are asked for no more.
-    /// Not called for what failed in a weaker mode too: a directory refuses O_DIRECT, yet its neighbours may not.
+    /// Remembers that a file could be read in `mode`: what the system refused is not tried with the next files. It is
+    /// not called for a file that failed in a weaker mode too: a directory refuses O_DIRECT, yet its neighbours may
+    /// not.
     pub(crate) fn worked(&self, mode: OpenMode) {
         if !mode.direct {
             self.direct.store(false, Relaxed);
@@ -115,14 +116,14 @@ impl OpenPolicy {
     }
 }
 
-/// Why a file could not be read: what the system said, or what is wrong with the file.
+/// Why a file could not be read: the system's error, or what is wrong with the file.
 #[derive(Debug)]
 pub(super) enum ReadFailure {
     Open(Errno),
     Read(Errno),
-    /// The shard has another stamp than was known; how it differs.
+    /// The shard has another stamp than was known; the difference in words.
     Moved(String),
-    /// The loose file may have been written to while it was read.
+    /// The file, which is one sample, may have been written to while it was read.
     Written,
     Other(Error),
 }
@@ -134,7 +135,7 @@ impl From<Error> for ReadFailure {
 }
 
 impl ReadFailure {
-    /// The same for the next of several that failed by one cause.
+    /// The failure once more, for another of several reads that failed by one cause.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::Open(error) => Self::Open(*error),
@@ -148,7 +149,7 @@ impl ReadFailure {
         }
     }
 
-    /// The error of `extent` of the file at `path`, with the knob to turn where there is one.
+    /// The error of reading `extent` of the file at `path`. It names the setting to change where there is one.
     pub(crate) fn into_error(self, path: &Path, extent: Extent) -> Error {
         match self {
             Self::Open(error) => {
@@ -179,65 +180,65 @@ pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, ReadFail
         .map_err(ReadFailure::Open)
 }
 
-/// What a look after a read asks for. On a network file system the answer is what this machine knows already.
+/// The flags of a stat after a read. On a network file system the answer is what this machine knows already.
 const LOOK_AFTER: AtFlags = AtFlags::STATX_DONT_SYNC;
 
-/// An attempt to read a loose file, which is to be of one version of it.
+/// An attempt to read a file that is one sample, all of it in one version.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadAttempt {
     begun: Instant,
-    /// What the file was before, where that was looked at.
+    /// The stamp of the file before the read, where that was asked for.
     before: Option<Stamp>,
     is_last: bool,
 }
 
 impl ReadAttempt {
-    /// One that begins now, after so many others.
+    /// An attempt that begins now, after `former` others.
     pub(crate) fn begin(former: u8) -> Self {
         Self { begun: Instant::now(), before: None, is_last: former >= MOST_MOVES }
     }
 
-    /// The same of a file that is open, which is looked at before its read as well: then clocks that differ from this
-    /// machine's do not matter.
+    /// An attempt to read a file that is open. Its stamp is asked for before the read too, so that clocks which differ
+    /// from this machine's do not matter.
     pub(crate) fn of_open(fd: &OwnedFd, former: u8) -> Self {
         Self { before: look_after(fd), ..Self::begin(former) }
     }
 
-    /// Looks at the open file after its read, as [`ReadAttempt::check_path`] does.
+    /// Checks the open file after its read, like [`ReadAttempt::check_path`].
     pub(crate) fn check_open(self, fd: &OwnedFd) -> Result<(), ReadFailure> {
         self.check(look_after(fd))
     }
 
-    /// Looks at the file at `path` after its read: where its last change lies before that, its bytes are of one moment.
-    /// Else a part of them may be older than the rest, and it is to be read once more.
+    /// Checks the file at `path` after its read. Where its last change lies before the attempt, its bytes are of one
+    /// moment. Else a part of them may be older than the rest, and the file must be read once more.
     pub(crate) fn check_path(self, path: &CStr) -> Result<(), ReadFailure> {
         let found = rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS);
         self.check(found.ok().map(|found| Stamp::of_statx(&found)))
     }
 
     fn check(self, found: Option<Stamp>) -> Result<(), ReadFailure> {
-        // What is gone by now, or in a place where nobody may look, could be read all the same.
+        // A file that is gone by now, or that nobody may stat, could be read all the same.
         let Some(found) = found else { return Ok(()) };
         let same = self.before.is_none_or(|before| before == found);
         if same && !found.changed_within(self.begun.elapsed() + TICK) {
             return Ok(());
         }
         if !self.is_last && found.changed_within(TICK) {
-            // What is read from then on is known to be whole, unless somebody goes on writing.
+            // What is read from then on is known to be whole, unless the writing goes on.
             std::thread::sleep(TICK);
         }
         Err(ReadFailure::Written)
     }
 }
 
-/// What is known of an open file, beside a read of it.
+/// The stamp of an open file that has just been read.
 fn look_after(fd: &OwnedFd) -> Option<Stamp> {
     let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
     let found = rustix::fs::statx(fd, c"", flags, StatxFlags::BASIC_STATS).ok()?;
     Some(Stamp::of_statx(&found))
 }
 
-/// An open shard that is the file that was indexed.
+/// An open shard, checked to be the file that was indexed.
 pub(super) struct OpenShard {
     pub fd: OwnedFd,
     pub mode: OpenMode,
@@ -250,7 +251,7 @@ impl OpenShard {
         Self::check(open_file(path, mode)?, mode, path, stamp)
     }
 
-    /// Checks an opened shard against its `stamp`, and whether our alignment is enough for its O_DIRECT.
+    /// Checks an opened shard against its `stamp`, and that slots are aligned well enough for its O_DIRECT.
     pub(crate) fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, ReadFailure> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
@@ -268,8 +269,8 @@ impl OpenShard {
         Ok(Self { fd, mode, stamp })
     }
 
-    /// Looks at the open shard after a read: bytes of one that is overwritten meanwhile are never taken for the sample
-    /// that was indexed there.
+    /// Checks the open shard after a read: bytes of a shard that is overwritten meanwhile are never taken for the
+    /// sample that was indexed there.
     pub(crate) fn check_again(&self) -> Result<(), ReadFailure> {
         let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
         let found =
@@ -279,13 +280,14 @@ impl OpenShard {
             .map_or(Ok(()), |message| Err(ReadFailure::Moved(message)))
     }
 
-    /// Whether it does for reads that are to be done in `mode`.
+    /// Whether the open shard can be used for reads in `mode`.
     pub(crate) fn serves(&self, mode: OpenMode) -> bool {
         mode.direct || !self.mode.direct
     }
 }
 
-/// Whether slots, aligned to [`PAGE`], satisfy what STATX_DIOALIGN says. Zeros mean that the kernel does not say.
+/// Whether slots, which are aligned to [`PAGE`], satisfy what STATX_DIOALIGN says. Zeros mean that the kernel does not
+/// say.
 pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
     let fits = |alignment: u32| alignment == 0 || (PAGE as u32).is_multiple_of(alignment);
     fits(memory) && fits(offset)
@@ -294,25 +296,25 @@ pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
 /// How often a read begins anew because its file changed meanwhile.
 pub(super) const MOST_MOVES: u8 = 3;
 
-/// After how many newly opened shards it is looked for those that are gone.
+/// The number of newly opened shards after which those that are gone are closed.
 const SWEEP: u64 = 16;
 
-/// The shards kept open, least recently used first out. A shard in use stays open until its last read is over:
-/// readers hold it by `Arc`.
+/// The shards that are kept open; the least recently used one is closed first. A shard in use stays open until its last
+/// read is over, because readers hold it by `Arc`.
 pub(super) struct ShardTable {
     capacity: usize,
     clock: u64,
-    /// Shards that got a place so far.
+    /// The number of shards that were added so far.
     opened: u64,
     shards: HashMap<FileId, (u64, Arc<ShardCell>)>,
 }
 
-/// One shard's place in the table; whoever locks it first opens the shard.
+/// One shard's entry in the table. Whoever locks it first opens the shard.
 pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
 
 impl ShardTable {
-    /// A table of at most a quarter of the files this process may have open, and at most 4096: up to three readers have
-    /// one, of the source, of the cache and for staging.
+    /// A table of at most a quarter of the files that this process may have open, and at most 4096: up to three readers
+    /// have one, for the source, for the cache and for staging.
     pub(crate) fn new() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         Self::with_capacity(limit.map_or(4096, |files| (files / 4).clamp(1, 4096) as usize))
@@ -322,12 +324,13 @@ impl ShardTable {
         Self { capacity, clock: 0, opened: 0, shards: HashMap::new() }
     }
 
-    /// Closes `file`, once nobody reads it: it is opened anew for the next read.
+    /// Closes `file` once nobody reads it, so that the next read opens it anew.
     pub(crate) fn forget(&mut self, file: FileId) {
         self.shards.remove(&file);
     }
 
-    /// The place of `file`; makes room for a new one, and now and then closes what is gone from `files`.
+    /// The entry of `file`. A new one may close the oldest, and now and then those of shards that are gone from
+    /// `files`.
     pub(crate) fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
         self.clock += 1;
         if let Some((used, cell)) = self.shards.get_mut(&file) {

@@ -1,4 +1,5 @@
-//! Bytes from files into slots: one trait, io_uring where the system lets us, threads with pread where not.
+//! Reads bytes from files into slots: one trait, implemented by io_uring where the system allows it and else by threads
+//! with pread.
 
 pub(crate) mod fault;
 mod files;
@@ -31,13 +32,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One read: the bytes of `extent` into `slot`.
+/// A request to read the bytes of `extent` into `slot`.
 pub struct ReadRequest {
-    /// Comes back in the completion; meaning is the caller's.
+    /// The number that the completion comes back with; its meaning is the caller's.
     pub token: u64,
-    /// What to read. Paths and expected sizes are looked up in the reader's index.
+    /// What to read. Paths and expected sizes are looked up in the reader's files.
     pub extent: Extent,
-    /// Where to; taken with at least `extent.length`.
+    /// The slot to read into, taken for at least `extent.length` bytes.
     pub slot: Slot,
 }
 
@@ -45,61 +46,61 @@ pub struct ReadRequest {
 pub struct Completion {
     /// The request's token.
     pub token: u64,
-    /// The slot with exactly `extent.length` bytes, or why not.
+    /// The slot with exactly `extent.length` bytes, or the error.
     pub result: Result<Filled>,
-    /// The slot of a failed read where it could be had back, to try another source with; else it is in its pool.
+    /// The slot of a failed read, to try another source with. Where it could not be had back, it is in its pool.
     pub slot: Option<Slot>,
     /// Where the bytes came from.
     pub tier: Tier,
 }
 
-/// The places bytes come from.
+/// The places that bytes come from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tier {
-    /// Where the dataset is.
+    /// The place of the dataset.
     #[default]
     Source,
-    /// The fast local one that holds copies.
+    /// The fast local drive that holds copies.
     Nvme,
 }
 
 impl Completion {
-    /// The bytes are there.
+    /// A completion whose bytes are there.
     pub fn arrived(token: u64, filled: Filled) -> Self {
         Self { token, result: Ok(filled), slot: None, tier: Tier::Source }
     }
 
-    /// They could not be had; `slot` is the request's, unless it was lost on the way.
+    /// A completion that failed; `slot` is the request's, unless it was lost on the way.
     pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
         Self { token, result: Err(error), slot: slot.into(), tier: Tier::Source }
     }
 
-    /// They came from `tier`.
+    /// The same completion, as from `tier`.
     pub fn of(self, tier: Tier) -> Self {
         Self { tier, ..self }
     }
 }
 
-/// A slot whose bytes have arrived: derefs to the extent's bytes.
+/// A slot whose bytes have arrived. It dereferences to the extent's bytes.
 pub struct Filled {
     slot: Slot,
     data: Range<usize>,
 }
 
 impl Filled {
-    /// `data` of `slot` has arrived.
+    /// A slot in which the range `data` has arrived.
     ///
     /// # Panics
-    /// When the slot has no room for `data`.
+    /// Panics when the slot has no room for `data`.
     pub fn new(slot: Slot, data: Range<usize>) -> Self {
         assert!(data.start <= data.end && data.end <= slot.capacity(), "{data:?} of a slot");
         Self { slot, data }
     }
 
-    /// The part of it that is wanted: `range` of what has arrived.
+    /// The slot, narrowed to `range` of the bytes that have arrived.
     ///
     /// # Panics
-    /// When less has arrived.
+    /// Panics when fewer bytes have arrived.
     pub fn narrowed(self, range: Range<usize>) -> Self {
         let data = self.data.start + range.start..self.data.start + range.end;
         assert!(
@@ -110,22 +111,22 @@ impl Filled {
         Self { data, ..self }
     }
 
-    /// These bytes in place of those that have arrived, which are not needed any more.
+    /// The slot, with `bytes` in place of those that have arrived.
     ///
     /// # Panics
-    /// When there are more of them.
+    /// Panics when `bytes` are more than those.
     pub fn replaced(mut self, bytes: &[u8]) -> Self {
         let start = self.data.start;
         self.slot.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
         Self { data: start..start + bytes.len(), ..self }
     }
 
-    /// The slot, to be read into anew.
+    /// The slot without its bytes, to be read into anew.
     pub fn into_slot(self) -> Slot {
         self.slot
     }
 
-    /// The extent's first byte.
+    /// A pointer to the extent's first byte.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.slot.bytes_mut()[self.data.clone()].as_mut_ptr()
     }
@@ -147,15 +148,15 @@ impl AsRef<[u8]> for Filled {
 /// Counters since the reader was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadStats {
-    /// Bytes that arrived.
+    /// The bytes that arrived.
     pub bytes: u64,
-    /// Reads asked of the system, resubmissions of short reads included.
+    /// The number of reads asked of the system, resubmissions of short reads included.
     pub reads: u64,
-    /// Files opened.
+    /// The number of files opened.
     pub opens: u64,
 }
 
-/// Reads in flight, driven by one thread.
+/// A reader with many reads in flight, driven by one thread.
 pub trait Reader: Send {
     /// How many more requests may be submitted before some complete.
     fn room(&self) -> usize;
@@ -168,9 +169,9 @@ pub trait Reader: Send {
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()>;
     /// Makes a `wait` in this or another thread return soon.
     fn waker(&self) -> Waker;
-    /// What was done so far.
+    /// The counters so far.
     fn stats(&self) -> ReadStats;
-    /// The path in use in words: "io_uring, O_DIRECT, registered buffers".
+    /// Describes how it reads: "io_uring, O_DIRECT, registered buffers".
     fn describe(&self) -> String;
 }
 
@@ -178,14 +179,14 @@ pub trait Reader: Send {
 #[derive(Clone)]
 pub struct Waker(pub Arc<dyn Fn() + Send + Sync>);
 
-/// Which way to read, as the user asked (`io=`).
+/// How to read files, as the user asks (`io=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IoChoice {
     /// io_uring when its self-test passes, else threads; direct or buffered by file system.
     #[default]
     Auto,
-    /// io_uring or an error.
+    /// io_uring, or an error.
     #[serde(rename = "io_uring")]
     Uring,
     /// Threads with pread.
@@ -195,7 +196,7 @@ pub enum IoChoice {
 /// Whether to bypass the page cache (`direct=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// By file system.
+    /// As it suits the file system.
     #[default]
     Auto,
     /// O_DIRECT, or an error where the file system refuses it.

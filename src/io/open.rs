@@ -1,4 +1,4 @@
-//! Choosing a reader: what the user asked for, what the storage suits, what the system lets us, in this order.
+//! Chooses a reader: by what the user asked for, what the storage suits, and what the system allows, in this order.
 
 use super::files::Files;
 use super::pread::{PreadOptions, PreadReader};
@@ -14,8 +14,8 @@ use crate::slot::SlotPool;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Opens the reader of `index` that `io` and `direct` ask for, reading into slots of `slots`, with up to `depth`
-/// reads in flight (32 suits local NVMe; more for storage with more latency).
+/// Opens the reader of `index` that `io` and `direct` ask for. It reads into slots of `slots`, with up to `depth` reads
+/// in flight (32 suits local NVMe; more suits storage with more latency).
 ///
 /// # Errors
 /// [`Error::Unavailable`] when `io` insists on io_uring and the system refuses it; [`Error::Config`] when `direct`
@@ -34,19 +34,19 @@ pub fn open(
     choose(&source, slots, io, direct, depth, index.notices())
 }
 
-/// What [`open_source`] must know of the data.
+/// What [`open_source`] must know about the data.
 pub struct DataSource {
     /// The files.
     pub files: Arc<dyn Files>,
-    /// The directory all of them are in, or the only one: absolute.
+    /// The absolute path of the directory that holds all files, or of the only file.
     pub root: PathBuf,
-    /// Some sample: its file tells the storage, its bytes test the reader.
+    /// The extent of some sample: its file shows the storage, and its bytes test the reader.
     pub first: Extent,
-    /// Bytes of all samples.
+    /// The bytes of all samples.
     pub bytes: u64,
 }
 
-/// As [`open`], for any [`Files`], without a word of what is slower than it could be.
+/// Opens a reader of any [`Files`], like [`open`], without notices about what is slower than it could be.
 pub fn open_source(
     source: &DataSource,
     slots: &SlotPool,
@@ -69,7 +69,7 @@ fn choose(
     let (is_direct, why_direct) = storage.choose(direct, source.bytes, available_memory())?;
     let direct_is_required = direct == Direct::On;
     if is_direct && huge_pages().as_deref() == Some("never") {
-        // `crate::slot` says by how much.
+        // `crate::slot` says how much slower.
         notices.warn_once("huge pages", || SMALL_PAGES.to_owned());
     }
     let uring = || {
@@ -100,7 +100,7 @@ fn choose(
         }
         IoChoice::Auto => match uring_suits(&storage).map(|()| uring()) {
             Ok(Ok(reader)) => return Ok(Box::new(reader)),
-            // Threads are right there.
+            // On such storage threads are the right choice.
             Err(why) => why,
             Ok(Err(why)) => {
                 notices.warn_once("io", || {
@@ -130,7 +130,7 @@ pub(super) fn uring_suits(storage: &Storage) -> Result<(), String> {
     }
 }
 
-/// What the refusal of a ring means and what to do about it.
+/// Explains why a ring was refused and what to do about it.
 pub(super) fn refusal(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "io_uring is refused (EPERM: by a seccomp filter such as Docker's \
@@ -144,14 +144,14 @@ pub(super) fn refusal(error: &std::io::Error) -> String {
     }
 }
 
-/// Reads one sample by io_uring and by pread and compares; the error says what differed.
+/// Reads one sample by io_uring and by pread and compares the bytes; the error says what differed.
 ///
-/// What the kernel claims to support and what a sandbox, a network file system or an old kernel does are not always
-/// the same; this is the real thing, once, into an arena of its own.
+/// What a sandbox, a network file system or an old kernel does is not always what the kernel claims to support. This is
+/// a real read, once, into an arena of its own.
 fn self_test(source: &DataSource, options: &UringOptions) -> Result<(), String> {
     match read_blocking(&*source.files, source.first) {
         Ok(expected) => compare(source.files.clone(), source.first, &expected, options),
-        // The sample is at fault, which its own error will say later: test on our own program.
+        // The sample is at fault, which its own error will say later: test with our own program.
         Err(_) => test_on_program(),
     }
 }
@@ -176,7 +176,7 @@ fn compare(
     }
 }
 
-/// The running program as a shard of its own.
+/// The running program, as a shard to test with.
 struct Program {
     stamp: Stamp,
 }
@@ -199,7 +199,7 @@ impl Files for Program {
     }
 }
 
-/// The same on the running program, where no data are at hand.
+/// Tests io_uring by reading the running program, where no data are at hand.
 pub(super) fn test_on_program() -> Result<(), String> {
     let program = Program::new().map_err(|error| error.to_string())?;
     let extent = Extent { file: FileId(0), offset: 5, length: 5000 };

@@ -1,8 +1,8 @@
 //! A reader on a thread of its own, so that one thread can wait for two readers at once.
 //!
-//! A ring answers only to the thread that drives it, and a wait for one reader is deaf to another. [`OwnThread`] drives
-//! the second one elsewhere: requests go there and answers come back in batches, and neither side makes a system call
-//! for the other unless that one sleeps.
+//! A ring answers only to the thread that drives it, and a wait for one reader does not see another. [`OwnThread`]
+//! drives the second one elsewhere: requests go there and answers come back in batches, and neither side makes a system
+//! call for the other unless the other one sleeps.
 
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
 use crate::error::{Error, Result};
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 /// A reader driven by a thread of its own.
 pub struct OwnThread {
     shared: Arc<ThreadShared>,
-    /// Wakes the reader's own `wait`.
+    /// The waker of the reader on the thread.
     inner: Waker,
-    /// Submitted, and not yet handed over.
+    /// Requests that were submitted and not yet handed over.
     queued: Vec<ReadRequest>,
     depth: usize,
     in_flight: usize,
@@ -27,14 +27,14 @@ pub struct OwnThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What both sides know.
+/// What both sides share.
 struct ThreadShared {
     state: Mutex<ReaderState>,
-    /// There are requests, or it is over.
+    /// Signalled when there are requests, or when the reader is closed.
     requested: Condvar,
-    /// There are answers, or the waker was called.
+    /// Signalled when there are answers, or the waker was called.
     answered: Condvar,
-    /// Tells the side that listens of answers.
+    /// Called when there are answers for the side that listens.
     on_ready: Waker,
 }
 
@@ -43,27 +43,27 @@ struct ReaderState {
     requests: Vec<ReadRequest>,
     answers: Vec<Completion>,
     stats: ReadStats,
-    /// Where the reader's thread is.
+    /// What the reader's thread is doing.
     place: ReaderActivity,
-    /// The other side sleeps in [`OwnThread::wait`].
+    /// Whether the other side sleeps in [`OwnThread::wait`].
     asleep: bool,
-    /// The other side sleeps elsewhere, and wants to be told of the first answer.
+    /// Whether the other side sleeps elsewhere, and wants to be woken by the first answer.
     listening: bool,
     woken: bool,
     closed: bool,
-    /// Why the thread has ended.
+    /// The error that ended the thread.
     failed: Option<Error>,
     ended: bool,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum ReaderActivity {
-    /// It will look for requests by itself.
+    /// The thread is working, and will look for requests by itself.
     #[default]
     Working,
-    /// It sleeps with nothing to do.
+    /// The thread sleeps, with nothing to do.
     Idle,
-    /// It waits for the reader.
+    /// The thread waits for the reader.
     Reading,
 }
 
@@ -77,11 +77,11 @@ struct OpenedReader {
 impl OwnThread {
     /// Opens a reader by `open`, on the thread `name` that will drive it.
     ///
-    /// `on_ready` is called there when answers have come to a side that [listens](Self::listen): the waker of the other
-    /// reader that it waits for.
+    /// The thread calls `on_ready` when answers have come to a side that [listens](Self::listen): that is the waker of
+    /// the other reader that this side waits for.
     ///
     /// # Errors
-    /// What `open` says; [`Error::Unavailable`] when the system refuses the thread.
+    /// The errors of `open`; [`Error::Unavailable`] when the system refuses the thread.
     pub fn new(
         name: &str,
         open: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
@@ -111,7 +111,7 @@ impl OwnThread {
         Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
     }
 
-    /// Hands over what was submitted. All that waits does so too.
+    /// Hands over what was submitted. All methods that wait do so too.
     pub fn flush(&mut self) {
         if self.queued.is_empty() {
             return;
@@ -127,14 +127,14 @@ impl OwnThread {
     /// Hands over what was submitted and appends the answers that are there to `out`, without waiting.
     ///
     /// # Errors
-    /// Why the reader's thread has ended.
+    /// The error that ended the reader's thread.
     pub fn try_completions(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         self.flush();
         let shared = self.shared.clone();
         self.take(&mut shared.lock(), out)
     }
 
-    /// From now on the first answer calls `on_ready`. `false`: there are answers already, or there never will be.
+    /// From now on the first answer calls `on_ready`. Returns `false` when there are answers already, or never will be.
     pub fn listen(&mut self) -> bool {
         self.flush();
         let mut state = self.shared.lock();
@@ -142,11 +142,12 @@ impl OwnThread {
         state.listening
     }
 
-    /// As [`Reader::wait`] of both: appends the answers of `beside`, whose waker is `on_ready`, to `there` and those of
-    /// this one to `here`, and returns when there is any, a waker of either was called, or nothing is in flight.
+    /// Waits for both readers, like [`Reader::wait`]. The answers of `beside`, whose waker is `on_ready`, go to `there`
+    /// and those of this reader to `here`. It returns when there are any, a waker of either was called, or nothing is
+    /// in flight.
     ///
     /// # Errors
-    /// Those of either reader.
+    /// The errors of either reader.
     pub fn wait_beside(
         &mut self,
         beside: &mut dyn Reader,
@@ -157,7 +158,7 @@ impl OwnThread {
             return self.wait(here);
         }
         if self.in_flight > 0 && !self.listen() {
-            // It is to submit what is queued and to give what is there, but not to wait for more.
+            // `beside` is to submit what is queued and to give the answers that are there, but not to wait for more.
             (self.shared.on_ready.0)();
         }
         beside.wait(there)?;
@@ -167,11 +168,11 @@ impl OwnThread {
         }
     }
 
-    /// As [`Reader::wait`], but until `limit` at the longest and, given one, also with nothing in flight. Answers
-    /// whether the waker was called.
+    /// Waits like [`Reader::wait`], but until `limit` at most; with a limit, it waits also when nothing is in flight.
+    /// Returns whether the waker was called.
     ///
     /// # Errors
-    /// Why the reader's thread has ended.
+    /// The error that ended the reader's thread.
     pub fn wait_until(&mut self, limit: Option<Instant>, out: &mut Vec<Completion>) -> Result<bool> {
         if self.in_flight == 0 && limit.is_none() {
             return Ok(false);
@@ -255,8 +256,8 @@ impl Reader for OwnThread {
 }
 
 impl Drop for OwnThread {
-    /// Waits until the reader is gone, which takes that one up to [`DROP_LIMIT`]; a thread that the system holds longer
-    /// is left behind.
+    /// Waits until the reader is dropped, which takes up to [`DROP_LIMIT`]. A thread that the system holds longer is
+    /// left behind.
     fn drop(&mut self) {
         {
             let mut state = self.shared.lock();
@@ -276,7 +277,7 @@ impl ThreadShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reader's thread. Whatever ends it, nobody waits for its answers for ever.
+    /// Runs the reader's thread. Whatever ends it, nobody waits for its answers for ever.
     fn run(&self, open: impl FnOnce() -> Result<Box<dyn Reader>>, opened: &Sender<Result<OpenedReader>>) {
         let drive = || {
             let reader = open()?;
@@ -311,7 +312,8 @@ impl ThreadShared {
         Ok(())
     }
 
-    /// Takes the requests that are there, sleeps when there is nothing at all to do. `false`: it is over.
+    /// Takes the requests that are there, and sleeps when there is nothing at all to do. Returns `false` when the
+    /// reader is closed.
     fn next_requests(&self, in_flight: usize, requests: &mut Vec<ReadRequest>) -> bool {
         let mut state = self.lock();
         while !state.closed && state.requests.is_empty() && in_flight == 0 {
@@ -323,7 +325,7 @@ impl ThreadShared {
         !state.closed
     }
 
-    /// Tells the other side that something is there, if it sleeps.
+    /// Wakes the other side, if it sleeps.
     fn announce(&self, mut state: MutexGuard<'_, ReaderState>) {
         let (asleep, listening) = (state.asleep, std::mem::take(&mut state.listening));
         drop(state);

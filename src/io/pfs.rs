@@ -1,4 +1,5 @@
-//! How a parallel file system holds its users up: a queue for metadata, a queue for bytes, so many requests at once.
+//! How long a parallel file system makes its users wait: one queue for metadata, one for bytes, and a limit on requests
+//! served at once.
 //!
 //! Pure arithmetic over a clock: [`super::Throttled`] makes readers wait by it.
 
@@ -9,18 +10,18 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How slow it is.
+/// How slow a parallel file system is.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PfsRates {
-    /// Until a file is open: paid by each loose file, and once by a shard.
+    /// The time until a file is open; paid for each file, and so only once for a shard.
     pub open: Duration,
-    /// From asking for bytes until the first arrives.
+    /// The time from asking for bytes until the first arrives.
     pub read: Duration,
     /// Bytes per second, all readers together.
     pub bandwidth: Option<f64>,
     /// Files opened per second, all readers together.
     pub opens: Option<f64>,
-    /// Requests that are served side by side; others stand in a queue.
+    /// The number of requests that are served side by side; others stand in a queue.
     pub concurrency: Option<usize>,
 }
 
@@ -37,7 +38,7 @@ impl fmt::Display for PfsRates {
     }
 }
 
-/// One such file system. All readers that share it share its queues.
+/// A parallel file system. All readers that share it share its queues.
 #[derive(Debug)]
 pub struct Pfs {
     rates: PfsRates,
@@ -45,7 +46,7 @@ pub struct Pfs {
     queues: Mutex<Queues>,
 }
 
-/// What was asked of a [`Pfs`].
+/// The counters of a [`Pfs`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PfsStats {
     /// Files opened, requests served, bytes given.
@@ -60,17 +61,17 @@ impl Pfs {
         Self { rates, start: Instant::now(), queues: Mutex::default() }
     }
 
-    /// How slow it is.
+    /// The rates of the file system.
     pub fn rates(&self) -> &PfsRates {
         &self.rates
     }
 
-    /// When a read of `bytes` that is asked for now will be answered; `opens`: the file must be opened for it.
+    /// When a read of `bytes` that is asked for now will be answered. With `opens`, the file must be opened for it.
     pub fn read(&self, opens: bool, bytes: u64) -> Instant {
         self.serve(opens, Some(bytes))
     }
 
-    /// When a file that is asked for now will be open.
+    /// When a file will be open that is asked for now.
     pub fn open(&self) -> Instant {
         self.serve(true, None)
     }
@@ -81,7 +82,7 @@ impl Pfs {
         self.start + Duration::from_secs_f64(queues.serve(&self.rates, now, opens, bytes))
     }
 
-    /// What was asked of it so far. Requests count when they are made.
+    /// The counters so far. Requests count when they are made.
     pub fn stats(&self) -> PfsStats {
         self.queues().stats
     }
@@ -91,7 +92,7 @@ impl Pfs {
     }
 }
 
-/// Until when what is busy. Times are seconds on a clock that does not go back.
+/// The times until which the queues are busy, in seconds on a clock that does not go back.
 #[derive(Debug, Default)]
 struct Queues {
     metadata: f64,
@@ -121,8 +122,8 @@ impl PartialOrd for Time {
 }
 
 impl Queues {
-    /// When a request made `now` is answered. Its bytes stand in their queue from the moment it is served, so that
-    /// latencies never leave the bandwidth unused while there is something to give.
+    /// The time at which a request made at `now` is answered. Its bytes stand in their queue from the moment it is
+    /// served, so that latencies never leave the bandwidth unused while there is something to give.
     fn serve(&mut self, rates: &PfsRates, now: f64, opens: bool, bytes: Option<u64>) -> f64 {
         let begin = now.max(self.turn(rates));
         let opened = match opens {
@@ -148,7 +149,7 @@ impl Queues {
         end
     }
 
-    /// When there is room to serve one more; takes the place of the one that ends then.
+    /// The time at which one more request can be served. It takes the place of the request that ends then.
     fn turn(&mut self, rates: &PfsRates) -> f64 {
         match rates.concurrency {
             Some(limit) if self.served.len() >= limit.max(1) => {
@@ -162,7 +163,7 @@ impl Queues {
         self.stats.reads.bytes += bytes.unwrap_or(0);
         self.stats.reads.reads += u64::from(bytes.is_some());
         self.stats.reads.opens += u64::from(opens);
-        // Requests begin in the order they are made: what is not covered yet lies behind all that is.
+        // Requests begin in the order in which they are made: what is not covered yet lies behind all that is.
         self.stats.busy_seconds += (end - begin.max(self.busy)).max(0.0);
         self.busy = self.busy.max(end);
     }

@@ -1,4 +1,4 @@
-//! Reading with threads that block in pread: works everywhere.
+//! A reader with threads that block in pread, which works everywhere.
 
 use super::files::{
     Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ReadAttempt, ReadFailure, ShardTable, open_file,
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Storage behind a network gives more reads a second the more of them it has at a time, up to hundreds; a local drive
-/// has enough of far fewer, which `queue_depth` says.
+/// The most threads. Storage behind a network gives more reads a second the more of them it has at a time, up to
+/// hundreds. A local drive needs far fewer, which `queue_depth` says.
 const MOST_THREADS: usize = 256;
 
-/// Bytes of a thread's stack, of which a read touches a few pages: paths, a request, what libc needs.
+/// The bytes of a thread's stack. A read touches a few pages of it: paths, a request, what libc needs.
 const STACK: usize = 256 << 10;
 
 /// A pool of threads, each in one blocking read at a time.
@@ -27,7 +27,7 @@ pub struct PreadReader {
     shared: Arc<PreadShared>,
     /// `None` once dropping.
     jobs: Option<Sender<ReadRequest>>,
-    /// The threads' end of `jobs`, to take back what none of them has begun.
+    /// The threads' end of `jobs`, to take back requests that none of them has begun.
     waiting: Receiver<ReadRequest>,
     answers: Receiver<PreadAnswer>,
     waker: Waker,
@@ -58,11 +58,11 @@ struct PreadShared {
 /// How a [`PreadReader`] reads.
 #[derive(Debug, Clone, Default)]
 pub struct PreadOptions {
-    /// Read with O_DIRECT where the file system takes it.
+    /// Whether to read with O_DIRECT where the file system allows it.
     pub direct: bool,
-    /// A file system that refuses O_DIRECT is an error.
+    /// Whether a file system that refuses O_DIRECT is an error.
     pub direct_is_required: bool,
-    /// Seed of [`ShortReads`] beneath the reader, for tests.
+    /// The seed of [`ShortReads`] beneath the reader, for tests.
     pub short_reads: Option<u64>,
     /// Why these options were chosen, for [`Reader::describe`].
     pub why: String,
@@ -247,7 +247,7 @@ impl PreadShared {
         }
     }
 
-    /// One ranged read through a file that stays open. Answers with the mode it was opened in.
+    /// Reads through a shard that stays open. Returns the mode that it was opened in.
     fn read_shard(
         &self,
         transfer: &mut Transfer,
@@ -260,7 +260,7 @@ impl PreadShared {
             let mut shards = self.shards.lock().expect("no panic under the lock");
             let cell = shards.cell(transfer.extent.file, &*self.files);
             drop(shards);
-            // Whoever comes first opens it; those who need the same one wait, the others do not.
+            // The first thread opens the shard; others that need the same shard wait, all others do not.
             let mut place = cell.lock().expect("no panic under the lock");
             match &*place {
                 Some(shard) if shard.serves(mode) => shard.clone(),
@@ -278,7 +278,7 @@ impl PreadShared {
         Ok(used)
     }
 
-    /// One open, one read, one close.
+    /// Reads a file that is one sample: one open, one read, one close.
     fn read_loose(
         &self,
         transfer: &mut Transfer,
@@ -295,7 +295,7 @@ impl PreadShared {
         Ok(used)
     }
 
-    /// Reads until the transfer has all or the file ends.
+    /// Reads until the transfer has all it needs or the file ends.
     fn fill(
         &self,
         transfer: &mut Transfer,

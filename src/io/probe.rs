@@ -1,4 +1,4 @@
-//! What this machine offers for reading, for `foreload doctor`.
+//! Finds out what this machine offers for reading, for `foreload doctor`.
 
 use super::open::{refusal, test_on_program, uring_suits};
 use super::storage::{Storage, available_memory};
@@ -9,27 +9,27 @@ use crate::slot::SlotPool;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// What io_uring does here.
+/// What io_uring can do here.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct UringReport {
-    /// The best setup that is granted; `None`: none is.
+    /// The best setup that the kernel grants; `None` when it grants none.
     pub mode: Option<RingMode>,
-    /// Why io_uring cannot be used, with what to do; `None`: it passed a test read.
+    /// Why io_uring cannot be used, and what to do; `None` when it passed a test read.
     pub problem: Option<String>,
-    /// Why buffers cannot be registered; `None`: they can.
+    /// Why buffers cannot be registered; `None` when they can.
     pub unregistered: Option<String>,
 }
 
-/// What the machine offers.
+/// What this machine offers for reading.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ProbeReport {
-    /// io_uring.
+    /// What io_uring can do here.
     pub io_uring: UringReport,
-    /// RLIMIT_MEMLOCK in bytes; `None`: unlimited. Without CAP_IPC_LOCK it bounds registered buffers.
+    /// RLIMIT_MEMLOCK in bytes; `None` when unlimited. Without CAP_IPC_LOCK it bounds registered buffers.
     pub memlock_limit: Option<u64>,
-    /// RLIMIT_NOFILE; `None`: unlimited. Half of it is used for open shards.
+    /// RLIMIT_NOFILE; `None` when unlimited. Half of it is used for open shards.
     pub open_files_limit: Option<u64>,
-    /// `always`, `madvise` or `never` of transparent huge pages; `None` where the kernel has none.
+    /// The setting of transparent huge pages: `always`, `madvise` or `never`; `None` where the kernel has none.
     pub huge_pages: Option<String>,
     /// Bytes of memory that could hold page cache.
     pub available_memory: u64,
@@ -49,22 +49,22 @@ impl ProbeReport {
     }
 }
 
-/// What `auto` means for a path.
+/// What `auto` chooses for a path.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PathReport {
-    /// Its file system.
+    /// The file system of the path.
     pub storage: Storage,
-    /// io_uring or pread.
+    /// Whether io_uring or pread is used.
     pub io: IoChoice,
-    /// Why.
+    /// Why that is used.
     pub why_io: String,
-    /// Whether with O_DIRECT.
+    /// Whether files are read with O_DIRECT.
     pub direct: bool,
-    /// Why.
+    /// Why they are, or are not.
     pub why_direct: String,
 }
 
-/// Tries what there is. Takes some milliseconds.
+/// Probes the machine, which takes some milliseconds.
 pub fn probe() -> ProbeReport {
     let io_uring = match SlotPool::new(16 << 20).map(|slots| granted(&slots)) {
         Ok(Ok((mode, unregistered))) => {
@@ -82,7 +82,7 @@ pub fn probe() -> ProbeReport {
     }
 }
 
-/// The bracketed word of `always [madvise] never`.
+/// The word in brackets of `always [madvise] never`.
 pub(super) fn huge_pages() -> Option<String> {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
     let (_, chosen) = setting.split_once('[')?;

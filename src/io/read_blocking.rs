@@ -1,4 +1,4 @@
-//! Reading one sample with plain blocking calls.
+//! Reads one sample with plain blocking calls.
 
 use super::files::{Files, MOST_MOVES, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
 use crate::dataset::Extent;
@@ -9,7 +9,7 @@ use std::path::Path;
 /// Reads the bytes of `extent` with plain blocking calls: for the rare substitute of a failed sample.
 ///
 /// # Errors
-/// As any reader: [`Error::Io`], [`Error::DatasetChanged`].
+/// The errors of any reader: [`Error::Io`], [`Error::DatasetChanged`].
 pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     let path = files.path(extent.file);
     let mut result = read_once(files, extent, &path, 0);
@@ -28,7 +28,7 @@ fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Resu
     let stamp = files.stamp(extent.file);
     let mode = OpenMode { direct: false, noatime: false };
     let Some(stamp) = stamp else {
-        // One byte more shows that a loose file has grown.
+        // One byte more shows that the file has grown.
         let fd = open_file(path, mode)?;
         let attempt = ReadAttempt::of_open(&fd, former);
         let bytes = read_up_to(&fd, extent.offset, extent.length as usize + 1)?;
@@ -52,7 +52,7 @@ fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Resu
     Ok(bytes)
 }
 
-/// `length` bytes from `offset` on, or those that there are.
+/// Reads `length` bytes from `offset` on, or as many as there are.
 fn read_up_to(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, ReadFailure> {
     let mut bytes = vec![0; length];
     let mut done = 0;

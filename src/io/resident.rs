@@ -15,15 +15,15 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// These `files`, by sample.
+    /// A dataset whose samples' bytes are `files`.
     pub(crate) fn new(index: &Arc<DatasetIndex>, files: HashMap<u64, Box<[u8]>>) -> Arc<Self> {
         Arc::new(Self { index: index.clone(), files })
     }
 
-    /// Whether the samples fit in half of the memory this process may use.
+    /// Checks that the samples fit in half of the memory that this process may use.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when they do not.
+    /// [`Error::Unavailable`] when they do not fit.
     pub(crate) fn check(index: &DatasetIndex) -> Result<()> {
         let (needed, half) = (index.total_bytes(), memory_limit() / 2);
         if needed <= half {
@@ -36,10 +36,10 @@ impl Resident {
         )))
     }
 
-    /// Reads all samples with some threads; `progress` is told how many more have come.
+    /// Reads all samples by several threads. `progress` is told how many more have come.
     ///
     /// # Errors
-    /// As [`Resident::check`]; those of reading.
+    /// The errors of [`Resident::check`] and of reading.
     pub(crate) fn load(index: &Arc<DatasetIndex>, progress: &(dyn Fn(u64) + Sync)) -> Result<Arc<Self>> {
         Self::check(index)?;
         let threads = 16.min(index.len()).max(1);
@@ -59,7 +59,7 @@ impl Resident {
         Ok(Self::new(index, files))
     }
 
-    /// A reader of them with `depth` requests at once.
+    /// A reader of these samples with `depth` requests at once.
     pub(crate) fn reader(self: &Arc<Self>, depth: usize) -> ResidentReader {
         ResidentReader {
             files: self.clone(),
@@ -128,7 +128,7 @@ impl Reader for ResidentReader {
     }
 
     fn waker(&self) -> Waker {
-        // It never sleeps.
+        // The reader never sleeps.
         Waker(Arc::new(|| {}))
     }
 

@@ -1,4 +1,4 @@
-//! Which storage a path is on, and whether to read it through the page cache.
+//! Finds out which storage a path is on, and whether to read it through the page cache.
 
 use super::Direct;
 use super::files::dio_fits;
@@ -6,36 +6,37 @@ use crate::error::{Error, Result};
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags, StatxFlags};
 use std::path::{Path, PathBuf};
 
-/// What a file system is, as far as reading cares.
+/// The kind of a file system, as far as reading cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StorageKind {
-    /// On a local disk.
+    /// The file system is on a local disk.
     Local,
-    /// In memory: reading is copying.
+    /// The file system is in memory: reading is copying.
     Memory,
-    /// On other machines, or in another process (FUSE).
+    /// The file system is on other machines, or in another process (FUSE).
     Network,
-    /// Lustre: as network, and not with io_uring unless asked.
+    /// The file system is Lustre: it is read like others on a network, and not with io_uring unless asked.
     Lustre,
-    /// Unknown: treated as network.
+    /// The file system is unknown, and read like one on a network.
     Unknown,
 }
 
-/// Where a path is.
+/// The storage that a path is on.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Storage {
-    /// "ext4", "xfs", "lustre", …; the number in hex when it has no name here.
+    /// The name of the file system: "ext4", "xfs", "lustre", …; its number in hexadecimal when it has no name here.
     pub file_system: String,
-    /// What that means.
+    /// The kind of the file system.
     pub kind: StorageKind,
-    /// Whether O_DIRECT works with page-aligned reads; `None` when there is no regular file to try it on.
+    /// Whether O_DIRECT works with page-aligned reads; `None` when there was no regular file to try it on.
     pub direct_works: Option<bool>,
-    /// Alignment in bytes that STATX_DIOALIGN asks of memory and offsets; zeros where the kernel does not say.
+    /// The alignment in bytes that STATX_DIOALIGN asks of memory and offsets; zeros where the kernel does not say.
     pub direct_alignment: (u32, u32),
 }
 
-/// Numbers are `f_type` of statfs(2), from the kernel's `magic.h` and the projects' own headers.
+/// The file systems that are known. Numbers are `f_type` of statfs(2), from the kernel's `magic.h` and the projects'
+/// own headers.
 const FILE_SYSTEMS: &[(u32, &str, StorageKind)] = &[
     (0xef53, "ext4", StorageKind::Local),
     (0x5846_5342, "xfs", StorageKind::Local),
@@ -61,7 +62,7 @@ const FILE_SYSTEMS: &[(u32, &str, StorageKind)] = &[
 ];
 
 impl Storage {
-    /// Looks at the file system of `path`. O_DIRECT is tried on `path`, or on the first regular file that is found
+    /// Finds out about the file system of `path`. O_DIRECT is tried on `path`, or on the first regular file found
     /// beneath it when it is a directory.
     pub fn of(path: &Path) -> Result<Self> {
         let stat = rustix::fs::statfs(path).map_err(|error| Error::io("statfs", path, error.into()))?;
@@ -78,11 +79,11 @@ impl Storage {
         Ok(storage)
     }
 
-    /// As [`Storage::of`] for `path` or, where that cannot be looked at, the nearest directory above it, up to `root`:
-    /// one sample that was deleted does not hide what the others are on.
+    /// Finds out about the file system of `path`, like [`Storage::of`], or where that fails of the nearest directory
+    /// above it, up to `root`: one sample that was deleted does not hide what the others are on.
     ///
     /// # Errors
-    /// The one of `path`, when `root` cannot be looked at either.
+    /// The error for `path`, when `root` fails too.
     pub fn near(path: &Path, root: &Path) -> Result<Self> {
         Self::of(path).or_else(|error| {
             let above = path.ancestors().skip(1).take_while(|directory| directory.starts_with(root));
@@ -107,10 +108,10 @@ impl Storage {
         self.direct_works = Some(opens && dio_fits(self.direct_alignment.0, self.direct_alignment.1));
     }
 
-    /// Whether to read `bytes` of data here with O_DIRECT, and why (or why not) in words.
+    /// Decides whether to read `bytes` of data here with O_DIRECT, and says why in words.
     ///
     /// # Errors
-    /// When O_DIRECT is asked for and does not work here.
+    /// [`Error::Config`] when O_DIRECT is asked for and does not work here.
     pub fn choose(&self, direct: Direct, bytes: u64, memory: u64) -> Result<(bool, String)> {
         let name = &self.file_system;
         match direct {
@@ -125,7 +126,7 @@ impl Storage {
                 StorageKind::Local if self.direct_works == Some(false) => {
                     (false, format!("{name} refuses O_DIRECT"))
                 }
-                // Checksummed and compressed extents go through the page cache anyway.
+                // Checksummed and compressed extents go through the page cache in any case.
                 StorageKind::Local
                     if matches!(name.as_str(), "btrfs" | "bcachefs" | "zfs" | "squashfs" | "erofs") =>
                 {
@@ -167,24 +168,24 @@ fn some_file(path: &Path, depth: usize) -> Option<PathBuf> {
     std::fs::read_dir(path).ok()?.take(16).flatten().find_map(|entry| some_file(&entry.path(), depth - 1))
 }
 
-/// Bytes of memory that could hold page cache: what the system has available, or the limit of the control group.
+/// The bytes of memory that could hold page cache: what the system has available, or the limit of the control group.
 pub(crate) fn available_memory() -> u64 {
     meminfo("MemAvailable:").map_or(0, |available| available.min(memory_limit()))
 }
 
-/// Bytes of memory this process may use: the machine's, or less where a control group (version 1 or 2) limits it.
-/// Without `/proc` and any limit it is [`u64::MAX`].
+/// The bytes of memory that this process may use: the machine's, or less where a control group (version 1 or 2) limits
+/// it. Without `/proc` and any limit it is [`u64::MAX`].
 pub(crate) fn memory_limit() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = limit_files(&groups)
         .into_iter()
         .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
-    // Version 2 says "max" where there is no limit, version 1 a number beyond every machine's memory.
+    // Version 2 has "max" where there is no limit, version 1 a number beyond every machine's memory.
     limits.chain(meminfo("MemTotal:")).min().unwrap_or(u64::MAX)
 }
 
-/// The files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`: those of its groups and of
-/// all groups around them. Inside a container the mounted hierarchy begins at the container's own group.
+/// The files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`: those of its groups and of all
+/// groups around them. Inside a container the mounted hierarchy begins at the container's own group.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {

@@ -1,4 +1,4 @@
-//! A reader that is as slow as a parallel file system: the bytes of any other reader, given when they would have come.
+//! A reader as slow as a parallel file system: it gives the bytes of another reader when they would have come.
 
 use super::own_thread::OwnThread;
 use super::pfs::Pfs;
@@ -9,23 +9,25 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The wrapper. The reader beneath runs on a thread of its own, so that a wait can end by the clock too.
+/// A reader that is slowed down. The reader beneath runs on a thread of its own, so that a wait can end by the clock
+/// too.
 pub struct Throttled {
     inner: OwnThread,
     files: Arc<dyn Files>,
     pfs: Arc<Pfs>,
-    /// Shards that were opened.
+    /// The shards that were opened.
     open: HashSet<FileId>,
-    /// Requests below by number: their tokens, and when they are to be answered.
+    /// Requests in the reader below, by number, with their tokens and the times at which they are to be answered.
     due: HashMap<u64, (u64, Instant)>,
-    /// Answers from below by the time they are to be given, and by number.
+    /// Answers from the reader below, by number and by the time at which they are to be given.
     held: BTreeMap<(Instant, u64), Completion>,
     arrived: Vec<Completion>,
     next: u64,
 }
 
 impl Throttled {
-    /// `inner`'s bytes of `files` as slow as `pfs`, whose queues it shares with all its other readers.
+    /// A reader that gives `inner`'s bytes of `files` as slowly as `pfs`, whose queues it shares with all other readers
+    /// of `pfs`.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] when the system refuses a thread.

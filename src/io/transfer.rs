@@ -1,4 +1,4 @@
-//! One read on its way: which bytes to ask for next, and when enough have come. Shared by all readers.
+//! A read on its way: which bytes to ask for next, and when enough have come. All readers share it.
 
 use super::files::{OpenMode, ReadFailure};
 use super::{Completion, Filled, ReadRequest};
@@ -11,34 +11,34 @@ use std::path::Path;
 /// The next bytes to ask the system for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadPiece {
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// Where in the slot.
+    /// The offset in the slot.
     pub at: usize,
-    /// How many bytes.
+    /// The number of bytes.
     pub length: usize,
 }
 
-/// What an answer of the system means.
+/// What an answer of the system means for a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransferProgress {
-    /// All that was wanted is there.
+    /// All bytes that were wanted are there.
     Done,
-    /// Ask for the next piece.
+    /// The next piece must be asked for.
     More,
     /// The file ends before the extent does.
     End,
 }
 
-/// A request and how far it has come. Owns the slot until the answer is given.
+/// A request and how far it has come. It owns the slot until the answer is given.
 pub(super) struct Transfer {
     pub token: u64,
     pub extent: Extent,
     pub slot: Slot,
-    /// The extent is the whole file: ask for a byte more, to see that the file has not grown.
+    /// Whether the extent is the whole file: then a byte more is asked for, to see that the file has not grown.
     whole: bool,
     alignment: usize,
-    /// Bytes from the aligned start to the extent's first and past its last.
+    /// Bytes from the aligned start to the extent's first byte.
     head: usize,
     need: usize,
     want: usize,
@@ -51,7 +51,7 @@ impl Transfer {
         let mut transfer =
             Self { token, extent, slot, whole, alignment: 1, head: 0, need: 0, want: 0, done: 0 };
         transfer.start(OpenMode { direct: false, noatime: false });
-        // The worst case of the direct mode, so that a slot never turns out too small later.
+        // This is the worst case of the direct mode, so that a slot never turns out too small later.
         if transfer.slot.capacity() < transfer.need + OVERHEAD {
             let (length, capacity) = (extent.length, transfer.slot.capacity());
             let error = Error::Internal(format!("a slot of {capacity} bytes for a read of {length}"));
@@ -60,7 +60,7 @@ impl Transfer {
         Ok(transfer)
     }
 
-    /// (Re)starts from the first byte, in `mode`.
+    /// Starts from the first byte, or starts again, in `mode`.
     pub(crate) fn start(&mut self, mode: OpenMode) {
         self.alignment = mode.alignment();
         self.head = (self.extent.offset % self.alignment as u64) as usize;
@@ -69,23 +69,23 @@ impl Transfer {
         self.done = 0;
     }
 
-    /// What to ask for now.
+    /// The piece to ask for now.
     pub(crate) fn next(&self, short: Option<&mut ShortReads>) -> ReadPiece {
         let left = self.want - self.done;
         let length = short.map_or(left, |short| short.limit(left, self.alignment));
         ReadPiece { offset: self.extent.offset - self.head as u64 + self.done as u64, at: self.done, length }
     }
 
-    /// Takes note that `arrived` bytes of `piece` came.
+    /// Notes that `arrived` bytes of `piece` came.
     pub(crate) fn advance(&mut self, piece: ReadPiece, arrived: usize) -> TransferProgress {
         let reached = piece.at + arrived;
-        // Fewer bytes than asked for, with all that are needed, is the end of the file: no second look.
+        // Fewer bytes than asked for, with all that are needed, show the end of the file without another read.
         let looked_past_end = !self.whole || arrived < piece.length || reached >= self.want;
         if reached >= self.need && looked_past_end {
             self.done = reached;
             return TransferProgress::Done;
         }
-        // O_DIRECT goes on from an aligned place: the bytes beyond it come again.
+        // O_DIRECT goes on from an aligned offset: the bytes beyond it come again.
         let next = reached - reached % self.alignment;
         if arrived == 0 || next <= self.done {
             self.done = reached;
@@ -95,7 +95,7 @@ impl Transfer {
         TransferProgress::More
     }
 
-    /// The extent's bytes, once `advance` said so.
+    /// The completion, once `advance` said that no more bytes are to come.
     pub(crate) fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
         let Self { token, extent, slot, whole, head, need, done, .. } = self;
         let changed = |message| Error::DatasetChanged { path: path(), message };
@@ -116,24 +116,24 @@ impl Transfer {
         }
     }
 
-    /// The answer that it could not be read.
+    /// The completion of a transfer that failed.
     pub(crate) fn fail(self, path: &Path, failure: ReadFailure) -> Completion {
         Completion::failed(self.token, failure.into_error(path, self.extent), self.slot)
     }
 }
 
-/// Test hook beneath the readers: asks for random parts, so that reads come short and the rest is asked for again.
+/// A test hook beneath the readers: it asks for random parts, so that reads come short and the rest is asked for again.
 pub(crate) struct ShortReads {
     random: RandomStream,
 }
 
 impl ShortReads {
-    /// Parts drawn from `seed`; readers with several threads give each its own `lane`.
+    /// Lengths drawn from `seed`; readers with several threads give each thread its own `lane`.
     pub(crate) fn new(seed: u64, lane: u64) -> Self {
         Self { random: RandomKey::new(b"short reads", seed, 0, Use::Order).stream(lane) }
     }
 
-    /// A length from 1 unit to `left`, in units of `alignment`; half the time all of it.
+    /// A length of 1 to all units of `alignment` that `left` has; half the time it is `left`.
     fn limit(&mut self, left: usize, alignment: usize) -> usize {
         let units = left.div_ceil(alignment) as u64;
         if units <= 1 || self.random.below(2) == 0 {

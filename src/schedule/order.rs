@@ -56,7 +56,7 @@ impl Order {
     /// The members of `selection` as it lists them, from the first again where an epoch draws more.
     ///
     /// # Panics
-    /// When it is weighted.
+    /// Panics when it is weighted.
     pub fn listed(selection: Arc<Selection>) -> Self {
         assert!(!selection.is_weighted(), "weights need a shuffled order");
         Self { selection, permutation: Permutation::Identity, keys: None }
@@ -80,7 +80,7 @@ impl Order {
     /// The sample at `position`.
     ///
     /// # Panics
-    /// When `position` is not below [`Order::len`].
+    /// Panics when `position` is not below [`Order::len`].
     pub fn sample(&self, position: u64) -> u64 {
         self.draw(position).sample
     }
@@ -88,7 +88,7 @@ impl Order {
     /// The sample at `position`, and which of its draws that is.
     ///
     /// # Panics
-    /// When `position` is not below [`Order::len`].
+    /// Panics when `position` is not below [`Order::len`].
     pub fn draw(&self, position: u64) -> Draw {
         assert!(position < self.len(), "position {position} of an order of {}", self.len());
         let number = match &self.permutation {
@@ -102,7 +102,7 @@ impl Order {
     /// One of the epoch's draws by its number, whatever its position.
     ///
     /// # Panics
-    /// When `number` is not below [`Order::len`].
+    /// Panics when `number` is not below [`Order::len`].
     pub fn numbered(&self, number: u64) -> Draw {
         assert!(number < self.len(), "draw {number} of an order of {}", self.len());
         self.selection.draw(number, self.keys.as_ref())

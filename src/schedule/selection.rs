@@ -82,7 +82,7 @@ impl Selection {
     /// These of a dataset's `samples`, each once an epoch. A sequential order takes them as they stand here.
     ///
     /// # Panics
-    /// When one is not among the dataset's, or there are none.
+    /// Panics when one is not among the dataset's, or there are none.
     pub fn listed(samples: u64, members: Vec<u32>) -> Self {
         Self::of_strata(samples, vec![(1.0, members)])
     }
@@ -91,7 +91,7 @@ impl Selection {
     /// epoch draws as many as there are members.
     ///
     /// # Panics
-    /// When a weight is not above 0, a stratum is empty, or a sample is not among the dataset's `samples`.
+    /// Panics when a weight is not above 0, a stratum is empty, or a sample is not among the dataset's `samples`.
     pub fn of_strata(samples: u64, strata: Vec<(f64, Vec<u32>)>) -> Self {
         assert!(
             !strata.is_empty() && strata.iter().all(|(weight, members)| *weight > 0.0 && !members.is_empty())
@@ -123,7 +123,7 @@ impl Selection {
     /// The same with so many draws an epoch.
     ///
     /// # Panics
-    /// When there are none.
+    /// Panics when there are none.
     pub fn with_draws(mut self, draws: u64) -> Self {
         assert!(draws > 0);
         self.draws = draws;
@@ -144,7 +144,7 @@ impl Selection {
     /// The `index`-th of them.
     ///
     /// # Panics
-    /// When `index` is not below [`Selection::members`].
+    /// Panics when `index` is not below [`Selection::members`].
     pub fn member(&self, index: u64) -> u64 {
         self.members.as_ref().map_or(index, |members| u64::from(members[index as usize]))
     }

@@ -62,7 +62,7 @@ impl Sizes {
     /// Bytes of `sample`.
     ///
     /// # Panics
-    /// When there is no such sample.
+    /// Panics when there is no such sample.
     pub fn get(&self, sample: u64) -> f64 {
         if self.table.is_empty() { self.mean } else { f64::from(self.table[sample as usize]) }
     }

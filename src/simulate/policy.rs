@@ -146,7 +146,7 @@ impl Simulation {
     /// Makes `scenario` ready; opens (or builds) the index of its dataset if it names one.
     ///
     /// # Errors
-    /// Those of [`DatasetIndex::open`]; [`Error::Config`] when the dataset is smaller than a global batch.
+    /// The errors of [`DatasetIndex::open`]; [`Error::Config`] when the dataset is smaller than a global batch.
     pub fn new(scenario: Scenario) -> Result<Self> {
         scenario.check()?;
         let (sizes, fingerprint) = dataset(&scenario.dataset)?;

@@ -19,63 +19,65 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// What the user wants of the fast tier.
+/// The settings of the fast tier.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
     /// The directory on local NVMe.
     pub directory: PathBuf,
-    /// Bytes it may take, those of all jobs and datasets in it together.
+    /// Bytes that the cache may take, shared by all jobs and datasets in the directory.
     pub size: u64,
-    /// How it is filled.
+    /// How the cache is filled.
     pub fill: FillChoice,
-    /// Bytes per second that staging may take of the source; `None`: what reads in demand leave.
+    /// Bytes per second that staging may read from the source; `None` leaves it what reads in demand leave.
     pub stage_bandwidth: Option<u64>,
-    /// How what it has is known to be the dataset's.
+    /// How a copy is known to be what the dataset has.
     pub verify: Verify,
-    /// Ranks that share the directory, one after another; `None`: all.
+    /// The number of ranks that share the directory, in consecutive groups of ranks; `None` means all ranks.
     pub local_world_size: Option<u32>,
     /// How the cache's files are read.
     pub io: IoChoice,
-    /// Whether past the page cache.
+    /// Whether the cache's files are read past the page cache.
     pub direct: Direct,
-    /// Reads in flight, of each tier.
+    /// The number of reads in flight, of each tier.
     pub queue_depth: usize,
 }
 
-/// Epochs the plan looks ahead at most: what is used later than that is as good as never used again.
+/// The most epochs that the plan looks ahead: a later use is as good as none.
 const MOST_EPOCHS: u64 = 64;
 
 /// How long the source is measured, where the rates decide something.
 const MEASURE_FOR: Duration = Duration::from_millis(300);
 
-/// Bytes of a dataset below which measuring would read too much of it: at 1 GB/s a hundredth or two.
+/// The size in bytes below which a dataset is not measured, for that would read too much of it: a hundredth or two at 1
+/// GB/s.
 const WORTH_MEASURING: u64 = 20_000_000_000;
 
-/// Opens a reader of the source on the thread that calls it, into slots of a pool, for so many reads in flight.
+/// Opens a reader of the source on the calling thread. It reads into slots of the pool, with the given number of reads
+/// in flight.
 pub(crate) type OpenSource = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + Send + Sync;
 
-/// The fast tier.
+/// The fast tier of one pipeline.
 pub struct Cache {
     index: Arc<DatasetIndex>,
     options: CacheOptions,
     trace: Trace,
     store: Arc<Store>,
     planned: Mutex<Option<EpochPlan>>,
-    /// How it is filled, and why; known when the source is open.
+    /// How the cache is filled, and the reason in words; set when the source has been opened.
     fill: OnceLock<(Fill, String)>,
     staging: Mutex<StagingState>,
-    /// Samples that went into the store in this epoch, published or not: a bit each.
+    /// A bit for each sample that was taken by the store in this epoch, published or not.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
-    /// There is no more room to stage for, in this epoch.
+    /// Whether there is no more room to stage for, in this epoch.
     full: AtomicBool,
     counted: TierCounters,
     last_error: Mutex<Option<String>>,
-    /// In which it was opened: a forked child has no threads of it.
+    /// The process that opened the cache: a forked child has none of its threads.
     process: u32,
 }
 
-/// What one epoch's decisions are made from, where they need the future.
+/// What the decisions of one epoch are made from, where they need the future.
 struct EpochPlan {
     plan: TierPlan,
     future: KnownUses,
@@ -84,28 +86,28 @@ struct EpochPlan {
 }
 
 impl EpochPlan {
-    /// When the epoch uses `sample`, which it draws once.
+    /// The moment at which the epoch uses `sample`, which it draws once.
     fn now(&self, sample: u64) -> Moment {
         self.future.moment(self.epoch, self.order.positions(sample).next().unwrap_or_default())
     }
 }
 
-/// The thread that stages ahead, where there is one, and what it is to stage for.
+/// The thread that stages ahead, if there is one, and the epoch that it stages for.
 #[derive(Default)]
 struct StagingState {
     stager: Option<Stager>,
-    /// The epoch that runs and its first step.
+    /// The epoch that runs, and its first step.
     epoch: Option<(Schedule, u64)>,
-    /// There is no pipeline any more to stage for.
+    /// Whether the pipeline has been closed, so that there is nothing to stage for.
     closed: bool,
 }
 
 impl Cache {
-    /// Opens the cache for a dataset, with what is there already; what its threads do is logged in `trace`. `None`, and
-    /// a notice that says why, where the directory cannot be used: training goes on without.
+    /// Opens the cache for a dataset and loads what it holds already; what its threads do is logged in `trace`. Where
+    /// the directory cannot be used the answer is `None`, a notice says why, and training goes on without a cache.
     ///
     /// # Errors
-    /// As [`Store::check`].
+    /// The errors of [`Store::check`].
     pub fn open(
         index: &Arc<DatasetIndex>,
         mut options: CacheOptions,
@@ -146,17 +148,18 @@ impl Cache {
         })))
     }
 
-    /// A reader over both tiers, to be made and driven by the calling thread; that of the source, which `open` makes,
-    /// is driven by a thread of its own. Where the fill is ahead, staging begins with the epoch that runs.
+    /// Opens a reader over both tiers, to be driven by the calling thread. The reader of the source, which `open`
+    /// makes, is driven by a thread of its own. Where the cache is filled ahead, staging begins with the epoch that
+    /// runs.
     ///
     /// # Errors
-    /// Those of opening either.
+    /// The errors of opening either reader.
     pub fn reader(self: &Arc<Self>, open: Arc<OpenSource>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
         let depth = self.options.queue_depth;
         let store = crate::io::DataSource {
             files: self.store.files(),
             root: self.options.directory.clone(),
-            // Nothing may be there yet; then the reader tests itself on another file.
+            // The store may hold nothing yet; then the reader tests itself on another file.
             first: Extent { file: FileId(0), offset: 0, length: 1 },
             bytes: self.options.size,
         };
@@ -199,7 +202,8 @@ impl Cache {
         });
     }
 
-    /// The source's rates, where they decide something and are worth their reads; or why not.
+    /// Measures the rates of the source, where they decide something and are worth the reads; else says why it does
+    /// not.
     fn measure(&self, job: &FillJob, open: &Arc<OpenSource>) -> Result<TierRates, String> {
         if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < WORTH_MEASURING {
             return Err("the dataset is too small to measure its storage".into());
@@ -210,34 +214,35 @@ impl Cache {
         Ok(measured.rates)
     }
 
-    /// An epoch begins, and staging turns to it. `order_of` gives the order of
-    /// any epoch.
+    /// Begins an epoch and turns staging to it. `order_of` gives the order of any epoch.
     pub fn begin(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
         self.taken.iter().for_each(|word| word.store(0, Relaxed));
         let (store, largest) = (self.store.stats(), u64::from(self.index.largest()));
         let left = store.quota_bytes.saturating_sub(store.held_bytes);
-        // For a last corner it is not worth reading pieces of which nearly nothing can be kept.
+        // The last bytes of the quota are not worth reading pieces of which nearly nothing can be kept.
         self.full.store(left < largest.max(store.quota_bytes / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
         let mut staging = self.staging();
-        // A shard holds other nodes' samples too; where there are some, what is used soonest is kept, as it is read.
+        // A shard holds other nodes' samples too. Where there are other nodes, the cache keeps what is used soonest, as
+        // it is read.
         staging.epoch = self.is_whole(schedule).then(|| (schedule.clone(), first_step));
         if let (Some(stager), Some((schedule, first_step))) = (&staging.stager, &staging.epoch) {
             stager.begin(schedule.clone(), *first_step);
         }
     }
 
-    /// The epoch's reads are over: what waits to be written together is written now, for the next epoch and for others.
+    /// Ends the reads of an epoch: samples that wait to be written together are written now, for the next epoch and for
+    /// other processes.
     pub fn end(&self) {
         self.store.seal();
     }
 
-    /// Waits until all that was kept so far can be had from the fast tier.
+    /// Waits until all that was kept so far can be read from the fast tier.
     pub fn flush(&self) {
         self.store.flush();
     }
 
-    /// How it is filled, and why, in words; empty before the first epoch.
+    /// Says in words how the cache is filled, and why; empty before the first epoch.
     pub fn describe(&self) -> String {
         let fill = |(fill, why): &(Fill, String)| {
             let words = if *fill == Fill::Ahead { "ahead" } else { "on use" };
@@ -246,19 +251,19 @@ impl Cache {
         self.fill.get().map(fill).unwrap_or_default()
     }
 
-    /// The latest thing that went wrong without stopping anything.
+    /// The latest error that stopped nothing.
     pub fn last_error(&self) -> Option<String> {
         let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         own.or_else(|| self.store.last_error())
     }
 
-    /// Another epoch begins: what went wrong before is no news of it.
+    /// Forgets the latest error, when another epoch begins.
     pub fn forget_error(&self) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.store.forget_error();
     }
 
-    /// What happened since the cache was opened.
+    /// The counters since the cache was opened, and the gauges.
     pub fn stats(&self) -> TierStats {
         self.counted.with(&self.store.stats(), self.options.size)
     }
@@ -285,12 +290,12 @@ impl Cache {
     }
 
     /// A plan that knows what the store holds. Each process decides about what it reads itself, and has its part of the
-    /// store for that, less what the tables of many small segments take.
+    /// store for that, less what the footers of many small segments take.
     fn new_plan(&self, rule: RetentionRule, local: u32) -> TierPlan {
         let mut plan = TierPlan::new(rule, self.options.size / u64::from(local) / 10 * 9);
         for (group, bytes) in self.store.groups() {
             if group == 0 {
-                // Kept by a job that used all, for no time in particular.
+                // These samples were kept by a job that used the whole dataset, for no time in particular.
                 self.store.evict_group(group);
             } else {
                 plan.found(group, bytes / u64::from(local));
@@ -299,7 +304,7 @@ impl Cache {
         plan
     }
 
-    /// Whether the ranks that share the store use all there is.
+    /// Whether the ranks that share the store use the whole dataset.
     fn is_whole(&self, schedule: &Schedule) -> bool {
         self.options.local_world_size.is_none_or(|local| local >= schedule.world_size())
     }
@@ -308,7 +313,8 @@ impl Cache {
         self.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the process that opened it: in one that was forked since, its locks may be held for ever.
+    /// Whether this is the process that opened the cache: in a process that was forked since, its locks may be held for
+    /// ever.
     pub fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
@@ -325,8 +331,8 @@ impl Cache {
         &self.store
     }
 
-    /// A sample that was needed has come, of the `version` that its file had before it was read, where that is known:
-    /// else it is not kept.
+    /// Counts a sample that has arrived, and offers it to the store if the plan wants it. `version` is the version of
+    /// its file before it was read; a sample whose version is unknown is not kept.
     pub(super) fn arrived(&self, sample: u64, bytes: &[u8], from: Tier, version: Option<FileVersion>) {
         let (count, sum) = match from {
             Tier::Source => (&self.counted.source_reads, &self.counted.source_bytes),
@@ -368,12 +374,13 @@ impl Cache {
         self.options.verify
     }
 
-    /// So many files were looked at.
+    /// Counts `files` files whose version was asked for.
     pub(super) fn count_stats(&self, files: u64) {
         self.counted.looks.fetch_add(files, Relaxed);
     }
 
-    /// The source's bytes of a sample are not those of its copy at `location`, though its file has the same stamp.
+    /// Notes that the source's bytes of a sample differ from its copy at `location`, although its file has the same
+    /// stamp.
     pub(super) fn mismatched(&self, sample: u64, location: &Location) {
         self.counted.mismatched.fetch_add(1, Relaxed);
         self.index.notices().warn_once("mismatched copies", || {
@@ -389,12 +396,12 @@ impl Cache {
         self.store.outdate(sample, location);
     }
 
-    /// A sample could not be had from the fast tier.
+    /// Counts a sample that the fast tier had and could not give.
     pub(super) fn fell_back(&self) {
         self.counted.fallbacks.fetch_add(1, Relaxed);
     }
 
-    /// A staged sample is here.
+    /// Offers a staged sample to the store.
     pub(super) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let offer = self.store.offer(0, sample, version, bytes);
         match offer {
@@ -402,7 +409,7 @@ impl Cache {
                 self.take(sample);
                 self.counted.staged_samples.fetch_add(1, Relaxed);
             }
-            // What is read ahead and cannot be kept was read for nothing.
+            // Bytes that cannot be kept need not be read ahead.
             Offer::Full | Offer::Off => self.full.store(true, Relaxed),
             Offer::Present | Offer::Busy => {}
         }
@@ -437,7 +444,7 @@ impl Cache {
         self.taken[(sample / 64) as usize].fetch_or(1 << (sample % 64), Relaxed);
     }
 
-    /// The pipeline asked for one more sample.
+    /// Notes that the pipeline has asked for one more sample.
     pub(super) fn asked(&self) {
         if let Some(stager) = &self.staging().stager {
             stager.asked();
@@ -453,24 +460,24 @@ impl Cache {
         self.demand_waits.load(Relaxed)
     }
 
-    /// Steps between what the pipeline reads and what is staged of loose files: what is there a moment later is read
-    /// twice.
+    /// The number of steps that staging keeps ahead of the pipeline where each sample is a file: what is staged only a
+    /// moment before its use is not published yet, and would be read twice.
     pub(super) fn lead(&self, schedule: &Schedule) -> u64 {
         let mean = (self.index.total_bytes() / self.index.len().max(1)).max(1);
         let unpublished = 2 * self.store.segment_bytes() / mean;
         unpublished.div_ceil(u64::from(schedule.batch_size()).max(1)) + 2
     }
 
-    /// Ends what runs beside the pipeline: the stager holds the cache, so it does not end by itself.
+    /// Ends the stager. It holds the cache, so that dropping the cache would not end it.
     pub fn close(&self) {
-        // The thread is the parent's.
+        // The thread belongs to the parent process.
         if !self.is_ours() {
             return;
         }
         let mut staging = self.staging();
         staging.closed = true;
         let stager = staging.stager.take();
-        // The thread may want the lock.
+        // The stager's thread may be waiting for this lock.
         drop(staging);
         drop(stager);
     }

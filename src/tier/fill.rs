@@ -1,25 +1,25 @@
-//! How the fast tier is filled: with what is read anyway, or by whole shards ahead of their use.
+//! How the fast tier is filled: with samples as they are read, or with whole shards ahead of their use.
 
 use super::TierRates;
 
-/// How the user wants it (`fill=`).
+/// How the user wants the cache to be filled (`fill=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FillChoice {
-    /// By the cost model, from rates measured at the start.
+    /// As the cost model says, from rates measured at the start.
     #[default]
     Auto,
     /// Samples are written through as they are read: each byte leaves the source once.
     Use,
-    /// Also, whole shards are copied beside training in large sequential reads, in the order of their next use.
+    /// Whole shards are copied ahead beside training, too, in large sequential reads, in the order of their next use.
     Ahead,
 }
 
-/// How it is done.
+/// How the cache is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// On use.
+    /// With samples as they are read.
     Use,
-    /// Ahead.
+    /// With whole shards too, ahead of their use.
     Ahead,
 }
 
@@ -27,27 +27,27 @@ pub(crate) enum Fill {
 /// behind it.
 pub(crate) const PIECE: u64 = 4 << 20;
 
-/// Staging must be this much faster than reading on use: it costs a second reader, and what is used before its shard
-/// has come is read by itself all the same.
+/// How many times faster staging must be than reading on use: it costs a second reader, and samples that are used
+/// before their shard has come are read twice.
 const ADVANTAGE: f64 = 1.5;
 
-/// What the cost model looks at.
+/// What the cost model computes with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FillJob {
-    /// Samples of the dataset.
+    /// The number of samples in the dataset.
     pub samples: u64,
-    /// Their bytes.
+    /// The bytes of all samples.
     pub bytes: u64,
-    /// Whether they lie in shards; loose files are opened one by one, however they are read.
+    /// Whether samples lie in shards. Files that are one sample each are opened one by one, however they are read.
     pub shards: bool,
-    /// Reads in flight.
+    /// The number of reads in flight.
     pub depth: usize,
 }
 
-/// The way to fill, and why, in words.
+/// Chooses how to fill, and says why in words.
 ///
-/// Compares the time a first epoch needs for its reads: all samples in random order, or all shards in pieces of
-/// [`PIECE`]; both as [`TierRates`] has it. `source` may say why its rates are not known.
+/// Compares the time that a first epoch needs for its reads, by [`TierRates`]: for all samples in random order, and for
+/// all shards in pieces of [`PIECE`] bytes. Where the rates are not known, `source` says why.
 pub(crate) fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, String>) -> (Fill, String) {
     match choice {
         FillChoice::Use => return (Fill::Use, "fill=use".into()),

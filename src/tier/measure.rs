@@ -1,4 +1,4 @@
-//! How fast a tier is: read for a moment, as it will be read.
+//! Measures how fast a tier is, by reading from it for a moment as training will.
 
 use super::fill::PIECE;
 use super::rates::TierRates;
@@ -10,63 +10,63 @@ use crate::slot::SlotPool;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// What reads of one kind gave.
+/// The result of reads of one kind.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 pub(crate) struct Reads {
-    /// At once.
+    /// The number of reads in flight.
     pub in_flight: usize,
-    /// How many were answered in time.
+    /// The number of reads that were answered in time.
     pub reads: u64,
-    /// Their bytes.
+    /// The bytes of these reads.
     pub bytes: u64,
     /// Seconds from the first request to the last answer.
     pub seconds: f64,
-    /// Seconds that one took, median.
+    /// The median of the seconds that a read took.
     pub median_seconds: f64,
     #[serde(skip)]
     took: Vec<f64>,
 }
 
-/// Makes a reader into slots of a pool, for so many reads in flight.
+/// Makes a reader into slots of a pool, for the given number of reads in flight.
 pub(crate) type MakeReader<'a> = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + 'a;
 
-/// A tier's rates and the reads they come from.
+/// A tier's rates, and the reads that they were computed from.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(crate) struct MeasuredTier {
-    /// How it was read, in words.
+    /// Describes how the tier was read.
     pub io: String,
-    /// What a plan computes with.
+    /// The rates that a plan computes with.
     pub rates: TierRates,
-    /// The first samples of shards, one at a time.
+    /// Reads of the first samples of shards, one at a time.
     pub opened: Option<Reads>,
-    /// Samples one at a time; those of shards from open ones.
+    /// Reads of samples, one at a time; samples of shards from open ones.
     pub one: Reads,
-    /// Samples, as many at once as training asks for.
+    /// Reads of samples, as many at once as training asks for.
     pub full: Reads,
-    /// Large consecutive pieces.
+    /// Reads of large consecutive pieces.
     pub large: Option<Reads>,
 }
 
-/// Orders to read by are drawn from this seed, which no user takes: what was measured is in caches afterwards.
+/// The seed of the orders to read by. No user takes it, for what was measured is in caches afterwards.
 const SEED: u64 = 0x6d65_6173_7572_6521;
 
-/// Shards that are read, of those there are.
+/// The most shards that are read.
 const SHARDS: u64 = 64;
 
-/// Samples read one at a time from a shard that is open.
+/// The number of samples that are read one at a time from an open shard.
 const OF_A_SHARD: u64 = 12;
 
-/// Large pieces in flight.
+/// The number of large pieces in flight.
 const LARGE: usize = 4;
 
-/// Slots take no more than this unless samples are larger, bytes.
+/// The most bytes that the slots take, unless samples are larger.
 const ARENA: usize = 128 << 20;
 
-/// Reads samples of `index` through a reader of their own for about `limit`: one at a time, then `depth` at a time,
-/// then, of shards, large pieces.
+/// Reads samples of `index` through a reader of its own for about `limit`: one at a time, then `depth` at a time, then,
+/// of shards, large pieces.
 ///
 /// # Errors
-/// Those of `open`, and the first read that fails.
+/// The errors of `open`, and that of the first read that fails.
 pub(crate) fn source(
     index: &DatasetIndex,
     open: &MakeReader<'_>,
@@ -81,7 +81,7 @@ pub(crate) fn source(
     let samples = |from: u64| (from..).map(|position| index.extent(order.sample(position % index.len())));
     if !index.is_sharded() {
         let one = meter.read(&mut samples(0), 1, limit / 3)?;
-        // Behind those that were read before: they may be in a cache.
+        // These samples come behind those that were read before, which may be in a cache.
         let full = meter.read(&mut samples(one.reads), depth, limit * 2 / 3)?;
         return Ok(MeasuredTier {
             io,
@@ -96,7 +96,7 @@ pub(crate) fn source(
     let (opened, one) = meter.shards(index, &shards, limit / 4)?;
     let full = meter.read(&mut samples(0), depth, limit / 2)?;
     let size = |shard| index.shard_stamp(shard).map_or(0, |stamp| stamp.size);
-    // The last first: samples were read from the first ones.
+    // The last shards come first: samples were read from the first ones.
     let pieces: Vec<_> = shards.iter().rev().flat_map(|&shard| pieces(shard, size(shard))).collect();
     let large = meter.read(&mut pieces.into_iter().cycle(), LARGE, limit / 4)?;
     let rates = rates(Some(&opened), &one, &full, Some(&large));
@@ -107,7 +107,7 @@ pub(crate) fn source(
 /// at a time, and large pieces. `open` makes the reader.
 ///
 /// # Errors
-/// Those of `open`, and the first read that fails.
+/// The errors of `open`, and that of the first read that fails.
 pub(crate) fn file(
     size: u64,
     length: u32,
@@ -133,7 +133,7 @@ pub(crate) fn file(
     Ok(MeasuredTier { io, rates, opened: None, one, full, large: Some(large) })
 }
 
-/// The rates that explain what was measured.
+/// Computes the rates that explain what was measured.
 ///
 /// The bandwidth is the largest that was seen; latency is what a read takes beyond its transfer; how many are served
 /// side by side follows from how many were answered in a second (Little's law, L = λ·W).
@@ -141,18 +141,18 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
     let all = [opened, Some(one), Some(full), large];
     let read_bandwidth = all.into_iter().flatten().map(Reads::bandwidth).fold(1.0, f64::max);
     let transfer = one.bytes as f64 / one.reads.max(1) as f64 / read_bandwidth;
-    // Where the bandwidth is seen only by many readers, or by large reads, all of a small one counts as latency that is
-    // needed to explain how few come in a second.
+    // Where only many readers or large reads show the bandwidth, all the time of a small read counts as latency: else
+    // it would not explain how few reads are answered in a second.
     let latency = (one.median_seconds - transfer).max(1.0 / full.per_second().max(f64::MIN_POSITIVE));
     let at_once = full.in_flight.max(1) as f64;
     let concurrency = match large {
-        // Nothing waits for its turn, all wait for bytes.
+        // No read waits for its turn, and all wait for bytes.
         Some(large) if full.bandwidth() > 0.9 * large.bandwidth() => at_once,
         _ => (full.per_second() * latency).clamp(1.0, at_once),
     };
     let (open_seconds, read_seconds) = match (opened, large) {
         (Some(opened), _) => ((opened.median_seconds - one.median_seconds).max(0.0), latency),
-        // A loose file is opened for every read: the two cannot be told apart, and need not be.
+        // A file of one sample is opened for every read: the two cannot be told apart, and need not be.
         (None, None) => (latency, 0.0),
         (None, Some(_)) => (0.0, latency),
     };
@@ -160,7 +160,7 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
 }
 
 impl MeasuredTier {
-    /// Bytes that were read for it.
+    /// The bytes that were read for the measurement.
     pub(crate) fn bytes(&self) -> u64 {
         let all = [self.opened.as_ref(), Some(&self.one), Some(&self.full), self.large.as_ref()];
         all.into_iter().flatten().map(|reads| reads.bytes).sum()
@@ -193,13 +193,13 @@ impl Reads {
 }
 
 fn slots(depth: usize, largest: usize) -> Result<SlotPool> {
-    // With room for alignment.
+    // The sizes include room for alignment.
     let (sample, piece) = (largest + 8192, PIECE as usize + 8192);
     let least = (2 * sample).max((LARGE + 1) * piece);
     SlotPool::new((2 * depth * sample).clamp(least, ARENA.max(least)))
 }
 
-/// A file in pieces of [`PIECE`].
+/// Cuts a file into pieces of [`PIECE`] bytes.
 fn pieces(file: FileId, size: u64) -> impl Iterator<Item = Extent> + Clone {
     (0..size.div_ceil(PIECE)).map(move |piece| {
         let offset = piece * PIECE;
@@ -214,14 +214,14 @@ fn some_shards(index: &DatasetIndex) -> Vec<FileId> {
     (0..order.len().min(SHARDS)).map(|position| shards[order.sample(position) as usize]).collect()
 }
 
-/// A reader that is measured.
+/// Measures the reads of one reader.
 struct RateMeter<'a> {
     reader: &'a mut dyn Reader,
     slots: &'a SlotPool,
 }
 
 impl RateMeter<'_> {
-    /// Of one shard after another a sample, by which it is opened, and some more.
+    /// Reads a sample of each shard, which opens it, and then some more of it.
     fn shards(&mut self, index: &DatasetIndex, shards: &[FileId], limit: Duration) -> Result<(Reads, Reads)> {
         let (mut opened, mut one) = (Reads::default(), Reads::default());
         let begun = Instant::now();
@@ -236,15 +236,15 @@ impl RateMeter<'_> {
             }
         }
         if one.reads == 0 {
-            // A sample a shard.
+            // There is only one sample in each shard.
             one = opened.clone();
         }
         (opened.in_flight, one.in_flight) = (1, 1);
         Ok((opened, one))
     }
 
-    /// Reads `extents`, `depth` in flight, until they or the time are over. What comes after that is waited for and not
-    /// counted.
+    /// Reads `extents`, `depth` at a time, until they or the time are over. Answers that come after that are waited for
+    /// and not counted.
     fn read(
         &mut self,
         extents: &mut dyn Iterator<Item = Extent>,

@@ -1,7 +1,8 @@
 //! Tiers: the places a sample's bytes can come from, and what is kept on the fast one because the schedule says so.
 //!
-//! A [`plan`] (pure) says what to admit and evict, [`fill`] how to fill; the [`store`] is the tier on NVMe; a [`Cache`]
-//! is both, with the thread that stages ahead; its reader, over both tiers, carries the plan out beneath the pipeline.
+//! A [`plan`] (pure) says what to admit and what to evict, [`fill`] how the fast tier is filled, and the [`store`] is
+//! the tier on NVMe. A [`Cache`] owns all three and the thread that stages ahead; its reader works over both tiers and
+//! carries the plan out beneath the pipeline.
 
 mod cache;
 pub(crate) mod fill;

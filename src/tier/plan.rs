@@ -1,4 +1,4 @@
-//! What the fast tier keeps: pure decisions, taken alike by the pipeline and by the simulator.
+//! What the fast tier keeps: pure decisions, which the pipeline and the simulator share.
 
 use crate::schedule::Order;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::ops::Range;
 /// A place in the future of a training: `epoch · samples + position`.
 pub(crate) type Moment = u64;
 
-/// Which samples a node uses when, for as many epochs as are known. Pure; nothing of it is exchanged between nodes.
+/// When a node uses which samples, for as many epochs as are known. Pure; nothing of it is exchanged between nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownUses {
     samples: u64,
@@ -19,49 +19,49 @@ pub(crate) struct KnownUses {
 /// The part of each global batch that a node's ranks take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeSlice {
-    /// Samples all ranks take in a step.
+    /// The number of samples that all ranks take in a step.
     pub global_batch: u64,
-    /// First of the node's in it.
+    /// The node's first sample in the global batch.
     pub begin: u64,
-    /// Past the node's last in it.
+    /// The end of the node's samples in the global batch.
     pub end: u64,
 }
 
 impl NodeSlice {
-    /// The part of `ranks`, `batch_size` samples each, in a world of `world_size`.
+    /// The part of `ranks` with `batch_size` samples each, in a world of `world_size` ranks.
     pub(crate) fn of(ranks: Range<u32>, batch_size: u32, world_size: u32) -> Self {
         let batch = u64::from(batch_size);
         let (begin, end) = (batch * u64::from(ranks.start), batch * u64::from(ranks.end));
         Self { global_batch: batch * u64::from(world_size), begin, end }
     }
 
-    /// Whether the node takes what is at `position` of an epoch's order. Where the last batch is dropped or split anew,
-    /// the answer for its positions is a guess.
+    /// Whether the node takes the sample at `position` of an epoch's order. Where the last batch is dropped or split
+    /// anew, the answer for its positions is a guess.
     pub(crate) fn takes(&self, position: u64) -> bool {
         (self.begin..self.end).contains(&(position % self.global_batch))
     }
 
-    /// Whether the node takes all there is.
+    /// Whether the node takes the whole global batch.
     pub(crate) fn is_whole(&self) -> bool {
         self.end - self.begin == self.global_batch
     }
 }
 
 impl KnownUses {
-    /// The epochs from `first_epoch` on, in these `orders`, of which the node takes `slice`.
+    /// The uses by a node that takes `slice` of epochs in these `orders`, of which the first is `first_epoch`'s.
     pub(crate) fn new(first_epoch: u64, orders: Vec<Order>, slice: NodeSlice) -> Self {
         let samples = orders.first().map_or(0, Order::len);
         Self { samples, first_epoch, orders, slice }
     }
 
-    /// When `position` of `epoch` comes.
+    /// The moment of `position` in `epoch`.
     pub(crate) fn moment(&self, epoch: u64, position: u64) -> Moment {
         epoch * self.samples + position
     }
 
-    /// When the node uses `sample` next after `moment`, or `None` where the known epochs do not say. Costs one inverse
-    /// of the order for each epoch looked at and each time it comes up there; with every sample once an epoch `nodes`
-    /// on average.
+    /// The moment after `moment` at which the node uses `sample` next; `None` where the known epochs do not say. It
+    /// costs one inverse of the order for each epoch that is searched, `nodes` on average where every sample is drawn
+    /// once an epoch.
     pub(crate) fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
@@ -73,15 +73,16 @@ impl KnownUses {
     }
 }
 
-/// Who stays when not all fit.
+/// Which samples stay when not all fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetentionRule {
-    /// Whoever came first: fill the tier, then stop. No rule reads less where a node uses every sample once an epoch.
+    /// The samples that came first stay: the tier is filled, and then it stops. No rule reads less where a node uses
+    /// every sample once an epoch.
     Keep,
-    /// Whoever is used soonest: the known future pays where a node uses a part of each epoch (two to five times the
-    /// hits). Samples of one group are used within `moments` of one another, and leave together.
+    /// The samples that are used soonest stay. Knowing the future pays where a node uses a part of each epoch (two to
+    /// five times the hits). Samples of one group are used within `moments` of one another, and leave together.
     NextUse {
-        /// Length of a group.
+        /// The length of a group.
         moments: Moment,
     },
 }
@@ -89,18 +90,19 @@ pub(crate) enum RetentionRule {
 impl RetentionRule {
     /// The best rule for a node that takes `slice` of epochs such as `order`.
     pub(crate) fn best(slice: NodeSlice, order: &Order) -> Self {
-        // What comes up again and again in an epoch is used soon at any time: it came first, and is kept for that.
+        // A sample that comes up again and again in an epoch is always used soon: it came first, and stays for that
+        // reason.
         if slice.is_whole() || order.selection().repeats() {
             return Self::Keep;
         }
-        // An eighth of an epoch: fine enough that little of the tier is held by groups half used up, coarse enough that
-        // few groups fill side by side.
+        // An eighth of an epoch is fine enough that groups which are half used up hold little of the tier, and coarse
+        // enough that few groups fill side by side.
         Self::NextUse { moments: (order.len() / 8).max(1) }
     }
 }
 
-/// Samples that are used at about the same time: the number of their stretch of moments. Under [`RetentionRule::Keep`]
-/// all are in group 0.
+/// The number of a group of samples that are used at about the same time: that of their stretch of moments. Under
+/// [`RetentionRule::Keep`] all samples are in group 0.
 pub(crate) type GroupId = u64;
 
 /// What becomes of a sample whose bytes are at hand.
@@ -131,19 +133,19 @@ impl TierPlan {
         Self { rule, capacity, held: 0, groups: BTreeMap::new(), evicted: Vec::new() }
     }
 
-    /// Bytes held.
+    /// The bytes held.
     #[cfg(test)]
     pub(crate) fn held(&self) -> u64 {
         self.held
     }
 
-    /// Takes account of `bytes` that are in the tier already.
+    /// Notes that `bytes` are in the tier already.
     pub(crate) fn found(&mut self, group: GroupId, bytes: u64) {
         *self.groups.entry(group).or_default() += bytes;
         self.held += bytes;
     }
 
-    /// Takes account of `bytes` that were to be kept and could not be.
+    /// Notes that `bytes` were to be kept and could not be.
     pub(crate) fn lost(&mut self, group: GroupId, bytes: u64) {
         if let Some(held) = self.groups.get_mut(&group) {
             let less = bytes.min(*held);
@@ -152,9 +154,9 @@ impl TierPlan {
         }
     }
 
-    /// Whether to keep a sample of `bytes` that is used at `now`, and at `next` again.
+    /// Decides whether to keep a sample of `bytes` that is used at `now`, and again at `next`.
     ///
-    /// The groups that must leave for it are in [`TierPlan::take_evicted`] after this.
+    /// Afterwards [`TierPlan::take_evicted`] has the groups that must leave for it.
     pub(crate) fn admit(&mut self, bytes: u64, next: Option<Moment>, now: Moment) -> Admission {
         let group = match self.rule {
             RetentionRule::Keep => 0,
@@ -168,7 +170,7 @@ impl TierPlan {
             return Admission::Bypass;
         }
         while self.held + bytes > self.capacity {
-            // Whoever is used last leaves first, if later than the newcomer.
+            // The group that is used last leaves first, if it is used later than the newcomer.
             let Some((&last, _)) = self.groups.last_key_value().filter(|(last, _)| **last > group) else {
                 return Admission::Bypass;
             };
@@ -183,7 +185,7 @@ impl TierPlan {
         std::mem::take(&mut self.evicted)
     }
 
-    /// Groups whose time has passed hold nothing of use.
+    /// Evicts groups whose time has passed: they hold nothing of use.
     fn expire(&mut self, current: GroupId) {
         while let Some((&group, _)) = self.groups.first_key_value().filter(|(group, _)| **group < current) {
             self.evict(group);

@@ -6,41 +6,41 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierRates {
-    /// Seconds until a file is open; paid by each loose file, once by a shard.
+    /// Seconds until a file is open; paid for each file, and so only once for a shard.
     pub open_seconds: f64,
     /// Seconds from asking for bytes until the first arrives.
     pub read_seconds: f64,
-    /// Requests that it serves side by side.
+    /// The number of requests that the tier serves side by side.
     pub concurrency: f64,
-    /// Bytes per second it gives to all readers together.
+    /// Bytes per second that it gives to all readers together.
     pub read_bandwidth: f64,
-    /// Bytes per second it takes; 0 where nothing is written.
+    /// Bytes per second that it takes; 0 where nothing is written.
     #[serde(default)]
     pub write_bandwidth: f64,
 }
 
-/// What of a machine decides how long an epoch takes.
+/// The rates of a machine that decide how long an epoch takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Where the dataset is.
+    /// The tier that the dataset is on.
     pub source: TierRates,
-    /// Where the cache is.
+    /// The tier that the cache is on.
     pub nvme: TierRates,
     /// Bytes of encoded samples per second that all workers together decode and augment.
     pub decode_bandwidth: f64,
 }
 
 impl TierRates {
-    /// Seconds it takes at least, to give `files` files (or, of open shards, extents) of `bytes` in all, asked for in
-    /// random order: as many at once as are served side by side, and no faster than the bandwidth.
+    /// The least seconds in which `files` files (or, of open shards, extents) of `bytes` in all come in random order:
+    /// as many at once as are served side by side, and no faster than the bandwidth.
     pub fn random_seconds(&self, files: u64, bytes: u64, opens: bool) -> f64 {
         let latency = self.read_seconds + if opens { self.open_seconds } else { 0.0 };
         let waiting = files as f64 * latency / self.concurrency.max(1.0);
         waiting.max(bytes as f64 / self.read_bandwidth)
     }
 
-    /// Seconds it takes at least, to give `bytes` in reads of `piece` bytes.
+    /// The least seconds in which `bytes` come in reads of `piece` bytes.
     pub fn sequential_seconds(&self, bytes: u64, piece: u64) -> f64 {
         self.random_seconds(bytes.div_ceil(piece.max(1)), bytes, false)
     }

@@ -1,4 +1,4 @@
-//! One sample through the tiers by plain blocking calls: for substitutes of failed samples, and for a look at one.
+//! Reads one sample through the tiers by plain blocking calls: for substitutes of failed samples, and for single reads.
 
 use super::cache::Cache;
 use super::reader::fault;
@@ -9,13 +9,14 @@ use crate::error::Result;
 use crate::io::{Tier, read_blocking};
 
 impl Cache {
-    /// A sample's bytes and the tier they came from: checked, counted and kept as any other sample's.
+    /// Reads a sample's bytes, and says which tier they came from. They are checked, counted and kept like any other
+    /// sample's.
     ///
     /// # Errors
-    /// What reading it from the source says.
+    /// The errors of reading it from the source.
     ///
     /// # Panics
-    /// When the dataset has no such sample.
+    /// Panics when the dataset has no such sample.
     pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, Tier)> {
         let index = self.index();
         let extent = index.extent(sample);
@@ -42,7 +43,7 @@ impl Cache {
         Ok((bytes, Tier::Source))
     }
 
-    /// A copy's bytes, if they can be had and are right.
+    /// Reads a copy's bytes; `None` when they cannot be read or are wrong.
     fn read_copy(&self, sample: u64, location: Location) -> Option<Vec<u8>> {
         let fault = match read_blocking(&*self.store().files(), location.extent) {
             Ok(bytes) if checksum(&bytes) == location.crc => {
@@ -59,7 +60,7 @@ impl Cache {
         None
     }
 
-    /// The source's bytes of a sample are here to be compared with its copy's checksum.
+    /// Compares the source's bytes of a sample with its copy's checksum.
     pub(super) fn compare(&self, sample: u64, location: &Location, bytes: &[u8]) {
         if checksum(bytes) == location.crc {
             self.store().confirm(sample, location);

@@ -1,5 +1,4 @@
-//! A reader over both tiers: whoever asks for an extent of the dataset gets its bytes from wherever they are;
-//! `route.rs` says from where.
+//! A reader over both tiers: an extent of the dataset is read from the tier that has it. `route.rs` says which that is.
 
 use super::cache::Cache;
 use super::revalidate::{Revalidation, VersionAnswer};
@@ -12,13 +11,14 @@ use crate::slot::Slot;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Reads from the store what is there, and the rest from the source; what the store has but cannot give, too.
+/// Reads samples from the store where it has them, and else from the source; also those that the store has but cannot
+/// give.
 pub(crate) struct TieredReader {
     cache: Arc<Cache>,
     source: OwnThread,
     nvme: Box<dyn Reader>,
     revalidation: Revalidation,
-    /// Samples in flight by token.
+    /// Samples in flight, by token.
     asked: HashMap<u64, PendingSample>,
     from_source: Vec<Completion>,
     from_nvme: Vec<Completion>,
@@ -27,17 +27,17 @@ pub(crate) struct TieredReader {
 
 /// A sample in flight.
 struct PendingSample {
-    /// The source's.
+    /// The extent in the dataset.
     extent: Extent,
     sample: u64,
     state: PendingState,
 }
 
-/// How far it has come.
+/// How far a sample in flight has come.
 enum PendingState {
-    /// Its file is being looked at; then it comes into this slot.
+    /// The version of its file has been asked for; the sample will be read into this slot.
     Look { slot: Slot, copy: Option<Location> },
-    /// On its way.
+    /// It is being read.
     Read(Route),
 }
 
@@ -57,7 +57,7 @@ impl TieredReader {
         Ok(Self { cache, source, nvme, revalidation, asked, from_source, from_nvme, looked })
     }
 
-    /// Has a sample read, from wherever it comes.
+    /// Submits a sample's read by the given route.
     fn read(&mut self, token: u64, (extent, sample): (Extent, u64), slot: Slot, route: Route) {
         match &route {
             Route::Store(location) => {
@@ -68,7 +68,7 @@ impl TieredReader {
         self.asked.insert(token, PendingSample { extent, sample, state: PendingState::Read(route) });
     }
 
-    /// Goes on with the samples whose files have been looked at. Whether there were any.
+    /// Submits the reads of samples whose files' versions have come. Returns whether there were any.
     fn go_on(&mut self) -> bool {
         self.revalidation.take(&mut self.looked);
         let mut looked = std::mem::take(&mut self.looked);
@@ -85,7 +85,7 @@ impl TieredReader {
         any
     }
 
-    /// Bytes from the source are right, as far as anybody knows, and may be kept.
+    /// Passes samples from the source on, and offers them to the store.
     fn come_from_source(&mut self, out: &mut Vec<Completion>) {
         for completion in self.from_source.drain(..) {
             if let Some(PendingSample {
@@ -104,7 +104,7 @@ impl TieredReader {
         }
     }
 
-    /// Bytes from the store are right, or they are asked of the source.
+    /// Passes samples from the store on if their bytes are right; else reads them from the source.
     fn come_from_nvme(&mut self, out: &mut Vec<Completion>) {
         let mut arrived = std::mem::take(&mut self.from_nvme);
         for completion in arrived.drain(..) {
@@ -132,7 +132,7 @@ impl TieredReader {
                     let route = self.cache.route_without_copy(extent.file);
                     self.read(token, (extent, sample), slot, route);
                 }
-                // Lost with a thread that panicked: there is nothing to read into.
+                // The slot was lost with a thread that panicked: there is nothing to read into.
                 None => {
                     let error = Error::Internal("a reader of the cache lost its slot".into());
                     out.push(Completion::failed(token, error, None));
@@ -142,7 +142,7 @@ impl TieredReader {
         self.from_nvme = arrived;
     }
 
-    /// Waits for whatever comes first.
+    /// Waits for what comes first, on either tier.
     fn wait_once(&mut self) -> Result<()> {
         if self.source.in_flight() + self.nvme.in_flight() == 0 {
             self.revalidation.wait(&mut self.looked);
@@ -155,7 +155,7 @@ impl TieredReader {
     }
 }
 
-/// What a failed read says of the segment; nothing where it is the process that lacks something.
+/// What a failed read says about the segment; `None` where it is the process that lacks something.
 pub(super) fn fault(error: &Error) -> Option<CopyFault> {
     const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
@@ -167,7 +167,7 @@ pub(super) fn fault(error: &Error) -> Option<CopyFault> {
 
 impl Reader for TieredReader {
     fn room(&self) -> usize {
-        // What falls back needs a place at the source, and what is looked at one at either.
+        // A sample that falls back needs a place at the source; one whose version is asked for needs a place at either.
         let revalidation = self.revalidation.in_flight();
         let source = self.source.room().saturating_sub(self.nvme.in_flight() + revalidation);
         self.nvme.room().saturating_sub(revalidation).min(source)
@@ -180,7 +180,7 @@ impl Reader for TieredReader {
     fn submit(&mut self, request: ReadRequest) {
         let ReadRequest { token, extent, slot } = request;
         let Some(sample) = self.cache.index().sample_of(extent) else {
-            // No sample's, so it is not in the store.
+            // An extent that is no sample is not in the store.
             return self.source.submit(ReadRequest { token, extent, slot });
         };
         self.cache.asked();
@@ -199,7 +199,7 @@ impl Reader for TieredReader {
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         let before = out.len();
         self.go_on();
-        // With room left there is nobody to wait for these reads.
+        // With room left, nobody waits for these reads.
         self.cache.note_demand(self.room() == 0 && self.source.in_flight() > 0);
         loop {
             let waited_for = self.in_flight();
@@ -208,7 +208,7 @@ impl Reader for TieredReader {
             let nothing_came = self.from_nvme.is_empty() && self.from_source.is_empty() && !went_on;
             self.come_from_source(out);
             self.come_from_nvme(out);
-            // What falls back is no answer yet; an empty return otherwise means that a waker was called.
+            // A sample that falls back is no answer yet. Else, an empty return means that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
                 self.cache.note_demand(false);
                 self.cache.count_stats(self.revalidation.take_count());
@@ -227,7 +227,7 @@ impl Reader for TieredReader {
         }))
     }
 
-    /// Of reads from the source; those from the store are the cache's to count.
+    /// The reads from the source; the cache counts those from the store.
     fn stats(&self) -> ReadStats {
         self.source.stats()
     }

@@ -1,5 +1,5 @@
-//! Looking at the source's files: which version of each there is. A moment on a local file system, a millisecond on
-//! another, so there it is done by threads, many at once.
+//! Asks the file system which version of the source's files there is. That takes a moment on a local file system and a
+//! millisecond on others, where threads ask for many files at once.
 
 use crate::dataset::{DatasetIndex, FileId, FileVersion, Stamp, TICK};
 use crate::error::{Error, Result};
@@ -11,29 +11,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Threads at most.
+/// The most threads.
 const MOST_THREADS: usize = 16;
 
-/// What a look at a file found.
+/// The version of a file, as the file system says it.
 pub(super) struct VersionAnswer {
-    /// Of which question.
+    /// The token of the question.
     pub token: u64,
     /// The version of the file; `None` where there is none that could be told from a later one.
     pub version: Option<FileVersion>,
 }
 
-/// Questions on their way, asked by one thread.
+/// Questions in flight, asked by one thread.
 pub(super) struct Revalidation {
     index: Arc<DatasetIndex>,
     in_flight: usize,
-    /// Answers that were to be had at once.
+    /// Answers that were found at once.
     ready: VecDeque<VersionAnswer>,
     threads: Option<RevalidationThreads>,
     count: u64,
 }
 
 struct RevalidationThreads {
-    /// `None` once dropping.
+    /// The queue of questions; `None` once dropping.
     asked: Option<Sender<(u64, FileId)>>,
     answers: Receiver<ThreadAnswer>,
     shared: Arc<RevalidationShared>,
@@ -46,7 +46,7 @@ enum ThreadAnswer {
 }
 
 struct RevalidationShared {
-    /// The asking thread waits for something else, too, and is to be roused when there is an answer.
+    /// Whether the asking thread waits for something else, too, and is to be woken when there is an answer.
     listening: AtomicBool,
     woken: AtomicBool,
     rouse: Waker,
@@ -54,8 +54,8 @@ struct RevalidationShared {
 }
 
 impl Revalidation {
-    /// Looks at files of `index`, about `depth` at a time. `rouse` is called when there is an answer for who
-    /// [listens](Looks::listen).
+    /// Asks for versions of files of `index`, about `depth` at a time. `rouse` is called when there is an answer for a
+    /// caller that [listens](Revalidation::listen).
     ///
     /// # Errors
     /// [`Error::Unavailable`] when no thread can be started.
@@ -76,7 +76,7 @@ impl Revalidation {
         self.in_flight
     }
 
-    /// Files looked at since this was last asked.
+    /// The number of files asked for since the last call.
     pub(crate) fn take_count(&mut self) -> u64 {
         std::mem::take(&mut self.count)
     }
@@ -86,7 +86,7 @@ impl Revalidation {
         self.in_flight += 1;
         self.count += 1;
         match &self.threads {
-            // A thread that died has nobody to ask: then this one looks.
+            // Threads that have died answer nothing: then this one asks the file system itself.
             Some(RevalidationThreads { asked: Some(asked), .. }) if asked.send((token, file)).is_ok() => {}
             _ => self.ready.push_back(VersionAnswer { token, version: version_now(&self.index, file) }),
         }
@@ -105,7 +105,7 @@ impl Revalidation {
         self.in_flight -= out.len() - before;
     }
 
-    /// Waits until there is an answer, or until somebody wakes.
+    /// Waits until there is an answer, or until the waker is called.
     pub(crate) fn wait(&mut self, out: &mut Vec<VersionAnswer>) {
         if self.ready.is_empty()
             && self.in_flight > 0
@@ -119,15 +119,15 @@ impl Revalidation {
         self.take(out);
     }
 
-    /// From now on the first answer rouses. `false`: there are answers already.
+    /// From now on the first answer calls `rouse`. Returns `false` when there are answers already.
     pub(crate) fn listen(&self) -> bool {
         let Some(threads) = &self.threads else { return self.ready.is_empty() };
         threads.shared.listening.store(true, Ordering::SeqCst);
-        // What came before the flag was seen by nobody.
+        // Nobody was told of what came before the flag was set.
         threads.answers.is_empty()
     }
 
-    /// Ends a wait.
+    /// A waker that ends a wait.
     pub(crate) fn waker(&self) -> Waker {
         let shared = self.threads.as_ref().map(|threads| threads.shared.clone());
         Waker(Arc::new(move || {
@@ -176,7 +176,7 @@ impl RevalidationThreads {
 }
 
 impl Drop for RevalidationThreads {
-    /// Threads that a dead file system holds are left behind; they own nothing but the index.
+    /// Leaves behind threads that a dead file system holds; they own nothing but the index.
     fn drop(&mut self) {
         self.asked = None;
         for handle in self.handles.drain(..).filter(JoinHandle::is_finished) {
@@ -185,7 +185,7 @@ impl Drop for RevalidationThreads {
     }
 }
 
-/// The version of a file, once it can be told from what is written to it from now on.
+/// The version of a file, once it can be told from every later version.
 pub(super) fn version_now(index: &DatasetIndex, file: FileId) -> Option<FileVersion> {
     let stamp = Stamp::stable(TICK, || index.stat(file)).ok()?;
     stamp.is_stable().then(|| stamp.version())

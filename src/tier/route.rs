@@ -1,4 +1,4 @@
-//! Which way a sample comes, so that no bytes are used whose file has changed since they were copied.
+//! Which route a sample comes by, so that no bytes are used whose file has changed since they were copied.
 //!
 //! ```text
 //! copy, checked in this run    ──────────────────────► store
@@ -8,34 +8,35 @@
 //! sample of a shard            ─► likewise, without a look: its version was looked at when the index was opened
 //! ```
 //!
-//! With [`Verify::Checksum`] what would come from the store comes from the source, once a run, and is compared.
+//! With [`Verify::Checksum`], samples that would come from the store come from the source once a run, and are compared.
 
 use super::cache::Cache;
 use super::store::{Location, Verify};
 use crate::dataset::{FileId, FileVersion};
 
-/// How a sample comes.
+/// Where a sample is read from.
 pub(super) enum Route {
-    /// From the store.
+    /// It is read from its copy in the store.
     Store(Location),
-    /// From the source: of this version, if it may be kept; to be compared with a copy, if there is one.
+    /// It is read from the source. It may be kept as this version, if there is one, and is compared with the copy, if
+    /// there is one.
     Source { version: Option<FileVersion>, copy: Option<Location> },
 }
 
-/// What is known of that without a look at the sample's file.
+/// What is known of a route without asking for the version of the sample's file.
 pub(super) enum RouteLookup {
     Found(Route),
-    /// It depends on the file's version; the copy, if there is one.
+    /// The route depends on the file's version; the copy, if there is one, is here.
     NeedsVersion(Option<Location>),
 }
 
 impl Cache {
-    /// How a sample of `file` comes.
+    /// Finds the route of a sample in `file`.
     pub(super) fn look_up_route(&self, sample: u64, file: FileId) -> RouteLookup {
         match (self.store().locate(sample), self.index().shard_version(file)) {
             (Some(location), _) if location.checked => RouteLookup::Found(Route::Store(location)),
             (copy, Some(version)) => RouteLookup::Found(self.route(sample, Some(version), copy)),
-            // It would not be kept, so it does not matter of which version it is.
+            // The sample would not be kept, so that its version does not matter.
             (None, None) if !self.store().is_open() => {
                 RouteLookup::Found(Route::Source { version: None, copy: None })
             }
@@ -43,10 +44,11 @@ impl Cache {
         }
     }
 
-    /// How a sample comes whose file is of `version` now, `None` where that cannot be told.
+    /// The route of a sample whose file has `version` now; `None` where the version cannot be told.
     pub(super) fn route(&self, sample: u64, version: Option<FileVersion>, copy: Option<Location>) -> Route {
         let (Some(location), Some(now)) = (copy, version) else {
-            // A file that is gone says so when it is read; the copy of one that could not be looked at may be right.
+            // A file that is gone says so when it is read. Where the version is unknown the copy may be right, but
+            // nothing says so.
             return Route::Source { version, copy: None };
         };
         if now != location.version {
@@ -60,8 +62,8 @@ impl Cache {
         Route::Store(location)
     }
 
-    /// How a sample of `file` comes whose copy could not be used: what the file was when the copy was checked it may be
-    /// no more.
+    /// The route of a sample in `file` whose copy could not be used. Its file may have changed since the copy was
+    /// checked.
     pub(super) fn route_without_copy(&self, file: FileId) -> Route {
         Route::Source { version: self.index().shard_version(file), copy: None }
     }

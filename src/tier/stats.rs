@@ -3,61 +3,62 @@
 use super::store::StoreStats;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Which tier gave how much, what was kept and what was not.
+/// Where samples came from, what was kept and what was not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TierStats {
-    /// Samples that came from the fast tier.
+    /// The number of samples that came from the fast tier.
     pub nvme_hits: u64,
-    /// Their bytes.
+    /// The bytes of these samples.
     pub nvme_bytes: u64,
-    /// Samples that came from the source because somebody needed them.
+    /// The number of samples that came from the source because they were needed.
     pub source_reads: u64,
-    /// Their bytes, and those read to measure the source.
+    /// The bytes of these samples, and the bytes read to measure the source.
     pub source_bytes: u64,
-    /// Samples that the fast tier had and could not give: damaged, evicted meanwhile, not readable. They came from the
-    /// source.
+    /// The number of samples that the fast tier had and could not give, because they were damaged, evicted or
+    /// unreadable. They came from the source.
     pub fallbacks: u64,
-    /// Files looked at, to know which version of them there is.
+    /// The number of times that the file system was asked for a file's version.
     pub looks: u64,
-    /// Copies that were not used because their file has changed since.
+    /// The number of copies that were not used because their file has changed since.
     pub stale: u64,
-    /// Copies that differ from the source's bytes though nothing shows that it changed (with `verify="checksum"`).
+    /// The number of copies that differ from the source's bytes though nothing shows that it changed (with
+    /// `verify="checksum"`).
     pub mismatched: u64,
-    /// Bytes read from the source ahead of their use.
+    /// The bytes read from the source ahead of their use.
     pub staged_bytes: u64,
-    /// Samples kept of these.
+    /// The number of samples that were kept of these.
     pub staged_samples: u64,
-    /// Shards (of loose files: batches) staged, and to be staged in this epoch.
+    /// The number of shards (or batches, where each sample is a file) that have been staged in this epoch.
     pub staged_units: u64,
-    /// Of how many.
+    /// The number of shards or batches that are to be staged in this epoch.
     pub units: u64,
-    /// Samples written to the fast tier.
+    /// The number of samples written to the fast tier.
     pub admitted_samples: u64,
-    /// Their bytes.
+    /// The bytes of these samples.
     pub admitted_bytes: u64,
-    /// Samples not kept because writing was behind.
+    /// The number of samples not kept because writing was behind.
     pub dropped_busy: u64,
-    /// Samples not kept because the quota was reached.
+    /// The number of samples not kept because the quota was reached.
     pub dropped_full: u64,
-    /// Samples not kept because a write had failed.
+    /// The number of samples not kept because a write had failed.
     pub dropped_off: u64,
-    /// Samples not kept because their file changed while it was read.
+    /// The number of samples not kept because their file changed while it was read.
     pub dropped_changed: u64,
-    /// Failed writes; each loses a segment, and none a sample.
+    /// The number of failed writes; each loses a segment, and none a sample.
     pub write_errors: u64,
-    /// Segments or samples found damaged.
+    /// The number of segments or samples found damaged.
     pub damaged: u64,
-    /// Bytes evicted.
+    /// The bytes evicted.
     pub evicted_bytes: u64,
-    /// Samples of this dataset in the fast tier.
+    /// The number of this dataset's samples in the fast tier.
     pub held_samples: u64,
-    /// Their bytes.
+    /// The bytes of this dataset's segments.
     pub held_bytes: u64,
-    /// Bytes of all the fast tier may hold.
+    /// The bytes that the fast tier may hold in all.
     pub quota: u64,
 }
 
-/// What the cache counts itself, on several threads; all else the store counts.
+/// The counters of the cache itself, on several threads; the store counts all else.
 #[derive(Default)]
 pub(super) struct TierCounters {
     pub nvme_hits: AtomicU64,
@@ -74,7 +75,7 @@ pub(super) struct TierCounters {
 }
 
 impl TierCounters {
-    /// These numbers and those of the store, which may hold `quota` bytes.
+    /// These counters and those of the store, which may hold `quota` bytes.
     pub(crate) fn with(&self, store: &StoreStats, quota: u64) -> TierStats {
         let number = |counter: &AtomicU64| counter.load(Relaxed);
         TierStats {
@@ -106,17 +107,17 @@ impl TierCounters {
     }
 }
 
-/// What becomes of a number when a stretch of time begins.
+/// How a number behaves over time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StatKind {
-    /// It counts anew.
+    /// A counter, which begins at 0 in each period.
     Counter,
-    /// It is as it is.
+    /// A gauge, which says how things stand.
     Gauge,
 }
 
 impl TierStats {
-    /// All numbers, by their names and kinds: the one list of them.
+    /// All numbers with their names and kinds: the one list of them.
     fn fields(&mut self) -> [(&'static str, StatKind, &mut u64); 24] {
         use StatKind::{Counter, Gauge};
         [
@@ -147,17 +148,17 @@ impl TierStats {
         ]
     }
 
-    /// All numbers by their names.
+    /// All numbers with their names.
     pub fn by_name(mut self) -> [(&'static str, u64); 24] {
         self.fields().map(|(name, _, number)| (name, *number))
     }
 
-    /// How full the fast tier is, by its quota: 0 to 1.
+    /// The share of the quota that is used: 0 to 1.
     pub fn fill(&self) -> f64 {
         self.held_bytes as f64 / self.quota.max(1) as f64
     }
 
-    /// What happened since `before`; gauges stay as they are.
+    /// The counters since `before`; gauges stay as they are.
     pub fn since(&self, before: &Self) -> Self {
         let (mut now, mut before) = (*self, *before);
         for ((_, kind, number), (_, _, then)) in now.fields().into_iter().zip(before.fields()) {
@@ -170,7 +171,7 @@ impl TierStats {
 }
 
 impl std::ops::AddAssign for TierStats {
-    /// Adds what happened; gauges are the latter's.
+    /// Adds the counters; gauges are those of `more`.
     fn add_assign(&mut self, mut more: Self) {
         for ((_, kind, number), (_, _, added)) in self.fields().into_iter().zip(more.fields()) {
             *number = if kind == StatKind::Counter { *number + *added } else { *added };

@@ -1,4 +1,4 @@
-//! One request in the ring: what it owns, what it asks the kernel, and what the answers mean.
+//! A read in the ring: what it owns, what it asks of the kernel, and what the answers mean.
 
 use super::ring::Ring;
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a completion is of; with a flight's or a shard's number it is the request's user data.
+/// What a completion belongs to. With the number of a read or of a shard it is the request's user data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestTag {
     Open,
@@ -40,7 +40,7 @@ impl RequestTag {
     }
 }
 
-/// Results of a flight's requests.
+/// The results of a read's requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RequestResults {
     open: i32,
@@ -52,13 +52,13 @@ impl RequestResults {
         match tag {
             RequestTag::Open => self.open = result,
             RequestTag::Read => self.read = result,
-            // The bytes are there or not, whatever the close says; the next open takes the place anyway.
+            // The bytes are there or not, whatever the close returns; the next open takes the place in any case.
             RequestTag::Close | RequestTag::OpenShard => {}
         }
     }
 }
 
-/// What to do when all requests of a flight have ended.
+/// What to do when all requests of a read have ended.
 pub(super) enum NextStep {
     Again,
     Done,
@@ -70,16 +70,16 @@ pub(super) struct InFlightRead {
     pub transfer: Transfer,
     /// How its file is to be opened.
     pub mode: OpenMode,
-    /// Of a loose file.
+    /// The path of a file that is one sample.
     pub path: Option<CString>,
-    /// Of an extent in a shard, once that is open.
+    /// The shard of an extent, once the shard is open.
     pub shard: Option<Arc<OpenShard>>,
     pub piece: Option<ReadPiece>,
-    /// Completions to come.
+    /// The number of completions to come.
     pub pending: u8,
-    /// Of a loose file: the one under way.
+    /// The attempt under way, for a file that is one sample.
     pub attempt: ReadAttempt,
-    /// How often its file changed meanwhile.
+    /// How often the file changed meanwhile.
     pub moves: u8,
     pub answers: RequestResults,
 }
@@ -92,7 +92,7 @@ impl InFlightRead {
         Self { transfer, mode, path, shard: None, piece: None, pending: 0, attempt, moves: 0, answers }
     }
 
-    /// Appends the requests for its next piece to `entries`; answers how many files they open.
+    /// Appends the requests for the next piece to `entries`, and returns how many files they open.
     pub(crate) fn requests(
         &mut self,
         number: u32,
@@ -123,7 +123,7 @@ impl InFlightRead {
                 let open = open_request(path, self.mode, descriptor)
                     .flags(Flags::IO_LINK)
                     .user_data(RequestTag::Open.with(number));
-                // Hard: a short read must not cancel the close.
+                // The link is hard: a short read must not cancel the close.
                 let read = read!(Fixed(number)).flags(Flags::IO_HARDLINK);
                 let close =
                     opcode::Close::new(Fixed(number)).build().user_data(RequestTag::Close.with(number));
@@ -138,7 +138,7 @@ impl InFlightRead {
         }
     }
 
-    /// What the answers mean.
+    /// Decides what to do by the results.
     pub(crate) fn step(&mut self) -> NextStep {
         if let Some(error) = errno(self.answers.open) {
             return if is_transient(error) {
@@ -161,19 +161,19 @@ impl InFlightRead {
         }
     }
 
-    /// Begins anew in a weaker mode.
+    /// Begins again in a weaker mode.
     pub(crate) fn restart(&mut self, mode: OpenMode) {
         self.mode = mode;
         self.transfer.start(mode);
     }
 
-    /// The mode its file was opened in.
+    /// The mode that the read's file was opened in.
     pub(crate) fn used_mode(&self) -> OpenMode {
         self.shard.as_ref().map_or(self.mode, |shard| shard.mode)
     }
 }
 
-/// An open of `path`, as a direct descriptor or as a file of the process.
+/// A request to open `path`, as a direct descriptor or as a file of the process.
 pub(super) fn open_request(
     path: &CString,
     mode: OpenMode,
@@ -188,7 +188,7 @@ pub(super) fn open_request(
         .build()
 }
 
-/// The error in a completion's result.
+/// The error in a completion's result, if it is one.
 pub(super) fn errno(result: i32) -> Option<Errno> {
     (result < 0).then(|| Errno::from_raw_os_error(-result))
 }
@@ -197,7 +197,7 @@ fn is_transient(error: Errno) -> bool {
     matches!(error, Errno::INTR | Errno::AGAIN)
 }
 
-/// A file's path for the kernel. No file that was listed has a zero byte in its name, an index file might.
+/// A file's path for the kernel. No file that was listed has a zero byte in its name, but an index file might.
 pub(super) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().to_owned().into_vec()).map_err(|_| {
         Error::dataset(path, "the index has a path with a zero byte; run `foreload index --rebuild`")

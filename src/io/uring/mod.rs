@@ -1,8 +1,8 @@
-//! Reading with io_uring: one ring, driven by one thread, with many reads in flight.
+//! A reader by io_uring: one ring, driven by one thread, with many reads in flight.
 //!
-//! A loose file is a chain of three requests, open → read → close, on a direct descriptor; the read is hard-linked,
-//! so that the close comes also after a read that was short. Shards are opened by the ring too, once, and stay
-//! open. [`InFlightRead`]s own what the kernel writes to until the last completion is in.
+//! A file that is one sample is read by a chain of three requests, open → read → close, on a direct descriptor. The
+//! read is hard-linked, so that the close comes also after a read that was short. Shards are opened by the ring too,
+//! once, and stay open. [`InFlightRead`]s own what the kernel writes to until the last completion is in.
 
 mod in_flight;
 mod ring;
@@ -30,15 +30,15 @@ use std::time::{Duration, Instant};
 /// How a [`UringReader`] reads.
 #[derive(Debug, Clone)]
 pub struct UringOptions {
-    /// Read with O_DIRECT where the file system takes it.
+    /// Whether to read with O_DIRECT where the file system allows it.
     pub direct: bool,
-    /// A file system that refuses O_DIRECT is an error.
+    /// Whether a file system that refuses O_DIRECT is an error.
     pub direct_is_required: bool,
-    /// Register the arena with the kernel where the locked-memory limit allows it.
+    /// Whether to register the arena with the kernel where the locked-memory limit allows it.
     pub register: bool,
-    /// This ring setup or none; else the best the kernel grants.
+    /// The only ring setup to use; `None` uses the best that the kernel grants.
     pub mode: Option<RingMode>,
-    /// Seed of [`ShortReads`] beneath the reader, for tests.
+    /// The seed of [`ShortReads`] beneath the reader, for tests.
     pub short_reads: Option<u64>,
     /// Why these options were chosen, for [`Reader::describe`].
     pub why: String,
@@ -57,7 +57,8 @@ impl Default for UringOptions {
     }
 }
 
-/// The reader. Any thread may make it; the first that submits drives it, until another does when nothing is in flight.
+/// A reader by io_uring. Any thread may make it. The first thread that submits drives it, until another one does when
+/// nothing is in flight.
 pub struct UringReader {
     ring: Ring,
     files: Arc<dyn Files>,
@@ -66,14 +67,14 @@ pub struct UringReader {
     policy: OpenPolicy,
     shards: ShardTable,
     opening: HashMap<FileId, OpeningShard>,
-    /// By number; a loose file's direct descriptor has its flight's number.
+    /// The reads in flight, by number. A read through a direct descriptor has the number of its descriptor.
     reads: Vec<Option<InFlightRead>>,
     free: Vec<u32>,
-    /// Answers that `wait` has not given out.
+    /// Completions that `wait` has not given out.
     ready: Vec<Completion>,
-    /// Requests the kernel has, or will have at the next enter.
+    /// The number of requests that the kernel has, or will have at the next enter.
     outstanding: usize,
-    /// Kept for their allocations alone.
+    /// These are kept for their allocations alone.
     requests: Vec<squeue::Entry>,
     completions: Vec<cqueue::Entry>,
     short: Option<ShortReads>,
@@ -81,25 +82,25 @@ pub struct UringReader {
     dropping: bool,
 }
 
-/// A shard on its way to being open.
+/// A shard that the ring is opening.
 struct OpeningShard {
-    /// The kernel's, until the completion.
+    /// The path, which the kernel reads until the completion.
     _path: CString,
     mode: OpenMode,
-    /// Flights that wait for it.
+    /// The reads that wait for the shard.
     waiting: Vec<u32>,
 }
 
 impl UringReader {
-    /// Why its buffers are not registered with the kernel; `None`: they are, or nobody asked for it.
+    /// Why the reader's buffers are not registered with the kernel; `None` when they are, or when nobody asked for it.
     pub(in crate::io) fn unregistered(&self) -> Option<&str> {
         self.ring.unregistered.as_deref()
     }
 
-    /// A reader of up to `depth` requests in flight into slots of `slots`.
+    /// A reader of up to `depth` requests in flight, into slots of `slots`.
     ///
     /// # Errors
-    /// What the kernel said when it refused the ring.
+    /// The kernel's error when it refuses the ring.
     pub fn new(
         files: Arc<dyn Files>,
         slots: &SlotPool,
@@ -128,7 +129,7 @@ impl UringReader {
         })
     }
 
-    /// Makes the ring usable by this thread: a ring of another thread is replaced when nothing is in it.
+    /// Makes the ring usable by this thread: an empty ring of another thread is replaced.
     fn claim(&mut self) -> Result<()> {
         let failed = |error: std::io::Error| Error::Internal(format!("io_uring: {error}"));
         if self.ring.claim().map_err(failed)? {
@@ -144,7 +145,7 @@ impl UringReader {
         Ok(())
     }
 
-    /// Queues `number`'s next requests, whatever it is.
+    /// Queues the next requests of read `number`, or has its shard opened.
     fn advance(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         match read.shard.clone() {
@@ -177,7 +178,7 @@ impl UringReader {
         }
     }
 
-    /// Queues the requests of a flight that has all it needs.
+    /// Queues the requests of a read that has all it needs.
     fn queue(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         self.requests.clear();
@@ -197,7 +198,7 @@ impl UringReader {
         }
     }
 
-    /// Has the ring open a shard for `number`; reads in flight go on meanwhile.
+    /// Has the ring open a shard for read `number`; other reads go on meanwhile.
     fn open_shard(&mut self, file: FileId, mode: OpenMode, number: u32) {
         if let Some(opening) = self.opening.get_mut(&file) {
             opening.waiting.push(number);
@@ -220,7 +221,7 @@ impl UringReader {
         }
     }
 
-    /// The ring has opened a shard, or could not.
+    /// Handles the completion of a shard's opening.
     fn shard_opened(&mut self, file: FileId, result: i32) {
         let Some(OpeningShard { mode, waiting, .. }) = self.opening.remove(&file) else { return };
         let opened = match in_flight::errno(result) {
@@ -256,7 +257,7 @@ impl UringReader {
         }
     }
 
-    /// A request of flight `number` has ended.
+    /// Handles the completion of a request of read `number`.
     fn completed(&mut self, tag: RequestTag, number: u32, result: i32) {
         let Some(read) = self.reads.get_mut(number as usize).and_then(Option::as_mut) else { return };
         read.answers.note(tag, result);
@@ -282,7 +283,7 @@ impl UringReader {
         }
     }
 
-    /// Whether the file that flight `number` has read is what it was.
+    /// Checks that the file which read `number` has read is what it was.
     fn look_again(&self, number: u32) -> Result<(), ReadFailure> {
         match &self.reads[number as usize] {
             _ if self.files.never_change() || self.dropping => Ok(()),
@@ -292,7 +293,7 @@ impl UringReader {
         }
     }
 
-    /// The file that flight `number` has read is not what it was.
+    /// Handles a file that changed while read `number` read it.
     fn moved(&mut self, number: u32, failure: ReadFailure) {
         let Some(read) = &self.reads[number as usize] else { return };
         let file = read.transfer.extent.file;
@@ -302,7 +303,8 @@ impl UringReader {
         }
     }
 
-    /// What is left of a failure when a shard that moved is accepted as it is now: nothing, and it is opened anew.
+    /// Has a shard that changed accepted as it is now, so that it is opened anew; returns the failure that is left
+    /// otherwise.
     fn accept(&mut self, file: FileId, failure: ReadFailure) -> Option<ReadFailure> {
         let ReadFailure::Moved(difference) = failure else { return Some(failure) };
         match self.files.accept(file, difference) {
@@ -314,7 +316,7 @@ impl UringReader {
         }
     }
 
-    /// Reads from the first byte, of the file as it is now.
+    /// Starts a read from the first byte again, of the file as it is now.
     fn begin_anew(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         read.moves += 1;
@@ -351,7 +353,7 @@ impl UringReader {
         Some(read)
     }
 
-    /// Works off the completions that are there; answers whether the waker was called.
+    /// Handles the completions that are there, and returns whether the waker was called.
     fn reap(&mut self) -> bool {
         let mut entries = std::mem::take(&mut self.completions);
         let woken = self.ring.reap(&mut entries);
@@ -367,14 +369,15 @@ impl UringReader {
     }
 }
 
-/// The best ring the system grants, and why buffers like `slots` cannot be registered with it (`None`: they can).
+/// The best ring that the system grants, and why buffers like `slots` cannot be registered with it (`None` when they
+/// can).
 pub(super) fn granted(slots: &SlotPool) -> std::io::Result<(RingMode, Option<String>)> {
     let ring = make_ring(slots, 32, &UringOptions::default())?;
     Ok((ring.mode, ring.unregistered))
 }
 
 fn make_ring(slots: &SlotPool, depth: usize, options: &UringOptions) -> std::io::Result<Ring> {
-    // A loose file takes three requests; the waker and a cancellation one each.
+    // A read of a file that is one sample takes three requests; the waker and a cancellation take one each.
     Ring::new(3 * depth as u32 + 2, depth as u32, options.mode, slots, options.register)
 }
 
@@ -470,9 +473,9 @@ impl Drop for UringReader {
                 break;
             }
             if ours {
-                // Again and again: a chain's next request may begin just after the last cancellation.
+                // Cancel again and again: a chain's next request may begin just after the last cancellation.
                 self.ring.cancel_all();
-                // Two: the first may be the cancellation's own.
+                // Wait for two completions: the first may be the cancellation's own.
                 if self.ring.enter(2, Some(left.min(Duration::from_millis(10)))).is_err() {
                     break;
                 }

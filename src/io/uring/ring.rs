@@ -1,4 +1,4 @@
-//! The ring itself: which setup the kernel grants, what is registered with it, and entering it.
+//! The ring: which setup the kernel grants, what is registered with it, and how it is entered.
 
 use crate::slot::SlotPool;
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
@@ -10,23 +10,23 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// Ways to set a ring up, best first; kernels before 6.1 know only the later ones.
+/// The setups of a ring, best first; kernels before 6.1 know only the later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RingMode {
-    /// SINGLE_ISSUER | DEFER_TASKRUN | SUBMIT_ALL (Linux 6.1): completions are worked off by the thread that waits.
+    /// SINGLE_ISSUER | DEFER_TASKRUN | SUBMIT_ALL (Linux 6.1): the thread that waits works completions off.
     Deferred,
-    /// COOP_TASKRUN | SUBMIT_ALL (5.19): without interrupting the thread.
+    /// COOP_TASKRUN | SUBMIT_ALL (5.19): the thread is not interrupted.
     Cooperative,
     /// No flags.
     Plain,
 }
 
 impl RingMode {
-    /// All, in the order they are tried.
+    /// All setups, in the order in which they are tried.
     pub const LADDER: [Self; 3] = [Self::Deferred, Self::Cooperative, Self::Plain];
 
-    /// Its flags in words.
+    /// The setup's flags in words.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Deferred => "deferred task work",
@@ -44,32 +44,32 @@ impl RingMode {
     }
 }
 
-/// The kernel refuses one iovec above this.
+/// The largest iovec that the kernel accepts.
 const LARGEST_BUFFER: usize = 1 << 30;
 
-/// User data of the requests that are the ring's own; all others are the caller's.
+/// The user data of the ring's own requests; all others are the caller's.
 const WAKE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 
-/// An io_uring with the arena of a pool registered (where the limits allow it), a table of direct descriptors, and
-/// an eventfd that wakes it.
+/// An io_uring with the arena of a pool registered (where the limits allow it), a table of direct descriptors, and an
+/// eventfd that wakes it.
 pub(crate) struct Ring {
     ring: IoUring,
     pub mode: RingMode,
-    /// Why the arena is not registered; `None`: it is.
+    /// Why the arena is not registered; `None` when it is.
     pub unregistered: Option<String>,
     /// The ring starts disabled; it belongs to the thread that uses it first.
     owner: Option<ThreadId>,
     wake: Arc<OwnedFd>,
     wake_armed: bool,
     base: usize,
-    /// Keeps the memory the kernel was told of.
+    /// Keeps the memory that the kernel was told of.
     _slots: SlotPool,
 }
 
 impl Ring {
-    /// A ring with room for `entries` queued requests and `files` direct descriptors. With a `mode`, that or nothing;
-    /// else the best one that is granted.
+    /// A ring with room for `entries` queued requests and `files` direct descriptors. It has the setup `mode`, or
+    /// without one the best that is granted.
     pub(crate) fn new(
         entries: u32,
         files: u32,
@@ -106,7 +106,7 @@ impl Ring {
         submitter
             .register_files_sparse(files)
             .or_else(|_| submitter.register_files(&vec![-1; files as usize]))?;
-        // Opens, and buffered reads on network file systems, run in kernel threads: few by default.
+        // Opens, and buffered reads on network file systems, run in kernel threads, of which there are few by default.
         let _ = submitter.register_iowq_max_workers(&mut [files.clamp(8, 64); 2]);
         let unregistered = match register {
             true => register_arena(&ring, slots).err().map(|error| refusal(&error)),
@@ -118,17 +118,17 @@ impl Ring {
         Ok(Self { ring, mode, unregistered, owner: None, wake, wake_armed: false, base, _slots })
     }
 
-    /// The eventfd: a write wakes [`Ring::enter`].
+    /// The eventfd. A write to it wakes [`Ring::enter`].
     pub(crate) fn wake_fd(&self) -> &Arc<OwnedFd> {
         &self.wake
     }
 
-    /// Uses `wake` instead of its own eventfd: wakers that were given out stay good.
+    /// Uses `wake` instead of the ring's own eventfd, so that wakers which were given out stay good.
     pub(crate) fn adopt_wake_fd(&mut self, wake: Arc<OwnedFd>) {
         self.wake = wake;
     }
 
-    /// Whether the current thread may use it, for good if it is the first to. `Ok(false)`: it is another's.
+    /// Whether the current thread may use the ring. The first thread that asks owns it for good.
     pub(crate) fn claim(&mut self) -> io::Result<bool> {
         let current = std::thread::current().id();
         match self.owner {
@@ -141,7 +141,7 @@ impl Ring {
         }
     }
 
-    /// Number of the registered buffer that holds all of these bytes.
+    /// The number of the registered buffer that holds all of these bytes.
     pub(crate) fn registered(&self, address: usize, length: usize) -> Option<u16> {
         let first = (address - self.base) / LARGEST_BUFFER;
         let last = (address - self.base + length.max(1) - 1) / LARGEST_BUFFER;
@@ -160,7 +160,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Submits what is queued and waits for `want` completions, at most for `limit`. `Ok` does not mean they are there.
+    /// Submits what is queued and waits for `want` completions, at most for `limit`. `Ok` does not mean that they are
+    /// there.
     pub(crate) fn enter(&mut self, want: usize, limit: Option<Duration>) -> io::Result<()> {
         if !self.wake_armed {
             let poll =
@@ -179,14 +180,14 @@ impl Ring {
         match entered {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // Interrupted, timed out, or the kernel wants its completions taken first.
+                // The call was interrupted or timed out, or the kernel wants its completions taken first.
                 Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(()),
                 _ => Err(error),
             },
         }
     }
 
-    /// Takes the completions that are there. Answers whether the eventfd was written to.
+    /// Takes the completions that are there, and returns whether the eventfd was written to.
     pub(crate) fn reap(&mut self, out: &mut Vec<cqueue::Entry>) -> bool {
         let before = out.len();
         out.extend(self.ring.completion());
@@ -197,7 +198,7 @@ impl Ring {
                 WAKE => {
                     woken = true;
                     self.wake_armed = false;
-                    // Back to zero, or the next poll ends at once.
+                    // The eventfd goes back to zero, or the next poll ends at once.
                     let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
                 }
                 CANCEL => {}
@@ -221,7 +222,7 @@ impl Ring {
 
 fn build(mode: RingMode, entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    // Disabled until the thread that will drive it says so: SINGLE_ISSUER binds the ring to that thread.
+    // The ring is disabled until the thread that will drive it enables it: SINGLE_ISSUER binds the ring to that thread.
     builder.dontfork().setup_clamp().setup_r_disabled().setup_cqsize(2 * entries.next_power_of_two());
     mode.set(&mut builder);
     builder.build(entries)
@@ -232,7 +233,7 @@ fn climb(entries: u32) -> io::Result<(IoUring, RingMode)> {
     for mode in RingMode::LADDER {
         match build(mode, entries) {
             Ok(ring) => return Ok((ring, mode)),
-            // A flag this kernel does not know; any other refusal stays whatever the flags.
+            // This kernel does not know a flag; any other refusal would come with other flags too.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = error,
             Err(error) => return Err(error),
         }

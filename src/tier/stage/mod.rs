@@ -1,7 +1,7 @@
 //! Staging: a thread that copies what will be needed into the store ahead of its use, beside training.
 //!
-//! It reads the source in large pieces through a reader of its own, in the order of next use, and rests when reads in
-//! demand wait. What it copies is nobody's to wait for: whatever is not there in time is read directly.
+//! The thread reads the source in large pieces through a reader of its own, in the order of next use, and rests when
+//! reads in demand wait. Nobody waits for what it copies: a sample that is not there in time is read directly.
 
 mod pace;
 mod units;
@@ -25,13 +25,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use units::{StagedPiece, StagingUnit};
 
-/// Staging reads in flight: one on its way while the other is stored.
+/// The number of staging reads in flight: one is read while the other is stored.
 const DEPTH: usize = 2;
 
-/// How long dropping waits for the thread: a little more than its reader takes to be dropped.
+/// How long dropping waits for the thread: a little longer than dropping its reader takes.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The thread and what it is told.
+/// The handle of the staging thread.
 pub(super) struct Stager {
     mailbox: Arc<StagingMailbox>,
     /// Disconnected when the thread has ended.
@@ -39,16 +39,16 @@ pub(super) struct Stager {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where orders for the thread lie.
+/// What the pipeline tells the thread.
 #[derive(Default)]
 struct StagingMailbox {
     /// The epoch to stage for, until the thread takes it.
     order: Mutex<Option<Schedule>>,
     arrived: Condvar,
-    /// Something new lies there, or it is over: what is under way is not finished.
-    news: AtomicBool,
+    /// Set when there is a new order or the thread is to end: what is under way is not finished.
+    new_order: AtomicBool,
     over: AtomicBool,
-    /// Samples that the pipeline has asked for in this epoch, and the step it began with.
+    /// The number of samples that the pipeline has asked for in this epoch.
     asked: AtomicU64,
     first_step: AtomicU64,
     /// Ends a wait of the thread's reader.
@@ -81,26 +81,26 @@ impl Stager {
         self.mailbox.asked.store(0, Relaxed);
         let mut order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
         *order = Some(schedule);
-        // Under the lock: the thread takes both together.
-        self.mailbox.news.store(true, Relaxed);
+        // The flag is set under the lock, for the thread takes both together.
+        self.mailbox.new_order.store(true, Relaxed);
         drop(order);
         self.mailbox.arrived.notify_all();
     }
 
-    /// The pipeline asked for one more sample.
+    /// Notes that the pipeline asked for one more sample.
     pub(crate) fn asked(&self) {
         self.mailbox.asked.fetch_add(1, Relaxed);
     }
 }
 
 impl Drop for Stager {
-    /// Waits for reads in flight as long as dropping a reader does; a thread that a dead file system holds is left
+    /// Waits for reads in flight as long as dropping a reader does. A thread that a dead file system holds is left
     /// behind.
     fn drop(&mut self) {
         let order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock, so that the thread cannot begin to wait in between.
+        // The flags are set under the lock, so that the thread cannot begin to wait in between.
         self.mailbox.over.store(true, Relaxed);
-        self.mailbox.news.store(true, Relaxed);
+        self.mailbox.new_order.store(true, Relaxed);
         drop(order);
         self.mailbox.arrived.notify_all();
         if let Some(waker) = &*self.mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -115,14 +115,14 @@ impl Drop for Stager {
 }
 
 impl StagingMailbox {
-    /// The next epoch to stage for; `None` when it is over.
+    /// Waits for the next epoch to stage for; `None` when the thread is to end.
     fn next(&self) -> Option<Schedule> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if self.over.load(Relaxed) {
                 return None;
             }
-            self.news.store(false, Relaxed);
+            self.new_order.store(false, Relaxed);
             if let Some(schedule) = order.take() {
                 return Some(schedule);
             }
@@ -130,11 +130,11 @@ impl StagingMailbox {
         }
     }
 
-    /// Sleeps, but not through news.
+    /// Sleeps for `time`, or until there is a new order.
     fn rest(&self, time: Duration) {
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = |_: &mut Option<Schedule>| !self.news.load(Relaxed);
-        drop(self.arrived.wait_timeout_while(order, time, news));
+        let new_order = |_: &mut Option<Schedule>| !self.new_order.load(Relaxed);
+        drop(self.arrived.wait_timeout_while(order, time, new_order));
     }
 
     fn step(&self, schedule: &Schedule) -> u64 {
@@ -150,11 +150,11 @@ struct StagingWorker<'a> {
     reader: Box<dyn Reader>,
     pace: Pace,
     started: Instant,
-    /// Pieces in flight, the versions of their files before, and when they were asked for.
+    /// The pieces in flight by token, with the versions of their files and the times at which they were asked for.
     pending: HashMap<u64, (StagedPiece, Option<FileVersion>, Instant)>,
     next_token: u64,
     arrived: Vec<Completion>,
-    /// Held until what was staged is published: nobody else shall stage it again.
+    /// The claims on units, held until what was staged is published, so that no other process stages it again.
     claims: Vec<UnitClaim>,
     lane: TraceLane,
 }
@@ -201,7 +201,7 @@ impl<'a> StagingWorker<'a> {
         Ok(())
     }
 
-    /// Stages what is missing, until all is there, the store is full or there are news.
+    /// Stages what is missing, until all is there, the store is full or there is a new order.
     fn stage(&mut self, schedule: &Schedule) -> Result<()> {
         let index = self.cache.index().clone();
         let step = self.mailbox.step(schedule);
@@ -214,7 +214,7 @@ impl<'a> StagingWorker<'a> {
             match &unit {
                 StagingUnit::Shard(file) => match self.cache.store().claim_unit(u64::from(file.0)) {
                     Some(claim) => self.claims.push(claim),
-                    // Another process is at it.
+                    // Another process stages it.
                     None => continue,
                 },
                 // The pipeline has caught up.
@@ -242,10 +242,10 @@ impl<'a> StagingWorker<'a> {
     }
 
     fn interrupted(&self) -> bool {
-        self.mailbox.news.load(Relaxed) || self.cache.is_full()
+        self.mailbox.new_order.load(Relaxed) || self.cache.is_full()
     }
 
-    /// Asks for a piece, once there is room for it and time.
+    /// Submits the read of a piece, once there is room for it.
     fn read(&mut self, piece: StagedPiece) -> Result<()> {
         while !self.over() {
             if self.reader.room() > 0
@@ -291,7 +291,7 @@ impl<'a> StagingWorker<'a> {
                         self.store(&piece, version, &bytes);
                     }
                 }
-                // Whoever needs a sample of it reads it himself, and hears why not.
+                // Whoever needs a sample of the piece reads it himself, and gets the error.
                 Err(error) => self.cache.note_error(error),
             }
             let bytes = piece.extent.length.into();

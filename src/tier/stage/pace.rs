@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Most that staging rests after a read, in times of what the read took: a tenth of the source's time is always its
-/// own, for where reads in demand are slow because they are small, only staging ends that.
+/// The longest rest after a read, as a multiple of the read's time. So staging always has a tenth of the source's time:
+/// where reads in demand are slow because they are small, only staging ends that.
 const LONGEST_REST: f64 = 9.0;
 
 /// When the next staging read may begin.
@@ -11,28 +11,28 @@ const LONGEST_REST: f64 = 9.0;
 pub(crate) struct Pace {
     /// Bytes per second the user allows.
     limit: Option<f64>,
-    /// When what was read so far is paid for at that rate.
+    /// When the bytes read so far are paid for at that rate.
     paid: Duration,
-    /// Rest after a read, in times of what it took.
+    /// The rest after a read, as a multiple of the read's time.
     rest: f64,
 }
 
 impl Pace {
-    /// At most `limit` bytes per second; `None`: whatever reads in demand leave.
+    /// A pace of at most `limit` bytes per second; `None` takes what reads in demand leave.
     pub(crate) fn new(limit: Option<u64>) -> Self {
         Self { limit: limit.map(|limit| limit as f64), paid: Duration::ZERO, rest: 0.0 }
     }
 
-    /// How long to rest at `now` (of any clock), after a read of `bytes` that took `took`; `demand_waits` says that the
+    /// How long to rest at `now` (of any clock) after a read of `bytes` that took `took`. `demand_waits` says that the
     /// pipeline waits for reads of its own.
     pub(crate) fn rest(&mut self, now: Duration, bytes: u64, took: Duration, demand_waits: bool) -> Duration {
         if let Some(limit) = self.limit {
-            // What was not used in time is forfeited.
+            // Time that was not used is not saved up.
             self.paid =
                 self.paid.max(now.saturating_sub(took)) + Duration::from_secs_f64(bytes as f64 / limit);
             return self.paid.saturating_sub(now);
         }
-        // Back off at once, come back step by step.
+        // The pace backs off at once and comes back step by step.
         self.rest = if demand_waits { (2.0 * self.rest + 1.0).min(LONGEST_REST) } else { self.rest / 2.0 };
         if self.rest < 0.1 {
             self.rest = 0.0;

@@ -5,21 +5,21 @@ use crate::schedule::{Order, Schedule};
 use crate::tier::fill::PIECE;
 use std::ops::Range;
 
-/// Bytes between two wanted samples that are read and thrown away rather than skipped: headers between files of an
-/// archive, not the samples that are there already.
+/// The most bytes between two wanted samples that are read and thrown away rather than skipped: headers between the
+/// files of an archive, but not samples that are there already.
 const GAP: u64 = 8 << 10;
 
 /// Samples that are staged one after another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StagingUnit {
-    /// A shard: by whichever process claims it first.
+    /// A shard, which the process that claims it first stages.
     Shard(FileId),
-    /// The loose files of a rank's batch: other ranks have their own.
+    /// The files of a batch of this rank; other ranks have their own.
     Step(u64),
 }
 
 /// The units of an epoch in the order of their next use, for a rank that has come to `step`. Steps begin `lead` steps
-/// later: what is needed before is being read already.
+/// later, for what is needed before is being read already.
 pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<StagingUnit> {
     if !index.is_sharded() {
         return (step + lead..schedule.steps()).map(StagingUnit::Step).collect();
@@ -32,15 +32,15 @@ pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: 
     shards.into_iter().map(|(_, file)| StagingUnit::Shard(file)).collect()
 }
 
-/// The first position from `cursor` on that one of `samples` has; those behind it come in the next epoch. `None` where
-/// the epoch draws none of them.
+/// The first position from `cursor` on at which the epoch draws one of `samples`; positions before `cursor` count as
+/// those of the next epoch. `None` where the epoch draws none of them.
 fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> Option<u64> {
     let positions = samples.flat_map(|sample| order.positions(sample));
     let uses = positions.map(|position| if position < cursor { position + order.len() } else { position });
     uses.min()
 }
 
-/// The samples of a unit that epochs draw, by their places in the source.
+/// The samples of a unit that epochs draw, in the order of their places in the source.
 pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
     match unit {
         StagingUnit::Shard(file) => {
@@ -63,22 +63,23 @@ pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Sched
 pub(crate) struct StagedPiece {
     /// What is read.
     pub extent: Extent,
-    /// What of it is wanted, by offset.
+    /// The wanted samples in it, by offset.
     pub samples: Vec<u64>,
 }
 
 impl StagedPiece {
-    /// Where in the piece the bytes of `extent`, one of its samples', are.
+    /// Where in the piece the bytes of `extent` are, which belongs to one of its samples.
     pub(crate) fn range(&self, extent: Extent) -> Range<usize> {
         let begin = (extent.offset - self.extent.offset) as usize;
         begin..begin + extent.length as usize
     }
 }
 
-/// The reads for those of `samples` (of one file by offset, or of loose files) that are `wanted`.
+/// The reads for those of `samples` that are `wanted`. The samples are of one file by offset, or each is a file.
 ///
-/// Neighbours are read together, up to [`PIECE`] bytes; over what is not wanted only where it is less than [`GAP`].
-/// A shard half of whose samples were used before its turn is read by halves, so that no byte leaves the source twice.
+/// Neighbours are read together, up to [`PIECE`] bytes. Between them, at most [`GAP`] bytes that are not wanted are
+/// read. A shard half of whose samples were used before its turn is read by halves, so that no byte leaves the source
+/// twice.
 pub(crate) fn pieces(
     index: &DatasetIndex,
     samples: &[u64],

@@ -1,4 +1,4 @@
-//! What a dataset's place in the cache says of itself, for people who look into the directory: `foreload cache show`.
+//! The file that says which dataset a directory of the cache belongs to, for people and for `foreload cache show`.
 
 use super::nameless;
 use crate::dataset::DatasetIndex;
@@ -12,9 +12,9 @@ const NAME: &str = "dataset.json";
 /// Which dataset the samples are of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DatasetInfo {
-    /// In hexadecimal.
+    /// The fingerprint in hexadecimal.
     pub fingerprint: String,
-    /// Where it was when it was last used: another path may have the same dataset.
+    /// Where the dataset was when it was last used; another path may have the same dataset.
     pub roots: Vec<String>,
 }
 
@@ -25,15 +25,16 @@ impl DatasetInfo {
         Self { fingerprint: index.fingerprint().to_string(), roots }
     }
 
-    /// What the directory `own` says; `None` where it says nothing: it was filled by an older program.
+    /// Reads the file in the directory `own`; `None` where there is none, as in a directory that an older program
+    /// filled.
     pub(crate) fn read(own: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(own.join(NAME)).ok()?).ok()
     }
 
-    /// Says so in the directory `own`. Nothing depends on it, so that a full drive fails nobody.
+    /// Writes the file into the directory `own`. Nothing depends on it, so that a full drive makes nothing fail.
     pub(crate) fn write(&self, own: &Path) {
         if Self::read(own).as_ref() != Some(self) {
-            // Who is killed meanwhile leaves no half of it.
+            // A process that is killed meanwhile leaves no half of it.
             let _ = self.replace(own);
         }
     }

@@ -1,12 +1,12 @@
-//! Which sample is where in which segment, in memory: about 22 bytes a cached sample, half a byte for each other.
+//! Which sample is where in which segment, in memory: about 22 bytes for a cached sample, half a byte for each other.
 
 use super::segment::SegmentRow;
 use crate::dataset::{FileVersion, Stamp};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// The place of a sample: its segment by the store's own number, where its bytes begin, their checksum, and the version
-/// of the source's file they are of (in halves: so a place is as long as its parts).
+/// Where the copy of a sample is: the slot of its segment, the first byte, the checksum, and the version of the
+/// source's file. The version is kept in halves, so that nothing is lost to alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PackedLocation {
     pub segment: u32,
@@ -26,7 +26,7 @@ impl PackedLocation {
     }
 }
 
-/// Stands for the segment of a sample that was taken and is not written yet.
+/// Stands for the location of a sample that was taken and is not written yet.
 const PENDING: PackedLocation = PackedLocation { segment: u32::MAX, offset: 0, crc: 0, version: [0; 2] };
 
 /// A published segment as the catalog knows it. Its index in the catalog, its *slot*, is the [`crate::dataset::FileId`]
@@ -41,9 +41,9 @@ pub(super) struct Segment {
     pub bytes: u64,
     /// The time of the file's last modification, in nanoseconds since 1970.
     pub mtime: i64,
-    /// Whether the segment is not to be read any more. Places that still lie in it are overwritten in time.
+    /// Whether the segment is not to be read any more. Locations that still lie in it are overwritten in time.
     pub forgotten: bool,
-    /// The number of samples whose place in the catalog lies in this segment.
+    /// The number of samples whose location in the catalog lies in this segment.
     samples: u32,
     /// The number of samples that the file has.
     rows: u32,
@@ -58,11 +58,11 @@ impl Segment {
     }
 }
 
-/// 64 neighbouring samples: which of them have a place, and those places in the samples' order.
+/// The locations of 64 neighbouring samples, in the samples' order. A bit says which of them has one.
 #[derive(Default)]
 struct CatalogChunk {
     present: u64,
-    /// Of which of them the copy is known to be the source's in this run.
+    /// A bit for each copy that is known to be the source's in this run.
     checked: u64,
     places: Vec<PackedLocation>,
 }
@@ -76,14 +76,14 @@ impl CatalogChunk {
         (self.present >> bit & 1 == 1).then(|| self.places[self.rank(bit)])
     }
 
-    /// Sets a place and returns the former.
+    /// Sets a location and returns the former one.
     fn set(&mut self, bit: u32, place: PackedLocation) -> Option<PackedLocation> {
         let rank = self.rank(bit);
         if self.present >> bit & 1 == 1 {
             return Some(std::mem::replace(&mut self.places[rank], place));
         }
         if self.places.len() == self.places.capacity() {
-            // Not doubled: most of the room would stay empty, in millions of chunks.
+            // The capacity is not doubled: most of the room would stay empty, in millions of chunks.
             self.places.reserve_exact(4);
         }
         self.places.insert(rank, place);
@@ -100,7 +100,7 @@ impl CatalogChunk {
     }
 }
 
-/// All samples' places and all segments.
+/// The locations of all samples, and all segments.
 pub(super) struct Catalog {
     chunks: Vec<CatalogChunk>,
     segments: Vec<Segment>,
@@ -125,22 +125,22 @@ impl Catalog {
         self.segments.get(place.segment as usize).is_some_and(|segment| !segment.forgotten)
     }
 
-    /// Where a sample can be read, and whether its copy was checked in this run.
+    /// The location of a sample that can be read, and whether its copy was checked in this run.
     pub(crate) fn locate(&self, sample: u64) -> Option<(PackedLocation, bool)> {
         let place = self.get(sample).filter(|&place| self.is_live(place))?;
         let checked = self.chunks[(sample / 64) as usize].checked >> (sample % 64) & 1 == 1;
         Some((place, checked))
     }
 
-    /// The copy of a sample that is in segment `slot` is the source's.
+    /// Notes that the copy of a sample in segment `slot` is the source's.
     pub(crate) fn confirm(&mut self, sample: u64, slot: u32) {
         if self.get(sample).is_some_and(|place| place.segment == slot) {
             self.chunks[(sample / 64) as usize].checked |= 1 << (sample % 64);
         }
     }
 
-    /// The copy of a sample that is in segment `slot` is not the source's any more. Whether it still was the sample's
-    /// place, and whether most of the segment is of no use.
+    /// Forgets the copy of a sample in segment `slot`, which is not the source's any more. Returns whether that still
+    /// was the sample's location, and whether most of the segment is of no use now.
     pub(crate) fn outdate(&mut self, sample: u64, slot: u32) -> (bool, bool) {
         let Some(place) = self.get(sample).filter(|place| place.segment == slot) else {
             return (false, false);
@@ -154,7 +154,7 @@ impl Catalog {
         (true, segment.is_mostly_stale())
     }
 
-    /// Whether a sample is here among those of `group`, or on its way.
+    /// Whether a sample is kept in `group`, or on its way there.
     pub(crate) fn keeps(&self, sample: u64, group: u64) -> bool {
         let here = |place: PackedLocation| {
             self.is_live(place) && self.segments[place.segment as usize].group == group
@@ -162,8 +162,8 @@ impl Catalog {
         self.get(sample).is_some_and(|place| place == PENDING || here(place))
     }
 
-    /// Notes that a sample is on its way to `group`; not when it is kept there already. From another group it moves:
-    /// until it has come it cannot be located.
+    /// Notes that a sample is on its way to `group`. Returns `false` when it is kept there already. A sample of another
+    /// group moves: until it has come it cannot be located.
     pub(crate) fn expect(&mut self, sample: u64, group: u64) -> bool {
         let new = !self.keeps(sample, group);
         if new {
@@ -172,12 +172,12 @@ impl Catalog {
         new
     }
 
-    /// Whether a sample is on its way and nowhere yet.
+    /// Whether a sample is on its way.
     pub(crate) fn expects(&self, sample: u64) -> bool {
         self.get(sample) == Some(PENDING)
     }
 
-    /// A sample that was on its way will not come.
+    /// Notes that a sample on its way will not come.
     pub(crate) fn give_up(&mut self, sample: u64) {
         if self.expects(sample) {
             self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
@@ -231,8 +231,8 @@ impl Catalog {
         slot
     }
 
-    /// Samples of a published segment are found in it from here on, but for those that a later segment has. `checked`:
-    /// they are known to be the source's in this run.
+    /// Enters the samples of a published segment, but for those that a later segment has. `checked` says that they are
+    /// known to be the source's in this run.
     pub(crate) fn place(&mut self, slot: u32, rows: &[SegmentRow], checked: bool) {
         self.segments[slot as usize].rows += rows.len() as u32;
         for row in rows {
@@ -250,7 +250,8 @@ impl Catalog {
         }
     }
 
-    /// Segment `slot` has so many samples of files that have changed since. Whether that is most of it.
+    /// Notes that so many samples of segment `slot` are of files that have changed since. Returns whether that is most
+    /// of it.
     pub(crate) fn note_stale(&mut self, slot: u32, samples: u32) -> bool {
         let segment = &mut self.segments[slot as usize];
         segment.rows += samples;
@@ -258,7 +259,7 @@ impl Catalog {
         segment.is_mostly_stale()
     }
 
-    /// Forgets a segment with all its samples. Whether it was there to be read.
+    /// Forgets a segment with all its samples. Returns whether it could be read before.
     pub(crate) fn forget(&mut self, slot: u32) -> bool {
         let Some(segment) = self.segments.get_mut(slot as usize) else { return false };
         if std::mem::replace(&mut segment.forgotten, true) {
@@ -270,7 +271,7 @@ impl Catalog {
         true
     }
 
-    /// A segment by the number that readers know it by, forgotten ones too.
+    /// The segment in a slot; also a forgotten one.
     pub(crate) fn segment(&self, slot: u32) -> Option<Segment> {
         self.segments.get(slot as usize).copied()
     }
@@ -280,12 +281,12 @@ impl Catalog {
         self.by_number.contains_key(&number)
     }
 
-    /// The segments that can be read, with their numbers in the directory.
+    /// The segments that can be read, with their slots.
     pub(crate) fn live(&self) -> impl Iterator<Item = (u32, Segment)> {
         self.by_number.values().flatten().map(|&slot| (slot, self.segments[slot as usize]))
     }
 
-    /// Samples that can be located, and bytes of the segments they are in.
+    /// The number of samples that can be located, and the bytes of the segments they are in.
     pub(crate) fn held(&self) -> (u64, u64) {
         (self.held_samples, self.held_bytes)
     }

@@ -7,11 +7,11 @@
 //! <directory>/<dataset>/<number>.seg  published segments, whole from the moment they have a name
 //! ```
 //!
-//! There is no ledger that a crash could leave wrong. What is used is counted: published files, and of each segment
-//! being filled a locked range of the lock file as long as the pages reserved for it. Byte 0 of the lock file, locked
-//! for moments, makes counting and reserving one step. The *generation* goes up before whatever changes the directory,
-//! so that nobody lists it for nothing and nobody misses a change. A process that is killed loses its locks and its
-//! nameless files together.
+//! There is no ledger that a crash could leave wrong. What is used is counted: published files and, for each segment
+//! being filled, a locked range of the lock file that is as long as the pages reserved for it. Byte 0 of the lock file,
+//! locked for moments, makes counting and reserving one step. The *generation* goes up before each change of the
+//! directory, so that nobody lists it for nothing and nobody misses a change. A process that is killed loses its locks
+//! and its nameless files together.
 
 mod enter;
 
@@ -34,13 +34,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Sizes are counted in pages, as file systems give room.
+/// The bytes of a page. Sizes are counted in pages, as file systems allocate them.
 pub(super) const PAGE: u64 = 4096;
-/// Segment n's reservation is a range from n << 24: up to 64 GiB in pages.
+/// The reservation of segment n is a range from n << 24 on: up to 64 GiB in pages.
 const NUMBER_SHIFT: u32 = 24;
-/// Where in the lock file all reservations are.
+/// The part of the lock file that reservations lie in.
 pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
-/// Pages that `bytes` take.
+/// The number of pages that `bytes` take.
 pub(super) fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE)
 }
@@ -53,10 +53,10 @@ pub(super) struct CacheDirectory {
     quota: u64,
     pub(super) lock: RangeLocks,
     pub(super) marker: RangeLocks,
-    /// Else nothing is published, reserved or evicted by this process.
+    /// Whether this process may publish, reserve and evict.
     writable: bool,
     usage: Mutex<DirectoryUsage>,
-    /// Units of which this process has the lock.
+    /// The units that this process holds locks of.
     pub(super) units: Mutex<HashSet<u64>>,
     counters: Arc<StoreCounters>,
     process: u32,
@@ -65,13 +65,13 @@ pub(super) struct CacheDirectory {
 /// What this process knows of the directory.
 #[derive(Default)]
 struct DirectoryUsage {
-    /// Generation at which `published` was right.
+    /// The generation at which `published` was right.
     seen: Option<u64>,
-    /// Pages of every published segment, which never change.
+    /// The pages of every published segment; they never change.
     published: HashMap<DatasetKey, HashMap<u64, u64>>,
-    /// Their sum: it is asked for at every reservation.
+    /// The sum of all pages in `published`, which every reservation asks for.
     sum: u64,
-    /// Pages that this process has reserved, by segment.
+    /// The pages that this process has reserved, by segment.
     reserved: HashMap<u64, u64>,
 }
 
@@ -82,7 +82,7 @@ struct LockFileHeader {
     generation: u64,
 }
 
-/// The lock on the directory, while it is held.
+/// The directory while its lock is held.
 struct LockedDirectory<'a> {
     directory: &'a CacheDirectory,
     usage: MutexGuard<'a, DirectoryUsage>,
@@ -117,7 +117,7 @@ impl CacheDirectory {
         self.writable
     }
 
-    /// Where this dataset's segments are.
+    /// The directory of this dataset's segments.
     pub(crate) fn own(&self) -> &Path {
         &self.own
     }
@@ -132,27 +132,27 @@ impl CacheDirectory {
         self.quota
     }
 
-    /// Path of a segment of this dataset.
+    /// The path of a segment of this dataset.
     pub(crate) fn segment_path(&self, number: u64) -> PathBuf {
         self.own.join(segment::name(number))
     }
 
-    /// Whether this is the process that opened the directory, not one forked from it: locks are common to both.
+    /// Whether this is the process that opened the directory, and not one forked from it: both have the same locks.
     pub(crate) fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The generation now: another number whenever something was published or evicted.
+    /// The generation now: it is another number whenever something was published or evicted.
     pub(crate) fn generation(&self) -> Result<u64> {
         let mut bytes = [0; 8];
         self.lock.file().read_exact_at(&mut bytes, 24).map_err(|error| self.failed("read", error))?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// This dataset's published segments, and the generation at which these they were.
+    /// The numbers of this dataset's published segments, and the generation at which they were listed.
     pub(crate) fn published(&self) -> Result<(HashSet<u64>, u64)> {
         if !self.is_writable() {
-            // Without the lock: what is just being published is seen when something else is.
+            // Without the lock, a segment that is just being published is seen after the next change.
             let generation = self.generation()?;
             return Ok((segments(&self.own, None)?.into_keys().collect(), generation));
         }
@@ -163,7 +163,7 @@ impl CacheDirectory {
         Ok((numbers.unwrap_or_default(), guard.header.generation))
     }
 
-    /// Begins a segment of `pages` pages for a group; where there are not so many, says how many there are.
+    /// Begins a segment of `pages` pages for a group. Where there are not so many free, it returns how many there are.
     pub(crate) fn begin(self: &Arc<Self>, group: u64, pages: u64) -> Result<Result<OpenSegment, u64>> {
         let file = nameless::create(&self.own)
             .map_err(|error| Error::io("create a segment in", &self.own, error))?;
@@ -181,8 +181,8 @@ impl CacheDirectory {
         open.map(Ok).map_err(|error| self.failed("hold", error))
     }
 
-    /// Reserves `pages` pages in all for a segment being filled; where there are not so many, says how many it
-    /// could have.
+    /// Reserves `pages` pages in all for a segment being filled. Where there are not so many free, it returns how many
+    /// the segment could have.
     pub(crate) fn extend(&self, open: &mut OpenSegment, pages: u64) -> Result<Result<(), u64>> {
         let more = pages.saturating_sub(open.pages());
         if more == 0 {
@@ -212,7 +212,7 @@ impl CacheDirectory {
         }
     }
 
-    /// Gives a segment its name, and its reservation back: its file counts from now on.
+    /// Gives a segment its name and releases its reservation: from now on the file counts.
     pub(crate) fn publish(&self, open: &mut OpenSegment, bytes: u64) -> Result<()> {
         let number = open.number();
         debug_assert!(pages(bytes) <= open.pages(), "grown beyond what was reserved");
@@ -226,7 +226,7 @@ impl CacheDirectory {
         self.lock.unlock(reservation(number, open.pages())).map_err(|error| self.failed("unlock", error))
     }
 
-    /// Releases what was reserved for a segment that is given up.
+    /// Releases the pages of a segment that is given up.
     pub(super) fn release(&self, number: u64, pages: u64) {
         // In a forked process the locks are the parent's.
         if self.is_ours() {
@@ -236,7 +236,7 @@ impl CacheDirectory {
         }
     }
 
-    /// Unlinks a segment of this dataset. Its bytes, if it was there.
+    /// Unlinks a segment of this dataset, and returns its bytes if it was there.
     pub(crate) fn remove(&self, number: u64) -> Result<Option<u64>> {
         if !self.is_writable() {
             return Ok(None);
@@ -246,18 +246,18 @@ impl CacheDirectory {
         guard.unlink(self.key, number)
     }
 
-    /// Pages that are free now, without evicting anything.
+    /// The number of pages that are free without evicting anything.
     pub(crate) fn free(&self) -> Result<u64> {
         let mut guard = self.enter()?;
         guard.list_if_changed()?;
         Ok(self.quota.saturating_sub(guard.used()?))
     }
 
-    /// Evicts until what is used is within the quota: it may have been larger at another time.
+    /// Evicts until the directory is within the quota, which may have been larger at another time.
     fn shrink(&self) -> Result<()> {
         let mut guard = self.enter()?;
         guard.list_if_changed()?;
-        // Numbers grow for ever, whatever became of the lock file.
+        // Numbers only grow, whatever became of the lock file.
         let last = guard.usage.published.values().flat_map(HashMap::keys).max().copied().unwrap_or(0);
         if guard.header.next <= last {
             guard.header.next = last + 1;
@@ -285,7 +285,8 @@ impl CacheDirectory {
 
 impl Drop for CacheDirectory {
     fn drop(&mut self) {
-        // Said by closing, too, but a process that is just being started may have the descriptor for a moment.
+        // Closing the file unlocks it too, but a process that is just being started may hold the descriptor for a
+        // moment.
         if self.is_ours() {
             let _ = self.marker.unlock(0..1);
         }
@@ -314,19 +315,19 @@ impl LockedDirectory<'_> {
         written.map_err(|error| self.directory.failed("write", error))
     }
 
-    /// Says that the directory is about to change.
+    /// Raises the generation, because the directory is about to change.
     fn bump(&mut self) -> Result<()> {
         let before = self.header.generation;
         self.header.generation += 1;
         self.write_header()?;
-        // Our own usage follow our own changes; what others changed is still to be looked at.
+        // Our own view follows our own changes. Changes by others are still to be listed.
         if self.usage.seen == Some(before) {
             self.usage.seen = Some(self.header.generation);
         }
         Ok(())
     }
 
-    /// Lists the directory if somebody changed it. Sizes are asked for once: segments never change.
+    /// Lists the directory if another process changed it. Sizes are asked for once, for segments never change.
     fn list_if_changed(&mut self) -> Result<()> {
         if self.usage.seen == Some(self.header.generation) {
             return Ok(());
@@ -341,7 +342,7 @@ impl LockedDirectory<'_> {
         Ok(())
     }
 
-    /// Pages used: published, reserved here, reserved by others. [`LockedDirectory::settle`] goes before.
+    /// The pages used: published, reserved here, reserved by others. Call [`LockedDirectory::list_if_changed`] first.
     fn used(&self) -> Result<u64> {
         let others = self.directory.lock.of_others(RESERVATIONS);
         let others = others.map_err(|error| self.directory.failed("look at locks of", error))?;
@@ -352,13 +353,13 @@ impl LockedDirectory<'_> {
         Ok(used)
     }
 
-    /// Evicts what nobody uses until `wanted` pages are free, and says how many are.
+    /// Evicts what nobody uses until `wanted` pages are free, and returns how many are.
     fn make_room(&mut self, wanted: u64) -> Result<u64> {
         self.list_if_changed()?;
         let quota = self.directory.quota;
         let mut free = quota.saturating_sub(self.used()?);
         if free < wanted {
-            // Perhaps somebody removed files by hand.
+            // Files may have been removed by hand.
             self.usage.seen = None;
             self.list_if_changed()?;
             self.evict(wanted, false)?;
@@ -367,8 +368,8 @@ impl LockedDirectory<'_> {
         Ok(free)
     }
 
-    /// Evicts until `wanted` pages are free: datasets that nobody uses, the one unused for longest first; then, with
-    /// `even_used`, the oldest segments of all others.
+    /// Evicts until `wanted` pages are free. Datasets that nobody uses go first, the one unused for longest before the
+    /// others; then, with `even_used`, the oldest segments of all others.
     fn evict(&mut self, wanted: u64, even_used: bool) -> Result<()> {
         let limit = self.directory.quota.saturating_sub(wanted);
         let mut excess = self.used()?.saturating_sub(limit);
@@ -409,14 +410,14 @@ impl LockedDirectory<'_> {
         for (_, key) in unused {
             if self.usage.published[&key].is_empty() {
                 self.usage.published.remove(&key);
-                // What else somebody laid there keeps the directory.
+                // A directory that holds other files stays.
                 let _ = about::forget(&self.directory.path.join(key.to_string()));
             }
         }
         Ok(())
     }
 
-    /// Unlinks a segment. Its bytes, if it was there.
+    /// Unlinks a segment, and returns its bytes if it was there.
     fn unlink(&mut self, key: DatasetKey, number: u64) -> Result<Option<u64>> {
         let path = self.directory.path.join(key.to_string()).join(segment::name(number));
         let bytes = fs::symlink_metadata(&path).map(|found| found.len());

@@ -19,38 +19,38 @@ use std::time::SystemTime;
 /// What a cache directory holds.
 #[derive(Debug, Clone, Serialize)]
 pub struct CacheContents {
-    /// The directory.
+    /// The path of the directory.
     pub directory: PathBuf,
-    /// Version of its format.
+    /// The version of its format.
     pub format: u32,
-    /// Whether this program can use it; else it can be emptied.
+    /// Whether this program can use it; if not, it can still be emptied.
     pub usable: bool,
-    /// What was kept of which dataset, the one used last first.
+    /// The datasets in it, the one used last first.
     pub datasets: Vec<CachedDataset>,
     /// Bytes of all datasets' segments.
     pub bytes: u64,
     /// Bytes reserved for segments that jobs are filling.
     pub filling_bytes: u64,
-    /// What else lies in the directory: names.
+    /// The names of all else that lies in the directory.
     pub others: Vec<String>,
 }
 
 /// What is kept of one dataset.
 #[derive(Debug, Clone, Serialize)]
 pub struct CachedDataset {
-    /// The name of its directory.
+    /// The name of the dataset's directory.
     pub key: String,
-    /// Its fingerprint in hexadecimal; `None` where a program that did not say it filled the cache.
+    /// The dataset's fingerprint in hexadecimal; `None` where the program that filled the cache did not write it.
     pub fingerprint: Option<String>,
     /// Where the dataset was when it was last used.
     pub roots: Vec<String>,
-    /// Samples in its segments.
+    /// The number of samples in its segments.
     pub samples: u64,
-    /// Segment files.
+    /// The number of segment files.
     pub segments: u64,
-    /// Their bytes.
+    /// The bytes of the segment files.
     pub bytes: u64,
-    /// When a job last opened it, in seconds since 1970; `None`: nobody knows.
+    /// When a job last opened it, in seconds since 1970; `None` where that is unknown.
     pub last_used: Option<u64>,
     /// Whether a job uses it now.
     pub in_use: bool,
@@ -59,17 +59,17 @@ pub struct CachedDataset {
 /// What was removed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cleared {
-    /// The datasets as they were.
+    /// The removed datasets, as they were.
     pub datasets: Vec<CachedDataset>,
-    /// Segments removed.
+    /// The number of segments removed.
     pub segments: u64,
-    /// Bytes freed; what a job has open is freed when that job closes it, soon after.
+    /// The bytes freed. A file that a job has open is freed when that job closes it, soon after.
     pub bytes: u64,
-    /// The directory had an older format, and this program can use it from now on.
+    /// Whether the directory had an older format, and this program can use it from now on.
     pub renewed: bool,
 }
 
-/// Looks at a cache directory. Changes nothing, waits for nobody.
+/// Lists a cache directory, changes nothing and waits for nobody.
 ///
 /// # Errors
 /// [`Error::Config`] when it is no cache of Foreload; [`Error::Io`] when it cannot be listed.
@@ -86,7 +86,7 @@ pub fn contents(directory: &Path) -> Result<CacheContents> {
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_directory && DatasetKey::parse(&name).is_some() {
             match dataset(&entry.path(), name) {
-                // Emptied by somebody else meanwhile.
+                // Another process emptied it meanwhile.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 found => datasets.push(found?),
             }
@@ -108,17 +108,17 @@ pub fn contents(directory: &Path) -> Result<CacheContents> {
 }
 
 /// Removes what is kept of `which` dataset (a path it was used at, or the beginning of its fingerprint or key), or of
-/// all. Jobs that use it go on: they read from their dataset what the cache lacks, and keep anew what they read from
-/// then on.
+/// all datasets. Jobs that use it go on: they read from their dataset what the cache lacks, and keep anew what they
+/// read from then on.
 ///
 /// # Errors
-/// Those of [`contents`]; [`Error::Config`] when `which` names none or several, or the format is a newer one;
+/// The errors of [`contents`]; [`Error::Config`] when `which` names none or several, or the format is a newer one;
 /// [`Error::Io`] when something cannot be removed.
 pub fn clear(directory: &Path, which: Option<&str>) -> Result<Cleared> {
     let path = directory.join("lock");
     contents(directory)?;
     let lock = RangeLocks::new(open_file(&path, false)?);
-    // Whoever comes in, publishes or evicts waits for it; nobody is in the middle of that.
+    // Processes that enter, publish or evict hold this lock, so that none is in the middle of that.
     wait_for(&lock, directory, PATIENCE)?;
     let cleared = clear_locked(directory, &lock, which);
     lock.unlock(0..1).map_err(|error| Error::io("unlock", path, error))?;
@@ -152,7 +152,7 @@ fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Res
         }
         if !dataset.in_use {
             match about::forget(&own) {
-                // Somebody laid something there, or was first.
+                // Another program put a file there, or another process was first.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
                 }
@@ -195,7 +195,7 @@ fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
                  characters at least"
             )))
         }
-        // One dataset may have several places, of its earlier states.
+        // One dataset may have several directories, for its earlier states.
         [first, rest @ ..] if rest.iter().any(|other| other.name() != first.name()) => {
             Err(bad(format!("is {which:?}, which is the beginning of {}: give more of one", names(&found))))
         }
@@ -204,16 +204,16 @@ fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
 }
 
 impl CachedDataset {
-    /// Its fingerprint where that is known, else its key.
+    /// The dataset's fingerprint where that is known, else its key.
     pub fn name(&self) -> &str {
         self.fingerprint.as_deref().unwrap_or(&self.key)
     }
 }
 
-/// Of a fingerprint at least so much is to be given: what is cleared was not meant to be typed in error.
+/// The fewest characters of a fingerprint that name a dataset: what is cleared was not typed by mistake.
 const SHORTEST: usize = 6;
 
-/// Where in the lock file the format stands, and the generation, which says that the directory changes.
+/// Where in the lock file the format and the generation stand.
 const FORMAT_AT: u64 = 8;
 const GENERATION_AT: u64 = 24;
 
@@ -234,7 +234,7 @@ fn refusal(directory: &Path, error: io::Error) -> Error {
     Error::io("read", directory.join("lock"), error)
 }
 
-/// Says that the directory is about to change.
+/// Raises the generation, because the directory is about to change.
 fn bump(lock: &File) -> io::Result<()> {
     let mut bytes = [0; 8];
     lock.read_exact_at(&mut bytes, GENERATION_AT)?;
@@ -279,8 +279,8 @@ fn segment_files(own: &Path) -> Result<Vec<(PathBuf, u64)>> {
     Ok(found)
 }
 
-/// How many samples a segment says that it has: in every format its last 64 bytes begin with eight of magic, four of
-/// format and four of this.
+/// The number of samples that a segment's trailer gives: in every format the last 64 bytes begin with eight bytes of
+/// magic, four of format and four of this number.
 fn samples(path: &Path, size: u64) -> Option<u64> {
     let mut bytes = [0; 16];
     File::open(path).ok()?.read_exact_at(&mut bytes, size.checked_sub(64)?).ok()?;

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// When a dataset was last opened; `None` while somebody uses it, or when nobody can tell.
+/// When a dataset was last opened; `None` while it is in use, or where that cannot be told.
 pub(super) fn last_use(path: &Path) -> Option<SystemTime> {
     let file = match File::options().read(true).write(true).open(path.join("used")) {
         Ok(file) => file,
@@ -23,7 +23,7 @@ pub(super) fn last_use(path: &Path) -> Option<SystemTime> {
     users.is_ok_and(|users| users.is_empty()).then_some(time)
 }
 
-/// A dataset's segments and their sizes in pages, those in `known` as they were.
+/// A dataset's segments and their sizes in pages; sizes in `known` are not asked for again.
 pub(super) fn segments(path: &Path, known: Option<&HashMap<u64, u64>>) -> Result<HashMap<u64, u64>> {
     let mut found = HashMap::with_capacity(known.map_or(0, HashMap::len));
     for entry in read_directory(path)? {

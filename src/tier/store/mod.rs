@@ -1,17 +1,17 @@
-//! The store: samples kept in segment files on a local drive, shared by all processes that name its directory.
+//! The store: samples kept in segment files on a local drive, shared by all processes that use the same directory.
 //!
 //! A sample that is offered is copied into a write buffer; full buffers go to the store's writer thread, which appends
 //! them to the *segment* being filled and publishes it when it is large enough or the store is sealed. Published
 //! segments never change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`].
 //!
-//! - **Bytes are right or not there.** A segment has its name only when all of it is written; its table has a checksum,
-//!   each sample has one. What fails a check is unlinked, and the sample comes from the source again.
+//! - **Bytes are right or not there.** A segment gets its name only when all of it is written. Its table has a
+//!   checksum, and so has each sample. What fails a check is unlinked, and the sample comes from the source again.
 //! - **The quota holds at every instant**, segments being filled included, over all processes and datasets in the
 //!   directory; a process that is killed leaves nothing behind ([`directory`] says how).
-//! - **Filled once.** When the quota is used up nothing more is taken: with one cache for all ranks no policy has more
-//!   hits. What gives way is other datasets' segments while nobody uses them, and the oldest when the quota was
-//!   lowered.
-//! - A segment that another process evicts is unlinked; readers that have it open can go on, and its bytes stay on the
+//! - **It is filled once.** When the quota is used up nothing more is taken: with one cache for all ranks no policy has
+//!   more hits. Only other datasets' segments give way while nobody uses them, and the oldest segments when the quota
+//!   was lowered.
+//! - A segment that another process evicts is unlinked. Readers that have it open go on, and its bytes stay on the
 //!   drive until they close it.
 
 mod about;
@@ -53,33 +53,33 @@ use std::time::Duration;
 use write_buffer::WriteBuffers;
 use writer::{SegmentWriter, WriterCommand};
 
-/// Bytes of the largest segment that is made unless a sample is larger: offsets in it have 32 bits.
+/// The bytes of the largest segment, unless a sample is larger: offsets in a segment have 32 bits.
 const LARGEST_SEGMENT: u64 = 1 << 30;
-/// How long dropping a store waits for its writer, and how long again once nothing more is to be written.
+/// How long dropping a store waits for its writer to write, and then for it to end.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(200)];
 
 /// Where a store is and how large it may grow.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// The cache directory (`cache_dir`); made where it is missing. Other datasets and processes may share it.
+    /// The cache directory (`cache_dir`), which is made where it is missing. Other datasets and processes may share it.
     pub directory: PathBuf,
     /// Bytes that all segments of all datasets in the directory may take together (`cache_size`), those being filled
-    /// included. Sizes are counted in pages of 4 KiB; the lock file, tags and directories themselves are not.
+    /// included. Sizes are counted in pages of 4 KiB; the lock file, tags and directories themselves do not count.
     pub quota: u64,
-    /// Bytes of a segment, about; `None`: a 64th of the quota, from 1 to 64 MiB.
+    /// About how many bytes a segment has; `None` means a 64th of the quota, from 1 to 64 MiB.
     pub segment_bytes: Option<u64>,
-    /// Bytes that may wait to be written; one sample may, however large it is.
+    /// Bytes that may wait to be written; one sample may wait, however large it is.
     pub write_buffers: usize,
     /// How copies of earlier runs and other processes are known to be the source's.
     pub verify: Verify,
-    /// Writes that fail on purpose.
+    /// Writes that fail on purpose, for tests.
     pub faults: Option<WriteFaults>,
     /// Where writes are logged.
     pub trace: Trace,
 }
 
 impl StoreOptions {
-    /// `quota` bytes in `directory`, all else as it does well.
+    /// Options for `quota` bytes in `directory`, and defaults for all else.
     pub fn new(directory: impl Into<PathBuf>, quota: u64) -> Self {
         Self {
             directory: directory.into(),
@@ -93,33 +93,35 @@ impl StoreOptions {
     }
 }
 
-/// For tests: how often writes fail, in writes of a hundred.
+/// How many writes of a hundred fail, for tests.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteFaults {
-    /// Seed of every choice; print it when a test fails.
+    /// The seed of every choice; print it when a test fails.
     pub seed: u64,
-    /// Writes that end with EIO.
+    /// Writes that fail with EIO.
     pub errors: u64,
-    /// Writes that end with ENOSPC.
+    /// Writes that fail with ENOSPC.
     pub full: u64,
     /// Writes that write only a part.
     pub short: u64,
 }
 
-/// Where a cached sample is: to be read like a sample of a shard, by a reader over [`Store::files`].
+/// Where the copy of a sample is. A reader over [`Store::files`] reads it like a sample of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
-    /// Its bytes; the file's number is the store's own, never the index's, and never stands for another segment later.
+    /// The copy's bytes. The file's number is the store's own, never the index's, and never stands for another segment
+    /// later.
     pub extent: Extent,
-    /// What [`checksum`] of the bytes must be.
+    /// The [`checksum`] that the bytes must have.
     pub crc: u32,
-    /// The version of the source's file that they are of.
+    /// The version of the source's file that the bytes are of.
     pub version: FileVersion,
-    /// Whether that is known to be the source's in this run; else it is to be found out before the bytes are used.
+    /// Whether that version is known to be the source's in this run; else it must be compared before the bytes are
+    /// used.
     pub checked: bool,
 }
 
-/// CRC-32C (Castagnoli) of a sample's bytes: what [`Location::crc`] is compared with.
+/// The CRC-32C (Castagnoli) of a sample's bytes, which is compared with [`Location::crc`].
 pub fn checksum(bytes: &[u8]) -> u32 {
     // "iSCSI" is what the catalogue of CRCs calls Castagnoli's.
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
@@ -128,15 +130,15 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 /// What became of an offered sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// Copied; it can be located once its segment is published, or never, should writing it fail.
+    /// The sample was copied. It can be located once its segment is published, or never if writing the segment fails.
     Taken,
-    /// It is there among those of its group, or on its way there.
+    /// The sample is kept in its group already, or on its way there.
     Present,
     /// The quota is used up.
     Full,
     /// All write buffers wait for the drive.
     Busy,
-    /// Nothing is taken for a while: a write failed.
+    /// Nothing is taken for a while, because a write failed.
     Off,
 }
 
@@ -147,7 +149,7 @@ pub enum CopyFault {
     Gone,
     /// It could not be read, or is shorter or newer than it was.
     Unreadable,
-    /// Its bytes do not have the checksum they had.
+    /// Its bytes do not have their checksum.
     Checksum,
 }
 
@@ -163,7 +165,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Whether the settings can be right, whatever the directory is like.
+    /// Checks whether the settings can be right, whatever the directory is like.
     ///
     /// # Errors
     /// [`Error::Config`] `cache_size` below the smallest workable quota, which it names; `cache_dir` inside the
@@ -175,13 +177,13 @@ impl Store {
         setup::refuse_inside(&directory, index)
     }
 
-    /// Opens (makes) the cache directory, brings it below the quota and loads what is there for this dataset. Where the
-    /// directory cannot be written, or its lock is held by a process that does not move, what it has is read and
-    /// nothing is added, which is said as a notice.
+    /// Opens the cache directory, or makes it, brings it below the quota and loads what it has for this dataset. Where
+    /// the directory cannot be written, or its lock is held by a process that does not move, what it has is read,
+    /// nothing is added, and a notice says so.
     ///
     /// # Errors
-    /// Those of [`Store::check`]; [`Error::Unavailable`] for a directory of another program or format, on a file system
-    /// that cannot serve, or when no thread can be started; [`Error::Io`] when it cannot be made or read.
+    /// The errors of [`Store::check`]; [`Error::Unavailable`] for a directory of another program or format, on a file
+    /// system that cannot serve, or when no thread can be started; [`Error::Io`] when it cannot be made or read.
     pub fn open(options: &StoreOptions, index: &Arc<DatasetIndex>) -> Result<Arc<Self>> {
         Self::check(options, index)?;
         let counters = Arc::new(StoreCounters::default());
@@ -206,11 +208,11 @@ impl Store {
         Ok(Arc::new(Self { shared, buffers, commands, writer: Some(writer), ended, segment_bytes }))
     }
 
-    /// Where a sample's bytes are, if they are here. Some 20 ns, or 150 where it is far from the last one asked for in
-    /// a large dataset; never waits for I/O.
+    /// The location of a sample's copy, if there is one. It takes some 20 ns, or 150 where the sample is far from the
+    /// last one in a large dataset, and never waits for I/O.
     ///
     /// # Panics
-    /// When the dataset has no such sample.
+    /// Panics when the dataset has no such sample.
     pub fn locate(&self, sample: u64) -> Option<Location> {
         let (place, checked) = self.shared.catalog().locate(sample)?;
         let length = self.shared.index.extent(sample).length;
@@ -218,12 +220,13 @@ impl Store {
         Some(Location { extent, crc: place.crc, version: place.version(), checked })
     }
 
-    /// The copy of a sample at `location` is the source's: it need not be checked again in this run.
+    /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
     pub fn confirm(&self, sample: u64, location: &Location) {
         self.shared.catalog_mut().confirm(sample, location.extent.file.0);
     }
 
-    /// The copy of a sample at `location` is not the source's any more: it is forgotten, and may be offered anew.
+    /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten, and may be offered
+    /// anew.
     pub fn outdate(&self, sample: u64, location: &Location) {
         let slot = location.extent.file.0;
         let (was_there, mostly) = self.shared.catalog_mut().outdate(sample, slot);
@@ -235,22 +238,23 @@ impl Store {
         }
     }
 
-    /// Whether samples are taken now.
+    /// Whether the store takes samples now.
     pub fn is_open(&self) -> bool {
         self.shared.gate() == Gate::Open && self.shared.directory.is_writable()
     }
 
-    /// The segments as files to read from: shards with sizes and times. They outlive the store.
+    /// The segments as files to read from, like shards with sizes and times. They outlive the store.
     pub fn files(&self) -> Arc<dyn Files> {
         self.shared.clone()
     }
 
-    /// Offers a sample's bytes to be kept in a segment with others of its `group`: those that die together, in
-    /// numbers that mean the same in every run; from another group it moves. They are of the `version` of its file that
-    /// was there before they were read. Copies (about 10 µs for 110 KB), never waits for I/O.
+    /// Offers a sample's bytes, to be kept in a segment with other samples of its `group`. The samples of a group leave
+    /// together, and its number means the same in every run; a sample that is kept in another group moves. The bytes
+    /// are of the `version` that the sample's file had before it was read. Copying takes about 10 µs for 110 KB; the
+    /// call never waits for I/O.
     ///
     /// # Panics
-    /// When the dataset has no such sample, or `bytes` are not as many as it has.
+    /// Panics when the dataset has no such sample, or `bytes` is not as long as the sample.
     pub fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         assert_eq!(bytes.len(), self.shared.index.extent(sample).length as usize, "bytes of sample {sample}");
         let counters = &self.shared.counters;
@@ -281,31 +285,31 @@ impl Store {
         Offer::Taken
     }
 
-    /// Publishes soon what was taken, however little, and tries again to fill where an error or the quota had stopped
-    /// that: for the end of an epoch. Returns at once.
+    /// Publishes what was taken soon, however little, and tries again to fill where an error or the quota had stopped
+    /// that; meant for the end of an epoch. Returns at once.
     pub fn seal(&self) {
         let mut buffers = lock(&self.buffers);
-        buffers.seal();
+        buffers.hand_over_all();
         let _ = self.commands.send(WriterCommand::Seal);
     }
 
-    /// As [`Store::seal`], and waits until all that was taken is published or given up.
+    /// Publishes what was taken, like [`Store::seal`], and waits until that is done or given up.
     pub fn flush(&self) {
         if self.shared.directory.is_ours() {
             self.seal();
             let (done, all) = crossbeam_channel::bounded(0);
             let _ = self.commands.send(WriterCommand::Barrier(done));
-            // Answered by disconnecting.
+            // The writer answers by dropping the sender.
             let _ = all.recv();
         }
     }
 
-    /// Bytes that a segment has, about.
+    /// About how many bytes a segment has.
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes
     }
 
-    /// Bytes of this dataset's segments by their groups.
+    /// The bytes of this dataset's segments, by group.
     pub fn groups(&self) -> BTreeMap<u64, u64> {
         let mut groups = BTreeMap::new();
         for (_, segment) in self.shared.catalog().live() {
@@ -314,9 +318,9 @@ impl Store {
         groups
     }
 
-    /// Removes soon all segments of a group, those of other processes too. Returns at once.
+    /// Removes all segments of a group soon, those of other processes too. Returns at once.
     pub fn evict_group(&self, group: u64) {
-        // What can only be read stays.
+        // Nothing is removed from a directory that can only be read.
         if !self.shared.directory.is_writable() {
             return;
         }
@@ -325,8 +329,9 @@ impl Store {
         let _ = self.commands.send(WriterCommand::EvictGroup(group));
     }
 
-    /// Says that a located sample could not be read or was wrong: its whole segment is forgotten at once and, unless
-    /// it is gone, unlinked soon. Cheap, and counted once however many samples of a segment are reported.
+    /// Notes that a located sample could not be read or was wrong. Its whole segment is forgotten at once and, unless
+    /// it is gone, unlinked soon. The call is cheap, and a segment counts once however many of its samples are
+    /// reported.
     pub fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
         let slot = location.extent.file.0;
         let mut catalog = self.shared.catalog_mut();
@@ -344,39 +349,40 @@ impl Store {
         let _ = self.commands.send(WriterCommand::Remove(segment.number));
     }
 
-    /// Learns of segments that other processes published or evicted. Costs a microsecond when nothing changed, else it
-    /// reads the new ones' tables, so it is not for a reading thread; the store does it by itself ten times a second.
+    /// Learns of segments that other processes published or evicted. That costs a microsecond when nothing changed;
+    /// else it reads the footers of the new segments, so it is not for a reading thread. The store does it by itself
+    /// ten times a second.
     pub fn refresh(&self) {
         if let Err(error) = self.shared.refresh() {
             self.shared.failed(error.to_string());
         }
     }
 
-    /// Claims unit `unit` of this dataset for staging; `None` when this or another process has it. The lock is the
-    /// kernel's: it ends with the claim or with the process.
+    /// Claims unit `unit` of this dataset for staging; `None` when this or another process has it. The kernel holds the
+    /// lock: it ends with the claim or with the process.
     pub fn claim_unit(&self, unit: u64) -> Option<UnitClaim> {
         UnitClaim::take(&self.shared, unit)
     }
 
-    /// What was done and what is held.
+    /// The counters and gauges of the store.
     pub fn stats(&self) -> StoreStats {
         let (held_samples, held_bytes) = self.shared.catalog().held();
         let quota_bytes = self.shared.directory.quota() * PAGE;
         StoreStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.stats() }
     }
 
-    /// What the last failed write or look at the directory said, or the last damaged segment's story.
+    /// The latest failure of a write, of a look into the directory, or of a segment.
     pub fn last_error(&self) -> Option<String> {
         self.shared.counters.last_error()
     }
 
-    /// From here on [`Store::last_error`] says what is yet to come.
+    /// Forgets the latest error, so that [`Store::last_error`] has later ones only.
     pub fn forget_error(&self) {
         self.shared.counters.forget_error();
     }
 }
 
-/// Dropped when the writer ends, however it does.
+/// Shuts the gate when the writer ends, however it does.
 struct WriterEnd {
     shared: Arc<StoreShared>,
     _end: Sender<()>,
@@ -393,10 +399,10 @@ impl Drop for WriterEnd {
     }
 }
 
-/// Publishes what was taken; gives up what the drive does not take within a second.
+/// Publishes what was taken, and gives up what the drive does not take within a second.
 impl Drop for Store {
     fn drop(&mut self) {
-        // A forked process has no writer, and nothing of the parent's to end.
+        // A forked process has no writer, and must not end the parent's.
         if !self.shared.directory.is_ours() {
             return;
         }
@@ -412,7 +418,7 @@ impl Drop for Store {
     }
 }
 
-/// Refuses a quota that the largest sample's segment would not fit into.
+/// Refuses a quota that is too small for a segment with the largest sample.
 fn check_quota(quota: u64, index: &DatasetIndex) -> Result<()> {
     let largest = index.largest();
     let smallest = pages(u64::from(largest) + footer_bytes(1)) * PAGE;

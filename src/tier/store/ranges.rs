@@ -28,7 +28,8 @@ impl RangeLocks {
         &self.file
     }
 
-    /// Locks bytes, or says that others have some of them. Extends, shrinks or changes what this description has.
+    /// Locks bytes, or returns `false` when another description has locked some of them. The new range extends, shrinks
+    /// or changes what this description has locked.
     pub(crate) fn try_lock(&self, bytes: Range<u64>, kind: LockKind) -> io::Result<bool> {
         let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
         match self.control(libc::F_OFD_SETLK, kind, &bytes) {
@@ -50,7 +51,7 @@ impl RangeLocks {
             if bytes.is_empty() {
                 continue;
             }
-            // The answer is one of those in the way, not the first of them: look on both sides of it.
+            // The answer is one of the locks in the way, and not the first of them: look on both sides of it.
             let answer = self.control(libc::F_OFD_GETLK, libc::F_WRLCK, &bytes)?;
             if libc::c_int::from(answer.l_type) == libc::F_UNLCK {
                 continue;

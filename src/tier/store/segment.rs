@@ -7,8 +7,9 @@
 //!                    payload's bytes u64 · CRC of the table u32 · CRC of the trailer before it u32
 //! ```
 //!
-//! Little-endian. Nothing is synced to the drive before a segment is published: after a power cut its parts may be
-//! there or not, which the checksums find: those of table and trailer when it is loaded, a sample's when it is read.
+//! All numbers are little-endian. Nothing is synced to the drive before a segment is published: after a power cut parts
+//! of it may be missing. The checksums find that: those of table and trailer when it is loaded, a sample's when it is
+//! read.
 
 use super::checksum;
 use crate::dataset::{DatasetIndex, FileVersion};
@@ -18,12 +19,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 const MAGIC: [u8; 8] = *b"FLSEGMNT";
-/// Version of segment files and of the lock file; a directory of another one is refused.
+/// The version of segment files and of the lock file; a directory of another version is refused.
 pub(super) const VERSION: u32 = 2;
 const ROW: usize = 28;
 const TRAILER: usize = 64;
 
-/// What a dataset's segments are kept under: its fingerprint and the identity of its root, shortened.
+/// The key of a dataset's segments: the beginnings of its fingerprint and of the identity of its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct DatasetKey(pub [u8; 16]);
 
@@ -35,7 +36,7 @@ impl DatasetKey {
         Self(key)
     }
 
-    /// The key a directory is named by.
+    /// The key that a directory is named by.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let key = u128::from_str_radix(name, 16).ok()?.to_be_bytes();
         (Self(key).to_string() == name).then_some(Self(key))
@@ -61,7 +62,7 @@ pub(super) fn parse_name(found: &str) -> Option<u64> {
     if as_written && only_digits { digits.parse().ok() } else { None }
 }
 
-/// A sample in a segment: its row of the table.
+/// A sample in a segment: a row of its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentRow {
     pub sample: u64,
@@ -85,9 +86,9 @@ pub(super) struct Footer {
 /// Why a segment cannot be used.
 #[derive(Debug)]
 pub(super) enum SegmentError {
-    /// It is not what it should be: remove it.
+    /// The file is not what it should be, and is to be removed.
     Damaged(&'static str),
-    /// It could not be looked at.
+    /// The file could not be read.
     Io(io::Error),
 }
 
@@ -97,7 +98,7 @@ impl From<io::Error> for SegmentError {
     }
 }
 
-/// Bytes of table and trailer of `samples` samples.
+/// The bytes of the table and the trailer for `samples` samples.
 pub(super) fn footer_bytes(samples: usize) -> u64 {
     (samples * ROW + TRAILER) as u64
 }
@@ -139,7 +140,7 @@ impl Footer {
         number: u64,
         index: &DatasetIndex,
     ) -> Result<Self, SegmentError> {
-        // As much as holds the whole table, mostly.
+        // The last bytes hold the whole table, mostly.
         let guess = size.min(16 << 10);
         if guess < TRAILER as u64 {
             return Err(SegmentError::Damaged("too short"));

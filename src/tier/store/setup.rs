@@ -1,4 +1,4 @@
-//! Setting a cache directory up: its lock, its format, a dataset's place in it; what cannot serve is refused.
+//! Sets up a cache directory: its lock, its format, a dataset's directory in it. What cannot serve is refused.
 
 use super::nameless;
 use super::ranges::{LockKind, RangeLocks};
@@ -12,18 +12,18 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Of the lock file: magic, version u32, 0 u32, next segment's number u64, generation u64.
+/// The lock file holds: magic, version u32, 0 u32, next segment's number u64, generation u64.
 pub(super) const MAGIC: [u8; 8] = *b"FLCACHE\n";
 pub(super) const HEADER: usize = 32;
-/// How long others may hold the directory's lock, whose holders do only what takes moments.
+/// How long other processes may hold the directory's lock. They do only what takes moments.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long at the start, when training waits: who holds it longer is likely to be stopped, and the cache is only read
-/// then.
+/// How long they may hold it at the start, when training waits. A process that holds it longer is likely to be stopped,
+/// and the cache is then only read.
 pub(super) const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples that Foreload keeps on a fast drive: may be \
     deleted when nobody uses it.\n";
 
-/// Takes the lock on the directory. Asked for again and again: a call that blocks would know no limit.
+/// Takes the lock on the directory. It asks again and again, because a call that blocks would know no limit.
 pub(super) fn wait_for(lock: &RangeLocks, path: &Path, patience: Duration) -> Result<()> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(20);
@@ -78,7 +78,7 @@ pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()
     Ok(())
 }
 
-/// Opens a file of the directory that cannot be written.
+/// Opens a file of a directory that cannot be written.
 pub(super) fn open_to_read(path: &Path) -> Result<File> {
     File::open(path).map_err(|error| Error::io("open", path, error))
 }
@@ -88,7 +88,7 @@ pub(super) fn open_file(path: &Path, create: bool) -> Result<File> {
     opened.map_err(|error| Error::io("open", path, error))
 }
 
-/// Makes a new lock file one; refuses one of another program or format. The directory's lock is held.
+/// Fills a new lock file, and refuses one of another program or format. The directory's lock is held.
 pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
     let path = directory.join("lock");
     let size = lock.file().metadata().map_err(|error| Error::io("read", &path, error))?.len();
@@ -100,7 +100,7 @@ pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
     bytes[16] = 1;
     lock.file().write_all_at(&bytes, 0).map_err(|error| Error::io("write", &path, error))?;
-    // Only where nothing else is: the tag speaks of all that is beside it.
+    // The tag is written only where nothing else is, for it speaks of all that is beside it.
     if read_directory(directory)?.count() == 1 {
         let _ = fs::write(directory.join("CACHEDIR.TAG"), TAG);
     }
@@ -136,7 +136,7 @@ pub(super) fn enter_dataset(own: &Path) -> Result<RangeLocks> {
         _ => {}
     }
     let path = own.join("used");
-    // Made as segments are, so that a file system that cannot is found now.
+    // The file is made as segments are, so that a file system that cannot do that is found now.
     let made = nameless::create(own).and_then(|file| nameless::link(&file, &path));
     match made {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -1,4 +1,4 @@
-//! What the callers, the writer and the readers of a store have in common; how it learns of others' segments.
+//! What the callers, the writer and the readers of a store share, and how it learns of other processes' segments.
 
 use super::catalog::Catalog;
 use super::directory::CacheDirectory;
@@ -15,16 +15,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Samples placed while the catalog is locked: readers wait for some ten microseconds at most.
+/// The number of samples that are placed while the catalog is locked: readers wait for some ten microseconds at most.
 const PLACED_AT_ONCE: usize = 256;
 
-/// Whether samples are taken.
+/// Whether the store takes samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Gate {
     Open,
     Full,
-    /// A write failed.
+    /// Nothing is taken, because a write failed.
     Off,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct StoreShared {
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
     gate: AtomicU8,
-    /// The generation of the directory that the catalog knows.
+    /// The generation of the directory that the catalog is up to date with.
     refreshed: Mutex<Option<u64>>,
 }
 
@@ -89,7 +89,7 @@ impl StoreShared {
         self.gate.store(gate as u8, Relaxed);
     }
 
-    /// Samples that will not come.
+    /// Notes that samples on their way will not come.
     pub(crate) fn give_up(&self, rows: &[SegmentRow]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             let mut catalog = self.catalog_mut();
@@ -105,7 +105,7 @@ impl StoreShared {
         }
     }
 
-    /// Most of a segment is of files that have changed since: what is left is not worth its room.
+    /// Removes a segment of which most is of files that have changed since: what is left is not worth its room.
     pub(crate) fn remove_stale(&self, slot: u32) {
         let Some(segment) = self.catalog().segment(slot).filter(|_| self.directory.is_writable()) else {
             return;
@@ -121,7 +121,7 @@ impl StoreShared {
         }
     }
 
-    /// Counts a failure that stops nothing, keeps what it said, and says it once.
+    /// Counts a failure that stops nothing, keeps its message, and warns once.
     pub(crate) fn failed(&self, error: String) {
         self.index.notices().warn_once("cache errors", || {
             format!("the cache: {error}; training goes on, and what the cache lacks is read from the dataset")
@@ -129,7 +129,7 @@ impl StoreShared {
         self.counters.failed(error);
     }
 
-    /// Keeps what there is to say of a damaged segment, and says it once.
+    /// Keeps the message about a damaged segment, and warns once.
     pub(crate) fn note_damage(&self, what: String) {
         self.index.notices().warn_once("damaged copies", || {
             format!("cache segment {what}, and its samples are read from the dataset (check the drive if it goes on)")
@@ -137,7 +137,7 @@ impl StoreShared {
         self.counters.note(format!("cache segment {what}"));
     }
 
-    /// Says once that copies were of files as they are no more.
+    /// Counts copies of files that have changed since, and warns once.
     pub(crate) fn note_stale(&self, sample: u64, samples: u64) {
         count(&self.counters.stale, samples);
         self.index.notices().warn_once("stale copies", || {
@@ -150,7 +150,7 @@ impl StoreShared {
         });
     }
 
-    /// Learns what was published and evicted, if anything was.
+    /// Learns which segments were published and evicted, if any were.
     pub(crate) fn refresh(&self) -> Result<()> {
         if !self.directory.is_ours() {
             // The locks of a forked process are its parent's.
@@ -160,7 +160,7 @@ impl StoreShared {
         if *refreshed == Some(self.directory.generation()?) {
             return Ok(());
         }
-        // Looked up first: what this process publishes meanwhile is not in the list and yet there.
+        // This comes first: what this process publishes meanwhile is not in the list, and yet there.
         let known: Vec<(u32, u64)> =
             self.catalog().live().map(|(slot, segment)| (slot, segment.number)).collect();
         let (published, generation) = self.directory.published()?;
@@ -178,7 +178,7 @@ impl StoreShared {
         Ok(())
     }
 
-    /// Reads the tables of segments, by several threads where they are many: a drive serves small reads side by side.
+    /// Reads the footers of segments, by several threads where they are many: a drive serves small reads side by side.
     fn load(&self, numbers: &[u64]) {
         let next = AtomicUsize::new(0);
         let work = || {
@@ -198,7 +198,7 @@ impl StoreShared {
     }
 
     fn load_one(&self, number: u64) {
-        match self.look_at(number) {
+        match self.read_segment(number) {
             Ok((stamp, footer)) => {
                 let mut catalog = self.catalog_mut();
                 if catalog.announce(number) {
@@ -224,7 +224,7 @@ impl StoreShared {
     }
 
     /// Places the samples of another run's or process's segment, but for those of shards that are not what they were.
-    /// What is known of shards was looked at in this run; loose files are looked at before their copies are used.
+    /// Shards were looked at in this run; the files of other samples are looked at before their copies are used.
     fn place_loaded(&self, slot: u32, mut rows: Vec<SegmentRow>) {
         if self.verify == Verify::Never {
             return self.place(slot, &rows, true);
@@ -253,7 +253,7 @@ impl StoreShared {
         }
     }
 
-    fn look_at(&self, number: u64) -> Result<(Stamp, Footer), SegmentError> {
+    fn read_segment(&self, number: u64) -> Result<(Stamp, Footer), SegmentError> {
         let file = File::open(self.directory.segment_path(number))?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
@@ -269,14 +269,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Segments are read as shards are.
+/// Readers read segments as they read shards.
 impl Files for StoreShared {
     fn path(&self, file: FileId) -> PathBuf {
         let segment = self.catalog().segment(file.0);
         self.directory.segment_path(segment.map_or(0, |segment| segment.number))
     }
 
-    /// Linking a segment changed its change time: size and modification are what is known.
+    /// Linking a segment changed its change time, so that only size and modification time are known.
     fn stamp(&self, file: FileId) -> Option<Stamp> {
         let segment = self.catalog().segment(file.0);
         Some(segment.map_or_else(Stamp::default, |segment| Stamp {

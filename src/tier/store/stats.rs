@@ -3,44 +3,46 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters since the store was opened, and gauges of now.
+/// Counters since the store was opened, and gauges of the present.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StoreStats {
-    /// Samples that were offered and written into segments that are published.
+    /// The number of samples written into segments that are published.
     pub admitted_samples: u64,
-    /// Their bytes.
+    /// The bytes of these samples.
     pub admitted_bytes: u64,
-    /// Samples offered while every write buffer was waiting to be written: the drive is slower than what arrives.
+    /// The number of samples offered while all write buffers waited to be written: the drive is slower than what
+    /// arrives.
     pub dropped_busy: u64,
-    /// Samples that did not fit into the quota.
+    /// The number of samples that did not fit into the quota.
     pub dropped_full: u64,
-    /// Samples lost to a failed write, or offered while filling paused after one.
+    /// The number of samples lost to a failed write, or offered while filling paused after one.
     pub dropped_off: u64,
-    /// Writes, links and looks at the directory that failed. [`super::Store::last_error`] says how the last did.
+    /// The number of writes, links and listings of the directory that failed. [`super::Store::last_error`] has the last
+    /// error.
     pub write_errors: u64,
-    /// Segments found unusable: torn, changed, unreadable.
+    /// The number of segments found unusable: torn, changed, unreadable.
     pub damaged_segments: u64,
-    /// Samples of files that have changed since: their copies are not used.
+    /// The number of copies that are not used because their file has changed since.
     pub stale: u64,
-    /// Samples not kept because their file changed while it was read.
+    /// The number of samples not kept because their file changed while it was read.
     pub dropped_changed: u64,
-    /// Segments that another process evicted while this one knew them.
+    /// The number of segments that another process evicted while this one knew them.
     pub vanished_segments: u64,
-    /// Segments this process evicted to come below the quota or because their group had died.
+    /// The number of segments that this process evicted, to come below the quota or because their group was to leave.
     pub evicted_segments: u64,
-    /// Their bytes.
+    /// The bytes of these segments.
     pub evicted_bytes: u64,
-    /// Gauge: samples of this dataset that can be located.
+    /// Gauge: the number of this dataset's samples that can be located.
     pub held_samples: u64,
-    /// Gauge: bytes of this dataset's segment files that this process knows, tables included.
+    /// Gauge: the bytes of this dataset's segment files that this process knows, footers included.
     pub held_bytes: u64,
-    /// Gauge: bytes on disk of all datasets' segments and of those being filled, as last looked at.
+    /// Gauge: the bytes on disk of all datasets' segments and of those being filled, when they were last counted.
     pub used_bytes: u64,
     /// Gauge: the quota in bytes.
     pub quota_bytes: u64,
 }
 
-/// The counters as they are counted, by several threads.
+/// The counters themselves, which several threads raise.
 #[derive(Default)]
 pub(super) struct StoreCounters {
     pub admitted_samples: AtomicU64,
@@ -65,7 +67,7 @@ pub(super) fn count(counter: &AtomicU64, more: u64) {
 }
 
 impl StoreCounters {
-    /// The counters; gauges that others know are left at 0.
+    /// The counters; gauges that are kept elsewhere are 0.
     pub(crate) fn stats(&self) -> StoreStats {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         StoreStats {
@@ -86,19 +88,19 @@ impl StoreCounters {
         }
     }
 
-    /// Lowers the gauge of what is used, until it is looked at again.
+    /// Lowers the gauge of what is used, until it is counted again.
     pub(crate) fn freed(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
     }
 
-    /// Counts what failed and keeps what it said.
+    /// Counts a failure and keeps its message.
     pub(crate) fn failed(&self, error: String) {
         count(&self.write_errors, 1);
         self.note(error);
     }
 
-    /// Keeps what there is to say of something that is counted elsewhere.
+    /// Keeps the message about something that is counted elsewhere.
     pub(crate) fn note(&self, error: String) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
     }

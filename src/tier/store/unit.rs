@@ -1,11 +1,12 @@
-//! Units of staging: which process brings which shard.
+//! Claims on units of staging: they decide which process stages which shard.
 
 use super::ranges::LockKind;
 use super::shared::{StoreShared, lock};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The right to stage one unit (a shard, by number), this process's alone until it is dropped or the process dies.
+/// The right to stage one unit (a shard, by number). It belongs to this process alone until it is dropped or the
+/// process dies.
 pub struct UnitClaim {
     shared: Arc<StoreShared>,
     unit: u64,
@@ -15,7 +16,7 @@ impl UnitClaim {
     pub(super) fn take(shared: &Arc<StoreShared>, unit: u64) -> Option<Self> {
         let directory = &shared.directory;
         let mut units = lock(&directory.units);
-        // The kernel tells processes apart, not the claims of one.
+        // The kernel tells processes apart, but not the claims of one process.
         if !directory.is_ours() || !directory.is_writable() || units.contains(&unit) {
             return None;
         }
@@ -32,7 +33,7 @@ impl UnitClaim {
         }
     }
 
-    /// Which unit.
+    /// The number of the unit.
     pub fn unit(&self) -> u64 {
         self.unit
     }
@@ -48,7 +49,7 @@ impl Drop for UnitClaim {
     }
 }
 
-/// Byte 0 of the marker says that the dataset is in use.
+/// The byte of the marker that stands for a unit. Byte 0 says that the dataset is in use.
 fn byte(unit: u64) -> Range<u64> {
     unit + 1..unit + 2
 }

@@ -1,4 +1,4 @@
-//! Whether copies are still the source's: what is asked when, and of how many files at once.
+//! How a copy is known to be the source's, and which versions the source's files have.
 
 use crate::dataset::{DatasetIndex, FileId, FileVersion};
 use std::collections::HashMap;
@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// How a copy is known to be the source's when a run uses it for the first time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// By the stamp of the source's file: the copy is of the version that is there now.
+    /// By the stamp of the source's file: the copy is of the version that the file has now.
     #[default]
     Stamp,
     /// By the source's bytes, which are read once a run and compared with the copy's checksum.
     Checksum,
-    /// Not at all: the user says that nothing changes.
+    /// Not at all: the user says that files never change.
     Never,
 }
 
-/// Files that one thread looks at: with fewer, starting another costs more than it saves.
+/// The number of files for which another thread is worth starting.
 const EACH: usize = 32;
-/// Threads at most: a network file system answers many at once.
+/// The most threads: a network file system answers many at once.
 const MOST: usize = 16;
 
-/// The versions that `files` are of now; those that cannot be looked at are left out.
+/// The versions that `files` have now, without the files that cannot be looked at.
 pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<FileId, FileVersion> {
     let next = AtomicUsize::new(0);
     let look = || {

@@ -1,4 +1,5 @@
-//! Samples on their way to the drive: copied into a few buffers of fixed size, handed to the writer when full.
+//! Samples on their way to the drive: they are copied into a few buffers of fixed size, which go to the writer when
+//! full.
 
 use super::checksum;
 use super::segment::SegmentRow;
@@ -7,11 +8,11 @@ use crate::dataset::FileVersion;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 
-/// Bytes of a buffer, where there is room for many and no sample has more: large enough that few writes are made, small
-/// enough that many groups can be filled at once.
+/// The bytes of a buffer, unless there is room for few or a sample has more: large enough that few writes are made,
+/// small enough that many groups can be filled at once.
 const BUFFER: usize = 256 << 10;
 
-/// Samples of one group, one behind the other. Offsets count from its own beginning.
+/// The samples of one group, one behind the other. Offsets count from the beginning of the buffer.
 #[derive(Default)]
 pub(super) struct WriteBuffer {
     pub group: u64,
@@ -20,7 +21,8 @@ pub(super) struct WriteBuffer {
 }
 
 impl WriteBuffer {
-    /// An empty buffer with memory for `capacity` bytes, which is touched: page faults are not for a reading thread.
+    /// An empty buffer with memory for `capacity` bytes. The memory is touched here: a reading thread should have no
+    /// page faults.
     pub(crate) fn new(capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.resize(capacity, 1);
@@ -40,7 +42,7 @@ impl WriteBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Keeps the samples that `wanted` wants, one behind the other, and returns the others.
+    /// Keeps the samples that `wanted` accepts, one behind the other, and returns the others.
     pub(crate) fn keep(&mut self, mut wanted: impl FnMut(&SegmentRow) -> bool) -> Vec<SegmentRow> {
         let mut end = 0;
         let mut others = Vec::new();
@@ -62,7 +64,7 @@ impl WriteBuffer {
     }
 
     /// Computes the samples' checksums.
-    pub(crate) fn seal(&mut self) {
+    pub(crate) fn compute_checksums(&mut self) {
         for row in &mut self.rows {
             row.crc = checksum(&self.bytes[row.offset as usize..][..row.length as usize]);
         }
@@ -74,14 +76,14 @@ impl WriteBuffer {
     }
 }
 
-/// The buffers that are being filled, one a group, and those that are empty.
+/// The buffers that are being filled, one for each group, and those that are empty.
 pub(super) struct WriteBuffers {
     open: HashMap<u64, WriteBuffer>,
-    /// Bytes of a buffer, unless one sample has more.
+    /// The bytes of a buffer, unless one sample has more.
     buffer: usize,
-    /// Empty ones, of as many each.
+    /// Empty buffers of that size.
     spare: Vec<WriteBuffer>,
-    /// Bytes of all buffers that are not spare, and of how many at most.
+    /// The bytes of all buffers that are not spare, and the most that they may be.
     taken: usize,
     budget: usize,
     back: Receiver<WriteBuffer>,
@@ -89,21 +91,21 @@ pub(super) struct WriteBuffers {
 }
 
 impl WriteBuffers {
-    /// Batches of `budget` bytes together, or of one sample if that is more; written ones come back by `back`.
+    /// Buffers of `budget` bytes together, or for one sample if that is more. Written buffers come back by `back`.
     pub(crate) fn new(budget: usize, back: Receiver<WriteBuffer>, commands: Sender<WriterCommand>) -> Self {
         let buffer = BUFFER.min(budget / 2);
         let spare = (0..budget / buffer.max(1)).map(|_| WriteBuffer::new(buffer)).collect();
         Self { open: HashMap::new(), buffer, spare, taken: 0, budget, back, commands }
     }
 
-    /// The buffer of `group` with room for `length` bytes; `None` when all wait for the drive.
+    /// The buffer of `group` with room for `length` bytes; `None` when all buffers wait for the drive.
     pub(crate) fn buffer_for(&mut self, group: u64, length: usize) -> Option<&mut WriteBuffer> {
         if self.open.get(&group).is_some_and(|buffer| !buffer.has_room(length)) {
             self.hand_over(group);
         }
         if !self.open.contains_key(&group) {
             let Some(buffer) = self.take_empty(length) else {
-                // Other groups' buffers hold all the room: the fullest goes, so that there is some again.
+                // Other groups' buffers hold all the room: the fullest is handed over, so that there is some again.
                 if let Some(fullest) = self.open.values().max_by_key(|buffer| buffer.bytes.len()) {
                     self.hand_over(fullest.group);
                 }
@@ -117,7 +119,7 @@ impl WriteBuffers {
     fn take_empty(&mut self, length: usize) -> Option<WriteBuffer> {
         while let Ok(buffer) = self.back.try_recv() {
             self.taken -= buffer.bytes.capacity();
-            // Of those for a large sample the memory goes back.
+            // The memory of a buffer for a large sample is given back.
             if buffer.bytes.capacity() == self.buffer {
                 self.spare.push(buffer);
             }
@@ -132,16 +134,16 @@ impl WriteBuffers {
         Some(buffer)
     }
 
-    /// Hands over what is open of a group, however little.
+    /// Hands over the buffer of a group, however little is in it.
     pub(crate) fn hand_over(&mut self, group: u64) {
         if let Some(buffer) = self.open.remove(&group) {
-            // A writer that is gone takes nothing, and nothing can be done about it here.
+            // A writer that has ended takes nothing, and nothing can be done about it here.
             let _ = self.commands.send(WriterCommand::Write(buffer));
         }
     }
 
-    /// Hands over all that is open.
-    pub(crate) fn seal(&mut self) {
+    /// Hands over the buffers of all groups.
+    pub(crate) fn hand_over_all(&mut self) {
         let groups: Vec<u64> = self.open.keys().copied().collect();
         groups.into_iter().for_each(|group| self.hand_over(group));
     }
@@ -159,7 +161,7 @@ mod tests {
         }
         let others = buffer.keep(|row| [1, 2, 5].contains(&row.sample));
         assert_eq!(others.iter().map(|row| row.sample).collect::<Vec<_>>(), [0, 3, 4]);
-        buffer.seal();
+        buffer.compute_checksums();
         assert_eq!(buffer.bytes.len(), 4 + 5 + 8);
         for (row, offset) in buffer.rows.iter().zip([0, 4, 9]) {
             let bytes = vec![row.sample as u8; row.length as usize];

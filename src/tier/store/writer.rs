@@ -22,20 +22,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How often it looks whether other processes have published or evicted something.
-const LOOK: Duration = Duration::from_millis(100);
-/// How long nothing is written after a write failed, unless somebody seals; and how long it does not look after that
-/// failed.
+/// How often the writer asks whether other processes have published or evicted something.
+const REFRESH_EVERY: Duration = Duration::from_millis(100);
+/// How long nothing is written after a write failed, unless the store is sealed; and how long the directory is left
+/// alone after listing it failed.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How often it looks whether there is room again.
-const ROOM: Duration = Duration::from_secs(1);
-/// Segments being filled at once, each of one group.
+/// How often the writer asks whether there is room again.
+const ROOM_EVERY: Duration = Duration::from_secs(1);
+/// The most segments being filled at once, each of one group.
 const OPEN_AT_ONCE: usize = 64;
 
-/// What the writer is asked for, in order.
+/// The commands that the writer carries out, in order.
 pub(super) enum WriterCommand {
     Write(WriteBuffer),
-    /// Publish all that is open.
+    /// Publish all open segments.
     Seal,
     /// Remove a group's segments.
     EvictGroup(u64),
@@ -43,7 +43,7 @@ pub(super) enum WriterCommand {
     Remove(u64),
     /// Remove a segment of which most is of no use any more.
     RemoveStale(u32),
-    /// Says by being dropped that all before it is done.
+    /// Drop the sender, which says that all commands before it are done.
     Barrier(Sender<()>),
     Stop,
 }
@@ -52,19 +52,19 @@ pub(super) enum WriterCommand {
 pub(super) struct SegmentWriter {
     shared: Arc<StoreShared>,
     commands: Receiver<WriterCommand>,
-    /// Where written buffers go back to.
+    /// Where written buffers go back.
     empty: Sender<WriteBuffer>,
     open: HashMap<u64, OpenSegment>,
-    /// Bytes a segment has at most, unless one buffer has more.
+    /// The bytes that a segment has at most, unless one buffer has more.
     segment_bytes: u64,
     drive: Drive,
     lane: TraceLane,
     paused: Option<Instant>,
-    look_next: Instant,
+    refresh_next: Instant,
     room_next: Instant,
 }
 
-/// Bytes of a segment with `rows` samples in `payload` bytes.
+/// The bytes of a segment with `rows` samples in `payload` bytes.
 fn file_bytes(payload: u64, rows: usize) -> u64 {
     payload + footer_bytes(rows)
 }
@@ -89,7 +89,7 @@ impl SegmentWriter {
             drive,
             lane,
             paused: None,
-            look_next: now,
+            refresh_next: now,
             room_next: now,
         }
     }
@@ -97,10 +97,10 @@ impl SegmentWriter {
     /// Works until it is told to stop.
     pub(crate) fn run(mut self) {
         loop {
-            match self.commands.recv_timeout(LOOK) {
+            match self.commands.recv_timeout(REFRESH_EVERY) {
                 Ok(WriterCommand::Write(buffer)) => self.write(buffer),
                 Ok(WriterCommand::Seal) => {
-                    self.seal();
+                    self.publish_all();
                     self.paused = None;
                     self.shared.set_gate(Gate::Open);
                 }
@@ -111,18 +111,18 @@ impl SegmentWriter {
                 Ok(WriterCommand::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            self.look_around();
+            self.run_timers();
         }
-        self.seal();
+        self.publish_all();
     }
 
-    fn look_around(&mut self) {
+    fn run_timers(&mut self) {
         let now = Instant::now();
-        if now >= self.look_next {
-            self.look_next = now + LOOK;
+        if now >= self.refresh_next {
+            self.refresh_next = now + REFRESH_EVERY;
             if let Err(error) = self.shared.refresh() {
                 self.shared.failed(error.to_string());
-                self.look_next = now + PAUSE;
+                self.refresh_next = now + PAUSE;
             }
         }
         if self.paused.is_some_and(|since| now - since >= PAUSE) {
@@ -130,7 +130,7 @@ impl SegmentWriter {
             self.shared.set_gate(Gate::Open);
         }
         if self.shared.gate() == Gate::Full && now >= self.room_next {
-            self.room_next = now + ROOM;
+            self.room_next = now + ROOM_EVERY;
             let enough = pages(file_bytes(self.shared.index.largest().into(), 1));
             if self.shared.directory.free().is_ok_and(|free| free >= enough) {
                 self.shared.set_gate(Gate::Open);
@@ -149,7 +149,7 @@ impl SegmentWriter {
             }
             let (start, samples, bytes) =
                 (Instant::now(), buffer.rows.len() as u64, buffer.bytes.len() as u64);
-            buffer.seal();
+            buffer.compute_checksums();
             if let Err(error) = self.append(&mut buffer) {
                 self.lose(&buffer.rows);
                 self.pause(&error);
@@ -168,7 +168,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Writes a buffer to its group's segment, or what of it fits into the quota.
+    /// Writes a buffer, or what of it fits into the quota, to its group's segment.
     fn append(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
         let group = buffer.group;
         let mut full = false;
@@ -194,12 +194,12 @@ impl SegmentWriter {
                 }
             }
         }
-        // Nothing will follow soon: no reason to keep it from the others.
+        // Nothing will follow soon, so that nothing is gained by holding it back.
         if full { self.publish(group) } else { Ok(()) }
     }
 
-    /// Reserves `pages` pages in all for the group's segment, a new one if there is none; or else says how many it
-    /// could have.
+    /// Reserves `pages` pages in all for the group's segment, a new one if there is none. Where there are not so many
+    /// free, it returns how many the segment could have.
     fn reserve(&mut self, group: u64, pages: u64) -> Result<Result<(), u64>> {
         if let Some(open) = self.open.get_mut(&group) {
             return self.shared.directory.extend(open, pages);
@@ -291,8 +291,8 @@ impl SegmentWriter {
         });
     }
 
-    /// Publishes all that is open.
-    fn seal(&mut self) {
+    /// Publishes all open segments.
+    fn publish_all(&mut self) {
         for group in self.open.keys().copied().collect::<Vec<_>>() {
             if self.shared.abandoned.load(Relaxed) {
                 let open = self.open.remove(&group);
@@ -329,7 +329,7 @@ impl SegmentWriter {
         })
     }
 
-    /// The error of a segment that could not be written; all that was in it is lost.
+    /// Gives up a segment that could not be written, with all its samples, and makes the error.
     fn failed(&self, open: Option<OpenSegment>, what: &str, error: io::Error) -> Error {
         self.lose(open.as_ref().map_or(&[], |open| &open.footer.rows));
         Error::io(format!("{what} a cache segment in"), self.shared.directory.own(), error)
@@ -370,7 +370,7 @@ fn fit(buffer: &mut WriteBuffer, mut payload: u64, mut rows: usize, limit: u64) 
     })
 }
 
-/// Asks the kernel to begin writing, so that dirty pages do not pile up until it stops whoever writes next.
+/// Asks the kernel to begin writing, so that dirty pages do not pile up until it stops the next process that writes.
 fn start_writeback(file: &File, offset: u64, length: u64) {
     // SAFETY: the descriptor is open; the call touches no memory of ours. What it answers changes nothing.
     unsafe {
@@ -378,7 +378,7 @@ fn start_writeback(file: &File, offset: u64, length: u64) {
     }
 }
 
-/// The drive, with the faults of the tests.
+/// The drive, with the faults that tests ask for.
 struct Drive {
     faults: Option<(WriteFaults, RandomStream)>,
 }
@@ -407,7 +407,7 @@ impl Drive {
         Ok(())
     }
 
-    /// How many of `length` bytes the next write writes, or how it fails.
+    /// The number of bytes that the next write of `length` bytes may write, or the error that it fails with.
     fn allowed(&mut self, length: usize) -> io::Result<usize> {
         let Some((faults, random)) = &mut self.faults else { return Ok(length) };
         let draw = random.below(100);

@@ -1,4 +1,4 @@
-//! Entering a cache directory: to write where that can be, else to read what it has.
+//! Opens a cache directory: for writing where that is possible, and else for reading what it has.
 
 use super::super::about::DatasetInfo;
 use super::super::ranges::{LockKind, RangeLocks};
@@ -15,11 +15,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl CacheDirectory {
-    /// Enters the directory for `index`'s dataset: made and marked as in use. Where that cannot be, because it cannot
-    /// be written or its lock is not to be had, what it has is read, and a notice says so.
+    /// Opens the directory for `index`'s dataset, makes what is missing and marks it as in use. Where the directory
+    /// cannot be written, or its lock is held for too long, what it has is read and a notice says so.
     ///
     /// # Errors
-    /// As [`crate::tier::store::Store::open`].
+    /// The errors of [`crate::tier::store::Store::open`].
     pub(crate) fn open(
         path: &Path,
         quota: u64,
@@ -64,7 +64,7 @@ impl CacheDirectory {
         let lock = open_to_read(&path.join("lock"))?;
         check_format(&lock, path)?;
         let marker = RangeLocks::new(open_to_read(&path.join(key.to_string()).join("used"))?);
-        // Whoever evicts asks for it. A file system without locks has nobody who evicts.
+        // Evictors ask for this lock. A file system without locks has no evictors.
         let _ = marker.try_lock(0..1, LockKind::Shared);
         Ok((RangeLocks::new(lock), marker))
     }
