@@ -137,9 +137,10 @@ impl Module {
 impl Drop for ModuleInner {
     fn drop(&mut self) {
         if let Ok(bound) = self.device.bind() {
-            // It is not documented that unloading waits for launches that are queued.
+            // CUDA does not document that unloading waits for launches that are queued.
+            // SAFETY: the call has no arguments, and the context is current through `bound`.
             let _ = unsafe { call!(bound.driver(), cuCtxSynchronize()) };
-            // SAFETY: it is ours, no function of it is left, and no launch of one.
+            // SAFETY: the module is ours, no function of it is left, and no launch of one.
             let _ = unsafe { call!(bound.driver(), cuModuleUnload(self.module)) };
         }
     }
