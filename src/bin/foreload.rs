@@ -1,4 +1,4 @@
-//! The command line program; see `foreload --help`.
+//! The command-line program; see `foreload --help`.
 
 fn main() {
     std::process::exit(foreload::cli::main(std::env::args_os().collect()));

@@ -1,4 +1,4 @@
-//! `foreload cache`: what a cache directory holds, and how to empty it.
+//! The command `foreload cache`, which shows what a cache directory holds, and empties it.
 
 use super::output;
 use crate::error::Result;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What `foreload cache` is asked for.
+/// The commands of `foreload cache`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum CacheCommand {
     /// Show which datasets a cache directory has samples of, their bytes, and when they were last used
@@ -30,7 +30,7 @@ pub(super) enum CacheCommand {
     },
 }
 
-/// What `--json` prints.
+/// The report that `--json` prints.
 #[derive(Serialize)]
 struct CacheReport<T: Serialize> {
     version: String,
@@ -38,7 +38,7 @@ struct CacheReport<T: Serialize> {
     found: T,
 }
 
-/// Looks, or empties, and prints.
+/// Runs the command and prints the result.
 pub(super) fn run(command: &CacheCommand) -> Result<()> {
     match command {
         CacheCommand::Show { directory, json } => print(inspect::contents(directory)?, *json, show),
@@ -108,7 +108,7 @@ fn freed(cleared: &Cleared) -> String {
     lines.join("\n")
 }
 
-/// Enough of a fingerprint to tell it from all others of a directory.
+/// The characters of a fingerprint that are shown, enough to tell it from all others of a directory.
 const SHOWN_OF_NAME: usize = 16;
 
 fn title(dataset: &CachedDataset) -> String {

@@ -1,4 +1,4 @@
-//! `foreload doctor`: what this machine offers, what will be chosen, and why.
+//! The command `foreload doctor`, which shows what this machine offers, what will be chosen, and why.
 
 use super::output;
 use crate::config;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What `foreload doctor` is asked for.
+/// The arguments of `foreload doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
     /// Also say how data at this path will be read
@@ -23,50 +23,50 @@ pub(crate) struct DoctorArgs {
     json: bool,
 }
 
-/// What was found.
+/// The report of what was found.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     version: String,
     kernel: String,
     architecture: &'static str,
-    /// Processors this process may use.
+    /// The number of processors that this process may use.
     processors: usize,
     page_bytes: usize,
     memory_bytes: u64,
     simd: ChoiceReport,
     gpu: gpu::Probe,
-    /// nvJPEG's version and file, or why there is none.
+    /// The version and file of nvJPEG, or why there is none.
     nvjpeg: String,
-    /// What nvJPEG's decoders can do on the GPU that will be used, and why not more: names and texts.
+    /// The names and abilities of nvJPEG's decoders on the GPU that will be used, and why they cannot do more.
     abilities: Vec<(String, String)>,
     device: ChoiceReport,
-    /// Which decoders may serve on a GPU.
+    /// The decoders that may be used on a GPU.
     decoders: ChoiceReport,
     #[serde(flatten)]
     probe: ProbeReport,
-    path: Option<At>,
+    path: Option<PathFindings>,
 }
 
-/// What will be used, and why.
+/// The choice of something, and why.
 #[derive(Debug, Serialize)]
 struct ChoiceReport {
     chosen: String,
     because: String,
 }
 
-/// Findings about a path.
+/// The findings about a path.
 #[derive(Debug, Serialize)]
-struct At {
+struct PathFindings {
     path: PathBuf,
-    /// Bytes of the files below it, as far as they were counted.
+    /// The bytes of the files below the path, as far as they were counted.
     bytes: u64,
-    /// Whether all of them were.
+    /// Whether all bytes were counted.
     counted: bool,
     #[serde(flatten)]
     reading: PathReport,
 }
 
-/// Looks and prints.
+/// Examines the machine and prints the report.
 pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     let probe = probe();
     let gpu = gpu::probe();
@@ -130,7 +130,7 @@ fn decoders() -> ChoiceReport {
     }
 }
 
-/// How a GPU's work stands to that of other code of the process.
+/// How a GPU's work is ordered with that of other code of the process.
 const STREAMS: &str = "batches come in the order of the consumer's stream, Batch.used_by names others; CUDA graphs \
                        that are captured meanwhile are left alone";
 
@@ -141,8 +141,8 @@ fn nvjpeg() -> String {
     }
 }
 
-/// What nvJPEG's decoders can do, found out by trying, as a loader does; nothing where no GPU will be used. A loader's
-/// own way would keep decoders and kernels for the process, and this one only looks.
+/// Finds out by trying what nvJPEG's decoders can do, as a loader does; empty if no GPU will be used. A loader would
+/// keep decoders and kernels for the process, while this only looks.
 fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     let Ok(config::Chosen { device: config::Device::Cuda { ordinal }, .. }) =
         config::choose_device_of("auto", || gpu.clone())
@@ -166,8 +166,8 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     }
 }
 
-/// A line for the driver, one for each device, and where there is a driver those for nvJPEG and for what to expect of
-/// it.
+/// Makes a line for the driver, one for each device, and if there is a driver those for nvJPEG and for what to expect
+/// of it.
 fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) -> Vec<String> {
     let driver = gpu.driver.map(|version| format!("  driver       serves CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {
@@ -189,11 +189,11 @@ fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) ->
     driver.into_iter().chain(devices).chain(rest.into_iter().flatten()).chain(abilities).collect()
 }
 
-/// Longest time to count bytes: what matters is whether they fit in memory.
+/// The longest time to count bytes; all that matters is whether they fit in memory.
 const COUNT_LIMIT: Duration = Duration::from_secs(2);
 
-fn look_at(path: &Path, probe: &ProbeReport) -> Result<At> {
-    // An error of the path itself is the user's; a directory below that cannot be listed only leaves bytes out.
+fn look_at(path: &Path, probe: &ProbeReport) -> Result<PathFindings> {
+    // An error of the path itself is reported; a directory below that cannot be listed only leaves bytes out.
     std::fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
     let began = Instant::now();
     let (mut bytes, mut counted) = (0, true);
@@ -213,7 +213,7 @@ fn look_at(path: &Path, probe: &ProbeReport) -> Result<At> {
             Err(_) => counted = false,
         }
     }
-    Ok(At { path: path.to_owned(), bytes, counted, reading: probe.choice(path, bytes)? })
+    Ok(PathFindings { path: path.to_owned(), bytes, counted, reading: probe.choice(path, bytes)? })
 }
 
 fn describe(report: &DoctorReport) -> String {

@@ -1,4 +1,4 @@
-//! `--emulate-pfs`: the dataset's storage made as slow as a parallel file system.
+//! The flag `--emulate-pfs`, which makes the dataset's storage as slow as a parallel file system.
 
 use crate::config::parse_pfs;
 use crate::error::Result;
@@ -6,13 +6,13 @@ use crate::io::{Pfs, PfsRates, Throttled};
 use crate::pipeline::OpenReader;
 use std::sync::Arc;
 
-/// The rates that were asked for.
+/// Parses the rates that were asked for.
 pub(super) fn rates(text: &str) -> Result<PfsRates> {
     parse_pfs("emulate-pfs", text)
 }
 
-/// A reader of the dataset as it is, slowed down to `rates` where they are given. Readers of one process share its
-/// queues.
+/// Makes the function that opens a reader of the dataset, slowed down to `rates` if there are any. Readers of one
+/// process share its queues.
 pub(super) fn open_reader(rates: Option<PfsRates>) -> Box<OpenReader> {
     let pfs = rates.map(|rates| Arc::new(Pfs::new(rates)));
     Box::new(move |index, slots, config| {

@@ -1,4 +1,4 @@
-//! The command line: what the user can ask for, one file per command.
+//! The command line, one file for each command.
 
 mod bench;
 mod cache;
@@ -51,25 +51,26 @@ enum Command {
     Synth(synth::SynthArgs),
 }
 
-/// A clap parser for a named choice.
+/// Makes a clap parser for a named choice.
 fn choice<T: Choice + Send + Sync>(
     setting: &'static str,
 ) -> impl Fn(&str) -> Result<T, crate::Error> + Clone + Send + Sync + 'static {
     move |name| T::parse(setting, name)
 }
 
-/// Version of the program, with the revision it was built from where that is known: `0.1.0 (1a2b3c4d5)`.
+/// The version of the program, with the revision it was built from if that is known:
 fn version() -> String {
     env!("FORELOAD_VERSION").to_owned()
 }
 
-/// Runs the command line `args` (program name first) and returns the exit code: 0, 1 when the work failed, 2 for
-/// bad usage. Results go to stdout, everything else to stderr.
+/// Runs the command line `args` (program name first) and returns the exit code: 0, 1 if the work failed, 2 for bad
+/// usage. Results go to stdout, everything else to stderr.
 pub fn main(args: Vec<OsString>) -> i32 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(answer) => {
-            // Also --help and --version, with exit code 0. Nobody is left to tell when printing fails.
+            // This is also how --help and --version come, with exit code 0. If printing fails, there is nobody left to
+            // tell.
             let _ = answer.print();
             return answer.exit_code();
         }

@@ -1,11 +1,11 @@
-//! How commands speak: results on stdout, progress on stderr, sizes and counts in words people read.
+//! The output of commands: results on stdout, progress on stderr, sizes and counts in words for people.
 
 use crate::Result;
 use crate::notices::{Notice, NoticeKind, Notices};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 
-/// A progress bar over `total` `things` on stderr; draws nothing when stderr is no terminal.
+/// Makes a progress bar over `total` `things` on stderr. It draws nothing if stderr is no terminal.
 pub(crate) fn bar(total: u64, things: &str) -> ProgressBar {
     let template = format!("{{bar:32}} {{pos}}/{{len}} {things} {{per_sec}} {{eta}} left {{msg}}");
     let style = ProgressStyle::with_template(&template).expect("a template of our own");
@@ -16,7 +16,7 @@ pub(crate) fn bar(total: u64, things: &str) -> ProgressBar {
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
-        // Whoever reads has seen enough (`| head`): not our failure.
+        // The reader has seen enough (`| head`), which is not our failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => done.map_err(|error| crate::Error::io("write to", "stdout", error)),
     }
@@ -27,7 +27,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| crate::Error::Internal(error.to_string()))?)
 }
 
-/// Prints what was noticed and not printed yet to stderr, and returns it for `--json`.
+/// Prints the notices that were not printed yet to stderr, and returns them for `--json`.
 pub(crate) fn print_notices(notices: &Notices) -> Vec<Notice> {
     let print = |notice: &Notice| {
         let kind = match notice.kind {
@@ -39,7 +39,7 @@ pub(crate) fn print_notices(notices: &Notices) -> Vec<Notice> {
     std::iter::from_fn(|| notices.next()).inspect(print).collect()
 }
 
-/// Bytes with a decimal unit: `108 KB`, `1.41 GB`.
+/// Formats bytes with a decimal unit:
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut value = count as f64;
@@ -52,7 +52,7 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// A time with three digits and a unit: `250 µs`, `1.41 s`.
+/// Formats a time with three digits and a unit: `250 µs`, `1.41 s`.
 pub(crate) fn seconds(seconds: f64) -> String {
     let (value, unit) = match seconds.abs() {
         s if s < 0.999_5e-3 => (seconds * 1e6, "µs"),

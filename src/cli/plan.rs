@@ -1,4 +1,5 @@
-//! `foreload plan`: what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy.
+//! The command `foreload plan`, which predicts what a job will cost: seconds of an epoch, what limits it, what more
+//! NVMe would buy.
 
 use super::settings::{Settings, TakesSettings};
 use super::{calibrate, output};
@@ -12,7 +13,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What `foreload plan` takes.
+/// The arguments of `foreload plan`.
 #[derive(clap::Args, Debug)]
 pub(super) struct PlanArgs {
     /// The dataset: a directory of class directories or of tar shards
@@ -42,20 +43,20 @@ pub(super) struct PlanArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    settings: Settings<OfPlan>,
+    settings: Settings<PlanSettings>,
 }
 
 /// The settings of the job's loaders that its cost depends on.
 #[derive(Debug, Clone)]
-struct OfPlan;
+struct PlanSettings;
 
-impl TakesSettings for OfPlan {
+impl TakesSettings for PlanSettings {
     const NAMES: Option<&'static [&'static str]> =
         Some(&["batch_size", "queue_depth", "cache_fill", "index_dir", "changed"]);
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256"), ("queue_depth", "32")];
 }
 
-/// What `--json` prints. Later versions add fields; the meaning of these stays.
+/// The report that `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
 struct PlanReport {
     version: String,
@@ -69,18 +70,18 @@ struct PlanReport {
     batch_size: u32,
     consume_seconds: f64,
     machine: Machine,
-    /// With the cache that was asked for.
+    /// The prediction with the cache that was asked for.
     plan: Prediction,
-    /// With others: none, half, a terabyte more, twice as much.
-    others: Vec<Other>,
-    /// What is left out of the dataset, as on stderr.
+    /// The predictions with other caches: none, half, a terabyte more, twice as much.
+    others: Vec<OtherPrediction>,
+    /// The notices of what is left out of the dataset, as on stderr.
     notices: Vec<Notice>,
 }
 
-/// A cache of another size.
+/// The prediction with a cache of another size.
 #[derive(Debug, Serialize)]
-struct Other {
-    /// What it is of the one that was asked for: "none", "half", "+1 TB", "double".
+struct OtherPrediction {
+    /// The size relative to the one that was asked for: "none", "half", "+1 TB", "double".
     size: &'static str,
     #[serde(flatten)]
     plan: Prediction,
@@ -103,8 +104,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         ("+1 TB", size.saturating_add(1_000_000_000_000)),
         ("double", size.saturating_mul(2)),
     ];
-    let other =
-        |(size, cache_bytes)| Other { size, plan: predict(&PredictedJob { cache_bytes, ..job }, &machine) };
+    let other = |(size, cache_bytes)| OtherPrediction {
+        size,
+        plan: predict(&PredictedJob { cache_bytes, ..job }, &machine),
+    };
     let report = PlanReport {
         version: super::version(),
         dataset: args.dir.clone(),
@@ -124,7 +127,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
 }
 
-/// What is measured where the index is; the index itself may change before it is opened again.
+/// The rates are measured where the index is; the index itself may change before it is opened again.
 fn of_loaders(args: &PlanArgs) -> LoaderOptions {
     let LoaderOptions { queue_depth, index_dir, .. } = &*args.settings;
     LoaderOptions { queue_depth: *queue_depth, index_dir: index_dir.clone(), ..LoaderOptions::default() }
@@ -147,7 +150,7 @@ fn job(args: &PlanArgs, index: &DatasetIndex) -> PredictedJob {
     }
 }
 
-/// Rates from a file: a machine, or a report that has one as its `machine`.
+/// Reads rates from a file: a machine, or a report that has one as its `machine`.
 fn rates(path: &Path) -> Result<Machine> {
     let bad = |message: String| Error::config("rates", format!("{}: {message}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
@@ -194,7 +197,7 @@ fn describe(report: &PlanReport) -> String {
             "cache", "a node", "holds", "first", "later", "all epochs", "slow tier"
         ),
     ];
-    // By size, the one that was asked for among them.
+    // The rows are sorted by size, with the one that was asked for among them.
     let mut rows: Vec<(&str, &Prediction)> = others.iter().map(|other| (other.size, &other.plan)).collect();
     rows.push(("as asked", plan));
     rows.sort_by_key(|(_, plan)| plan.cache_bytes);
@@ -214,8 +217,8 @@ fn describe(report: &PlanReport) -> String {
     lines.join("\n")
 }
 
-/// What another terabyte of NVMe on each node would buy.
-fn another_terabyte(plan: &Prediction, others: &[Other]) -> String {
+/// Describes what another terabyte of NVMe on each node would buy.
+fn another_terabyte(plan: &Prediction, others: &[OtherPrediction]) -> String {
     let Some(more) = others.iter().find(|other| other.size == "+1 TB") else { return String::new() };
     let saved = plan.seconds - more.plan.seconds;
     if saved > 0.01 * plan.seconds {
@@ -251,7 +254,7 @@ fn tier(rates: &TierRates) -> String {
     )
 }
 
-/// A duration in the unit that people would take.
+/// Formats a duration in the unit that people would take.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 0.1 => format!("{:.2} ms", 1e3 * s),

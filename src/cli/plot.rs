@@ -1,4 +1,4 @@
-//! Plots of what was simulated, as SVG: no font and no library of the system is needed to write one.
+//! Plots of simulations as SVG, for which no font and no library of the system is needed.
 
 use crate::error::{Error, Result};
 use crate::simulate::PolicyOutcome;
@@ -10,7 +10,7 @@ const WORK: RGBColor = RGBColor(70, 130, 180);
 const STALL: RGBColor = RGBColor(214, 96, 77);
 const TEXT: (&str, i32) = ("sans-serif", 14);
 
-/// A clap parser for where a plot goes.
+/// Parses the path of a plot for clap.
 pub(super) fn svg_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension() {
@@ -19,8 +19,8 @@ pub(super) fn svg_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Draws a bar for each policy, its stall on top of the time that it takes at least, and beside it the epochs one by
-/// one.
+/// Draws a bar for each policy, with its stall on top of the least time that it takes, and beside them the epochs one
+/// by one.
 ///
 /// # Errors
 /// [`Error::Io`] naming the file.

@@ -1,4 +1,4 @@
-//! The loader's settings as flags: their names, defaults and help are those of the table of settings.
+//! The loader's settings as flags, with the names, defaults and help of the table of settings.
 
 use crate::Error;
 use crate::config::{Given, LoaderKind, LoaderOptions, SETTINGS, Setting};
@@ -8,15 +8,15 @@ use std::ffi::OsString;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-/// Which settings a command takes as flags.
+/// The settings that a command takes as flags.
 pub(super) trait TakesSettings {
-    /// The names of those; `None`: all that have a flag.
+    /// The names of these settings; `None` for all that have a flag.
     const NAMES: Option<&'static [&'static str]> = None;
-    /// Defaults that the command has of its own, as words of the command line.
+    /// The defaults that the command has of its own, as words of the command line.
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[];
 }
 
-/// The settings that the flags of a command say, to be flattened into its arguments.
+/// The settings that the flags of a command set, to be flattened into its arguments.
 #[derive(Debug, Clone)]
 pub(super) struct Settings<C>(LoaderOptions, PhantomData<C>);
 
@@ -34,7 +34,7 @@ impl<C> Deref for Settings<C> {
     }
 }
 
-/// Those of a command, each with its flag.
+/// The settings of a command, each with its flag.
 fn taken<C: TakesSettings>() -> impl Iterator<Item = (&'static Setting, String)> {
     let taken = |setting: &&Setting| C::NAMES.is_none_or(|names| names.contains(&setting.name));
     SETTINGS.iter().filter(taken).filter_map(|setting| Some((setting, setting.flag_name()?)))
@@ -50,7 +50,7 @@ impl<C: TakesSettings> clap::Args for Settings<C> {
     }
 }
 
-/// The flag of a setting.
+/// Makes the flag of a setting.
 fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
     let doc = setting.doc(LoaderKind::Images);
     let form = setting.description();
@@ -66,7 +66,7 @@ fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
         argument = argument.alias(old);
     }
     if form.annotation.starts_with("bool") {
-        // `--immutable` alone says it; a word behind it is an argument of its own.
+        // The flag alone, such as `--immutable`, is enough; a word behind it is an argument of its own.
         argument = argument.num_args(0..=1).require_equals(true).default_missing_value("true");
     }
     match default::<C>(setting) {
@@ -75,7 +75,7 @@ fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
     }
 }
 
-/// The default as a word of the command line; `None` where the help says in words what happens without.
+/// The default as a word of the command line; `None` if the help explains what happens without.
 fn default<C: TakesSettings>(setting: &Setting) -> Option<String> {
     if let Some((_, word)) = C::DEFAULTS.iter().find(|(name, _)| *name == setting.name) {
         return Some((*word).to_owned());
@@ -92,7 +92,7 @@ fn default<C: TakesSettings>(setting: &Setting) -> Option<String> {
     }
 }
 
-/// What a word means for a setting, if it means something.
+/// The value that a word gives a setting, if it is one.
 fn given(setting: &Setting, word: OsString) -> Result<Given, Error> {
     let given = match word.into_string() {
         Ok(word) => setting.given_by(&word),
@@ -121,7 +121,7 @@ impl<C: TakesSettings> FromArgMatches for Settings<C> {
     }
 }
 
-/// The first sentence of a text, without its full stop: what `-h` says, where `--help` says all.
+/// The first sentence of a text without its full stop, which `-h` shows where `--help` shows all.
 fn first_sentence(text: &str) -> &str {
     text.split_once(". ").map_or(text, |(first, _)| first).trim_end_matches('.')
 }

@@ -1,4 +1,5 @@
-//! `foreload simulate`: what a training would cost under each policy, in a table, as JSON and as a plot.
+//! The command `foreload simulate`, which computes what a training would cost under each policy, in a table, as JSON
+//! and as a plot.
 
 use super::{output, plot};
 use crate::error::Result;
@@ -7,7 +8,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// What `foreload simulate` takes.
+/// The arguments of `foreload simulate`.
 #[derive(clap::Args, Debug)]
 pub(super) struct SimulateArgs {
     /// nopfs-1, nopfs-2, nopfs-3, nopfs-4 or a TOML file
@@ -42,7 +43,7 @@ pub(super) struct SimulateArgs {
     json: bool,
 }
 
-/// What `--json` prints. Later versions add fields; the meaning of these stays.
+/// The report that `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
 struct SimulateReport {
     version: String,
@@ -60,17 +61,17 @@ struct SimulateReport {
 /// How often a node uses a sample.
 #[derive(Debug, Serialize)]
 struct AccessReport {
-    /// Uses of a sample by a node in all epochs.
+    /// The mean number of uses of a sample by a node in all epochs.
     mean: f64,
-    /// Counted are the samples used more often than this.
+    /// The samples used more often than this are counted.
     above: u32,
-    /// How many they are by the binomial distribution.
+    /// Their number by the binomial distribution.
     expected: f64,
-    /// How many they are in this schedule, on the first node.
+    /// Their number in this schedule, on the first node.
     counted: u64,
-    /// Local hits with the samples used most often in a node's caches.
+    /// The local hits with the samples used most often in a node's caches.
     frequency_hits: f64,
-    /// Local hits with as many of any samples in them.
+    /// The local hits with as many of any samples in them.
     random_hits: f64,
 }
 

@@ -1,11 +1,11 @@
-//! What this process has used so far, as the kernel counts it.
+//! The resources that this process has used so far, as the kernel counts it.
 
-/// CPU time and memory of the whole process.
+/// The CPU time and memory of the whole process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ProcessUsage {
-    /// User and system time, seconds.
+    /// The user and system time in seconds.
     pub cpu_seconds: f64,
-    /// Largest resident set so far, bytes.
+    /// The largest resident set so far, in bytes.
     pub peak_rss_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What `foreload bench` takes.
+//! The arguments of `foreload bench`.
 
 use crate::cli::emulate;
 use crate::cli::settings::{Settings, TakesSettings};
@@ -7,15 +7,15 @@ use crate::io::PfsRates;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// It takes all settings that have a flag.
+/// `foreload bench` takes all settings that have a flag.
 #[derive(Debug, Clone)]
-pub(super) struct OfBench;
+pub(super) struct BenchSettings;
 
-impl TakesSettings for OfBench {
+impl TakesSettings for BenchSettings {
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256")];
 }
 
-/// What `foreload bench` takes.
+/// The arguments of `foreload bench`.
 #[derive(clap::Args, Debug)]
 pub(in crate::cli) struct BenchArgs {
     /// The dataset: a directory of class directories or of tar shards
@@ -55,7 +55,7 @@ pub(in crate::cli) struct BenchArgs {
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
-    settings: Settings<OfBench>,
+    settings: Settings<BenchSettings>,
 }
 
 impl BenchArgs {

@@ -1,4 +1,4 @@
-//! Running epochs and counting what happens in them.
+//! Runs epochs and counts what happens in them.
 
 use super::args::BenchArgs;
 use super::report::{EpochReport, Latency, Percentiles};
@@ -13,18 +13,18 @@ use crate::tier::Cache;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 
-/// All epochs of a pipeline.
+/// The run of all epochs of a pipeline.
 #[derive(Default)]
 pub(super) struct BenchRun {
     pub(super) epochs: Vec<EpochReport>,
     pub(super) total: EpochStats,
     pub(super) first_batch: Option<Instant>,
-    /// What was noticed meanwhile.
+    /// The notices that came up.
     pub(super) notices: Vec<Notice>,
 }
 
 impl BenchRun {
-    /// Runs the epochs that `args` ask for, and says how each went.
+    /// Runs the epochs that `args` ask for, and reports on each.
     pub(super) fn run(args: &BenchArgs, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
@@ -95,7 +95,7 @@ fn run_epoch(
     })
 }
 
-/// Images, labels, ids, mask: every byte the consumer sees.
+/// Hashes images, labels, ids and mask: every byte that the consumer sees.
 fn update(hash: &mut Sha256, batch: &Batch) -> Result<()> {
     let further = (1..batch.num_images()).map(|number| batch.images_of(number));
     for tensor in
@@ -106,7 +106,7 @@ fn update(hash: &mut Sha256, batch: &Batch) -> Result<()> {
     Ok(())
 }
 
-/// Keeps this thread busy for `step`, as a training step would: a sleep alone ends up to a tenth of a millisecond late.
+/// Keeps this thread busy for `step`, as a training step would. A sleep alone ends up to a tenth of a millisecond late.
 fn train(step: Duration) {
     const SPIN: Duration = Duration::from_micros(150);
     let end = Instant::now() + step;

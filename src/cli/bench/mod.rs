@@ -1,4 +1,4 @@
-//! `foreload bench`: the whole pipeline as fast as it goes, with where the time went.
+//! The command `foreload bench`, which runs the whole pipeline as fast as it goes and shows where the time went.
 
 mod args;
 mod epochs;
@@ -23,7 +23,7 @@ use std::time::Instant;
 /// Runs the command.
 ///
 /// # Errors
-/// Whatever the loader raises.
+/// The errors of the loader.
 pub(super) fn run(args: &BenchArgs) -> Result<()> {
     let options = args.options();
     options.validate()?;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     let mut report = BenchReport::new(&pipeline, BenchRun::run(args, &pipeline)?, start, index_seconds);
     if args.stall {
         let (index, config) = (pipeline.index().clone(), pipeline.config().clone());
-        // Its threads, pools and lanes go before others come.
+        // The pipeline's threads, pools and lanes end before others are made.
         drop(pipeline);
         report.stall = Some(stall::measure(args, &index, config, &report.epochs)?);
     } else {
@@ -65,7 +65,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
-/// The interval log, where one is asked for.
+/// The interval log, if one is asked for.
 fn trace(args: &BenchArgs) -> Result<Trace> {
     let process = format!("foreload bench, rank {} of {}", args.rank, args.world_size);
     args.trace.as_ref().map_or_else(|| Ok(Trace::off()), |path| Trace::create(path, &process))

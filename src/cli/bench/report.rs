@@ -1,4 +1,4 @@
-//! What `foreload bench --json` prints, and how it comes from what was counted.
+//! The report that `foreload bench --json` prints, made from what was counted.
 
 use super::epochs::BenchRun;
 use super::stall::Stall;
@@ -12,7 +12,7 @@ use crate::trace::Histogram;
 use serde::{Serialize, Serializer};
 use std::time::Instant;
 
-/// What `--json` prints. Later versions add fields; the meaning of these stays.
+/// The report that `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
 pub(super) struct BenchReport {
     pub(super) version: String,
@@ -32,24 +32,24 @@ pub(super) struct BenchReport {
     pub(super) first_batch_seconds: f64,
     pub(super) epochs: Vec<EpochReport>,
     pub(super) stages: StageReports,
-    /// What the consumer waited for a batch, in all epochs.
+    /// How long the consumer waited for a batch, in all epochs.
     pub(super) stall_per_step: Percentiles,
-    /// From asking for a sample to having it, in all epochs.
+    /// The time from asking for a sample to having it, in all epochs.
     pub(super) latency: Latency,
     pub(super) decoded_by: DecoderReport,
-    /// What the GPU did; absent without one.
+    /// The work of the GPU; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<GpuReport>,
-    /// What the epochs are without storage; absent unless asked for.
+    /// How the epochs run without storage; absent unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stall: Option<Stall>,
     pub(super) peak_rss_bytes: u64,
-    /// What was left out, replaced or slowed, as on stderr.
+    /// The notices of what was left out, replaced or slowed, as on stderr.
     pub(super) notices: Vec<Notice>,
 }
 
 impl BenchReport {
-    /// Of the epochs that `pipeline` ran, for a command that began at `start`.
+    /// Makes the report of the epochs that `pipeline` ran, for a command that began at `start`.
     pub(super) fn new(pipeline: &Pipeline, pass: BenchRun, start: Instant, index_seconds: f64) -> Self {
         let (config, index) = (pipeline.config(), pipeline.index());
         let seconds: f64 = pass.epochs.iter().map(|epoch| epoch.seconds).sum();
@@ -95,23 +95,23 @@ pub(super) struct EpochReport {
     pub(super) source_bytes: u64,
     pub(super) source_reads: u64,
     pub(super) source_opens: u64,
-    /// Samples from the cache.
+    /// The number of samples from the cache.
     pub(super) cache_hits: u64,
     pub(super) cache_bytes: u64,
-    /// What the tiers did; absent without a cache.
+    /// The counters of the tiers; absent without a cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cache: Option<TierStats>,
     pub(super) errors: u64,
-    /// Batches delivered.
+    /// The number of batches delivered.
     pub(super) steps: u64,
-    /// What the consumer waited for each.
+    /// How long the consumer waited for each batch.
     pub(super) stall_per_step: Percentiles,
-    /// From asking for a sample to having it.
+    /// The time from asking for a sample to having it.
     pub(super) latency: Latency,
     pub(super) sha256: Option<String>,
 }
 
-/// How long something took, seconds.
+/// How long something took, in seconds.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Percentiles {
     /// How often it was done.
@@ -134,7 +134,7 @@ impl Percentiles {
     }
 }
 
-/// By the tier that gave the bytes.
+/// The latency by the tier that gave the bytes.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Latency {
     pub(super) source: Percentiles,
@@ -147,7 +147,7 @@ impl Latency {
     }
 }
 
-/// Shares of the wall time of all epochs, per thread of the stage.
+/// The shares of the wall time of all epochs, per thread of the stage.
 #[derive(Debug, Serialize)]
 pub(super) struct StageReports {
     /// The stage that holds the others up: read, decode, augment or consumer.
@@ -161,11 +161,11 @@ pub(super) struct StageReports {
 #[derive(Debug, Serialize)]
 pub(super) struct StageReport {
     pub(super) threads: usize,
-    /// Working.
+    /// The share of working.
     pub(super) busy: f64,
-    /// Waiting for its input (for `read`: for storage).
+    /// The share of waiting for input (for `read`: for storage).
     pub(super) waiting: f64,
-    /// Waiting for room behind it.
+    /// The share of waiting for room in the next stage.
     pub(super) blocked: f64,
 }
 
@@ -173,7 +173,7 @@ pub(super) struct StageReport {
 pub(super) struct DecoderReport {
     #[serde(flatten, serialize_with = "by_name")]
     pub(super) images: DecodedBy,
-    /// Of those that the region decoder decoded, damaged images.
+    /// The damaged images among those that the region decoder decoded.
     pub(super) concealed: u64,
 }
 
@@ -181,7 +181,7 @@ fn by_name<S: Serializer>(images: &DecodedBy, to: S) -> Result<S::Ok, S::Error> 
     to.collect_map(images.iter().map(|(backend, count)| (backend.name(), count)))
 }
 
-/// What the GPU did in all epochs; seconds are summed over batches that are under way side by side.
+/// The GPU's work in all epochs; seconds are summed over batches that are in flight side by side.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct GpuReport {
     pub(super) ordinal: u32,
@@ -190,13 +190,13 @@ pub(super) struct GpuReport {
     pub(super) decoded_cuda_batched: u64,
     pub(super) decoded_cuda: u64,
     pub(super) decoded_cpu: u64,
-    /// Those that a decoder reported as decoded and had not surely written.
+    /// The images that a decoder reported as decoded without surely having written them.
     pub(super) decoded_again: u64,
     pub(super) h2d_bytes: u64,
     pub(super) copy_seconds: f64,
     pub(super) decode_seconds: f64,
     pub(super) augment_seconds: f64,
-    /// In which nothing was queued on it.
+    /// The seconds in which nothing was queued on the GPU.
     pub(super) idle_seconds: f64,
 }
 
@@ -227,7 +227,7 @@ fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> Stag
     let consumer_waits = of_one(waited);
     let consumer_busy = (1.0 - consumer_waits).max(0.0);
     let storage = of_one(times.read_busy) + of_one(times.read_waiting);
-    // The stage that has the least time to spare. The workers do two stages' work.
+    // The limit is the stage that has the least time to spare. The workers do two stages' work.
     let limit = if consumer_busy > storage.max(decode + augment) {
         "consumer"
     } else if storage > decode + augment {

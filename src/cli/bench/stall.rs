@@ -1,4 +1,4 @@
-//! `--stall`: the same epochs from memory, and what storage makes of them.
+//! The flag `--stall`: it runs the same epochs from memory, to show how long storage holds them up.
 
 use super::args::BenchArgs;
 use super::epochs::BenchRun;
@@ -15,22 +15,24 @@ use std::sync::Arc;
 /// How long storage holds the consumer up.
 #[derive(Debug, Serialize)]
 pub(super) struct Stall {
-    /// Bytes kept in memory for it.
+    /// The bytes kept in memory for this.
     pub(super) resident_bytes: u64,
-    /// Seconds by which the consumer waited longer than from memory, in all epochs. Below 0 only by chance.
+    /// The seconds by which the consumer waited longer than from memory, in all epochs. They are below 0 only by
+    /// chance.
     pub(super) held_up_seconds: f64,
-    /// Of all seconds of the epochs as given.
+    /// The share of these seconds in all seconds of the epochs as given.
     pub(super) held_up_share: f64,
-    /// Seconds by which it may do so by chance: how far the waits of the epochs from memory are apart, times their
-    /// number. Of several epochs the first is left out, which starts the threads; of a single one it is not known.
+    /// The seconds by which the consumer may wait longer by chance: how far the waits of the epochs from memory are
+    /// apart, times their number. With several epochs the first is left out, which starts the threads; with a single
+    /// one this is unknown.
     pub(super) chance_seconds: Option<f64>,
-    /// Per epoch.
+    /// The result for each epoch.
     pub(super) epochs: Vec<EpochStall>,
-    /// The epochs from memory.
+    /// The reports of the epochs from memory.
     pub(super) from_memory: Vec<EpochReport>,
 }
 
-/// An epoch as given and from memory, seconds.
+/// An epoch as given and from memory, in seconds.
 #[derive(Debug, Serialize)]
 pub(super) struct EpochStall {
     pub(super) epoch: u64,
@@ -39,13 +41,13 @@ pub(super) struct EpochStall {
     pub(super) seconds_from_memory: f64,
     pub(super) wait_seconds: f64,
     pub(super) wait_seconds_from_memory: f64,
-    /// The difference of the waits: what storage costs the consumer.
+    /// The difference of the waits, which is what storage costs the consumer.
     pub(super) held_up_seconds: f64,
     pub(super) held_up_seconds_per_step: f64,
 }
 
 impl Stall {
-    /// Whether the epochs differ by no more than chance makes of them, as far as that is known.
+    /// Whether the epochs differ by no more than chance explains, as far as that is known.
     pub(super) fn is_within_chance(&self) -> bool {
         self.held_up_seconds <= self.chance_seconds.unwrap_or(0.0)
     }
@@ -67,10 +69,10 @@ impl EpochStall {
     }
 }
 
-/// Runs the epochs again from memory and compares them with those `given`.
+/// Runs the epochs again from memory and compares them with the `given` ones.
 ///
 /// # Errors
-/// As [`Resident::load`]; whatever the loader raises.
+/// The errors of [`Resident::load`] and of the loader.
 pub(super) fn measure(
     args: &BenchArgs,
     index: &Arc<DatasetIndex>,
@@ -105,7 +107,7 @@ pub(super) fn measure(
     })
 }
 
-/// How much of all epochs' waits together may be chance, by the waits of each epoch from memory.
+/// How much of all epochs' waits together may be chance, judged by the waits of each epoch from memory.
 fn chance(waits: &[f64]) -> Option<f64> {
     let alike = if waits.len() > 2 { &waits[1..] } else { waits };
     let most = alike.iter().copied().fold(f64::NEG_INFINITY, f64::max);

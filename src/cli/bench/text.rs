@@ -1,4 +1,4 @@
-//! The same in words: a line an epoch, then what limits.
+//! The report in words: a line for each epoch, then what limits.
 
 use super::report::{BenchReport, EpochReport, Percentiles, StageReports};
 use super::stall::Stall;
@@ -7,7 +7,7 @@ use crate::decode::Backend;
 use crate::trace::TraceTotals;
 use std::path::Path;
 
-/// An epoch.
+/// The line of an epoch.
 pub(super) fn epoch(epoch: &EpochReport) -> String {
     let mut line = format!(
         "epoch {}: {} images in {:.2} s: {:.0} images/s, {:.3} CPU s per 1000 images, waited {:.2} s, {} read",
@@ -36,7 +36,7 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
     line
 }
 
-/// All epochs.
+/// The lines on all epochs.
 pub(super) fn summary(report: &BenchReport) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let StageReports { limit, read, decode, augment, consumer } = &report.stages;
@@ -105,7 +105,7 @@ fn percentiles(times: &Percentiles, of: &str) -> String {
     format!("half within {p50}, 90 % {p90}, 99 % {p99}, the longest {max} ({count} {of})")
 }
 
-/// What storage costs.
+/// The lines on what storage costs.
 fn held_up(stall: &Stall) -> Vec<String> {
     let mut lines = vec![String::new(), "epoch  as given  from memory  held up by storage  per step".into()];
     for epoch in &stall.epochs {
@@ -133,12 +133,12 @@ fn held_up(stall: &Stall) -> Vec<String> {
     lines
 }
 
-/// Where the interval log is.
+/// The line that tells where the interval log is.
 pub(super) fn trace(path: &Path, written: TraceTotals) -> String {
     format!("trace        {} intervals; see foreload report {}", written.intervals, path.display())
 }
 
-/// That the interval log lacks some.
+/// The line that tells that the interval log is not complete.
 pub(super) fn lost(written: TraceTotals) -> String {
     format!(
         "the trace lacks {} intervals: the disk it is on was too slow; write it to a local drive",

@@ -1,4 +1,5 @@
-//! How many bytes of samples the workers decode and augment: the pipeline itself, with samples that are in memory.
+//! Measures how many bytes of samples the workers decode and augment, by the pipeline itself with samples that are in
+//! memory.
 
 use crate::config::LoaderOptions;
 use crate::dataset::DatasetIndex;
@@ -11,36 +12,36 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What was decoded.
+/// The measured rate of decoding.
 #[derive(Debug, Serialize)]
 pub(super) struct DecodeReport {
     pub(super) images: u64,
-    /// Of their files.
+    /// The bytes of the images' files.
     pub(super) bytes: u64,
     pub(super) seconds: f64,
     pub(super) threads: usize,
-    /// Where: cpu or cuda.
+    /// The device: cpu or cuda.
     pub(super) device: &'static str,
 }
 
 impl DecodeReport {
-    /// Bytes of files per second, all workers together.
+    /// The bytes of files per second, of all workers together.
     pub(super) fn bandwidth(&self) -> f64 {
         self.bytes as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 }
 
-/// Images of a batch: few, so that there are many batches to count by.
+/// The images of a batch: few, so that there are many batches to count by.
 const BATCH: u32 = 16;
 
-/// Samples that are kept in memory at most, and their bytes.
+/// The most samples that are kept in memory, and their bytes.
 const SAMPLES: u64 = 1024;
 const BYTES: usize = 128 << 20;
 
 /// Loads the first samples of an epoch and runs it again and again, for about `limit`.
 ///
 /// # Errors
-/// What the loader raises: a sample that cannot be read or decoded.
+/// The errors of the loader: a sample that cannot be read or decoded.
 pub(super) fn measure(
     index: &Arc<DatasetIndex>,
     options: &LoaderOptions,
@@ -55,7 +56,7 @@ pub(super) fn measure(
         let (kept, depth) = (kept.clone(), config.queue_depth);
         let open = move |_: &Arc<DatasetIndex>, _: &_, _: &_| {
             let resident = kept.get().ok_or_else(|| Error::Internal("nothing is in memory".into()))?;
-            // What is not there is asked for only behind the last batch that counts.
+            // A missing sample is asked for only behind the last batch that counts.
             Ok(Box::new(resident.reader(depth)) as Box<dyn Reader>)
         };
         Pipeline::with_reader(index.clone(), config, Box::new(open))
@@ -78,7 +79,7 @@ pub(super) fn measure(
     let begun = Instant::now();
     while begun.elapsed() < limit {
         let mut epoch = pipeline.epoch(0, 0, 1, 0)?;
-        // From the first batch on, when all threads have work, to the last.
+        // Time is counted from the first batch on, when all threads have work, to the last.
         let mut since = None;
         for step in 0..steps {
             let Some(batch) = epoch.next_batch()? else { break };
@@ -94,8 +95,7 @@ pub(super) fn measure(
     Ok(decoded)
 }
 
-/// Reads the samples that `nth` names until one is missing, it is enough, or the time is over; answers with their
-/// sizes.
+/// Reads the samples that `nth` names until one is missing, there are enough, or the time is over; returns their sizes.
 fn load(
     index: &Arc<DatasetIndex>,
     limit: Duration,

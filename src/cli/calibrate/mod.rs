@@ -1,4 +1,5 @@
-//! `foreload calibrate`: how fast the dataset's storage, the cache's drive and the decoders of this machine are.
+//! The command `foreload calibrate`, which measures how fast the dataset's storage, the cache's drive and the decoders
+//! of this machine are.
 
 mod decode;
 mod scratch;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What `foreload calibrate` is asked for.
+/// The arguments of `foreload calibrate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct CalibrateArgs {
     /// The dataset: its storage and the decoding of its samples are measured
@@ -41,26 +42,26 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "FILE", requires_all = ["directory", "cache"])]
     out: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings<OfCalibrate>,
+    settings: Settings<CalibrateSettings>,
 }
 
-/// The settings that what is measured depends on.
+/// The settings that the measurements depend on.
 #[derive(Debug, Clone)]
-struct OfCalibrate;
+struct CalibrateSettings;
 
-impl TakesSettings for OfCalibrate {
+impl TakesSettings for CalibrateSettings {
     const NAMES: Option<&'static [&'static str]> =
         Some(&["image_size", "threads", "queue_depth", "index_dir"]);
 }
 
-/// What was measured.
+/// The report of what was measured.
 #[derive(Debug, Serialize)]
 struct CalibrateReport {
     version: String,
     source: Option<SourceReport>,
     nvme: Option<NvmeReport>,
     decode: Option<decode::DecodeReport>,
-    /// What `--out` writes; where all three were measured.
+    /// The rates that `--out` writes, if all three were measured.
     machine: Option<Machine>,
 }
 
@@ -76,7 +77,7 @@ struct SourceReport {
 struct NvmeReport {
     path: PathBuf,
     file_system: String,
-    /// Past the page cache. Otherwise reads may come from memory, whatever is done against it.
+    /// Whether reads bypass the page cache. Otherwise they may come from memory, whatever is done against it.
     direct: bool,
     written_bytes: u64,
     write_seconds: f64,
@@ -84,13 +85,13 @@ struct NvmeReport {
     measured: MeasuredTier,
 }
 
-/// Bytes of a sample where there is no dataset: ImageNet's mean.
+/// The bytes of a sample if there is no dataset: ImageNet's mean.
 const USUAL_SAMPLE: u64 = 110_000;
 
 /// Measures what can be measured and prints it.
 ///
 /// # Errors
-/// [`Error::Config`] when there is nothing to measure; else what reading, writing or decoding says.
+/// [`Error::Config`] if there is nothing to measure; else the errors of reading, writing or decoding.
 pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
     let report = measure(args)?;
     if let (Some(path), Some(machine)) = (&args.out, &report.machine) {
@@ -101,10 +102,10 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&text::table(&report)) }
 }
 
-/// The rates of this machine with the dataset in `directory` and a cache in `cache`, measured in a few seconds.
+/// Measures the rates of this machine with the dataset in `directory` and a cache in `cache`, in a few seconds.
 ///
 /// # Errors
-/// Those of [`run`].
+/// The errors of [`run`].
 pub(super) fn rates(directory: &Path, cache: &Path, options: LoaderOptions) -> Result<Machine> {
     let args = CalibrateArgs {
         directory: Some(directory.to_owned()),
@@ -157,7 +158,7 @@ fn machine(report: &CalibrateReport) -> Option<Machine> {
     })
 }
 
-/// The dataset's storage, past the page cache where that can be.
+/// Measures the dataset's storage, bypassing the page cache if possible.
 fn source(
     index: &Arc<DatasetIndex>,
     config: &LoaderConfig,
@@ -177,12 +178,12 @@ fn source(
     Ok(SourceReport { path: index.root().to_owned(), file_system: storage.file_system, measured })
 }
 
-/// Whether the page cache is passed by, so that it does not answer for the drive.
+/// Whether reads bypass the page cache, so that it does not answer for the drive.
 fn goes_direct(storage: &Storage) -> bool {
     storage.kind == StorageKind::Local && storage.direct_works == Some(true)
 }
 
-/// A measured time that is neither nothing nor for ever.
+/// Parses a time to measure, which is neither nothing nor endless.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.05..=60.0).contains(&seconds) => Ok(seconds),

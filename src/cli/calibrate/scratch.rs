@@ -1,4 +1,4 @@
-//! The cache's drive: a file is written, read back and gone.
+//! Measures the cache's drive with a file that is written, read back and deleted.
 
 use super::{NvmeReport, absolute, goes_direct};
 use crate::dataset::{Extent, FileId, Stamp};
@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of the file at most.
+/// The most bytes of the file.
 const LARGEST: u64 = 256 << 20;
 
-/// Fewer say nothing about a drive.
+/// The fewest bytes that say something about a drive.
 const SMALLEST: u64 = 8 << 20;
 
-/// Bytes of one write.
+/// The bytes of one write.
 const PIECE: usize = 4 << 20;
 
-/// A file without a name: whatever happens, it goes with the process.
+/// A file without a name, which is deleted with the process, whatever happens.
 struct ScratchFile {
     fd: OwnedFd,
     direct: bool,
@@ -44,14 +44,14 @@ impl Files for ScratchFile {
 /// Writes and reads in `directory`, which is made if it is not there, for about `limit`.
 ///
 /// # Errors
-/// [`Error::Config`] when there is too little room; what writing and reading say.
+/// [`Error::Config`] if there is too little room; else the errors of writing and reading.
 pub(super) fn measure(directory: &Path, sample: u64, depth: usize, limit: Duration) -> Result<NvmeReport> {
     let directory = absolute(directory)?;
     let made = !directory.exists();
     std::fs::create_dir_all(&directory).map_err(|error| Error::io("make", &directory, error))?;
     let measured = measure_in(&directory, sample, depth, limit);
     if made {
-        // Only if it is empty; whoever put something there meanwhile keeps it.
+        // The directory goes only if it is empty: somebody may have put something there meanwhile.
         let _ = std::fs::remove_dir(&directory);
     }
     measured
@@ -85,7 +85,7 @@ fn measure_in(directory: &Path, sample: u64, depth: usize, limit: Duration) -> R
     })
 }
 
-/// Bytes that may be written: a quarter of what is free.
+/// The bytes that may be written: a quarter of what is free.
 fn room(directory: &Path) -> Result<u64> {
     let found =
         rustix::fs::statvfs(directory).map_err(|error| Error::io("statvfs", directory, error.into()))?;
@@ -125,7 +125,7 @@ impl ScratchFile {
         let slots = SlotPool::new(2 * PIECE)?;
         let mut slot =
             slots.try_take(PIECE).ok_or_else(|| Error::Internal("no slot to write from".into()))?;
-        // Bytes that no drive makes smaller.
+        // Random bytes cannot be compressed by a drive.
         let mut random = RandomKey::new(b"calibrate", 0, 0, Use::Order).stream(0);
         for word in slot.bytes_mut().chunks_exact_mut(8) {
             word.copy_from_slice(&random.next_u64().to_le_bytes());
@@ -143,11 +143,11 @@ impl ScratchFile {
             self.size += PIECE as u64;
         }
         rustix::fs::fdatasync(&self.fd).map_err(failed)?;
-        // Where writes went through the page cache, reads shall not come from there.
+        // If writes went through the page cache, reads must not come from there.
         let _ = rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed);
         let path = self.path(FileId(0));
         let found = std::fs::metadata(&path).map_err(|error| Error::io("look at", &path, error))?;
-        // It has no name and is opened by its descriptor.
+        // The file has no name and is opened by its descriptor.
         self.stamp = Stamp::of(&found);
         Ok(())
     }

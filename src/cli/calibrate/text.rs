@@ -1,4 +1,4 @@
-//! What was measured, as a table.
+//! The report of what was measured, as a table.
 
 use super::CalibrateReport;
 use crate::cli::output::{bytes, seconds};

@@ -1,4 +1,5 @@
-//! `foreload index --decode`: every image read and decoded whole, on all processors; those that are damaged are listed.
+//! The flag `foreload index --decode`: every image is read and decoded whole, on all processors, and damaged ones are
+//! listed.
 
 use crate::cli::output;
 use crate::config::LoaderOptions;
@@ -11,44 +12,44 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// Samples that a thread takes at a time: neighbours, so that shards are read in order.
+/// The number of samples that a thread takes at a time. They are neighbours, so that shards are read in order.
 const AT_ONCE: u64 = 16;
 
 /// The damaged images of a dataset, each list by number.
 #[derive(Debug, Serialize)]
 pub(super) struct DamagedImages {
-    /// Those that cannot become part of a batch.
+    /// The images that cannot become part of a batch.
     pub(super) damaged: Vec<DamagedImage>,
-    /// Those that do all the same, unless `damaged="refuse"` is asked for.
+    /// The images that become part of a batch nevertheless, unless `damaged="refuse"` is asked for.
     pub(super) concealed: Vec<DamagedImage>,
 }
 
 /// A damaged image.
 #[derive(Debug, Serialize)]
 pub(super) struct DamagedImage {
-    /// Its number in the index.
+    /// The image's number in the index.
     sample_id: u64,
-    /// Its file, or the shard that holds it.
+    /// The image's file, or the shard that holds it.
     path: PathBuf,
-    /// Where its bytes begin there.
+    /// The offset of the image's bytes in that file.
     offset: u64,
-    /// How many it has.
+    /// The number of the image's bytes.
     bytes: u32,
-    /// What is wrong with it.
+    /// What is wrong with the image.
     reason: String,
 }
 
 impl DamagedImage {
-    /// In one line.
+    /// Describes the image in one line.
     pub(super) fn describe(&self) -> String {
         format!("{}, bytes {}+{}: {}", self.path.display(), self.offset, self.bytes, self.reason)
     }
 }
 
-/// The images of `index` that cannot be read or decoded whole.
+/// Finds the images of `index` that cannot be read or decoded whole.
 ///
 /// # Errors
-/// [`Error::Unavailable`] when no thread can be started.
+/// [`Error::Unavailable`] if no thread can be started.
 pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<DamagedImages> {
     let bar = output::bar(index.len(), "images decoded");
     let (next, found) = (AtomicU64::new(0), Mutex::new((Vec::new(), Vec::new())));
@@ -78,7 +79,7 @@ pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<DamagedIma
         for number in 0..threads.max(1) {
             let thread = std::thread::Builder::new().name(format!("foreload-decode-{number}"));
             if let Err(error) = thread.spawn_scoped(scope, work) {
-                // Fewer threads do the same work; none cannot.
+                // Fewer threads do the same work, but none cannot.
                 return if number == 0 {
                     Err(Error::Unavailable(format!("no thread could be started: {error}")))
                 } else {
@@ -96,7 +97,7 @@ pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<DamagedIma
     Ok(DamagedImages { damaged, concealed })
 }
 
-/// What of an image was concealed, if it is damaged and can be decoded.
+/// Decodes an image; returns what was concealed if it is damaged and can be decoded.
 fn decode(
     index: &DatasetIndex,
     sample: u64,

@@ -1,4 +1,4 @@
-//! `foreload index`: build, check and show the persistent index of a dataset.
+//! The command `foreload index`, which builds, checks and shows the persistent index of a dataset.
 
 mod decode;
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What `foreload index` is asked for.
+/// The arguments of `foreload index`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IndexArgs {
     /// The dataset: a directory of class directories or of tar shards, or one tar file; several are read as one
@@ -42,14 +42,14 @@ pub(crate) struct IndexArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    settings: Settings<OfIndex>,
+    settings: Settings<IndexSettings>,
 }
 
 /// The settings of the index alone; `changed` has another default here.
 #[derive(Debug, Clone)]
-struct OfIndex;
+struct IndexSettings;
 
-impl TakesSettings for OfIndex {
+impl TakesSettings for IndexSettings {
     const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index"]);
 }
 
@@ -58,45 +58,45 @@ struct IndexReport {
     version: String,
     #[serde(flatten)]
     summary: IndexSummary,
-    /// Present with `--verify`, and then true: a failed check is an error.
+    /// Whether the index was verified. Present with `--verify`, and then true: a failed check is an error.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     verified: bool,
 }
 
-/// What was found in all datasets together.
+/// The findings in all datasets together.
 #[derive(Serialize)]
-struct Findings {
-    /// With `--decode`.
+struct IndexFindings {
+    /// The damaged images, with `--decode`.
     #[serde(flatten)]
     decoded: Option<DamagedImages>,
-    /// What is left out of the batches, as on stderr.
+    /// The notices of what is left out of the batches, as on stderr.
     notices: Vec<Notice>,
 }
 
-/// One dataset.
+/// The report on one dataset.
 #[derive(Serialize)]
-struct Alone {
+struct SingleReport {
     #[serde(flatten)]
     report: IndexReport,
     #[serde(flatten)]
-    findings: Findings,
+    findings: IndexFindings,
 }
 
-/// Several datasets that are read as one.
+/// The report on several datasets that are read as one.
 #[derive(Serialize)]
-struct Together {
+struct CombinedReport {
     samples: u64,
     classes: u32,
     fingerprint: String,
     datasets: Vec<IndexReport>,
     #[serde(flatten)]
-    findings: Findings,
+    findings: IndexFindings,
 }
 
 /// Opens or builds the index and prints what it holds.
 pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let options = IndexOptions {
-        // All that the index knows is shown and verified.
+        // All members that the index knows are shown and verified.
         members: Some(Vec::new()),
         changed: args.changed.unwrap_or(if args.verify { Changed::Refuse } else { Changed::Rebuild }),
         threads: args.threads.map_or(0, usize::from),
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     }
     let decoded = args.decode.then(|| decode::damaged(&index, decoders(args))).transpose()?;
     let verdict = verdict(&index, decoded.as_ref().map_or(&[], |found| &found.damaged));
-    let findings = Findings { decoded, notices: output::print_notices(index.notices()) };
+    let findings = IndexFindings { decoded, notices: output::print_notices(index.notices()) };
     show(args, &index, findings)?;
     verdict
 }
@@ -117,7 +117,7 @@ fn decoders(args: &IndexArgs) -> usize {
     args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
 }
 
-/// That images are damaged, as the command's failure.
+/// The failure of the command if images are damaged.
 fn verdict(index: &DatasetIndex, damaged: &[DamagedImage]) -> Result<()> {
     if damaged.is_empty() {
         return Ok(());
@@ -130,15 +130,21 @@ fn verdict(index: &DatasetIndex, damaged: &[DamagedImage]) -> Result<()> {
     Err(Error::dataset(index.root(), message))
 }
 
-fn show(args: &IndexArgs, index: &DatasetIndex, findings: Findings) -> Result<()> {
+fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Result<()> {
     let mut reports: Vec<_> =
         index.summaries().map(|summary| IndexReport::of(summary, args.verify)).collect();
     let (samples, classes, fingerprint) = (index.len(), index.num_classes(), index.fingerprint().to_string());
     if args.json && reports.len() == 1 {
-        return output::print_json(&Alone { report: reports.remove(0), findings });
+        return output::print_json(&SingleReport { report: reports.remove(0), findings });
     }
     if args.json {
-        return output::print_json(&Together { samples, classes, fingerprint, datasets: reports, findings });
+        return output::print_json(&CombinedReport {
+            samples,
+            classes,
+            fingerprint,
+            datasets: reports,
+            findings,
+        });
     }
     let mut lines: Vec<_> = reports.iter().map(describe).collect();
     if reports.len() > 1 {
@@ -209,10 +215,10 @@ fn describe(report: &IndexReport) -> String {
     lines.join("\n")
 }
 
-/// Most reasons that are listed for people: there may be as many as files.
+/// The most reasons that are listed for people: there may be as many as files.
 const REASONS_LISTED: usize = 20;
 
-/// What of a dataset does not become batches.
+/// Describes what of a dataset does not become batches.
 fn left_out(notes: &Notes) -> Vec<String> {
     let mut lines = Vec::new();
     if notes.unlabeled {

@@ -1,4 +1,5 @@
-//! `foreload report`: where the time of each epoch of a logged run went, as a table, as JSON and as a page to look at.
+//! The command `foreload report`, which shows where the time of each epoch of a logged run went: as a table, as JSON
+//! and as a page.
 
 mod page;
 mod text;
@@ -8,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::trace;
 use std::path::PathBuf;
 
-/// What `foreload report` takes.
+/// The arguments of `foreload report`.
 #[derive(clap::Args, Debug)]
 pub(super) struct ReportArgs {
     /// The log that `foreload bench --trace FILE` wrote; that of a killed run serves as well
@@ -21,13 +22,13 @@ pub(super) struct ReportArgs {
     json: bool,
 }
 
-/// Into how many parts a page divides each epoch.
+/// The number of parts into which a page divides each epoch.
 const PARTS: usize = 180;
 
 /// Runs the command.
 ///
 /// # Errors
-/// [`Error::Io`] when the file is no log or the page cannot be written.
+/// [`Error::Io`] if the file is no log or the page cannot be written.
 pub(super) fn run(args: &ReportArgs) -> Result<()> {
     let summary = trace::read(&args.file)?.summary(PARTS);
     if let Some(path) = &args.out {

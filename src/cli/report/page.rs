@@ -1,19 +1,19 @@
-//! The report as a page: each stage's course over the epoch, and how much of it the consumer waited.
+//! The report as a page, with each stage's course over the epoch, and how long the consumer waited for it.
 
 use super::text::{bandwidth, facts, percent};
 use crate::cli::output;
 use crate::trace::{EpochSummary, StageSummary, TraceSummary};
 use std::fmt::Write;
 
-/// Height of a stage's course, pixels; a full one is as high.
+/// The height of a stage's course in pixels, which a full one has.
 const HEIGHT: f64 = 34.0;
 
-/// Epochs that are shown unfolded.
+/// The number of epochs that are shown unfolded.
 const UNFOLDED: usize = 4;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page, complete in itself.
+/// Makes the page, which is complete in itself.
 pub(super) fn html(summary: &TraceSummary) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -29,7 +29,7 @@ pub(super) fn html(summary: &TraceSummary) -> String {
     page
 }
 
-/// A bar an epoch: how long it was, and how much of that the consumer trained and waited.
+/// Draws a bar for each epoch: how long it was, and how much of that the consumer trained and waited.
 fn overview(summary: &TraceSummary) -> String {
     let longest = summary.epochs.iter().map(|epoch| epoch.seconds).fold(f64::MIN_POSITIVE, f64::max);
     let mut html = String::new();
@@ -100,7 +100,7 @@ fn row(stage: &StageSummary, epoch: &EpochSummary) -> String {
     )
 }
 
-/// The course of a stage as a filled curve of steps, stretched to the width there is.
+/// Draws the course of a stage as a filled curve of steps, stretched to the available width.
 fn course(stage: &StageSummary, title: &str) -> String {
     let width = stage.course.len();
     let mut path = format!("M0 {HEIGHT}");
@@ -108,7 +108,7 @@ fn course(stage: &StageSummary, title: &str) -> String {
     for (at, busy) in stage.course.iter().enumerate() {
         let top = (HEIGHT * (1.0 - busy.clamp(0.0, 1.0)) * 10.0).round() / 10.0;
         if top != last {
-            // A step is to the right first: the curve is as high as it was until here.
+            // A step goes to the right first, since the curve is as high as before until here.
             let _ = write!(path, "H{at}V{top}");
             last = top;
         }
@@ -120,7 +120,7 @@ fn course(stage: &StageSummary, title: &str) -> String {
     )
 }
 
-/// Seconds below the courses.
+/// Draws the axis of seconds below the courses.
 fn axis(seconds: f64) -> String {
     let step = round_step(seconds / 6.0);
     let mut html = String::from("<div class=\"ticks\">");
@@ -151,7 +151,7 @@ fn legend() -> String {
         .into()
 }
 
-/// A stage's name as the style sheet has it.
+/// The name of a stage in the style sheet.
 fn class(stage: &str) -> String {
     stage.replace(' ', "-")
 }

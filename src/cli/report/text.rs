@@ -1,9 +1,9 @@
-//! The report as tables: one an epoch.
+//! The report as tables, one for each epoch.
 
 use crate::cli::output;
 use crate::trace::{EpochSummary, StageSummary, TraceSummary};
 
-/// All of it.
+/// Formats the whole report.
 pub(super) fn tables(summary: &TraceSummary) -> String {
     let mut parts: Vec<String> = summary.epochs.iter().map(table).collect();
     if summary.epochs.is_empty() {
@@ -31,7 +31,7 @@ fn table(epoch: &EpochSummary) -> String {
     format!("{}\n{}", headline(epoch), lines.join("\n"))
 }
 
-/// An epoch in a sentence.
+/// Describes an epoch in a sentence.
 pub(super) fn headline(epoch: &EpochSummary) -> String {
     let mut line = format!("epoch {} of {}: {}", epoch.epoch, epoch.process, facts(epoch));
     if let Some(limit) = epoch.limit {
@@ -40,7 +40,7 @@ pub(super) fn headline(epoch: &EpochSummary) -> String {
     line
 }
 
-/// What is to be said of an epoch.
+/// Describes the facts of an epoch.
 pub(super) fn facts(epoch: &EpochSummary) -> String {
     format!(
         "{}, {} samples, {:.0} samples/s, the consumer waited {}",
@@ -64,12 +64,12 @@ fn row(stage: &StageSummary) -> [String; 8] {
     ]
 }
 
-/// Bytes per merged second, in words; nothing where no bytes were moved.
+/// The bytes per merged second in words; nothing if no bytes were moved.
 pub(super) fn bandwidth(stage: &StageSummary) -> String {
     if stage.bytes > 0 { format!("{}/s", output::bytes(stage.bandwidth as u64)) } else { String::new() }
 }
 
-/// A share in words.
+/// Formats a share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     let digits = usize::from(share > 0.0 && share < 0.0995);
     format!("{:.digits$} %", 100.0 * share)

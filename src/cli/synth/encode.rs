@@ -1,4 +1,5 @@
-//! Pixels to a JPEG of a wanted size: quality is searched, and too smooth a photograph gets sharpness and grain.
+//! From pixels to a JPEG of a wanted size. The quality is searched, and too smooth a photograph gets sharpness and
+//! grain.
 
 use super::huffman;
 use super::photos::{Pixel, PixelGrid};
@@ -8,9 +9,9 @@ use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, EncodingError, S
 
 /// One encoded image.
 pub(crate) struct EncodedImage {
-    /// The file.
+    /// The bytes of the file.
     pub bytes: Vec<u8>,
-    /// Quality setting it was encoded with, 1 to 100.
+    /// The quality setting that it was encoded with, 1 to 100.
     pub quality: u8,
 }
 
@@ -21,7 +22,7 @@ pub(crate) struct Grain {
 }
 
 impl Grain {
-    /// Pixels on a side of the tile.
+    /// The pixels on a side of the tile.
     const SIDE: usize = 512;
 
     /// Draws the tile.
@@ -49,16 +50,16 @@ impl Grain {
     }
 }
 
-/// How an image is finished before encoding. One number, so that it can be searched for.
+/// The finish of an image before encoding. It is one number, so that it can be searched for.
 #[derive(Clone, Copy)]
 struct Sharpening {
-    /// 0 leaves the pixels as they are; 1 is strong sharpening and the grain of a fast film.
+    /// The strength: 0 leaves the pixels as they are; 1 is strong sharpening and the grain of a fast film.
     strength: f32,
-    /// Where the grain is cut from its tile.
+    /// The position where the grain is cut from its tile.
     offset: [usize; 2],
 }
 
-/// Rows of a sample of the image: a multiple of the height of an MCU.
+/// The rows of a sample of the image: a multiple of the height of an MCU.
 const BAND: usize = 32;
 
 /// Encodes `image` as `recipe` says.
@@ -71,7 +72,7 @@ pub(crate) fn encode(
 ) -> Result<EncodedImage, EncodingError> {
     let mut offset = || random.below(Grain::SIDE as u64) as usize;
     let offset = [offset(), offset()];
-    // Sizes are estimated on bands spread over the image: a quarter of the work.
+    // Sizes are estimated on bands spread over the image, for a quarter of the work.
     let bands: Vec<usize> = match image.height / BAND {
         count @ 0..8 => (0..count.max(1)).map(|i| i * BAND).collect(),
         count => (0..count / 4).map(|i| (i * 4 + 1) * BAND).collect(),
@@ -85,7 +86,7 @@ pub(crate) fn encode(
     let mut finish = Sharpening { strength: 0.0, offset };
     let mut quality = recipe.best_quality;
     let sample = sampled(image, &bands, grain, finish);
-    // Busy photographs make larger files: a third of the way from the drawn rate to the photograph's own.
+    // Busy photographs make larger files: the rate is a third of the way from the drawn one to the photograph's own.
     let own = rate(&sample, quality)?;
     let wanted = recipe.bits_per_pixel.powf(2.0 / 3.0) * own.clamp(2.0, 9.0).cbrt();
     if own > wanted {
@@ -117,7 +118,7 @@ pub(crate) fn encode(
     Ok(EncodedImage { bytes, quality })
 }
 
-/// Bytes of the headers and standard tables, which do not grow with the image.
+/// The bytes of the headers and standard tables, which do not grow with the image.
 const HEADER: usize = 620;
 
 fn sampled(image: &PixelGrid, bands: &[usize], grain: &Grain, finish: Sharpening) -> Vec<u8> {
@@ -156,7 +157,7 @@ fn finished(
             let pixel = &near[1][x];
             let (left, right) = (&sums[x.saturating_sub(1)], &sums[(x + 1).min(width - 1)]);
             let grain = grain.at(x + finish.offset[0], y + finish.offset[1]);
-            // Photon noise grows with the square root of the light; this is the line through it that is cheap.
+            // Photon noise grows with the square root of the light; this is a line through it, which is cheap.
             let noise = noise * (0.4 + pixel[1].clamp(0.0, 255.0) * (0.6 / 255.0));
             let value: Pixel = std::array::from_fn(|lane| {
                 let blurred = (left[lane] + sums[x][lane] + right[lane]) * (1.0 / 9.0);
@@ -202,13 +203,13 @@ fn jpeg(
     Ok(bytes)
 }
 
-/// Luminance as JFIF defines it.
+/// The luminance as JFIF defines it.
 fn luma(rgb: &[u8]) -> u8 {
     ((19_595 * u32::from(rgb[0]) + 38_470 * u32::from(rgb[1]) + 7_471 * u32::from(rgb[2]) + 32_768) >> 16)
         as u8
 }
 
-/// Four inks of a colour, three quarters of its gray printed in black.
+/// The four inks of a colour, with three quarters of its gray printed in black.
 fn inks(rgb: &[u8]) -> [u8; 4] {
     let light = u32::from(rgb.iter().copied().max().unwrap_or(0));
     let black = (255 - light) * 3 / 4;

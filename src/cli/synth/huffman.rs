@@ -1,20 +1,20 @@
-//! Optimised Huffman tables for a baseline JPEG of one scan, without touching a coefficient.
+//! Makes optimised Huffman tables for a baseline JPEG of one scan, without touching a coefficient.
 //!
-//! The encoder can make such tables only for files with one scan a component, a kind that cameras and web sites
+//! The encoder can make such tables only for files with one scan for each component, a kind that cameras and web sites
 //! hardly ever write. Here the one interleaved scan is read as symbols, counted, and written again.
 
-/// The symbols of a scan: which table, which symbol, and the bits that follow it.
+/// A symbol of a scan: its table, its value, and the bits that follow it.
 struct ScanSymbol {
     table: u8,
     value: u8,
     extra: u16,
 }
 
-/// Tables in use: DC 0, DC 1, AC 0, AC 1.
+/// The number of tables: DC 0, DC 1, AC 0, AC 1.
 const TABLES: usize = 4;
 
-/// `bytes` with Huffman tables made for it; `None` unless it is a baseline JPEG of one scan that uses at most two
-/// tables of either kind and no restart markers.
+/// Returns `bytes` with Huffman tables made for it; `None` unless it is a baseline JPEG of one scan that uses at most
+/// two tables of either kind and no restart markers.
 pub(crate) fn optimize(bytes: &[u8]) -> Option<Vec<u8>> {
     let header = InterleavedScan::parse(bytes)?;
     let symbols = header.read(&unstuffed(bytes.get(header.data..)?))?;
@@ -45,19 +45,19 @@ pub(crate) fn optimize(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(writer.finish())
 }
 
-/// What of the headers matters here.
+/// The part of the headers that matters here.
 struct InterleavedScan {
     /// Everything before the scan, without Huffman tables.
     kept: Vec<u8>,
     /// The start-of-scan segment.
     scan: Vec<u8>,
-    /// Where the entropy-coded data begins.
+    /// The offset where the entropy-coded data begins.
     data: usize,
-    /// Tables as they were read.
+    /// The tables as they were read.
     tables: [Option<Specification>; TABLES],
-    /// (DC table, AC table) of every block of an MCU.
+    /// The (DC table, AC table) of every block of an MCU.
     blocks: Vec<(u8, u8)>,
-    /// MCUs in the scan.
+    /// The number of MCUs in the scan.
     mcus: usize,
 }
 
@@ -65,7 +65,7 @@ impl InterleavedScan {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut kept = bytes.get(..2)?.to_vec();
         let mut tables = [const { None }; TABLES];
-        // Width, height and (id, horizontal, vertical sampling) of the frame's components.
+        // The width, height and (id, horizontal, vertical sampling) of the frame's components.
         let mut frame: Option<(usize, usize, Vec<[u8; 3]>)> = None;
         let mut at = 2;
         loop {
@@ -96,7 +96,7 @@ impl InterleavedScan {
                     let (scan, data) = (segment.to_vec(), at + segment.len());
                     return Some(Self { kept, scan, data, tables, blocks, mcus });
                 }
-                // Restart intervals and every other kind of frame.
+                // Restart intervals and all other kinds of frames are not handled.
                 0xDD | 0xC1..=0xCF => return None,
                 _ => kept.extend(segment),
             }
@@ -104,7 +104,7 @@ impl InterleavedScan {
         }
     }
 
-    /// The scan's symbols.
+    /// Reads the scan's symbols.
     fn read(&self, data: &[u8]) -> Option<Vec<ScanSymbol>> {
         let lookups: Vec<Option<Vec<(u8, u8)>>> =
             self.tables.iter().map(|t| t.as_ref().map(Specification::lookup)).collect();
@@ -167,14 +167,14 @@ fn blocks(scan: &[u8], components: &[[u8; 3]]) -> Option<Vec<(u8, u8)>> {
     Some(blocks)
 }
 
-/// A Huffman table as a file specifies it: how many codes of each length, and their symbols.
+/// A Huffman table as a file specifies it: how many codes there are of each length, and their symbols.
 struct Specification {
     counts: [u8; 16],
     values: Vec<u8>,
 }
 
 impl Specification {
-    /// Code and length of every symbol (ITU-T T.81, annex C.2).
+    /// The code and the length of every symbol (ITU-T T.81, annex C.2).
     fn codes(&self) -> [(u16, u8); 256] {
         let mut codes = [(0, 0); 256];
         let mut values = self.values.iter();
@@ -189,7 +189,7 @@ impl Specification {
         codes
     }
 
-    /// Length and symbol by the next 16 bits; length 0 where there is no code.
+    /// The length and the symbol by the next 16 bits; the length is 0 if there is no code.
     fn lookup(&self) -> Vec<(u8, u8)> {
         let mut lookup = vec![(0, 0); 1 << 16];
         for (value, (code, length)) in (0..=255u8).zip(self.codes()) {
@@ -201,7 +201,7 @@ impl Specification {
         lookup
     }
 
-    /// The shortest codes of at most 16 bits for symbols that occur `counts` times (ITU-T T.81, annex K.2).
+    /// Finds the shortest codes of at most 16 bits for symbols that occur `counts` times (ITU-T T.81, annex K.2).
     fn optimal(counts: &[u32; 256]) -> Self {
         // One more symbol, rarer than all, takes the code of all ones, which a file must not use.
         let mut weights: Vec<u32> = counts.iter().copied().chain([1]).collect();
@@ -240,7 +240,7 @@ impl Specification {
     }
 }
 
-/// Bits of entropy-coded data, most significant first, zeros past the end.
+/// Reads bits of entropy-coded data, most significant first, with zeros past the end.
 struct EntropyReader<'a> {
     data: &'a [u8],
     position: usize,
@@ -253,7 +253,7 @@ impl EntropyReader<'_> {
     }
 }
 
-/// Entropy-coded data without the zero that follows every 0xFF, up to the first marker.
+/// Returns entropy-coded data without the zero that follows every 0xFF, up to the first marker.
 fn unstuffed(data: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(data.len());
     let mut bytes = data.iter();

@@ -1,4 +1,4 @@
-//! `foreload synth`: a dataset with ImageNet's statistics, made from real photographs.
+//! The command `foreload synth`, which makes a dataset with ImageNet's statistics from real photographs.
 //!
 //! The same seed gives the same bytes for any number of threads: every image draws from its own random stream.
 
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What `foreload synth` is asked for.
+/// The arguments of `foreload synth`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SynthArgs {
     /// Directory to make; must not exist or be empty
@@ -57,20 +57,20 @@ pub(crate) struct SynthArgs {
     json: bool,
 }
 
-/// An image on its way to the store.
-struct Made {
+/// An image that is made, but not yet written.
+struct MadeImage {
     index: u64,
     recipe: PhotoRecipe,
     quality: u8,
     bytes: Vec<u8>,
 }
 
-/// Everything the threads share.
+/// Everything that the threads share.
 struct Studio {
     photos: Vec<Photo>,
     grain: encode::Grain,
     key: RandomKey,
-    /// Where the golden-ratio walk over the codings begins.
+    /// The start of the golden-ratio walk over the codings.
     start: f64,
     optimize: bool,
 }
@@ -107,7 +107,7 @@ impl Studio {
             return Err(Error::config("photos", "every photograph is smaller than 64 pixels on a side"));
         }
         let key = RandomKey::new(b"synth", args.seed, 0, Use::Augment);
-        // Images use the streams 0, 1, 2, …; what is drawn once for all uses the last.
+        // Images use the streams 0, 1, 2, …; what is drawn once for all images uses the last one.
         let mut random = key.stream(u64::MAX);
         let start = random.unit();
         let grain = encode::Grain::new(&mut random);
@@ -115,18 +115,23 @@ impl Studio {
     }
 
     /// Makes image `index`.
-    fn make(&self, index: u64) -> Result<Made> {
+    fn make(&self, index: u64) -> Result<MadeImage> {
         let mut random = self.key.stream(index);
         let recipe = PhotoRecipe::draw(index, self.start, &mut random);
         let photo = &self.photos[random.below(self.photos.len() as u64) as usize];
         let image = warp::view(photo, recipe.width, recipe.height, &mut random);
         let encoded = encode::encode(&image, &recipe, &self.grain, self.optimize, &mut random)
             .map_err(|error| Error::dataset(&photo.path, format!("encoding image {index} of it: {error}")))?;
-        Ok(Made { index, recipe, quality: encoded.quality, bytes: encoded.bytes })
+        Ok(MadeImage { index, recipe, quality: encoded.quality, bytes: encoded.bytes })
     }
 
     /// Makes `images` images on `threads` threads and hands them to `keep` in order.
-    fn make_all(&self, images: u64, threads: usize, mut keep: impl FnMut(Made) -> Result<()>) -> Result<()> {
+    fn make_all(
+        &self,
+        images: u64,
+        threads: usize,
+        mut keep: impl FnMut(MadeImage) -> Result<()>,
+    ) -> Result<()> {
         let next = AtomicU64::new(0);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

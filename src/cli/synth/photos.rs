@@ -1,4 +1,4 @@
-//! The photographs a dataset is made from: found, decoded and kept at several scales.
+//! The photographs that a dataset is made from: found, decoded and kept at several scales.
 
 use crate::{Error, Result};
 use std::ffi::OsStr;
@@ -10,19 +10,19 @@ pub(crate) type Pixel = [f32; 4];
 
 /// An image in memory, rows from the top.
 pub(crate) struct PixelGrid {
-    /// Pixels a row.
+    /// The pixels of a row.
     pub width: usize,
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
-    /// `width * height` pixels.
+    /// The `width * height` pixels.
     pub pixels: Vec<Pixel>,
 }
 
 /// A photograph at full size and halved again and again, for resampling without aliasing.
 pub(crate) struct Photo {
-    /// Where it came from.
+    /// The file of the photograph.
     pub path: PathBuf,
-    /// Full size first, each next level half of it.
+    /// The levels: full size first, each next one half of it.
     pub levels: Vec<PixelGrid>,
 }
 
@@ -49,11 +49,11 @@ const SHIPPED: &[(&str, &[&str])] = &[
     ("sklearn/datasets/images", &["china.jpg", "flower.jpg"]),
 ];
 
-/// Below this many pixels on a side there is nothing to crop.
+/// The fewest pixels on a side: with fewer there is nothing to crop.
 const SMALLEST: usize = 64;
 
-/// The photographs below `directories`, or the shipped ones when there are none; sorted, so that the choice among
-/// them is the same everywhere.
+/// Finds the photographs below `directories`, or the shipped ones if there are none. They are sorted, so that the
+/// choice among them is the same everywhere.
 pub(crate) fn find(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
     if directories.is_empty() {
         return shipped();
@@ -114,10 +114,11 @@ fn shipped() -> Result<Vec<PathBuf>> {
     ))
 }
 
-/// The Python interpreters that may know: the one this program runs in, or beside; of the active environment; on the
-/// search path.
+/// The Python interpreters that may know the packages: the one that this program runs in or beside, that of the active
+/// environment, and that on the search path.
 fn pythons() -> Vec<PathBuf> {
-    // Set by the console script, in which this process's executable is the interpreter outside the environment.
+    // The console script sets this variable, since in it this process's executable is the interpreter outside the
+    // environment.
     let around = std::env::var_os("FORELOAD_PYTHON").map(PathBuf::from);
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("python3")));
     let active = std::env::var_os("VIRTUAL_ENV").map(|root| PathBuf::from(root).join("bin/python3"));
@@ -127,7 +128,7 @@ fn pythons() -> Vec<PathBuf> {
     pythons
 }
 
-/// Where `python` finds the two packages, without importing them.
+/// The directories where `python` finds the two packages, without importing them.
 fn site_directories(python: &Path) -> Vec<PathBuf> {
     const ASK: &str = "import importlib.util as u, os\n\
         for name in 'skimage', 'sklearn':\n    \
@@ -163,7 +164,7 @@ impl Photo {
 }
 
 impl PixelGrid {
-    /// From interleaved samples of `channels` bytes a pixel: 1 gray, 2 gray + alpha, 3 RGB, 4 RGB + alpha.
+    /// Makes pixels from interleaved samples of `channels` bytes a pixel: 1 gray, 2 gray + alpha, 3 RGB, 4 RGB + alpha.
     fn from_bytes(bytes: &[u8], width: usize, height: usize, channels: usize) -> Self {
         let pixels = bytes.chunks_exact(channels).take(width * height);
         let pixels = pixels.map(|p| {
@@ -173,7 +174,7 @@ impl PixelGrid {
         Self { width, height, pixels: pixels.collect() }
     }
 
-    /// Every 2×2 pixels averaged.
+    /// Averages every 2×2 pixels.
     fn halved(&self) -> Self {
         let (width, height) = (self.width / 2, self.height / 2);
         let mut pixels = Vec::with_capacity(width * height);

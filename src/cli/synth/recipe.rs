@@ -1,4 +1,4 @@
-//! What each image shall be: size, coding, bits per pixel, in ImageNet's mix.
+//! The recipe of each image: its size, coding and bits per pixel, in ImageNet's mix.
 //!
 //! ImageNet's training set has 1.28 million files of 138 GB: 108 KB each, most of them 500 pixels on the long side.
 
@@ -31,7 +31,8 @@ impl JpegCoding {
 
     /// The coding of image `index` of a dataset whose codings begin at `start` in [0, 1).
     ///
-    /// Steps of the golden ratio instead of random draws: any run of images has nearly the right shares.
+    /// It steps by the golden ratio instead of drawing at random, so that any run of images has nearly the right
+    /// shares.
     pub(crate) fn of(index: u64, start: f64) -> Self {
         const GOLDEN: f64 = 0.618_033_988_749_894_9;
         let mut left = (start + GOLDEN * index as f64).fract() * 1000.0;
@@ -48,15 +49,15 @@ impl JpegCoding {
 /// One image to make.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PhotoRecipe {
-    /// Pixels a row.
+    /// The pixels of a row.
     pub width: usize,
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
-    /// How to code it.
+    /// The coding of the image.
     pub coding: JpegCoding,
-    /// Bits per pixel to aim at, before the photograph has its say.
+    /// The bits per pixel to aim at, before the photograph's own are considered.
     pub bits_per_pixel: f64,
-    /// Quality that is not exceeded: photographs too smooth for their bits per pixel get grain instead.
+    /// The highest quality: photographs that are too smooth for their bits per pixel get grain instead.
     pub best_quality: u8,
 }
 
@@ -79,13 +80,13 @@ impl PhotoRecipe {
     }
 }
 
-/// A standard normal number (Box and Muller, 1958).
+/// Draws a standard normal number (Box and Muller, 1958).
 pub(crate) fn normal(random: &mut RandomStream) -> f64 {
     let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
-/// ImageNet's sizes: the long side 500 for four of five, a few small, a few up to 3000 pixels.
+/// Draws one of ImageNet's sizes: the long side 500 for four of five, a few small, a few up to 3000 pixels.
 fn size(random: &mut RandomStream) -> (usize, usize) {
     let mut between = |low: u64, high: u64| (low + random.below(high - low + 1)) as usize;
     match between(0, 999) {

@@ -1,4 +1,4 @@
-//! Where the images go: class directories or tar shards, published whole under the dataset's name.
+//! Writes the images to class directories or tar shards, published whole under the dataset's name.
 
 use crate::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -17,12 +17,12 @@ pub(crate) enum SynthLayout {
     Tar,
 }
 
-/// A dataset being written. It appears under its name only when complete; until then, and if it never is, its files
-/// lie in a hidden directory beside it, which the next attempt removes.
+/// Writes a dataset. It appears under its name only when complete; until then, and if it never is, its files lie in a
+/// hidden directory beside it, which the next attempt removes.
 pub(crate) struct DatasetWriter {
     directory: PathBuf,
     partial: PathBuf,
-    // Held for its lock: two writers of one dataset would mix their files.
+    // The lock's file: two writers of one dataset would mix their files.
     _lock: File,
     layout: SynthLayout,
     shard_size: u64,
@@ -104,7 +104,8 @@ impl DatasetWriter {
 
     fn finish_shard(&mut self) -> Result<()> {
         let Some(shard) = self.shard.take() else { return Ok(()) };
-        // The two zero blocks at the end, then what is buffered: errors of either must not be lost in a drop.
+        // The two zero blocks at the end come first, then what is buffered: errors of either must not be lost in a
+        // drop.
         shard
             .into_inner()
             .and_then(|mut file| file.flush())
@@ -123,7 +124,7 @@ impl DatasetWriter {
 
 impl Drop for DatasetWriter {
     fn drop(&mut self) {
-        // After publishing there is nothing under this name; after a failure nobody can use what is there.
+        // After publishing there is nothing under this name; after a failure its files are of no use.
         let _ = fs::remove_dir_all(&self.partial);
     }
 }

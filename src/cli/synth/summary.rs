@@ -1,4 +1,4 @@
-//! The statistics of what was made, beside which a user can hold a dataset of their own.
+//! The statistics of the images that were made, which users can compare with those of a dataset of their own.
 
 use super::recipe::{JpegCoding, PhotoRecipe};
 use super::store::SynthLayout;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Collected while images are written.
+/// The statistics, collected while images are written.
 #[derive(Default)]
 pub(crate) struct Statistics {
     bytes: Vec<f64>,
@@ -19,7 +19,7 @@ pub(crate) struct Statistics {
     codings: BTreeMap<&'static str, u64>,
 }
 
-/// What `foreload synth` prints.
+/// The summary that `foreload synth` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct SynthSummary {
     version: String,

@@ -3,7 +3,7 @@
 use super::photos::{Photo, Pixel, PixelGrid};
 use crate::rng::RandomStream;
 
-/// Source coordinates of an output pixel as a projective map: `(a·x + b·y + c) / (g·x + h·y + 1)` and likewise.
+/// A projective map from an output pixel to source coordinates: `(a·x + b·y + c) / (g·x + h·y + 1)` and likewise.
 struct Homography {
     x: [f64; 3],
     y: [f64; 3],
@@ -11,9 +11,9 @@ struct Homography {
 }
 
 impl Homography {
-    /// The map that takes (0, 0), (1, 0), (1, 1), (0, 1) to the corners.
+    /// Makes the map that takes (0, 0), (1, 0), (1, 1), (0, 1) to the corners.
     ///
-    /// Heckbert, "Fundamentals of Texture Mapping and Image Warping" (1989), section 2.2.3.
+    /// See Heckbert, "Fundamentals of Texture Mapping and Image Warping" (1989), section 2.2.3.
     fn unit_square_to(corners: [[f64; 2]; 4]) -> Self {
         let [p0, p1, p2, p3] = corners;
         let d1 = [p1[0] - p2[0], p1[1] - p2[1]];
@@ -26,7 +26,7 @@ impl Homography {
         Self { x: row(0), y: row(1), w: [g, h] }
     }
 
-    /// The same map with its input and output scaled.
+    /// Returns this map with its input and output scaled.
     fn scaled(&self, input: [f64; 2], output: f64) -> Self {
         let row = |r: [f64; 3]| [output * r[0] * input[0], output * r[1] * input[1], output * r[2]];
         Self { x: row(self.x), y: row(self.y), w: [self.w[0] * input[0], self.w[1] * input[1]] }
@@ -42,7 +42,7 @@ impl Homography {
 /// Draws a random view of `photo` with `width`×`height` pixels, values nominally 0 to 255, not yet clamped.
 pub(crate) fn view(photo: &Photo, width: usize, height: usize, random: &mut RandomStream) -> PixelGrid {
     let (corners, scale) = quadrilateral(&photo.levels[0], width, height, random);
-    // The level whose pixels are nearest to the output's: never more than 1.4 source pixels an output pixel.
+    // This is the level whose pixels are nearest to the output's: at most 1.4 source pixels for an output pixel.
     let level = ((scale.log2() + 0.5).floor().max(0.0) as usize).min(photo.levels.len() - 1);
     let map = Homography::unit_square_to(corners)
         .scaled([1.0 / width as f64, 1.0 / height as f64], 0.5f64.powi(level as i32));
@@ -51,7 +51,7 @@ pub(crate) fn view(photo: &Photo, width: usize, height: usize, random: &mut Rand
     image
 }
 
-/// Corners in the photograph of the view's four corners (clockwise from the top left), and source pixels per
+/// Draws the places in the photograph of the view's four corners (clockwise from the top left), and source pixels per
 /// output pixel.
 fn quadrilateral(
     full: &PixelGrid,
@@ -124,13 +124,13 @@ fn accumulate(sum: &mut Pixel, pixel: &Pixel, weight: f32) {
     }
 }
 
-/// Weights of the four pixels around a point `t` past the second of them.
+/// The weights of the four pixels around a point `t` past the second of them.
 fn cubic(t: f32) -> [f32; 4] {
     let (t2, t3) = (t * t, t * t * t);
     [-0.5 * t3 + t2 - 0.5 * t, 1.5 * t3 - 2.5 * t2 + 1.0, -1.5 * t3 + 2.0 * t2 + 0.5 * t, 0.5 * t3 - 0.5 * t2]
 }
 
-/// Another exposure and white balance: contrast, brightness, saturation and a gain per channel.
+/// Draws another exposure and white balance:
 fn recolour(image: &mut PixelGrid, random: &mut RandomStream) {
     let contrast = random.uniform(0.85, 1.08) as f32;
     let brightness = random.uniform(-12.0, 12.0) as f32;

@@ -27,14 +27,14 @@ impl GivenMembers {
         let how = if names.is_empty() { "none".to_owned() } else { format!("only {}", names.join(", ")) };
         check_count(object.class(), positional, names.len(), &how)?;
         let in_place = names.iter().map(|name| (*name).to_owned()).zip(positional.iter());
-        let mut said: Vec<(&'static str, Given)> = Vec::new();
+        let mut pairs: Vec<(&'static str, Given)> = Vec::new();
         for entry in in_place.map(Ok).chain(keywords(named)) {
             let (name, value) = entry?;
             let full_name = format!("{}.{name}", object.keyword());
             let Some(setting) = object.member(&name) else {
                 return Err(wrong(&full_name, object.unknown(&name)));
             };
-            if said.iter().any(|(known, _)| *known == setting.name) {
+            if pairs.iter().any(|(known, _)| *known == setting.name) {
                 return Err(wrong(&full_name, "is given twice, by its place and by its name"));
             }
             let value = given(&value, setting.description().takes_iterables);
@@ -44,21 +44,21 @@ impl GivenMembers {
             ) {
                 return raise(py, Err(error));
             }
-            said.push((setting.name, value));
+            pairs.push((setting.name, value));
         }
         for setting in object.members().take(object.positional()) {
-            let found = said.iter().find(|(name, _)| *name == setting.name);
+            let found = pairs.iter().find(|(name, _)| *name == setting.name);
             if found.is_none_or(|(_, value)| *value == Given::Nothing) {
                 let must = setting.description().may_be.trim_end_matches(", or None").to_owned();
                 return Err(wrong(&setting.python_name(), format!("is not given, must be {must}")));
             }
         }
         let order = |name: &str| object.members().position(|setting| setting.name == name);
-        said.sort_by_key(|(name, _)| order(name));
-        Ok(Self { object, given: said })
+        pairs.sort_by_key(|(name, _)| order(name));
+        Ok(Self { object, given: pairs })
     }
 
-    fn said(&self) -> Vec<GivenSetting> {
+    fn settings(&self) -> Vec<GivenSetting> {
         let of = |(name, value): &(&'static str, Given)| {
             self.object
                 .members()
@@ -70,7 +70,7 @@ impl GivenMembers {
 
     /// The names and values of the members that were given.
     fn named(&self) -> impl Iterator<Item = (&'static str, Given)> {
-        self.said().into_iter().filter_map(|(setting, value)| Some((setting.member?.name, value)))
+        self.settings().into_iter().filter_map(|(setting, value)| Some((setting.member?.name, value)))
     }
 
     /// The value of a member, or its default.
@@ -159,16 +159,16 @@ pub(super) fn members(object: SettingsObject, value: &Bound<'_, PyAny>) -> PyRes
     if let Ok(directory) = value.cast::<Directory>()
         && object == SettingsObject::Directory
     {
-        return Ok(directory.get().0.said());
+        return Ok(directory.get().0.settings());
     }
     if let Ok(resources) = value.cast::<Resources>()
         && object == SettingsObject::Resources
     {
-        return Ok(resources.get().0.said());
+        return Ok(resources.get().0.settings());
     }
     // This is how settings come from YAML or JSON.
     if let Ok(named) = value.cast::<PyDict>() {
-        return GivenMembers::new(object, &PyTuple::empty(py), Some(named)).map(|members| members.said());
+        return GivenMembers::new(object, &PyTuple::empty(py), Some(named)).map(|members| members.settings());
     }
     let tiers = match object {
         SettingsObject::Directory => tiers(value),

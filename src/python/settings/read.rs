@@ -24,7 +24,7 @@ pub(in crate::python) fn read(
 ) -> PyResult<(Vec<PathBuf>, LoaderOptions)> {
     check_count(loader.name(), positional, 1, "one, the path")?;
     let mut path = positional.get_item(0).ok();
-    let mut said: Vec<(GivenSetting, String)> = Vec::new();
+    let mut arguments: Vec<(GivenSetting, String)> = Vec::new();
     let mut misplaced: Vec<GivenSetting> = Vec::new();
     for entry in keywords(named) {
         let (name, value) = entry?;
@@ -39,7 +39,7 @@ pub(in crate::python) fn read(
             for (setting, value) in members(object, &value)? {
                 let member = setting.member.map_or(setting.name, |member| member.name);
                 let call = format!("{name}={}({member}={value})", object.class());
-                said.push(((setting, value), call));
+                arguments.push(((setting, value), call));
             }
             continue;
         }
@@ -49,7 +49,7 @@ pub(in crate::python) fn read(
         let value = value_of(setting, &value)?;
         if setting.is_keyword() {
             let call = format!("{name}={value}");
-            said.push(((setting, value), call));
+            arguments.push(((setting, value), call));
         } else {
             misplaced.push((setting, value));
         }
@@ -57,7 +57,7 @@ pub(in crate::python) fn read(
     if let Some((setting, _)) = misplaced.first() {
         return Err(wrong(setting.name, in_its_object(&misplaced)));
     }
-    options(positional.py(), loader, &said).and_then(|options| Ok((paths(path)?, options)))
+    options(positional.py(), loader, &arguments).and_then(|options| Ok((paths(path)?, options)))
 }
 
 /// The value that a keyword's argument stands for.
@@ -80,9 +80,13 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
 }
 
 /// Makes the options from the settings that were given, each once.
-fn options(py: Python<'_>, loader: LoaderKind, said: &[(GivenSetting, String)]) -> PyResult<LoaderOptions> {
+fn options(
+    py: Python<'_>,
+    loader: LoaderKind,
+    arguments: &[(GivenSetting, String)],
+) -> PyResult<LoaderOptions> {
     let mut options = loader.usual();
-    for (number, ((setting, value), call)) in said.iter().enumerate() {
+    for (number, ((setting, value), call)) in arguments.iter().enumerate() {
         if !setting.belongs_to(loader) {
             return Err(wrong(setting.name, unknown_setting(loader, setting.name)));
         }
@@ -90,7 +94,7 @@ fn options(py: Python<'_>, loader: LoaderKind, said: &[(GivenSetting, String)]) 
         if setting.member.is_some() && *value == Given::Nothing {
             continue;
         }
-        let other = said[..number]
+        let other = arguments[..number]
             .iter()
             .find(|((other, value), _)| other.name == setting.name && *value != Given::Nothing);
         if let Some((_, other)) = other {
@@ -102,7 +106,7 @@ fn options(py: Python<'_>, loader: LoaderKind, said: &[(GivenSetting, String)]) 
         raise(py, setting.set(&mut options, value))?;
     }
     if options.transforms.is_some() {
-        let given = said.iter().filter(|((_, value), _)| *value != Given::Nothing);
+        let given = arguments.iter().filter(|((_, value), _)| *value != Given::Nothing);
         let given: Vec<&str> = given.map(|((setting, _), _)| setting.name).collect();
         raise(py, check_said_once(&given))?;
     }
@@ -110,16 +114,18 @@ fn options(py: Python<'_>, loader: LoaderKind, said: &[(GivenSetting, String)]) 
 }
 
 /// Explains for settings that are members of an object alone how to write the call.
-fn in_its_object(said: &[GivenSetting]) -> String {
-    let Some(object) = said.first().and_then(|(setting, _)| setting.member).map(|member| member.object)
+fn in_its_object(misplaced: &[GivenSetting]) -> String {
+    let Some(object) = misplaced.first().and_then(|(setting, _)| setting.member).map(|member| member.object)
     else {
         return String::new();
     };
     let mut arguments = Vec::new();
     for (number, setting) in object.members().enumerate() {
         let name = setting.member.map_or(setting.name, |member| member.name);
-        let value =
-            said.iter().find(|(other, _)| other.name == setting.name).map(|(_, value)| value.to_string());
+        let value = misplaced
+            .iter()
+            .find(|(other, _)| other.name == setting.name)
+            .map(|(_, value)| value.to_string());
         match value {
             _ if number < object.positional() => arguments.push(value.unwrap_or_else(|| name.to_owned())),
             Some(value) => arguments.push(format!("{name}={value}")),
