@@ -42,7 +42,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ),
     (
         "serde_json",
-        &["augment", "cli", "config", "dataset", "pipeline", "simulate", "state", "tier", "trace"],
+        &["augment", "cli", "config", "dataset", "json", "pipeline", "simulate", "state", "tier", "trace"],
     ),
     ("sha2", &["cli", "dataset", "rng", "schedule", "tier"]),
     ("thiserror", &["error"]),
