@@ -117,9 +117,8 @@ pub struct Field {
     pub member: Option<usize>,
     /// Where it lies in the batch.
     pub content: FieldContent,
-    /// Samples may be without it: number of the column that says which have it. Values whose lengths differ say it
-    /// themselves.
-    pub optional: Option<Option<usize>>,
+    /// Samples may be without it: the number of the column that says which have it.
+    pub optional: Option<usize>,
 }
 
 /// What a field is in a batch.
@@ -326,10 +325,7 @@ impl Fields {
                     FieldContent::Values(layout.values.len() - 1, kind)
                 }
             };
-            let says_it_itself = matches!(content, FieldContent::Values(..) | FieldContent::Boxes { .. });
-            let optional = field
-                .optional
-                .then(|| (!says_it_itself).then(|| column(&mut layout, Element::Bool, Vec::new())));
+            let optional = field.optional.then(|| column(&mut layout, Element::Bool, Vec::new()));
             list.push(Field { name: field.name.clone(), member: members.next(), content, optional });
         }
         Ok((Self { list }, layout))

@@ -12,6 +12,7 @@ mod epoch;
 mod fetch;
 mod fields;
 mod inbox;
+mod one_version;
 mod progress;
 mod refill;
 mod stats;

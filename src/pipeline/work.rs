@@ -5,6 +5,7 @@ use super::cuda::Stage;
 use super::cuda::assembly::{Assembly, Item};
 use super::cuda::prepare::Preparer;
 use super::fields::SeenImage;
+use super::one_version::OneVersion;
 use super::watch::Watch;
 use super::{Run, Shared, refill};
 use crate::augment::Renderer;
@@ -128,7 +129,7 @@ impl<'a> HostWorker<'a> {
                 for number in 0..self.shared.config.layout.images.len() {
                     ticket.image(number).fill(0);
                 }
-                self.shared.blank_fields(&mut ticket);
+                self.shared.blank_fields(sample, &mut ticket);
                 ticket.finish(sample, self.shared.index.label(sample), false);
             }
             OnError::Skip => match self.refill(&run, position, &mut ticket, watch) {
@@ -151,7 +152,14 @@ impl<'a> HostWorker<'a> {
         watch: &mut Watch,
     ) -> Result<()> {
         if self.shared.config.decoded {
-            return self.make(run, draw, &bytes, ticket, watch);
+            let (mut record, mut version) = (bytes, OneVersion::default());
+            loop {
+                let made = self.make(run, draw, &record, ticket, watch);
+                match version.read_anew(&self.shared.index, draw.sample)? {
+                    Some(bytes) => record = Encoded::Owned(bytes),
+                    None => return made,
+                }
+            }
         }
         if self.shared.index.contents() == Contents::Images {
             // Whoever decodes them sees all other damage; what is no image at all is not handed over as one.

@@ -374,10 +374,7 @@ impl PyBatch {
     /// Which samples have an optional field: bool [n].
     fn present(&self, name: &str) -> PyResult<PyTensor> {
         match self.field(name)?.optional {
-            Some(Some(column)) => Ok(self.batch.further(column).into()),
-            Some(None) => Err(PyAttributeError::new_err(format!(
-                "the field {name:?} says itself where it is absent, by None"
-            ))),
+            Some(column) => Ok(self.batch.further(column).into()),
             None => Err(PyAttributeError::new_err(format!(
                 "the field {name:?} is not optional: all samples have it"
             ))),

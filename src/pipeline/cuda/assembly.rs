@@ -4,6 +4,7 @@ use super::per_image::PerImage;
 use crate::augment::DrawnViews;
 use crate::batch::{Seal, Ticket};
 use crate::config::LANES;
+use crate::dataset::Stamp;
 use crate::decode::JpegHeader;
 use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::Result;
@@ -30,8 +31,9 @@ pub(crate) enum Pixels {
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU, when there was no page-locked memory to decode into.
     Waiting(PinnedSlice),
-    /// A file for the CPU that lies apart from the rest of its sample, when there was no page-locked memory for it.
-    Unread,
+    /// A file for the CPU that lies apart from the rest of its sample, when there was no page-locked memory for it: the
+    /// stamp of the shard whose version the sample is of.
+    Unread(Option<Stamp>),
     /// None: the sample is without image, and may be.
     Absent,
 }

@@ -300,7 +300,7 @@ impl<'a> Lane<'a> {
             Image::Planes { layout, .. } => Some(*layout),
             Image::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             Image::Blank => None,
-            Image::ForCpu(_) | Image::Unread | Image::Replaced | Image::Nothing => {
+            Image::ForCpu(_) | Image::Unread(_) | Image::Replaced | Image::Nothing => {
                 return Err(Error::Internal("the CPU left an image".into()));
             }
         })

@@ -11,12 +11,14 @@ use crate::augment::DrawnViews;
 use crate::augment::cuda::LaneMemory;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
+use crate::dataset::Stamp;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
 use crate::decode::{ColorModel, JpegHeader, Planes};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{InFlight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::fields::SeenImage;
+use crate::pipeline::one_version::OneVersion;
 use crate::pipeline::watch::Watch;
 use crate::pipeline::{Run, Shared, refill};
 use crate::schedule::Draw;
@@ -64,7 +66,7 @@ pub(crate) enum Image {
     /// A file for the CPU.
     ForCpu(PinnedSlice),
     /// A file for the CPU that is still to be read.
-    Unread,
+    Unread(Option<Stamp>),
     /// Planes that the CPU has decoded, before there is page-locked memory for them.
     Decoded { planes: Box<Planes>, drawn: DrawnViews },
     /// One of a sample that failed: another sample's is to take its place.
@@ -87,7 +89,7 @@ impl Image {
             Self::Encoded { drawn, .. } | Self::Planes { drawn, .. } | Self::Decoded { drawn, .. } => {
                 Some(drawn)
             }
-            Self::ForCpu(_) | Self::Unread | Self::Replaced | Self::Blank | Self::Nothing => None,
+            Self::ForCpu(_) | Self::Unread(_) | Self::Replaced | Self::Blank | Self::Nothing => None,
         }
     }
 }
@@ -134,7 +136,7 @@ impl<'a> Intake<'a> {
             pixels.try_map(|image, pixels| match pixels {
                 Pixels::Decoded { bytes, layout, drawn } => Ok(Image::Planes { bytes, layout, drawn }),
                 Pixels::Waiting(bytes) => Ok(Image::ForCpu(bytes)),
-                Pixels::Unread => Ok(Image::Unread),
+                Pixels::Unread(stamp) => Ok(Image::Unread(stamp)),
                 Pixels::Absent => Ok(Image::Blank),
                 Pixels::Encoded { bytes, header, drawn } => {
                     let id = ImageId { sample, image: image as u32 };
@@ -216,7 +218,7 @@ impl<'a> Intake<'a> {
                     let bytes = bytes.clone();
                     self.decode(run, image, work.draw, &bytes)
                 }
-                Image::Unread => self.read(run, image, work.draw),
+                &Image::Unread(stamp) => self.read(run, image, work.draw, stamp),
                 _ => continue,
             };
             match decoded {
@@ -238,13 +240,19 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Reads and decodes an image that lies apart from the rest of its sample.
-    fn read(&mut self, run: &Run, image: usize, draw: Draw) -> Result<DrawnViews> {
+    /// Reads and decodes an image that lies apart from the rest of its sample, which was read when the shard had this
+    /// `stamp`.
+    fn read(&mut self, run: &Run, image: usize, draw: Draw, stamp: Option<Stamp>) -> Result<DrawnViews> {
         let field = &self.shared.config.fields.list[self.shared.config.images.list()[image].field];
         // Nothing of it is in what was read at once.
         let bytes = self.shared.field_bytes(run, field, draw.sample, &[])?;
         let bytes =
             bytes.ok_or_else(|| Error::Internal(format!("no {:?} where there was one", field.name)))?;
+        let (index, file) = (&self.shared.index, self.shared.index.extent(draw.sample).file);
+        if index.shard_stamp(file) != stamp {
+            let message = "was written to while a sample was read".to_owned();
+            return Err(Error::DatasetChanged { path: index.path(file), message });
+        }
         self.decode(run, image, draw, &bytes)
     }
 
@@ -409,7 +417,7 @@ impl<'a> Intake<'a> {
             OnError::Raise => work.images.set_all(|| Image::Nothing),
             OnError::Zero => {
                 work.valid = false;
-                self.shared.blank_fields(&mut work.ticket);
+                self.shared.blank_fields(sample, &mut work.ticket);
                 work.images.set_all(|| Image::Blank);
             }
             OnError::Skip => work.images.set_all(|| Image::Replaced),
@@ -425,11 +433,11 @@ impl<'a> Intake<'a> {
     ) -> Result<(u64, PerImage<Image>)> {
         let shared = self.shared;
         let images = shared.config.images.list();
-        refill::substitute(shared, run, position, |sample, record| {
+        let mut make = |sample, record: &[u8]| {
             let mut seen = Vec::with_capacity(images.len());
             let made = PerImage::try_new(images.len(), |image| {
                 let field = &shared.config.fields.list[images[image].field];
-                let Some(bytes) = shared.field_bytes(run, field, sample, &record)? else {
+                let Some(bytes) = shared.field_bytes(run, field, sample, record)? else {
                     seen.push(None);
                     return Ok(Image::Blank);
                 };
@@ -439,8 +447,18 @@ impl<'a> Intake<'a> {
                 seen.push(Some(SeenImage { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
             })?;
-            shared.fill_fields(run, sample, &record, &seen, ticket)?;
+            shared.fill_fields(run, sample, record, &seen, ticket)?;
             Ok(made)
+        };
+        refill::substitute(shared, run, position, |sample, mut record| {
+            let mut version = OneVersion::default();
+            loop {
+                let made = make(sample, &record);
+                match version.read_anew(&shared.index, sample)? {
+                    Some(bytes) => record = bytes,
+                    None => return made,
+                }
+            }
         })
     }
 
