@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const ROLE: &str = "FORELOAD_IO_TEST_ROLE";
 
-/// Runs `test` in a process of its own with `role`, and expects it to pass.
+/// Runs `test` in a process of its own with `role`, and expects that it passes.
 fn in_child(test: impl Fn(), role: &str) {
     let output = child(test).env(ROLE, role).output().unwrap();
     let said =
@@ -42,7 +42,7 @@ fn the_users_choice_is_obeyed_and_described() {
     let mut reader = open(IoChoice::Pread, Direct::Off, 0);
     assert_eq!(reader.describe(), "pread with 16 threads, buffered (io=pread; direct=off)");
     check(&mut *reader, &world, &slots);
-    // What blocks in a thread is as deep as was asked for, within reason.
+    // A reader that blocks in threads is as deep as was asked for, within reason.
     for (depth, threads) in [(1, 1), (100, 100), (4000, 256)] {
         let mut reader =
             open_source(&source(&world, 0), &slots, IoChoice::Pread, Direct::Off, depth).unwrap();
@@ -53,7 +53,7 @@ fn the_users_choice_is_obeyed_and_described() {
     let mut reader = open(IoChoice::Auto, Direct::Auto, 1);
     assert!(reader.describe().contains("buffered ("), "{}", reader.describe());
     check(&mut *reader, &world, &slots);
-    // More than any memory: not kept by the page cache.
+    // This size is more than any memory, so that the page cache cannot keep it.
     let mut reader = open(IoChoice::Auto, Direct::Auto, 1 << 60);
     check(&mut *reader, &world, &slots);
     let storage = foreload::testing::io::storage::Storage::of(world.dir.path()).unwrap();
@@ -86,7 +86,7 @@ fn a_deleted_first_sample_is_an_error_of_its_own() {
     let index = Arc::new(DatasetIndex::open(&root, &options).unwrap());
     let modified = std::fs::metadata(&directory).unwrap().modified().unwrap();
     std::fs::remove_file(index.path(index.extent(0).file)).unwrap();
-    // As when the deletion falls between the look at the directory and the read.
+    // The deletion falls between the listing of the directory and the read.
     std::fs::File::open(&directory).unwrap().set_modified(modified).unwrap();
 
     let (slots, extents) = (pool(), (0..5).map(|sample| index.extent(sample)).collect::<Vec<_>>());
