@@ -23,6 +23,7 @@ pub use fields::FieldOptions;
 pub(crate) use fields::{Field, FieldContent, Fields, LABEL};
 pub(crate) use images::{ImageField, Images};
 pub use labels::Labels;
+pub(crate) use labels::numbers as label_numbers;
 pub use pfs::parse_pfs;
 pub(crate) use recipe::check_said_once;
 pub use selection::Weights;
@@ -161,9 +162,26 @@ impl LoaderOptions {
         Fields::members(fields, given).map_err(|is| Error::config("fields", is))
     }
 
+    /// Whether samples in shards need no image, where `labels` gives the columns `given`: other members are read of
+    /// them, and no image that must be there.
+    fn takes_every_stem(&self, given: &[String]) -> bool {
+        let members = self.members(given).unwrap_or_default().unwrap_or_default();
+        let needed = |field: &&FieldOptions| !field.optional && members.contains(&field.name);
+        !members.is_empty() && !self.fields.iter().flatten().filter(needed).any(FieldOptions::is_image)
+    }
+
+    /// Whether batches have the dataset's own labels, where `labels` gives the columns `given`.
+    fn wants_labels(&self, given: &[String]) -> bool {
+        match &self.fields {
+            None => self.labels.is_none(),
+            Some(fields) => fields.iter().any(|field| field.name == LABEL && !given.contains(&field.name)),
+        }
+    }
+
     /// How to find or build the index of a dataset for this loader. [`LoaderOptions::validate`] reports what is wrong
     /// with its fields.
     pub fn index_options(&self, contents: Contents) -> IndexOptions {
+        let given = self.given_names().unwrap_or_default();
         IndexOptions {
             directory: self.index_dir.clone(),
             rebuild: self.rebuild_index,
@@ -177,7 +195,9 @@ impl LoaderOptions {
                 .filter(|field| field.optional)
                 .map(|field| field.name.clone())
                 .collect(),
-            members: self.given_names().and_then(|given| self.members(&given)).unwrap_or_default(),
+            members: self.members(&given).unwrap_or_default(),
+            every_stem: self.takes_every_stem(&given),
+            without_labels: !self.wants_labels(&given),
             ..IndexOptions::default()
         }
     }
@@ -196,7 +216,8 @@ impl LoaderOptions {
         let processors = || if self.decoded { share::processors(ranks) } else { 1 };
         let threads = self.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
-        let given = self.labels.as_ref().map_or(Ok(Vec::new()), |labels| labels.columns(index))?;
+        let asked = self.fields.as_deref().unwrap_or_default();
+        let given = self.labels.as_ref().map_or(Ok(Vec::new()), |labels| labels.columns(index, asked))?;
         let (fields, layout) = self.fields(index, &images, &given)?;
         let batch_bytes = layout.bytes(self.batch_size as usize);
         let chosen = self.choose_device(&images, index)?;

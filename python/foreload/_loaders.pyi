@@ -311,6 +311,7 @@ class ImageLoader(Loader):
         self,
         sample_id: int,
         epoch: int | None = None,
+        *,
         occurrence: int = 0,
         view: int = 0,
         field: str | None = None,

@@ -8,6 +8,7 @@ use crate::dataset::{ColumnValues, FieldKind, MemberBytes};
 use crate::decode::{Mask, NpyArray, Number};
 use crate::error::{DecodeError, Error, Result};
 use crate::io::{ReadStats, read_blocking};
+use crate::json;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -161,19 +162,10 @@ impl PipelineShared {
         seen: &[Option<SeenImage>],
         ticket: &mut Ticket,
     ) -> Result<()> {
+        self.fill_given(sample, ticket);
         for field in &self.config.fields.list {
             let found = match field.content {
-                FieldContent::Label => continue,
-                FieldContent::GivenNumbers { of, column } => {
-                    ticket.column(column).copy_from_slice(&self.config.given[of].values.bytes(sample));
-                    continue;
-                }
-                FieldContent::GivenTexts { of, value } => {
-                    let text = match &self.config.given[of].values {
-                        ColumnValues::Texts(texts) => Some(Value::Text(texts[sample as usize].clone())),
-                        _ => None,
-                    };
-                    ticket.put(value, text);
+                FieldContent::Label | FieldContent::GivenNumbers { .. } | FieldContent::GivenTexts { .. } => {
                     continue;
                 }
                 FieldContent::Images { image, .. } => seen[image].is_some(),
@@ -184,21 +176,42 @@ impl PipelineShared {
                     bytes.is_some()
                 }
             };
-            if let Some(Some(column)) = field.optional {
+            if let Some(column) = field.optional {
                 ticket.column(column).fill(u8::from(found));
             }
         }
         Ok(())
     }
 
-    /// Fills all fields of a place but its images with zeros, or with no value, because its sample failed.
-    pub(super) fn blank_fields(&self, ticket: &mut Ticket) {
+    /// Fills the fields of a place that are columns of `labels=`, which are known of every sample.
+    fn fill_given(&self, sample: u64, ticket: &mut Ticket) {
+        for field in &self.config.fields.list {
+            match field.content {
+                FieldContent::GivenNumbers { of, column } => {
+                    ticket.column(column).copy_from_slice(&self.config.given[of].values.bytes(sample));
+                }
+                FieldContent::GivenTexts { of, value } => {
+                    let text = match &self.config.given[of].values {
+                        ColumnValues::Texts(texts) => Some(Value::Text(texts[sample as usize].clone())),
+                        _ => None,
+                    };
+                    ticket.put(value, text);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Fills all fields of a place but its images with zeros, or with no value where they have no fixed size, because
+    /// its sample failed. What is known of the sample without reading it stays.
+    pub(super) fn blank_fields(&self, sample: u64, ticket: &mut Ticket) {
         for number in 0..self.config.layout.columns.len() {
             ticket.column(number).fill(0);
         }
         for number in 0..self.config.layout.values.len() {
             ticket.put(number, None);
         }
+        self.fill_given(sample, ticket);
     }
 
     fn fill_field(
@@ -218,7 +231,7 @@ impl PipelineShared {
                 ticket.column(column).copy_from_slice(&number.to_ne_bytes());
             }
             FieldContent::Floats(column) => {
-                let number = bytes.map_or(Ok(0.0), |bytes| number::<f32>(bytes, "a number"))?;
+                let number = bytes.map_or(Ok(0.0), float)?;
                 ticket.column(column).copy_from_slice(&number.to_ne_bytes());
             }
             FieldContent::Values(number, kind) => {
@@ -325,6 +338,17 @@ fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeErr
     })
 }
 
+/// The number that is written as text, which float32 must be able to hold; `inf` and `nan` are such numbers.
+fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
+    let float: f32 = number(bytes, "a number")?;
+    // Numbers that are too large are read as infinite, too. The word for infinity has no digit.
+    if float.is_infinite() && bytes.iter().any(u8::is_ascii_digit) {
+        let shown = String::from_utf8_lossy(bytes.trim_ascii());
+        return Err(DecodeError::Damaged(format!("{shown:?} is more than float32 holds")));
+    }
+    Ok(float)
+}
+
 /// The value that the bytes of a field of this `kind` are.
 fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeError> {
     let text = || {
@@ -340,9 +364,9 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
     match kind {
         FieldKind::Text => Ok(Value::Text(text()?)),
         FieldKind::Json => {
-            serde_json::from_slice::<serde::de::IgnoredAny>(bytes)
-                .map_err(|error| DecodeError::Damaged(format!("is not JSON: {error}")))?;
-            Ok(Value::Text(text()?))
+            let scanned = json::utf8(bytes).and_then(|text| json::scan(&text, |_, _| {}));
+            scanned.map_err(|error| DecodeError::Damaged(format!("is not JSON: {error}")))?;
+            Ok(Value::Bytes(bytes.to_vec()))
         }
         FieldKind::Array => {
             let NpyArray { number, shape, bytes } = NpyArray::decode(bytes)?;

@@ -14,6 +14,7 @@ mod fetch;
 mod fields;
 mod inbox;
 mod notify;
+mod one_version;
 mod progress;
 mod stats;
 mod stopwatch;

@@ -6,6 +6,7 @@ use super::cuda::GpuStage;
 use super::cuda::assembly::{Assembly, PreparedSample};
 use super::cuda::prepare::Preparer;
 use super::fields::SeenImage;
+use super::one_version::OneVersion;
 use super::stopwatch::Stopwatch;
 use super::{EpochRun, PipelineShared, substitute};
 use crate::augment::Renderer;
@@ -136,7 +137,7 @@ impl<'a> HostWorker<'a> {
                 for number in 0..self.shared.config.layout.images.len() {
                     ticket.image(number).fill(0);
                 }
-                self.shared.blank_fields(&mut ticket);
+                self.shared.blank_fields(sample, &mut ticket);
                 ticket.finish(sample, self.shared.index.label(sample), false);
             }
             OnError::Skip => match self.substitute(&run, position, &mut ticket, stopwatch) {
@@ -159,7 +160,14 @@ impl<'a> HostWorker<'a> {
         stopwatch: &mut Stopwatch,
     ) -> Result<()> {
         if self.shared.config.decoded {
-            return self.make(run, draw, &bytes, ticket, stopwatch);
+            let (mut record, mut version) = (bytes, OneVersion::default());
+            loop {
+                let made = self.make(run, draw, &record, ticket, stopwatch);
+                match version.read_anew(&self.shared.index, draw.sample)? {
+                    Some(bytes) => record = Encoded::Owned(bytes),
+                    None => return made,
+                }
+            }
         }
         if self.shared.index.contents() == Contents::Images {
             // The consumer, which decodes the files, sees all other damage; but what is no image at all is not handed

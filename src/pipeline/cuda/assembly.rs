@@ -4,6 +4,7 @@ use super::per_image::PerImage;
 use crate::augment::DrawnViews;
 use crate::batch::{BatchCloser, Ticket};
 use crate::config::LANES;
+use crate::dataset::Stamp;
 use crate::decode::JpegHeader;
 use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::Result;
@@ -31,8 +32,8 @@ pub(crate) enum PreparedImage {
     /// A file that the lane is to decode on the CPU, because there was no page-locked memory to decode into.
     Waiting(PinnedSlice),
     /// A file that the lane is to read and decode on the CPU. It lies apart from the rest of its sample, and there was
-    /// no page-locked memory for it.
-    Unread,
+    /// no page-locked memory for it. The stamp is that of the shard's version that the sample was read from.
+    Unread(Option<Stamp>),
     /// No image: the sample does not have it and need not have it.
     Absent,
 }

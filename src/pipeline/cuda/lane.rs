@@ -311,7 +311,7 @@ impl<'a> GpuLane<'a> {
             LaneImage::Planes { layout, .. } => Some(*layout),
             LaneImage::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             LaneImage::Blank => None,
-            LaneImage::ForCpu(_) | LaneImage::Unread | LaneImage::Replaced | LaneImage::Nothing => {
+            LaneImage::ForCpu(_) | LaneImage::Unread(_) | LaneImage::Replaced | LaneImage::Nothing => {
                 return Err(Error::Internal("the CPU left an image".into()));
             }
         })

@@ -15,6 +15,7 @@ use crate::gpu::{PinnedBuffer, PinnedSlice};
 use crate::io::Filled;
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::fields::SeenImage;
+use crate::pipeline::one_version::OneVersion;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{EpochRun, PipelineShared};
 use crate::schedule::Draw;
@@ -54,7 +55,7 @@ impl<'a> Preparer<'a> {
         run: &EpochRun,
         draw: Draw,
         batch: usize,
-        record: Filled,
+        mut record: Filled,
         ticket: &mut Ticket,
         stopwatch: &mut Stopwatch,
     ) -> Result<PerImage<PreparedImage>> {
@@ -63,7 +64,15 @@ impl<'a> Preparer<'a> {
             let bytes = self.stage.slots.pin(record)?;
             return self.prepare_image(run, 0, draw, batch, bytes, stopwatch).map(PerImage::one);
         }
-        let found = self.locate_images(run, draw, &record, ticket)?;
+        let mut version = OneVersion::default();
+        let (found, stamp) = loop {
+            let stamp = shared.index.shard_stamp(shared.index.extent(draw.sample).file);
+            let found = self.locate_images(run, draw, &record, ticket);
+            match version.read_anew(&shared.index, draw.sample)? {
+                Some(bytes) => record = record.replaced(&bytes),
+                None => break (found?, stamp),
+            }
+        };
         let only = found.len() == 1;
         let record = match found.get(0) {
             // It has room, because the record that was read is as long as the sample's largest member.
@@ -79,7 +88,7 @@ impl<'a> Preparer<'a> {
                 Some(ImageBytes::Within(range)) => record.part(range)?,
                 Some(ImageBytes::Apart(bytes)) => match self.pinned(&bytes)? {
                     Some(bytes) => bytes,
-                    None => return Ok(PreparedImage::Unread),
+                    None => return Ok(PreparedImage::Unread(stamp)),
                 },
             };
             let made = self.prepare_image(

@@ -10,12 +10,14 @@ use crate::augment::DrawnViews;
 use crate::augment::cuda::LaneMemory;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
+use crate::dataset::Stamp;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
 use crate::decode::{ColorModel, JpegHeader, Planes};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{InFlight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::fields::SeenImage;
+use crate::pipeline::one_version::OneVersion;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{EpochRun, PipelineShared, substitute};
 use crate::schedule::Draw;
@@ -62,8 +64,8 @@ pub(crate) enum LaneImage {
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU.
     ForCpu(PinnedSlice),
-    /// A file for the CPU that is still to be read.
-    Unread,
+    /// A file for the CPU that is still to be read, from the version of its shard that has this stamp.
+    Unread(Option<Stamp>),
     /// Planes that the CPU has decoded, before there is page-locked memory for them.
     Decoded { planes: Box<Planes>, drawn: DrawnViews },
     /// An image of a sample that failed, whose place a substitute is to take.
@@ -86,7 +88,7 @@ impl LaneImage {
             Self::Encoded { drawn, .. } | Self::Planes { drawn, .. } | Self::Decoded { drawn, .. } => {
                 Some(drawn)
             }
-            Self::ForCpu(_) | Self::Unread | Self::Replaced | Self::Blank | Self::Nothing => None,
+            Self::ForCpu(_) | Self::Unread(_) | Self::Replaced | Self::Blank | Self::Nothing => None,
         }
     }
 }
@@ -138,7 +140,7 @@ impl<'a> Intake<'a> {
                     Ok(LaneImage::Planes { bytes, layout, drawn })
                 }
                 PreparedImage::Waiting(bytes) => Ok(LaneImage::ForCpu(bytes)),
-                PreparedImage::Unread => Ok(LaneImage::Unread),
+                PreparedImage::Unread(stamp) => Ok(LaneImage::Unread(stamp)),
                 PreparedImage::Absent => Ok(LaneImage::Blank),
                 PreparedImage::Encoded { bytes, header, drawn } => {
                     let id = ImageId { sample, image: image as u32 };
@@ -220,7 +222,7 @@ impl<'a> Intake<'a> {
                     let bytes = bytes.clone();
                     self.decode(run, image, work.draw, &bytes)
                 }
-                LaneImage::Unread => self.read(run, image, work.draw),
+                &LaneImage::Unread(stamp) => self.read(run, image, work.draw, stamp),
                 _ => continue,
             };
             match decoded {
@@ -242,13 +244,19 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Reads and decodes an image that lies apart from the rest of its sample.
-    fn read(&mut self, run: &EpochRun, image: usize, draw: Draw) -> Result<DrawnViews> {
+    /// Reads and decodes an image that lies apart from the rest of its sample. The sample was read when the shard had
+    /// this `stamp`.
+    fn read(&mut self, run: &EpochRun, image: usize, draw: Draw, stamp: Option<Stamp>) -> Result<DrawnViews> {
         let field = &self.shared.config.fields.list[self.shared.config.images.list()[image].field];
         // No part of the image is in what was read of its sample.
         let bytes = self.shared.field_bytes(run, field, draw.sample, &[])?;
         let bytes =
             bytes.ok_or_else(|| Error::Internal(format!("no {:?} where there was one", field.name)))?;
+        let (index, file) = (&self.shared.index, self.shared.index.extent(draw.sample).file);
+        if index.shard_stamp(file) != stamp {
+            let message = "was written to while a sample was read".to_owned();
+            return Err(Error::DatasetChanged { path: index.path(file), message });
+        }
         self.decode(run, image, draw, &bytes)
     }
 
@@ -419,7 +427,7 @@ impl<'a> Intake<'a> {
             OnError::Raise => work.images.set_all(|| LaneImage::Nothing),
             OnError::Zero => {
                 work.valid = false;
-                self.shared.blank_fields(&mut work.ticket);
+                self.shared.blank_fields(sample, &mut work.ticket);
                 work.images.set_all(|| LaneImage::Blank);
             }
             OnError::Skip => work.images.set_all(|| LaneImage::Replaced),
@@ -435,11 +443,11 @@ impl<'a> Intake<'a> {
     ) -> Result<(u64, PerImage<LaneImage>)> {
         let shared = self.shared;
         let images = shared.config.images.list();
-        substitute::substitute(shared, run, position, |sample, record| {
+        let mut make = |sample, record: &[u8]| {
             let mut seen = Vec::with_capacity(images.len());
             let made = PerImage::try_new(images.len(), |image| {
                 let field = &shared.config.fields.list[images[image].field];
-                let Some(bytes) = shared.field_bytes(run, field, sample, &record)? else {
+                let Some(bytes) = shared.field_bytes(run, field, sample, record)? else {
                     seen.push(None);
                     return Ok(LaneImage::Blank);
                 };
@@ -449,8 +457,18 @@ impl<'a> Intake<'a> {
                 seen.push(Some(SeenImage { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
             })?;
-            shared.fill_fields(run, sample, &record, &seen, ticket)?;
+            shared.fill_fields(run, sample, record, &seen, ticket)?;
             Ok(made)
+        };
+        substitute::substitute(shared, run, position, |sample, mut record| {
+            let mut version = OneVersion::default();
+            loop {
+                let made = make(sample, &record);
+                match version.read_anew(&shared.index, sample)? {
+                    Some(bytes) => record = bytes,
+                    None => return made,
+                }
+            }
         })
     }
 
