@@ -7,12 +7,13 @@ use super::GpuStage;
 use super::assembly::{Piece, PreparedSample};
 use super::check::WriteCheck;
 use super::per_image::PerImage;
+use super::placed::{PlacedSample, requests};
 use super::shared_gpu::BorrowedDecoder;
 use super::timing::Timing;
 use super::work::{Intake, LaneImage, LaneSample, arena_bytes};
 use crate::augment::cuda::{ImageParams, LaneMemory, ViewLauncher};
 use crate::batch::BatchCloser;
-use crate::decode::nvjpeg::{NvJpegBackend, PlaneLayout, PlaneTarget, PlanesLayout, Request, Verdict};
+use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout, Verdict};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, InFlight, Stream};
 use crate::pipeline::{EpochRun, PipelineShared};
@@ -96,13 +97,6 @@ struct ImageView {
     launcher: ViewLauncher,
 }
 
-/// A sample whose images have places in the arena.
-struct PlacedSample {
-    work: LaneSample,
-    /// The offset and the layout of each image's planes; `None` for a blank image.
-    at: PerImage<Option<(u64, PlanesLayout)>>,
-}
-
 /// A sample that is queued and must be checked. The finding of its first image has the number `first`, and that of each
 /// further image comes `step` later.
 struct QueuedSample {
@@ -135,7 +129,7 @@ impl<'a> GpuLane<'a> {
         Ok(Self {
             stage,
             shared,
-            check: WriteCheck::new(stage, &mut flight, stage.batch, intake.counts(stage.batch)?)?,
+            check: WriteCheck::new(stage, &mut flight, stage.batch, intake.staging.counts(stage.batch)?)?,
             intake,
             engine: Stream::new(&stage.device)?,
             decoder: None,
@@ -282,7 +276,7 @@ impl<'a> GpuLane<'a> {
                 }
                 self.flight.submit()?;
                 self.flight.wait()?;
-                self.intake.reserve(work.images.len(), bytes)?;
+                self.intake.staging.reserve(work.images.len(), bytes)?;
                 if !self.intake.stage(&mut work)? {
                     return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));
                 }
@@ -415,7 +409,7 @@ impl<'a> GpuLane<'a> {
         }
         let view_bytes = placed.len() * ImageParams::BYTES;
         let bytes = self.views.len() * view_bytes;
-        let mut slot = self.intake.staging(bytes, &mut self.flight)?;
+        let mut slot = self.intake.staging.table(bytes, &mut self.flight)?;
         let parts = slot.bytes_mut().chunks_exact_mut(view_bytes);
         for (part, ImageView { image, number, launcher }) in parts.zip(&self.views) {
             let entries = part.chunks_exact_mut(ImageParams::BYTES);
@@ -430,7 +424,7 @@ impl<'a> GpuLane<'a> {
                 entry.copy_from_slice(params.at(work.ticket.index()).as_bytes());
             }
         }
-        let from = self.intake.pin(slot)?.part(0..bytes)?;
+        let from = self.intake.staging.pin(slot)?.part(0..bytes)?;
         let table = self.table.range(0, bytes)?;
         self.flight.copy_to_device(table, &from)?;
         let findings = check.then(|| self.check.queued());
@@ -457,45 +451,12 @@ impl<'a> GpuLane<'a> {
     }
 }
 
-impl PlacedSample {
-    /// Each image with its place in the arena.
-    fn images(&self) -> impl Iterator<Item = (&LaneImage, &Option<(u64, PlanesLayout)>)> {
-        self.work.images.iter().zip(self.at.iter())
-    }
-}
-
 /// An image that its decoder does not take: the index of its sample in the chunk, which of the sample's images it is,
 /// and why.
 struct Refusal {
     index: usize,
     image: usize,
     error: Error,
-}
-
-/// The requests for `backend` to decode into the arena, and for each of them which sample of `placed` and which of its
-/// images it is for.
-fn requests(
-    backend: NvJpegBackend,
-    arena: u64,
-    placed: &[PlacedSample],
-) -> (Vec<(usize, usize)>, Vec<Request<'_>>) {
-    let (mut indices, mut requests) = (Vec::new(), Vec::new());
-    for (index, sample) in placed.iter().enumerate() {
-        for (number, (image, at)) in sample.images().enumerate() {
-            if let (LaneImage::Encoded { bytes, header, backend: own, .. }, Some((offset, layout))) =
-                (image, at)
-                && *own == backend
-            {
-                let target = |plane: PlaneLayout| PlaneTarget {
-                    ptr: arena + offset + plane.offset,
-                    stride: plane.stride,
-                };
-                requests.push(Request { bytes, header, layout, planes: layout.planes.map(target) });
-                indices.push((index, number));
-            }
-        }
-    }
-    (indices, requests)
 }
 
 fn closed_too_early() -> Error {

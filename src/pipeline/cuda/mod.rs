@@ -7,10 +7,12 @@ mod balance;
 mod check;
 pub(super) mod lane;
 pub(super) mod per_image;
+mod placed;
 pub(super) mod prepare;
 mod refused;
 mod shared_gpu;
 mod split;
+mod staging;
 mod timing;
 mod work;
 

@@ -6,6 +6,7 @@ use super::check::Finding;
 use super::per_image::PerImage;
 use super::prepare::{copy, undecodable};
 use super::refused::ImageId;
+use super::staging::LaneStaging;
 use crate::augment::DrawnViews;
 use crate::augment::cuda::LaneMemory;
 use crate::batch::Ticket;
@@ -98,33 +99,16 @@ pub(crate) struct Intake<'a> {
     shared: &'a PipelineShared,
     stage: &'a GpuStage,
     cpu: CpuDecoder,
-    /// Staging buffers for tables, which are this lane's alone, so that no other lane's chunks can use them up.
-    staging: Registration,
-    /// Staging buffers for planes that find no slot; made when the slots are used up for the first time.
-    reserve: Option<Registration>,
+    /// The lane's own staging buffers.
+    pub staging: LaneStaging,
 }
-
-/// The least number of bytes of a lane's [reserve](Intake::reserve): a dozen usual images, so that few chunks are cut
-/// short for it.
-const RESERVE: usize = 4 << 20;
 
 impl<'a> Intake<'a> {
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub(crate) fn new(shared: &'a PipelineShared, stage: &'a GpuStage) -> Result<Self> {
-        let table = LaneMemory::new(shared.config.images.views(), shared.config.batch_size as usize).table;
-        // There is room for two of the largest tables: one is written while the other is copied.
-        let counts = 4 * stage.batch;
-        let room = 2 * (table + 2 * PAGE) + counts + 2 * PAGE;
-        let staging = Registration::new(&stage.device, &SlotPool::new(room)?)?;
-        Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), staging, reserve: None })
-    }
-
-    /// Page-locked memory for a count of each of `images` images.
-    pub(crate) fn counts(&self, images: usize) -> Result<PinnedBuffer> {
-        self.staging
-            .buffer(4 * images)
-            .ok_or_else(|| Error::Internal("no page-locked memory for counts".into()))
+        let staging = LaneStaging::new(shared, stage)?;
+        Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), staging })
     }
 
     /// Takes in a sample that a worker has prepared; one that failed is dealt with.
@@ -270,7 +254,7 @@ impl<'a> Intake<'a> {
             LaneImage::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             _ => None,
         });
-        let places = [Some(&self.stage.slots), self.reserve.as_ref()];
+        let places = [Some(&self.stage.slots), self.staging.planes()];
         let take = |layout: PlanesLayout| {
             let room = layout.bytes as usize;
             let slot = |from: &Registration| Some((from.clone(), from.slots().try_take(room)?));
@@ -286,28 +270,6 @@ impl<'a> Intake<'a> {
             *image = LaneImage::Planes { bytes: from.pin(slot)?, layout, drawn: drawn.clone() };
         }
         Ok(true)
-    }
-
-    /// Makes sure that the lane's own page-locked memory has room for the planes of a sample of `images` images,
-    /// `bytes` in all. Slots would come free too, but other batches may hold them, and waiting for those could be a
-    /// deadlock.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
-    pub(crate) fn reserve(&mut self, images: usize, bytes: u64) -> Result<()> {
-        let room = bytes as usize + 2 * images * PAGE;
-        // A reserve in use stays what it is, because images in it still wait to be checked.
-        let serves = |reserve: &Registration| {
-            let slots = reserve.slots();
-            slots.usage().in_use == 0 && slots.largest() >= room
-        };
-        if !self.reserve.as_ref().is_some_and(serves) {
-            // A power of two, so that larger and larger images make it grow only a few times.
-            let room = room.next_power_of_two().max(RESERVE);
-            self.reserve = None;
-            self.reserve = Some(Registration::new(&self.stage.device, &SlotPool::new(room)?)?);
-        }
-        Ok(())
     }
 
     /// Gives the image with this number to the next decoder, after this one failed with `error`.
@@ -399,24 +361,6 @@ impl<'a> Intake<'a> {
             return Ok(());
         }
         Err(self.shared.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
-    }
-
-    /// A staging buffer for a table. What this lane has queued holds some of them until it is done.
-    pub(crate) fn staging(&self, bytes: usize, flight: &mut InFlight) -> Result<Slot> {
-        let slots = self.staging.slots();
-        if let Some(slot) = slots.try_take(bytes) {
-            return Ok(slot);
-        }
-        flight.submit()?;
-        flight.wait()?;
-        slots
-            .try_take(bytes)
-            .ok_or_else(|| Error::Internal(format!("no page-locked {bytes} bytes for a table")))
-    }
-
-    /// Makes a table's staging buffer memory to copy from.
-    pub(crate) fn pin(&self, table: Slot) -> Result<PinnedSlice> {
-        self.staging.pin(table)
     }
 
     /// Deals with a sample that failed as [`OnError`] says.
