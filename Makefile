@@ -31,12 +31,13 @@ $(VENV)/.built: $(VENV)/.tools Cargo.toml Cargo.lock pyproject.toml rust-toolcha
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked
 	@touch $@
 
-# The tests want a torch; the program does not. PyPI's, with gigabytes of CUDA, is fetched where the tests require one.
+# The tests want a torch; the program does not. PyPI's torch, with gigabytes of CUDA, is fetched only where the tests
+# require one.
 $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 	@if $(BIN)/python tests/environment/provide_torch.py .envs/test-torch; then touch $@; \
 	else echo "no torch for the tests: those that need one say so; make test-all fetches PyPI's" >&2; fi
 
-# It compiles while it fetches. Not by `make -j`, whose number of jobs cargo would take for its own.
+# Cargo compiles while this fetches. `make -j` would not do: cargo would take its number of jobs for its own.
 test: ## the tests that need nothing special: cargo test, then pytest
 	@bash tests/environment/prerequisites.sh $(PYTHON)
 	@$(CARGO_TEST) --no-run & compiling=$$!; \
@@ -56,7 +57,7 @@ test-rust: $(VENV)/.tools
 # Several files of tests at a time, the tests of a file one after another: some go on from what others left.
 PYTEST := $(TESTED)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-# The second run is for a machine with a GPU and skips all elsewhere; the third needs none.
+# The second run is for a machine with a GPU and skips all of its tests elsewhere; the third needs no GPU.
 test-python: test-module $(VENV)/.torch
 	$(PYTEST)
 	$(PYTEST) -o addopts=-rfE tests/gpu
@@ -83,15 +84,15 @@ test-frameworks: test-module ## the tests with real frameworks: examples/, torch
 	$(BIN)/python tests/environment/provide_frameworks.py
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(TESTED)/bin/python -m pytest $(FRAMEWORKS)
 	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \
-		$(addprefix tests/python/,test_torchvision.py test_webdataset.py test_frameworks.py \
-		test_gpu_peers.py)
+		$(addprefix tests/python/,test_torchvision.py test_torchvision_pixels.py test_webdataset.py \
+		test_frameworks.py test_gpu_peers.py)
 
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
 test-dlio: test-module ## the tests with the real DLIO, through MPI
 	$(BIN)/python benches/compare/environments.py dlio
 	FORELOAD_REQUIRE_DLIO=1 $(TESTED)/bin/python -m pytest tests/python/test_dlio.py
 
-# The second time without Python, as `cargo build` has it.
+# The second clippy runs without the feature `python`, like `cargo build`.
 check: test-module ## formatting, lints and house rules; that the stub and docs/settings.md say what the module is
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
@@ -147,12 +148,12 @@ limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth a
 fidelity: setup $(DATA)/folder ## how near each loader's pixels come to PIL's
 	$(BIN)/python benches/fidelity/run.py --data $(DATA)/folder
 
-# CIFAR-10 as JPEG files. What was run before is not repeated.
+# CIFAR-10 as JPEG files. Runs whose results exist are not repeated.
 accuracy: setup ## what a network learns from Foreload's batches and from torchvision's: an hour
 	$(BIN)/python benches/accuracy/fetch.py $(DATA)/cifar10-20000 --train 20000
 	$(BIN)/python benches/accuracy/run.py --data $(DATA)/cifar10-20000 --output benches/results/accuracy
 
-# Against an old glibc, by PyPI's zig: for any Linux of the last years, and any Python from 3.10 on.
+# Built against an old glibc, by PyPI's zig: for any Linux of the last years, and any Python from 3.10 on.
 wheel: $(VENV)/.tools ## a wheel for other machines in dist/: pip install dist/foreload-*.whl
 	$(BIN)/python -m pip install -q --disable-pip-version-check ziglang==0.17.0
 	PATH=$(CURDIR)/$(BIN):$$PATH VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --release --locked --zig \

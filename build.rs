@@ -7,21 +7,22 @@ fn main() {
     let version = env!("CARGO_PKG_VERSION");
     let long = match revision() {
         Some(revision) => format!("{version} ({revision})"),
-        // A source archive or an installed crate.
+        // This is a source archive or an installed crate.
         None => version.to_owned(),
     };
     println!("cargo::rustc-env=FORELOAD_VERSION={long}");
     println!("cargo::rerun-if-changed=build.rs");
 }
 
-/// The short revision of the checkout whose top is this directory; asks to be run again when it moves.
+/// The short revision of the checkout whose top is this directory. Asks to be run again when the revision changes.
 fn revision() -> Option<String> {
-    // A checkout's own `.git` (a file in a linked work tree): not that of a project which holds this one.
+    // Only the checkout's own `.git` counts (a file in a linked work tree), not that of a project which contains this
+    // one.
     if !Path::new(".git").exists() {
         println!("cargo::rerun-if-changed=.git");
         return None;
     }
-    // `logs/HEAD` grows with every commit, checkout and rebase; without a log, the two that hold the revision.
+    // `logs/HEAD` grows with every commit, checkout and rebase. Without a log, the other two files hold the revision.
     for file in ["logs/HEAD", "HEAD", "packed-refs"] {
         let path = git(&["rev-parse", "--git-path", file])?;
         if Path::new(&path).exists() {

@@ -1,5 +1,6 @@
-//! The kernels. The pass: a block a tile, blockIdx.y the image; see `augment.cuh`. The look at what was decoded: a
-//! block an image; see `untouched.cuh`. Colours: some blocks an image; see `colour.cuh`.
+//! The kernels: the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of what
+//! was decoded, one block for each image (`untouched.cuh`); and changes of colour, some blocks for each image
+//! (`colour.cuh`).
 
 #include "augment.cuh"
 #include "colour.cuh"
@@ -7,7 +8,7 @@
 
 extern "C" {
 
-/// `blocks` are those that a multiprocessor has registers for at a time: as many as go without spilling any.
+/// `blocks` is how many blocks a multiprocessor has registers for at a time: as many as fit without spilling any.
 #define KERNEL(name, exact, blocks)                                                                                   \
     __global__ void __launch_bounds__(MOST_THREADS, blocks)                                                           \
         name(const ImageParams* table, u8* images, OutputParams output) {                                             \

@@ -2,10 +2,11 @@
 //! operations, the same bits.
 //!
 //! A launch makes a batch: blockIdx.y is the image, blockIdx.x its tile. A block computes the weights of its tile's
-//! columns and rows, and then for a few output rows at a time (a step): source rows are resized to the tile's columns
-//! into one ring a component, which keeps what the next step needs as well; each thread adds up four neighbouring
-//! columns of one output row from the rings, converts and stores. Where the source rows of a step do not fit the rings
-//! they come in several stretches: the sums are integers, their order is free.
+//! columns and rows. Then it makes a few output rows at a time (a step): source rows are resized to the tile's columns
+//! into one ring for each component, which keeps what the next step needs as well; each thread adds up four
+//! neighbouring columns of one output row from the rings, converts them and stores them. Where the source rows of a
+//! step do not fit into the rings they come in several stretches; the sums are integers, so their order does not
+//! matter.
 
 #ifndef FORELOAD_AUGMENT
 #define FORELOAD_AUGMENT
@@ -13,13 +14,13 @@
 #include "finish.cuh"
 #include "resize.cuh"
 
-/// Weighted sums of four pixels, by component: what a thread keeps for itself.
+/// The weighted sums of four pixels, by component; each thread keeps its own.
 typedef struct {
     i32 of[3][QUAD];
 } Sums;
 
-/// How many bits all weights along an axis leave room for: thread `t` looks at some pixels of the whole axis, from the
-/// tile's first on. What normalises the weights of the tile's own pixels is kept.
+/// Finds for each axis how many bits all its weights leave room for: thread `t` looks at some pixels of the whole axis,
+/// from the tile's first on. What normalises the weights of the tile's own pixels is kept.
 INLINE void weigh_axis(const Block* block, u32 axis, u32 c, u32 t) {
     const AxisParams* params = &block->image->axes[axis];
     const Method method = method_of(block, axis, c);
@@ -36,7 +37,8 @@ INLINE void weigh_axis(const Block* block, u32 axis, u32 c, u32 t) {
     if (fewest < most) lower(&shared(block)->bits[axis][c], fewest);
 }
 
-/// Thread `t` stores what its column or row of the tile is made of. The columns go up to a multiple of four.
+/// Thread `t` stores the filter of its column or row of the tile. The number of columns is rounded up to a multiple of
+/// four.
 INLINE void build_filter(const Block* block, u32 axis, u32 c, u32 t) {
     const Filter* filter = &shared(block)->tables[c].filters[axis];
     if (t >= (axis == ALONG_X ? block->output->tile_columns : block->height)) return;
@@ -49,7 +51,7 @@ INLINE void build_filter(const Block* block, u32 axis, u32 c, u32 t) {
         if (filter->stored) {
             Rounding rounding = begin_rounding(factor, shared(block)->bits[axis][c]);
             u32* to = words(block, filter->weights) + t * filter->pixel_stride;
-            // Whole groups of four, zeros after the last.
+            // Groups of four are written whole, with zeros after the last weight.
             const u32 end = span.first + (span.end - span.first + 3) / 4 * 4;
             u32 pair = 0;
             ROLL for (u32 sample = span.first; sample < end; sample++) {
@@ -76,7 +78,7 @@ INLINE Span step_rows(const Block* block, u32 row) {
     return first < end ? some : none;
 }
 
-/// The first stretch of component `c` for the step that begins at `row`, or the one after `now` where that did not
+/// The first stretch of component `c` for the step that begins at `row`, or the stretch after `now` where that did not
 /// reach its limit.
 INLINE Stretch plan(const Block* block, u32 c, u32 row, u32 more, Stretch now) {
     const Tables* tables = &shared(block)->tables[c];
@@ -109,7 +111,7 @@ INLINE Stretch plan(const Block* block, u32 c, u32 row, u32 more, Stretch now) {
     return next;
 }
 
-/// Where row weights are not stored: thread `t` computes those of one row of the step for the stretches at work.
+/// Where row weights are not stored, thread `t` computes those of one row of the step for the current stretches.
 INLINE void weigh_stretch(const Block* block, u32 row, const Stretch* stretches, u32 begins, u32 t) {
     const Shared* all = shared(block);
     const AxisParams* axis = &block->image->axes[ALONG_Y];
@@ -118,7 +120,7 @@ INLINE void weigh_stretch(const Block* block, u32 row, const Stretch* stretches,
     const Tables* tables = &all->tables[c];
     const Filter* filter = &tables->filters[ALONG_Y];
     const Stretch* stretch = &stretches[c];
-    // Worked on where it lies: registers are for the many images whose weights are stored.
+    // It is updated in shared memory: registers are for the many images whose weights are stored.
     Place* place = (Place*)(block->memory + all->places) + t;
     if (begins) {
         place->walk = begin(axis, filter->method, block->y + r);
@@ -132,7 +134,7 @@ INLINE void weigh_stretch(const Block* block, u32 row, const Stretch* stretches,
     }
 }
 
-/// Thread `t` adds the stretches at work to its sums.
+/// Thread `t` adds the current stretches to its sums.
 INLINE void accumulate(const Block* block, u32 row, const Stretch* stretches, u32 t, i32 sums[3][QUAD]) {
     const Shared* all = shared(block);
     const u32 columns = block->output->tile_columns, quads = columns / QUAD, r = t / quads;
@@ -172,7 +174,7 @@ INLINE void start_sums(const Block* block, i32 sums[3][QUAD]) {
     }
 }
 
-/// Zero bytes for this block's share of the image.
+/// Writes zero bytes to this block's share of the image.
 INLINE void clear(const Block* block, u8* image, u32 tile, u32 tiles, u32 t) {
     const u64 bytes = block->output->image_bytes, every = (u64)tiles * block->threads;
     ROLL for (u64 at = (u64)tile * block->threads + t; at < bytes; at += every) image[at] = 0;
@@ -205,7 +207,7 @@ INLINE void augment(Block* block, u8* image, u32 tile, u32 tiles, u32 exact) {
     SYNC();
     EACH_THREAD(t) {
         if (t == block->threads - 1) lay_out(block);
-        // Both axes of each sampling.
+        // Both axes, once for all components that are sampled alike.
         ROLL for (u32 i = 0; i < 2 * block->components; i++) {
             if (like(block, i / 2) == i / 2) weigh_axis(block, i % 2, i / 2, t);
         }

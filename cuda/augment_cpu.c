@@ -12,8 +12,8 @@
 #define MOST_SHARED (256 << 10)
 
 /// `turn` chooses the order in which the threads of a block run between two barriers: 1 is ascending, `threads - 1`
-/// nearly descending; anything without a common divisor with the number of threads will do. Returns 0, or what is wrong
-/// with the launch: 1 its shape, 2 its shared memory.
+/// nearly descending; any number without a common divisor with the number of threads will do. Returns 0, or what is
+/// wrong with the launch: 1 is its shape, 2 its shared memory.
 static u32 launch(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table, u8* images,
                   const OutputParams* output, u32 exact) {
     static _Thread_local _Alignas(16) u8 memory[MOST_SHARED];
@@ -29,7 +29,7 @@ static u32 launch(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 turn, con
     if (shared_bytes > MOST_SHARED || output->shared_bytes > shared_bytes) return 2;
     for (u32 image = 0; image < n; image++) {
         for (u32 tile = 0; tile < tiles; tile++) {
-            // A block finds in shared memory what others left there.
+            // A block finds in shared memory what other blocks left there.
             memset(memory, 0xa5, shared_bytes);
             Block block;
             memset(&block, 0, sizeof block);
@@ -91,6 +91,6 @@ u32 foreload_untouched(u32 n, u32 threads, u32 shared_bytes, u32 turn, const Ima
     return 0;
 }
 
-/// For the tests: what the kernels make of a float.
+/// What the kernels make of a float; for the tests.
 u32 foreload_half_bits(f32 value) { return half_bits(value); }
 u32 foreload_brain_bits(f32 value) { return brain_bits(value); }

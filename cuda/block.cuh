@@ -5,71 +5,72 @@
 
 #include "weights.cuh"
 
-/// What a tile's pixels along one axis are made of. Places in shared memory are in bytes.
+/// The filters of a tile's pixels along one axis. Positions in shared memory are in bytes.
 typedef struct {
-    /// The upsampling is folded into the weights.
+    /// How samples are upsampled, which is part of the weights.
     Method method;
-    /// A Span for each pixel of the tile.
+    /// The position of a Span for each pixel of the tile.
     u32 spans;
-    /// Signed 16-bit weights, two to a word: the pairs of a pixel are `pair_stride` words apart, those of neighbouring
-    /// pixels `pixel_stride`. Where they do not fit (`stored` is 0) there is a double for each pixel instead, which
-    /// normalises its weights, and the weights are computed when they are needed.
+    /// The position of signed 16-bit weights, two to a word: the pairs of a pixel are `pair_stride` words apart, those
+    /// of neighbouring pixels `pixel_stride`. Where they do not fit (`stored` is 0) there is a double for each pixel
+    /// instead, which normalises its weights, and the weights are computed when they are needed.
     u32 weights, stored, pair_stride, pixel_stride;
 } Filter;
 
-/// A component's tables.
+/// The tables of a component.
 typedef struct {
     Filter filters[2];
-    /// First component that is sampled alike: its filters are used.
+    /// The first component that is sampled like this one, whose filters are used.
     u32 like;
-    /// The ring of resized rows, 16 bits a value, `tile_columns` values a row; `capacity` rows.
+    /// The position of the ring of resized rows, 16 bits a value, `tile_columns` values a row; and how many rows it
+    /// holds.
     u32 ring, capacity;
-    /// Where row weights are not stored: room for those of a stretch, 16 bits each, `capacity` from one of the step's
-    /// rows to the next.
+    /// The position of a stretch's weights where row weights are not stored: 16 bits each, `capacity` of them for each
+    /// of the step's rows.
     u32 stretch_weights;
 } Tables;
 
-/// Source rows of a component that its ring holds: from..to, the first of them in `slot`.
+/// The source rows of a component that its ring holds: from..to, the first of them in `slot`.
 typedef struct {
     u32 from, to, slot;
-    /// Rows before this one were there already.
+    /// The first row that has to be made; those before it are there already.
     u32 make;
-    /// Where the rows under the current output rows end.
+    /// The end of the rows that the current output rows need.
     u32 limit;
 } Stretch;
 
-/// A thread's place in the weights of one row.
+/// How far a thread has come in the weights of one row.
 typedef struct {
     Walk walk;
     Rounding rounding;
 } Place;
 
-/// The beginning of shared memory.
+/// What lies at the beginning of shared memory.
 typedef struct {
-    /// Bits after the point of the weights along each axis, of each component.
+    /// How many bits after the point the weights have, by axis and component.
     u32 bits[2][3];
-    /// Whether all row weights are stored. If not, those of a stretch are computed at a time, for each row of the step,
-    /// and `places` says where in its weights each has arrived.
+    /// Whether all row weights are stored. If not, those of one stretch are computed at a time for each row of the
+    /// step, and `places` is the position of how far each row has come in its weights.
     u32 rows_stored, places;
     Tables tables[3];
-    /// The stretches at work, and those that are next.
+    /// The current stretches, and the next ones.
     Stretch stretches[2][3];
 } Shared;
 
-/// A block of threads. Every member is the same for all of them.
+/// A block of threads. Every member is the same for all of its threads.
 typedef struct {
     const ImageParams* image;
     const OutputParams* output;
     u8* memory;
     u32 threads;
-    /// Components; whether they are upsampled and converted before the resize.
+    /// The number of components; whether they are upsampled and converted before the resize.
     u32 components, converted;
-    /// Bits after the point of a resized row.
+    /// How many bits after the point a resized row has.
     u32 fraction;
-    /// First column and row of the tile; columns and rows of it.
+    /// The first column and row of the tile; its numbers of columns and rows.
     u32 x, y, width, height;
 #ifndef __CUDACC_RTC__
-    /// Threads take turns in this order: i * turn mod threads.
+    /// The order in which threads run on the CPU: i * turn mod threads.
     u32 turn;
 #endif
 } Block;
@@ -91,7 +92,7 @@ INLINE f64* factors(const Block* block, u32 axis, u32 c) {
     return axis == ALONG_X ? all + c * MOST_THREADS : all + 3 * MOST_THREADS + c * MOST_ROWS;
 }
 
-/// The tile along an axis: its first pixel and their number; and the output's number of pixels.
+/// The tile along an axis: its first pixel and its number of pixels; then the output's number of pixels.
 INLINE u32 first_of(const Block* block, u32 axis) { return axis == ALONG_X ? block->x : block->y; }
 INLINE u32 number_of(const Block* block, u32 axis) { return axis == ALONG_X ? block->width : block->height; }
 INLINE u32 all_of(const Block* block, u32 axis) {
@@ -115,14 +116,14 @@ INLINE Method method_of(const Block* block, u32 axis, u32 c) {
 
 INLINE u32 like(const Block* block, u32 c) { return block->converted ? 0 : block->image->planes[c].like; }
 
-/// Takes `bytes` of shared memory, in units of 8.
+/// Takes `bytes` of shared memory, rounded up to a multiple of 8. Returns their position.
 INLINE u32 take(u32* end, u32 bytes) {
     const u32 at = *end;
     *end += (bytes + 7) / 8 * 8;
     return at;
 }
 
-/// Decides what lies where. One thread does it for all.
+/// Decides what lies where in shared memory. One thread does it for all.
 INLINE void lay_out(const Block* block) {
     Shared* all = shared(block);
     const OutputParams* output = block->output;
@@ -136,7 +137,7 @@ INLINE void lay_out(const Block* block) {
             Filter* filter = &tables->filters[axis];
             const u32 pixels = axis == ALONG_X ? columns : block->height;
             filter->method = method_of(block, axis, c);
-            // Whole groups of four.
+            // Groups of four are stored whole.
             const u32 pairs = (most_samples(&block->image->axes[axis], filter->method) + 3) / 4 * 2;
             filter->pair_stride = axis == ALONG_X ? columns : 1;
             filter->pixel_stride = axis == ALONG_X ? 1 : pairs;
@@ -160,7 +161,7 @@ INLINE void lay_out(const Block* block) {
         } else {
             *tables = all->tables[tables->like];
         }
-        // The rows under a step, about.
+        // About how many source rows a step needs.
         const AxisParams* y = &block->image->axes[ALONG_Y];
         const f64 pixels = (steps - 1) * y->scale + 2.0 * support_of(y);
         const u32 rows = (u32)(pixels < 1e6 ? pixels : 1e6) / tables->filters[ALONG_Y].method.step + 3;
@@ -168,7 +169,7 @@ INLINE void lay_out(const Block* block) {
         sum += rows;
     }
     if (!all->rows_stored) all->places = take(&end, 3 * steps * sizeof(Place));
-    // A row of a ring takes its values and, where row weights are not stored, a weight for each row of the step.
+    // A row of a ring needs its values and, where row weights are not stored, a weight for each row of the step.
     const u32 bytes = (columns + (all->rows_stored ? 0 : steps)) * 2;
     const u32 room = (output->shared_bytes - end - 6 * 8) / bytes;
     ROLL for (u32 c = 0; c < block->components; c++) {

@@ -1,15 +1,15 @@
-//! Colours: `src/augment/recipe/colour.rs` for a block of threads, behind the pass, which has written whole grey levels
-//! of the output's size, a plane of each colour. They are changed, normalised, cast and stored.
+//! Changes of colour: `src/augment/recipe/colour.rs` for a block of threads. The augmentation pass has written grey
+//! levels of the output's size before, one plane for each colour. They are changed, normalised, cast and stored.
 
 #ifndef FORELOAD_COLOUR
 #define FORELOAD_COLOUR
 
 #include "augment.cuh"
 
-/// What a step does, a byte of a launch's steps; 0 is none.
+/// What a step does. A launch has one byte for each step; 0 is no step.
 enum { COLOUR_NONE, COLOUR_GRAYSCALE };
 
-/// The levels of up to four pixels that follow each other.
+/// The levels of up to four consecutive pixels.
 INLINE void load_levels(const u8* from, u32 count, u32 levels[QUAD]) {
     if (count == QUAD && ((u64)from & 3) == 0) {
         const u32 word = load_word(from);
@@ -53,7 +53,7 @@ INLINE void recolour(const Block* block, u64 steps, const u8* levels, u8* image,
     }
 }
 
-/// Makes the image number `block->image->place` of those at `images` from its levels.
+/// Makes image number `block->image->place` of those at `images` from its levels.
 INLINE void colour(const Block* block, u64 steps, const u8* levels, u8* images, u32 tile, u32 tiles) {
     const OutputParams* output = block->output;
     const u64 place = block->image->place;

@@ -21,16 +21,16 @@ PACKAGE = "nvidia-cuda-nvrtc-cu12"
 NEW, OLD = "12.9.86", "12.0.76"
 MACHINE_CODE = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 VIRTUAL = "compute_80"
-# No contraction of a multiplication and an addition: the CPU has none either. Divisions and denormals as IEEE 754 says.
+# A multiplication and an addition are never contracted, as on the CPU. Divisions and denormals are those of IEEE 754.
 OPTIONS = ("--fmad=false", "--prec-div=true", "--ftz=false", "--std=c++17", "--ptxas-options=-v")
 
 
 class Unavailable(Exception):
-    """NVRTC could not be had, and why."""
+    """NVRTC is not available; the message says why."""
 
 
 class Compiler:
-    """NVRTC as the C library has it."""
+    """NVRTC through its C interface."""
 
     def __init__(self, version: str, envs: Path) -> None:
         folder = provide(version, envs)
@@ -44,7 +44,7 @@ class Compiler:
             raise RuntimeError(f"{name}: {self.library.nvrtcGetErrorString(status).decode()}")
 
     def get(self, what: str, program: ctypes.c_void_p) -> bytes:
-        """Something that a compiled program has: a log, machine code, PTX."""
+        """Return what a compiled program has: a log, machine code or PTX."""
         size = ctypes.c_size_t()
         self.call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
         buffer = ctypes.create_string_buffer(size.value)
@@ -52,7 +52,7 @@ class Compiler:
         return buffer.raw
 
     def compile(self, architecture: str) -> tuple[bytes, str]:
-        """Machine code for `sm_…` or PTX for `compute_…`, and what the compiler said."""
+        """Compile to machine code for `sm_…` or to PTX for `compute_…`; return it with what the compiler said."""
         headers = sorted(HERE.glob("*.cuh"))
         texts = (ctypes.c_char_p * len(headers))(*(path.read_bytes() for path in headers))
         names = (ctypes.c_char_p * len(headers))(*(path.name.encode() for path in headers))
@@ -70,14 +70,14 @@ class Compiler:
                 raise SystemExit(f"{architecture}:\n{log}")
             if architecture.startswith("sm_"):
                 return self.get("CUBIN", program), log
-            # Without the NUL that ends a C string.
+            # The NUL that ends a C string is left out.
             return self.get("PTX", program).rstrip(b"\0"), log
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
 
 
 def provide(version: str, envs: Path) -> Path:
-    """The folder of an unpacked wheel of NVRTC."""
+    """Return the folder of an unpacked wheel of NVRTC."""
     folder = envs / f"nvrtc-{version}"
     if not (folder / "nvidia").is_dir():
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def provide(version: str, envs: Path) -> Path:
 
 
 def resources(log: str) -> list[tuple[str, int, int, int]]:
-    """Kernel, registers, bytes spilled and bytes of stack, from what the assembler said."""
+    """Return kernel, registers, bytes spilled and bytes of stack, from what the assembler said."""
     found = []
     for part in re.split(r"Compiling entry function ", log)[1:]:
         name = re.match(r"'(\w+)'", part)
@@ -107,7 +107,7 @@ def resources(log: str) -> list[tuple[str, int, int, int]]:
 
 
 def main() -> int:
-    """Compile for all architectures; 0 when all is well."""
+    """Compile for all architectures; return 0 when all is well."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,14 +1,14 @@
-//! Weighted sums of resized rows to the output: colour conversion, normalisation, cast, store.
+//! From weighted sums of resized rows to the output: colour conversion, normalisation, cast and store.
 
 #ifndef FORELOAD_FINISH
 #define FORELOAD_FINISH
 
 #include "block.cuh"
 
-/// Columns that a thread finishes together.
+/// The number of columns that a thread finishes together.
 #define QUAD 4
 
-/// JFIF's conversion: the shares of Cr in R, of Cb and Cr in G, of Cb in B.
+/// JFIF's conversion: the shares of Cr in R, of Cb and Cr in G, and of Cb in B.
 #define CR_R 1.402f
 #define CB_G -0.3441363f
 #define CR_G -0.7141363f
@@ -17,8 +17,8 @@
 /// 2^-bits.
 INLINE f32 unit_of(u32 bits) { return float_of((127 - bits) << 23); }
 
-/// What the sums of component `c` begin with: chroma is centred before it becomes a float, because the difference is
-/// exact; rows without fraction are rounded to whole grey levels.
+/// The start value of the sums of component `c`. Chroma is centred before it becomes a float, because the difference is
+/// exact; rows without a fraction are rounded to whole grey levels.
 INLINE i32 sum_start(const Block* block, u32 c) {
     const u32 bits = shared(block)->bits[ALONG_Y][shared(block)->tables[c].like];
     if (block->fraction == 0) return 1 << (bits - 1);
@@ -30,7 +30,7 @@ INLINE f32 clamp_level(f32 level) {
     return above < 255.0f ? above : 255.0f;
 }
 
-/// Grey levels of R, G and B from the sums of one pixel.
+/// The grey levels of R, G and B from the sums of one pixel.
 INLINE void levels_of(const Block* block, const i32 sums[3], f32 levels[3]) {
     const Shared* all = shared(block);
     u32 bits[3];
@@ -53,7 +53,7 @@ INLINE void levels_of(const Block* block, const i32 sums[3], f32 levels[3]) {
     }
 }
 
-/// Bytes of an element.
+/// The number of bytes of an element.
 INLINE u32 size_of(u32 dtype) { return dtype == DTYPE_F32 ? 4 : dtype == DTYPE_U8 ? 1 : 2; }
 
 /// The value's bits as an element.
@@ -64,7 +64,7 @@ INLINE u32 encode(u32 dtype, f32 value) {
     return (u32)(value + 0.5f);
 }
 
-/// Stores the first `count` of four elements that follow each other. `dtype` is a constant.
+/// Stores the first `count` of four consecutive elements. `dtype` is a constant.
 INLINE void store_as(u32 dtype, u8* to, const f32 values[QUAD], u32 count) {
     const u32 size = size_of(dtype);
     u32 bits[QUAD];
@@ -84,9 +84,10 @@ INLINE void store_as(u32 dtype, u8* to, const f32 values[QUAD], u32 count) {
     }
 }
 
-/// Stores the first `count` of four pixels that follow each other from pixel `at` on.
+/// Stores the first `count` of four consecutive pixels, beginning with pixel `at`.
 INLINE void store_pixels(const OutputParams* output, u8* image, u64 at, u32 count, f32 values[3][QUAD]) {
-    // Three groups of four elements: four pixels of a channel each, or four pixels with their channels in turn.
+    // These are three groups of four elements: four pixels of one channel each, or four pixels with their channels in
+    // turn.
     const u32 planar = output->format == FORMAT_NCHW, size = size_of(output->dtype);
     const u64 pixels = (u64)output->width * output->height;
     UNROLL for (u32 group = 0; group < 3; group++) {
@@ -106,7 +107,7 @@ INLINE void store_pixels(const OutputParams* output, u8* image, u64 at, u32 coun
     }
 }
 
-/// Stores up to four pixels of row `y` from column `x` on, filled where the view shows no image.
+/// Stores up to four pixels of row `y`, beginning with column `x`; where the view shows no image they are filled.
 INLINE void finish(const Block* block, u8* image, u32 x, u32 y, i32 sums[3][QUAD]) {
     const OutputParams* output = block->output;
     const u32 count = smaller(QUAD, block->x + block->width - x);

@@ -1,4 +1,5 @@
-//! What a launch is told: a table entry per image, in device memory, and the output's shape, by value.
+//! The parameters of a launch: a table with an entry for each image, in device memory, and the output's shape, by
+//! value.
 //!
 //! The Rust side is `src/augment/cuda/params.rs`; both assert the same sizes and offsets.
 
@@ -9,21 +10,21 @@
 
 /// How samples become pixels along an axis, as libjpeg does it.
 enum {
-    /// One sample a pixel.
+    /// One sample is one pixel.
     UPSAMPLE_NONE,
-    /// Two pixels a sample, 3/4 of the nearer and 1/4 of the next.
+    /// A sample becomes two pixels, each of 3/4 of the nearer sample and 1/4 of the next.
     UPSAMPLE_LINEAR,
-    /// Each sample repeated.
+    /// Each sample is repeated.
     UPSAMPLE_REPEAT,
 };
 
 /// What the planes mean.
 enum { COLOR_GRAY, COLOR_YCBCR, COLOR_RGB };
 
-/// Element types.
+/// The element types.
 enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_U8 };
 
-/// Order of dimensions.
+/// The order of dimensions.
 enum { FORMAT_NCHW, FORMAT_NHWC };
 
 /// How pixels are resampled; see `augment::Filter`.
@@ -35,34 +36,34 @@ enum { PADDING_CONSTANT, PADDING_EDGE, PADDING_REFLECT, PADDING_SYMMETRIC };
 /// Columns go along x, rows along y.
 enum { ALONG_X, ALONG_Y };
 
-/// One component's samples: (x, y) of the whole component lies at data[(y - y0) * stride + (x - x0)].
+/// The samples of one component: (x, y) of the whole component lies at data[(y - y0) * stride + (x - x0)].
 typedef struct {
-    /// Address of the first stored sample. Words that hold a stored sample are read whole.
+    /// The address of the first stored sample. Words that hold a stored sample are read whole.
     u64 data;
-    /// Bytes from one row to the next.
+    /// The bytes from one row to the next.
     u32 stride;
-    /// Place of the first stored sample in the component.
+    /// The position of the first stored sample in the component.
     u32 x0, y0;
-    /// Stored columns and rows: nothing else is used.
+    /// The number of stored columns and rows: no others are used.
     u32 width, height;
-    /// Along x and y: samples of the whole component, image pixels a sample spans, upsampling.
+    /// Along x and y: the samples of the whole component, the image pixels that a sample spans, and the upsampling.
     u32 full[2], step[2], upsampling[2];
-    /// First component that is sampled like this one; its own number if there is none before.
+    /// The first component that is sampled like this one; its own number if there is none before.
     u32 like;
 } PlaneParams;
 
 /// One axis of a view; see `augment::Axis`.
 typedef struct {
-    /// Source pixels an output pixel spans: length / full, for the nearest pixels in 32 bits.
+    /// The source pixels that an output pixel spans: length / full, for the nearest pixels in 32 bits.
     f64 scale;
     /// 1 / max(scale, 1).
     f64 inverse;
-    /// First source pixel, and how many.
+    /// The first source pixel, and the number of source pixels.
     u32 start, length;
-    /// Pixels of the resized axis, and the first of them that the output shows.
+    /// The number of pixels of the resized axis, and the first of them that the output shows.
     u32 full;
     i32 window;
-    /// Output pixels shown_first..shown_end are made of the image, the others are filled.
+    /// Output pixels shown_first..shown_end are made from the image; the others are filled.
     u32 shown_first, shown_end;
     u32 filter, padding;
 } AxisParams;
@@ -70,41 +71,41 @@ typedef struct {
 /// One image.
 typedef struct {
     PlaneParams planes[3];
-    /// Columns, rows.
+    /// The columns, then the rows.
     AxisParams axes[2];
     u32 color;
-    /// Mirror left and right.
+    /// Whether left and right are mirrored.
     u32 flip;
-    /// Write zero bytes, look at nothing else.
+    /// Whether zero bytes are written and nothing else is read.
     u32 blank;
-    /// Which image behind the batch's first it becomes.
+    /// The image's place in the output, counted from the batch's first.
     u32 place;
 } ImageParams;
 
 /// What a launch writes, and how blocks share it.
 typedef struct {
-    /// Bytes from one image to the next.
+    /// The bytes from one image to the next.
     u64 image_bytes;
     u32 width, height;
     u32 dtype, format;
-    /// Output value = grey level * gain + offset, per channel.
+    /// The factors of output value = grey level * gain + offset, per channel.
     f32 gain[3], offset[3];
-    /// Output value per channel where the output is filled.
+    /// The output value of filled pixels, per channel.
     f32 fill[3];
     /// A block makes a tile of so many columns (a multiple of 4, at most MOST_THREADS) and rows (at most MOST_ROWS).
     u32 tile_columns, tile_rows;
-    /// Tiles side by side.
+    /// The number of tiles side by side.
     u32 tiles_across;
-    /// Threads side by side, at least tile_columns; a divisor of the block.
+    /// The number of threads side by side, at least tile_columns; a divisor of the block's threads.
     u32 threads_across;
-    /// Rows that are finished at a time: threads / (tile_columns / 4) or less.
+    /// The number of rows that are finished at a time: threads / (tile_columns / 4) or less.
     u32 step_rows;
-    /// Bytes of dynamic shared memory.
+    /// The number of bytes of dynamic shared memory.
     u32 shared_bytes;
     u32 unused;
 } OutputParams;
 
-/// Most rows of a tile.
+/// The most rows of a tile.
 #define MOST_ROWS 64
 
 #ifdef __cplusplus

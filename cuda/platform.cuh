@@ -1,9 +1,9 @@
 //! What differs between the GPU and the CPU, so that the rest of the pass is one text for both.
 //!
-//! Compiled by NVRTC (C++, no headers) and by any C11 compiler with `-ffp-contract=off`. A block of threads is written
-//! as phases: `EACH_THREAD(t) { … }` is what one thread does, `SYNC()` stands between phases that read what another
-//! wrote. On the GPU the phase is run by thread t alone; on the CPU it is a loop over all threads of the block, in an
-//! order that tests choose. Everything outside of `EACH_THREAD` is the same for all threads of a block.
+//! It is compiled by NVRTC (C++, no headers) and by any C11 compiler with `-ffp-contract=off`. A block of threads is
+//! written as phases: `EACH_THREAD(t) { … }` is what one thread does, `SYNC()` stands between phases that read what
+//! another wrote. On the GPU the phase is run by thread t alone; on the CPU it is a loop over all threads of the block,
+//! in an order that tests choose. Everything outside of `EACH_THREAD` is the same for all threads of a block.
 
 #ifndef FORELOAD_PLATFORM
 #define FORELOAD_PLATFORM
@@ -18,7 +18,7 @@ typedef long long i64;
 typedef float f32;
 typedef double f64;
 
-/// Most threads of a block.
+/// The most threads of a block.
 #define MOST_THREADS 256
 
 #ifdef __CUDACC_RTC__
@@ -29,18 +29,18 @@ typedef double f64;
 /// Storage that a thread keeps from phase to phase.
 #define OF_THREADS 1
 #define MINE(t) 0
-/// Loops over arrays that shall become registers, and loops whose copies would not pay.
+/// Loops over arrays that should become registers are unrolled; loops whose copies would not pay are not.
 #define UNROLL _Pragma("unroll")
 #define ROLL _Pragma("unroll 1")
 
-/// The aligned word at `at`: memory that no thread writes during the launch.
+/// The aligned word at `at`, in memory that no thread writes during the launch.
 INLINE u32 load_word(const u8* at) { return __ldg((const u32*)at); }
 INLINE u32 load_byte(const u8* at) { return __ldg(at); }
 
-/// Bytes `skew / 8`.. of two words, one after the other; `skew` < 32.
+/// The four bytes from byte `skew / 8` on of two words that follow each other; `skew` < 32.
 INLINE u32 join_words(u32 low, u32 high, u32 skew) { return __funnelshift_r(low, high, skew); }
 
-/// `sum` plus two 16-bit weights times two bytes: the lower of `samples`, or the upper.
+/// `sum` plus two 16-bit weights times two bytes: the lower ones of `samples`, or the upper ones.
 INLINE i32 dot_low(u32 weights, u32 samples, i32 sum) {
     i32 to;
     asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(to) : "r"(weights), "r"(samples), "r"(sum));
@@ -60,14 +60,14 @@ INLINE i32 floor_of(f64 value) { return __double2int_rd(value); }
 INLINE u32 bits_of(f32 value) { return __float_as_uint(value); }
 INLINE f32 float_of(u32 bits) { return __uint_as_float(bits); }
 
-/// To nearest, halves to even; beyond the largest half lies infinity.
+/// Rounds to the nearest half, ties to even; beyond the largest half lies infinity.
 INLINE u32 half_bits(f32 value) {
     u16 to;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to) : "f"(value));
     return to;
 }
 
-/// The same to bfloat16.
+/// Rounds to the nearest bfloat16, ties to even.
 INLINE u32 brain_bits(f32 value) {
     u16 to;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to) : "f"(value));
@@ -164,7 +164,7 @@ INLINE u32 half_bits(f32 value) {
     // The smallest number that rounds up to 2^16, which a half cannot hold.
     if (rest >= 0x477ff000) return sign | 0x7c00;
     if (rest < 0x38800000) {
-        // Below the normal halves: units of 2^-24. Half a unit or less is nothing.
+        // Values below the normal halves are in units of 2^-24. Half a unit or less is zero.
         if (rest <= 0x33000000) return sign;
         const u32 shift = 126 - (rest >> 23), digits = (rest & 0x7fffff) | 0x800000;
         const u32 even = digits >> shift & 1;

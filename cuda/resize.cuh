@@ -1,11 +1,11 @@
-//! Source rows to the tile's columns: the horizontal half of the resize, into the rings.
+//! From source rows to the tile's columns: the horizontal half of the resize, which writes into the rings.
 
 #ifndef FORELOAD_RESIZE
 #define FORELOAD_RESIZE
 
 #include "block.cuh"
 
-/// Rows that a thread makes at a time: what it reads of the weights serves them all.
+/// The number of rows that a thread makes at a time; what it reads of the weights serves all of them.
 #define TOGETHER 4
 
 /// Where row `y` of a stretch lies in its component's ring.
@@ -19,10 +19,10 @@ INLINE u16* ring_row(const Block* block, const Tables* tables, const Stretch* st
 INLINE const u8* aligned(const u8* at) { return (const u8*)((u64)at & ~3ull); }
 INLINE u32 skew_of(const u8* at) { return (u32)(u64)at & 3; }
 
-/// A value of a resized row: negative weights may have left the range of the samples.
+/// A value of a resized row; clamped, since negative weights may have left the range of the samples.
 INLINE u16 resized(const Block* block, i32 value) { return (u16)clamped(value, 255 << block->fraction); }
 
-/// Weights of a column that are not stored.
+/// The weights of a column that are not stored.
 typedef struct {
     Walk walk;
     Rounding rounding;
@@ -63,7 +63,7 @@ INLINE void resize_plane(const Block* block, u32 c, const Stretch* stretch, u32 
         if (count == 0) {
         } else if (filter->stored) {
             // Samples are read in aligned words and joined to what lies under four weights. Words without a sample of
-            // the filter are not touched.
+            // the filter are not read.
             u32 low[TOGETHER];
             UNROLL for (u32 r = 0; r < TOGETHER; r++) low[r] = load_word(aligned(data + from[r]));
             ROLL for (i32 i = 0; i < count; i += 4) {
@@ -81,7 +81,7 @@ INLINE void resize_plane(const Block* block, u32 c, const Stretch* stretch, u32 
             ROLL for (i32 i = 0; i < count; i++) {
                 const i32 weight = compute_next(&computed);
                 UNROLL for (u32 r = 0; r < TOGETHER; r++) {
-                    // `from[r]`: four registers more, in the place that has the fewest.
+                    // This is `from[r]`; an array would need four more registers where the fewest are left.
                     const u32 at = from[0] + smaller(r, rows - 1) * plane->stride + i;
                     sums[r] += weight * (i32)load_byte(data + at);
                 }
@@ -95,9 +95,9 @@ INLINE void resize_plane(const Block* block, u32 c, const Stretch* stretch, u32 
 
 /// Walks along the pixels of one image row of a component, upsampling as libjpeg does.
 typedef struct {
-    /// The rows that are joined: bytes from the plane's first. Samples are near, or 3 * near + next.
+    /// The rows that are joined, in bytes from the plane's first: samples are `near`, or 3 * `near` + `next`.
     u32 near, next;
-    /// Linear along x: sums of the sample before the pixel's, its own, and the one after.
+    /// For linear upsampling along x: sums of the sample before the pixel's, of its own, and of the one after.
     i32 before, own, after;
 } Upsampler;
 
@@ -125,8 +125,8 @@ INLINE Upsampler upsample(const PlaneParams* plane, u32 x, u32 y) {
     return to;
 }
 
-/// The value at pixel `x` of row `y`: the pixel after the last that was asked for, or `first`. The biases alternate,
-/// between columns or else between rows, so that halves are rounded up as often as down.
+/// The value at pixel `x` of row `y`, which is the pixel after the last that was asked for, or `first`. The biases
+/// alternate, between columns or else between rows, so that halves are rounded up as often as down.
 INLINE i32 upsample_next(const PlaneParams* plane, Upsampler* from, u32 x, u32 y, u32 first) {
     const i32 two_rows = plane->upsampling[ALONG_Y] == UPSAMPLE_LINEAR;
     if (plane->upsampling[ALONG_X] == UPSAMPLE_LINEAR) {

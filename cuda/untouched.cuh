@@ -1,15 +1,16 @@
-//! Whether images were decoded at all. A decoder may say that it has decoded an image and not have touched its planes:
-//! what lay there before, an older image perhaps, would go into the batch. So the memory is filled with a word of
-//! poison first, and afterwards some lines of each plane are looked at: one of which all points are poison still was
-//! most likely never written. Should the image really look so, it is decoded once more, with another poison; nothing
-//! else.
+//! Whether images were decoded at all. A decoder may report that it has decoded an image and not have written its
+//! planes: what lay there before, perhaps an older image, would go into the batch. So the memory is filled with a word
+//! of poison first, and afterwards some lines of each plane are examined: a line on which all points are still poison
+//! was most likely never written. If an image really looks like that, it is decoded once more with another poison, and
+//! nothing else happens.
 
 #ifndef FORELOAD_UNTOUCHED
 #define FORELOAD_UNTOUCHED
 
 #include "block.cuh"
 
-/// Lines of a plane that are looked at, and points on each: rows from the first to the last, then the last column.
+/// The number of lines of a plane that are examined, and of points on each: rows from the first to the last, then the
+/// last column.
 #define LINES 8
 #define POINTS 32
 
@@ -18,7 +19,8 @@ typedef struct {
     u32 touched[3][LINES];
 } Seen;
 
-/// Whether a point holds something else than poison, of whose bytes each has its address modulo four.
+/// Whether a point holds something else than poison. Which byte of the poison belongs there depends on the address
+/// modulo four.
 INLINE u32 is_touched(const PlaneParams* plane, u32 poison, u32 line, u32 point) {
     const u32 right = plane->width - 1, bottom = plane->height - 1, is_row = line < LINES - 1;
     const u32 x = is_row ? right * point / (POINTS - 1) : right;
@@ -39,7 +41,7 @@ INLINE void count_untouched(const Block* block, u32 poison, u32* count) {
     EACH_THREAD(t) {
         const u32 line = t / POINTS;
         ROLL for (u32 c = 0; c < planes; c++) {
-            // All threads that write, write the same.
+            // All threads that write, write the same value.
             if (is_touched(&image->planes[c], poison, line, t % POINTS)) seen->touched[c][line] = 1;
         }
     }

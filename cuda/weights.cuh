@@ -5,20 +5,20 @@
 
 #include "params.cuh"
 
-/// Weights have from 14 bits after the point to these: 255 * 2^20 leaves room in 32 bits, and rows of the `fast` pass
-/// have 15 bits of their own.
+/// The least and the most bits after the point of a weight: 255 * 2^20 leaves room in 32 bits, and rows of the `fast`
+/// pass have 15 bits of their own.
 #define LEAST_BITS 14
 #define COLUMN_BITS 20
 #define ROW_BITS 15
 
-/// How pixels are resampled along one axis of a component, and upsampled before.
+/// How samples are resampled along one axis of a component, and upsampled before.
 typedef struct {
     u32 filter;
-    /// Upsampling.
+    /// The kind of upsampling.
     u32 kind;
-    /// Pixels a sample spans.
+    /// The number of pixels that a sample spans.
     u32 step;
-    /// Samples of the whole component.
+    /// The number of samples of the whole component.
     u32 samples;
 } Method;
 
@@ -27,36 +27,36 @@ typedef struct {
     u32 first, end;
 } Span;
 
-/// Walks along the samples under one output pixel and weighs them, not yet normalised.
+/// A walk along the samples under one output pixel, which gives the weight of each, not yet normalised.
 typedef struct {
     f64 offset, inverse;
-    /// Linear upsampling: weights of the two latest pixels.
+    /// The weights of the two latest pixels, for linear upsampling.
     f64 before, latest;
-    /// Of the weights of all pixels so far.
+    /// The sum of the weights of all pixels so far.
     f64 sum;
-    /// Number of pixels, and the next to weigh.
+    /// The number of pixels, and the next one to weigh.
     i32 pixels, next;
-    /// The next sample, and all of them.
+    /// The range of samples, and the next sample.
     u32 sample;
     Span span;
-    /// Pixels that the next sample spans, and each after it.
+    /// The number of pixels that the next sample spans, and that each one after it spans.
     u32 spanned, step;
-    /// Of those below.
+    /// The flags that hold, of those below.
     u32 flags;
 } Walk;
 
 enum {
     /// The filter is cubic.
     WALK_CUBIC = 1,
-    /// Samples are upsampled linearly.
+    /// The samples are upsampled linearly.
     WALK_LINEAR = 2,
-    /// They are, and the next is the image's first.
+    /// The samples are upsampled linearly, and the next is the image's first.
     WALK_FIRST = 4,
-    /// They are, and the walk ends with the image's last.
+    /// The samples are upsampled linearly, and the walk ends with the image's last.
     WALK_LAST = 8,
 };
 
-/// Rounds weights along their running sum.
+/// Rounds weights so that their running sum stays exact.
 typedef struct {
     f64 unit, running;
     i32 before;
@@ -80,7 +80,8 @@ INLINE u32 padded(const AxisParams* axis, u32 o) {
     return steps < full ? steps : period - twice - steps;
 }
 
-/// Source pixels under the filter of pixel `j` of the resized axis, counted from the axis' start; never none.
+/// The source pixels under the filter of pixel `j` of the resized axis, counted from the axis' start; there is at least
+/// one.
 INLINE Span bounds(const AxisParams* axis, u32 filter, u32 j) {
     Span span;
     if (filter <= FILTER_NEAREST_EXACT) {
@@ -131,8 +132,8 @@ INLINE Walk begin(const AxisParams* axis, Method method, u32 o) {
         walk.span.first = (start > 0 ? start - 1 : 0) / 2;
         walk.span.end = smaller((last + 1) / 2, method.samples - 1) + 1;
         walk.flags |= WALK_LINEAR | (start == 0 ? WALK_FIRST : 0) | (last + 1 == 2 * method.samples ? WALK_LAST : 0);
-        // Sample i gives 3/4 to pixels 2i and 2i + 1 and 1/4 to their neighbours: it looks from pixel 2i - 1 on. Of the
-        // first two pixels of the first sample only the second can lie in the filter, when it is the image's first.
+        // Sample i gives 3/4 to pixels 2i and 2i + 1 and 1/4 to their neighbours: the walk begins with pixel 2i - 1. Of
+        // the first two pixels of the first sample only the second can lie in the filter, when it is the image's first.
         walk.next = 1 - (i32)(start - 2 * walk.span.first);
         if (start == 0) {
             walk.next = 0;
@@ -154,7 +155,7 @@ INLINE f64 step(Walk* walk) {
     if (walk->flags & WALK_LINEAR) {
         const f64 second = walk->latest, third = weigh_next(walk), fourth = weigh_next(walk);
         weight = 0.75 * (second + third) + 0.25 * (walk->before + fourth);
-        // The image's first and last pixels have one neighbour and count it twice.
+        // The image's first and last pixels have only one neighbour, and count the missing one's weight themselves.
         if (walk->flags & WALK_FIRST) weight += 0.25 * second;
         if (walk->flags & WALK_LAST && sample + 1 == walk->span.end) weight += 0.25 * third;
         walk->flags &= ~WALK_FIRST;
@@ -167,7 +168,7 @@ INLINE f64 step(Walk* walk) {
     return weight;
 }
 
-/// Walks to the end: what makes the sum of all weights 1, and the largest weight then.
+/// Walks to the end. Returns the factor that makes the sum of all weights 1, and the largest weight after it.
 INLINE f64 normalise(Walk walk, f64* largest) {
     f64 peak = 0.0;
     ROLL while (walk.sample < walk.span.end) {
@@ -179,7 +180,7 @@ INLINE f64 normalise(Walk walk, f64* largest) {
     return factor;
 }
 
-/// Most bits after the point, of `most`, with which `largest` fits 16 signed bits.
+/// The most bits after the point, `most` or fewer, with which `largest` fits into 16 signed bits.
 INLINE u32 fitting_bits(f64 largest, u32 most) {
     u32 bits = most;
     ROLL while (bits > LEAST_BITS && !(largest * (f64)(1u << bits) < 32766.0)) bits--;
@@ -194,7 +195,7 @@ INLINE Rounding begin_rounding(f64 factor, u32 bits) {
     return rounding;
 }
 
-/// The weight in fixed point; all of a pixel sum to exactly 2^bits.
+/// The weight in fixed point; the weights of a pixel sum to exactly 2^bits.
 INLINE i32 round_next(Rounding* rounding, f64 weight) {
     rounding->running += weight * rounding->unit;
     const i32 now = floor_of(rounding->running + 0.5), rounded = now - rounding->before;
@@ -202,7 +203,7 @@ INLINE i32 round_next(Rounding* rounding, f64 weight) {
     return rounded;
 }
 
-/// No pixel of the axis has more samples; a million at most, which is too many to store anyway.
+/// An upper bound of the samples of a pixel of the axis. It is a million at most, which is too many to store anyway.
 INLINE u32 most_samples(const AxisParams* axis, Method method) {
     const f64 support = support_of(axis);
     const u32 pixels = (u32)(support < 5e5 ? 2.0 * support : 1e6) + 2;

@@ -64,8 +64,8 @@ impl RandomKey {
         Self::of(hash)
     }
 
-    /// The key of what this one is for, of an image field that comes after the first. The first one's key stays this:
-    /// its numbers are what they are without others, and one field more changes no other's.
+    /// Makes the key for the same use of another image field, one that comes after the first. The first field's key is
+    /// this one, so that an added field changes no other field's numbers.
     pub fn of_field(&self, name: &str) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"foreload rng field");
@@ -91,7 +91,7 @@ impl RandomKey {
     /// time 0.
     pub fn stream_of(&self, index: u64, occurrence: u32) -> RandomStream {
         let mut key = *self;
-        // Nothing else varies this word of the counter.
+        // Nothing else changes this word of the counter.
         key.domain[1] ^= occurrence;
         key.stream(index)
     }

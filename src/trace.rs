@@ -1,7 +1,7 @@
 //! An interval log: which stage did what, when, for how long, in the Trace Event Format that Perfetto and Chrome read.
 //!
-//! [`Trace`] is the log of a process, [`TraceLane`] a thread's hand in it. Threads never wait for the disk: what the
-//! writer cannot take in time is dropped and counted. A log that is off costs a branch.
+//! [`Trace`] is the log of a process, and [`TraceLane`] a thread's handle to it. Threads never wait for the disk: what
+//! the writer cannot take in time is dropped and counted. A log that is off costs a branch.
 
 mod histogram;
 mod lane;
@@ -49,7 +49,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All of them, in the order in which they are shown.
+    /// All stages, in the order in which they are shown.
     pub const ALL: [Self; 11] = [
         Self::Wait,
         Self::Train,
@@ -107,16 +107,16 @@ impl Gauge {
     }
 }
 
-/// What was done in an interval.
+/// What was done in an interval, and for which step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageWork {
-    /// Bytes read or written.
+    /// The number of bytes read or written.
     pub bytes: u64,
-    /// Samples worked on.
+    /// The number of samples worked on.
     pub samples: u64,
-    /// For which epoch; `None`: for the one at the time, or those to come.
+    /// The epoch that it was for; `None` means the epoch at the time, or those to come.
     pub epoch: Option<u64>,
-    /// For which of its steps.
+    /// The step of the epoch that it was for.
     pub step: u64,
 }
 
@@ -130,22 +130,22 @@ impl std::fmt::Debug for Trace {
     }
 }
 
-/// What a finished log came to.
+/// The totals of a finished log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraceTotals {
-    /// Intervals in the file.
+    /// The number of intervals in the file.
     pub intervals: u64,
-    /// Intervals that were lost because the file could not be written as fast.
+    /// The number of intervals that were lost because the file could not be written as fast.
     pub dropped: u64,
 }
 
 impl Trace {
-    /// No log: everything is thrown away at once.
+    /// Makes a log that is off: it throws everything away at once.
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// A log in a new file at `path`, of the process called `process` there. An older file is overwritten.
+    /// Makes a log in a new file at `path`, in which the process is called `process`. An older file is overwritten.
     ///
     /// # Errors
     /// [`crate::Error::Io`] when the file cannot be made; [`crate::Error::Unavailable`] without another thread.
@@ -158,7 +158,7 @@ impl Trace {
         self.0.is_some()
     }
 
-    /// The hand of the thread called `thread`.
+    /// The handle of the thread called `thread`.
     pub fn lane(&self, thread: &str) -> TraceLane {
         TraceLane::new(self.0.clone(), thread)
     }
@@ -172,7 +172,7 @@ impl Trace {
     }
 }
 
-/// Nanoseconds from `origin` to `moment`; 0 if it was before.
+/// The nanoseconds from `origin` to `moment`; 0 if it was before.
 fn since(origin: Instant, moment: Instant) -> u64 {
     moment.saturating_duration_since(origin).as_nanos() as u64
 }

@@ -1,14 +1,15 @@
 //! The house rules, kept by a test: who imports whom, where foreign crates live, what every file must have.
 //!
-//! `ARCHITECTURE.md` gives the reasons, and the table of who may know whom. A rule that stands in the way is changed
-//! there or here.
+//! `ARCHITECTURE.md` gives the reasons and the table of who may know whom. A rule that is wrong is changed there or
+//! here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which modules may name a foreign crate. What serves one purpose has one home; the last group is vocabulary.
+/// The modules that may name a foreign crate. A crate of one purpose has one home; those of the last group may be used
+/// anywhere.
 const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("crc-fast", &["dataset", "tier"]),
@@ -48,21 +49,21 @@ const HOMES: &[(&str, &[&str])] = &[
     ("thiserror", &["error"]),
 ];
 
-/// Modules without `unsafe`: logic that gains nothing by it.
+/// The modules without `unsafe`, whose logic gains nothing by it.
 const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule", "simulate", "state", "trace"];
 
-/// But here a kernel is launched, whose memory nobody but the lane can answer for.
+/// The exception: here a kernel is launched, and only the lane can vouch for its memory.
 const LAUNCHES: &str = "src/pipeline/cuda/lane.rs";
 
 const LONGEST: usize = 500;
 
-/// Columns of a line.
+/// The most columns of a line.
 const WIDEST: usize = 120;
 
-/// Whose lines count: what people read and write.
+/// The extensions of files whose lines are measured: those that people read and write.
 const READ: &[&str] = &[".md", ".rs", ".py", ".pyi", ".toml", ".cu", ".cuh", ".c", ".sh", "Makefile"];
 
-/// Files that a command of the Makefile writes; of a folder, all in it.
+/// The files that a command of the Makefile writes; of a folder, all in it.
 const GENERATED: &[&str] = &["cuda/nvjpeg-sys/src/sys.rs", "benches/results/"];
 
 /// Names that more than one type of the crate still has. To be emptied: a name that one type has may not stand here.
@@ -72,7 +73,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Files below `places` whose names end so, by path relative to the root, with their text.
+/// The files below `places` whose names end in one of `extensions`, by path relative to the root, with their text.
 fn files(places: &[&str], extensions: &[&str]) -> BTreeMap<PathBuf, String> {
     let mut left: Vec<PathBuf> = places.iter().map(|place| root().join(place)).collect();
     let mut files = BTreeMap::new();
@@ -97,7 +98,7 @@ fn sources() -> BTreeMap<PathBuf, String> {
     sources
 }
 
-/// The top-level module a source file belongs to, and how many `super::` lead from it to the crate's root.
+/// The top-level module that a source file belongs to, and how many `super::` lead from it to the crate's root.
 fn module(path: &Path) -> (String, usize) {
     let parts: Vec<&str> = path.components().skip(1).map(|part| part.as_os_str().to_str().unwrap()).collect();
     let top = parts[0].trim_end_matches(".rs").to_owned();
@@ -105,7 +106,7 @@ fn module(path: &Path) -> (String, usize) {
     (top, depth)
 }
 
-/// Lines with their numbers that are code outside of tests: no comments, no test module at the end of the file.
+/// The lines of code outside of tests, with their numbers: no comments, and no test module at the end of the file.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let tests = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
     let lines = text[..tests].lines().enumerate().map(|(number, line)| (number + 1, line));
@@ -116,7 +117,7 @@ fn word(text: &str) -> &str {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("")
 }
 
-/// The names that stand directly behind `prefix` in a line: `crate::{a::B, c}` names `a` and `c` behind `crate::`.
+/// The names directly behind `prefix` in a line: `crate::{a::B, c}` names `a` and `c` behind `crate::`.
 fn names_behind<'a>(line: &'a str, prefix: &str) -> Vec<&'a str> {
     let mut names = Vec::new();
     for (at, _) in line.match_indices(prefix) {
@@ -153,7 +154,7 @@ fn report(broken: Vec<String>) {
     assert!(broken.is_empty(), "{} broken rules:\n{}", broken.len(), broken.join("\n"));
 }
 
-/// Which modules of the crate a module may know, beside itself, by the table of ARCHITECTURE.md: the last column of a
+/// The modules of the crate that a module may know beside itself, by the table of ARCHITECTURE.md: the last column of a
 /// row is for each of its places in `src/`, or has a part for each. Tests inside a file may know all.
 fn may_know() -> BTreeMap<String, BTreeSet<String>> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
@@ -277,7 +278,7 @@ fn no_line_is_wider_than_it_can_be_read() {
         }
         for (number, line) in text.lines().enumerate() {
             let columns = line.chars().count();
-            // An address cannot be broken.
+            // An address cannot be broken into two lines.
             let address = line.split_whitespace().any(|word| word.contains("://") && word.len() > WIDEST / 2);
             if columns <= WIDEST || address {
                 continue;
@@ -352,17 +353,18 @@ fn unsafe_has_a_reason_and_few_homes() {
     report(broken);
 }
 
-/// What git answers to `git ls-files`, an entry of the repository each; `None` without git or outside of a checkout.
+/// What git answers to `git ls-files`, one entry for each file of the repository; `None` without git or outside of a
+/// checkout.
 fn tracked(arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new("git").arg("-C").arg(root()).args(["ls-files", "-z"]).args(arguments).output();
     let output = output.ok().filter(|output| output.status.success())?;
     let entries = String::from_utf8(output.stdout).expect("names in UTF-8");
     let entries: Vec<String> = entries.split_terminator('\0').map(str::to_owned).collect();
-    // A source archive unpacked inside of another repository is not tracked there.
+    // A source archive that was unpacked inside of another repository is not tracked there.
     entries.iter().any(|entry| entry.ends_with("Cargo.toml")).then_some(entries)
 }
 
-/// All texts of the repository: what git tracks, or what lies here where there is no git.
+/// All texts of the repository: those that git tracks, or all that lie here where there is no git.
 fn texts() -> BTreeMap<PathBuf, String> {
     let Some(tracked) = tracked(&[]) else {
         let places = [
@@ -384,7 +386,7 @@ fn texts() -> BTreeMap<PathBuf, String> {
         ];
         return files(&places, &[READ, &[".txt"]].concat());
     };
-    // Not all is text, and a file may be removed but not yet committed so.
+    // Some files are no text, and some may be removed without a commit.
     let read = |name: String| Some((PathBuf::from(&name), fs::read_to_string(root().join(&name)).ok()?));
     tracked.into_iter().filter_map(read).collect()
 }
@@ -402,13 +404,13 @@ fn no_symbolic_link_is_tracked() {
 #[test]
 fn no_file_knows_a_machine() {
     let mut broken = Vec::new();
-    // Written apart, so that this file does not know them either.
+    // The names are split, so that this file does not contain such a path either.
     let homes = ["tmp", "work", "home", "root", "Users", "mnt"].map(|name| format!("/{name}/"));
     for (path, text) in texts() {
         for (number, line) in text.lines().enumerate() {
             for home in &homes {
                 let begins = |at: usize| {
-                    // A path of its own, not the middle of one or of an address.
+                    // The path must stand by itself, and not be the middle of another path or of an address.
                     line[..at].chars().next_back().is_none_or(|c| " \"'`(=<>[:,".contains(c))
                 };
                 if line.match_indices(home.as_str()).any(|(at, _)| begins(at)) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes cuda/nvjpeg-sys/src/sys.rs from the headers in PyPI's wheels, or with --check compares it with what is there.
-#   run.sh PYTHON [--check]
+# Writes cuda/nvjpeg-sys/src/sys.rs from the headers in PyPI's wheels, or with --check compares it with the file that is
+# there. Usage: run.sh PYTHON [--check]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=$1 check=${2:-}
@@ -17,7 +17,7 @@ if ! cmp -s "$wanted" "$place/installed"; then
     cp "$wanted" "$place/installed"
 fi
 export LIBCLANG_PATH=$PWD/$place/clang/native
-# The wheel has libclang alone; the headers that belong to a compiler come from the one that is there.
+# The wheel has libclang alone; the headers that belong to a compiler come from the compiler of this machine.
 export BINDGEN_EXTRA_CLANG_ARGS="-isystem $(cc -print-file-name=include)"
 include=$place/nvidia/cu13/include
 target=cuda/nvjpeg-sys/src/sys.rs

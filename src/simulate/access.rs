@@ -1,4 +1,4 @@
-//! Who uses what when: sizes of samples, the order of every epoch, and what of it a node takes.
+//! Which node uses which sample when: the samples' sizes, the order of every epoch, and each node's part of it.
 
 use super::nodes;
 use super::scenario::{DatasetSpec, Scenario};
@@ -8,20 +8,21 @@ use crate::rng::{RandomKey, Use};
 use crate::schedule::Order;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Sizes of all samples, bytes.
+/// The sizes of all samples, in bytes.
 #[derive(Debug)]
 pub struct Sizes {
     samples: u64,
-    /// Empty where all have the same.
+    /// The size of each sample; empty where all have the same.
     table: Vec<u32>,
     mean: f64,
 }
 
-/// Sizes that a thread draws before it takes more.
+/// The number of sizes that a thread draws at a time.
 const SIZES_AT_ONCE: usize = 65_536;
 
 impl Sizes {
-    /// Those that a scenario asks for: normally distributed, one number a sample, at least a tenth of the mean.
+    /// Draws the sizes that a scenario asks for: normally distributed, one number a sample, at least a tenth of the
+    /// mean.
     pub fn normal(dataset: &DatasetSpec) -> Self {
         let (samples, mean, sigma) = (dataset.samples, dataset.mean.0, dataset.sigma.0);
         if sigma == 0.0 {
@@ -30,7 +31,7 @@ impl Sizes {
         let key = RandomKey::new(b"", dataset.seed, 0, Use::Size);
         let size = |sample| {
             let mut stream = key.stream(sample);
-            // Box and Muller's way to a normal distribution; 1 - u is never 0.
+            // The Box–Muller transform makes a normally distributed number; 1 - u is never 0.
             let (radius, angle) = ((-2.0 * (1.0 - stream.unit()).ln()).sqrt(), stream.unit());
             let normal = radius * (std::f64::consts::TAU * angle).cos();
             (mean + sigma * normal).max(mean / 10.0).round() as u32
@@ -44,12 +45,12 @@ impl Sizes {
         Self::of_table(table)
     }
 
-    /// All the same.
+    /// Makes the sizes of `samples` samples of `bytes` bytes each.
     pub fn equal(samples: u64, bytes: f64) -> Self {
         Self { samples, table: Vec::new(), mean: bytes }
     }
 
-    /// Those of a real dataset.
+    /// Takes the sizes of a real dataset's samples.
     pub fn of_index(index: &DatasetIndex) -> Self {
         Self::of_table((0..index.len()).map(|sample| index.extent(sample).length).collect())
     }
@@ -59,25 +60,25 @@ impl Sizes {
         Self { samples: table.len() as u64, mean: total / table.len().max(1) as f64, table }
     }
 
-    /// Bytes of `sample`.
+    /// The number of bytes of `sample`.
     ///
     /// # Panics
-    /// Panics when there is no such sample.
+    /// When there is no such sample.
     pub fn get(&self, sample: u64) -> f64 {
         if self.table.is_empty() { self.mean } else { f64::from(self.table[sample as usize]) }
     }
 
-    /// Number of samples.
+    /// The number of samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Mean size, bytes.
+    /// The mean size in bytes.
     pub fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// Bytes of the dataset.
+    /// The number of bytes of the whole dataset.
     pub fn total(&self) -> f64 {
         self.mean * self.samples as f64
     }
@@ -93,7 +94,7 @@ pub struct AccessSchedule {
 }
 
 impl AccessSchedule {
-    /// The accesses of `scenario` to `samples` samples.
+    /// Makes the schedule of `scenario` over `samples` samples.
     ///
     /// # Errors
     /// [`Error::Config`] when they do not fill a global batch.
@@ -116,17 +117,17 @@ impl AccessSchedule {
         })
     }
 
-    /// Steps of an epoch.
+    /// The number of steps of an epoch.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Number of epochs.
+    /// The number of epochs.
     pub fn epochs(&self) -> u64 {
         self.orders.len() as u64
     }
 
-    /// What `node` uses in `epoch`: (step of the epoch, sample), in order.
+    /// What `node` uses in `epoch`, in order: pairs of (step of the epoch, sample).
     pub fn of_node(&self, epoch: u64, node: u32) -> impl Iterator<Item = (u64, u64)> + '_ {
         let order = &self.orders[epoch as usize];
         let begin = u64::from(node) * self.node_batch;
@@ -136,7 +137,7 @@ impl AccessSchedule {
         })
     }
 
-    /// All that `node` uses, with its next uses.
+    /// All accesses of `node`, each with the next use of its sample.
     pub fn trace(&self, node: u32, sizes: &Sizes) -> AccessTrace {
         let epochs = 0..self.epochs();
         let samples: Vec<u32> =
@@ -145,31 +146,31 @@ impl AccessSchedule {
     }
 }
 
-/// Never again.
+/// Stands for a next use that never comes.
 pub(crate) const NEVER: u32 = u32::MAX;
 
-/// One node's accesses, numbered from 0 through all epochs. Samples that it uses have numbers of their own (*ids*), by
-/// which caches are tables instead of maps.
+/// One node's accesses, numbered from 0 through all epochs. The samples that it uses have numbers of their own (*ids*),
+/// so that caches can be tables instead of maps.
 #[derive(Debug)]
 pub struct AccessTrace {
-    /// The id of each access.
+    /// The sample's id, by access.
     pub ids: Vec<u32>,
-    /// The access that uses the same sample next, or [`NEVER`].
+    /// The next access that uses the same sample, or [`NEVER`], by access.
     pub next: Vec<u32>,
-    /// By id: the sample.
+    /// The sample, by id.
     pub samples: Vec<u32>,
-    /// By id: its bytes.
+    /// The sample's size in bytes, by id.
     pub bytes: Vec<f32>,
-    /// By id: its first access.
+    /// The sample's first access, by id.
     pub first: Vec<u32>,
-    /// By id: how often it is used.
+    /// The number of the sample's uses, by id.
     pub uses: Vec<u32>,
-    /// Accesses of a step.
+    /// The number of accesses in a step.
     pub batch: u64,
 }
 
 impl AccessTrace {
-    /// The accesses to `samples`, in this order; `batch` of them are a step.
+    /// Makes the trace of accesses to `samples`, in this order; `batch` of them are a step.
     pub fn new(samples: &[u32], batch: u64, sizes: &Sizes) -> Self {
         let key = |(access, &sample): (usize, &u32)| u64::from(sample) << 32 | access as u64;
         let mut sorted: Vec<u64> = samples.iter().enumerate().map(key).collect();
@@ -204,13 +205,13 @@ impl AccessTrace {
         trace
     }
 
-    /// The step, counted through all epochs, of an access.
+    /// The step of an access, counted through all epochs.
     pub fn step(&self, access: usize) -> u64 {
         access as u64 / self.batch
     }
 }
 
-/// Where samples are in the caches of all nodes: for each the earliest copy. Filled by many threads at once.
+/// Where samples are in the caches of all nodes: the earliest copy of each. Many threads fill it at once.
 #[derive(Debug)]
 pub(crate) struct PublishedCopies(Vec<AtomicU32>);
 
@@ -224,18 +225,18 @@ pub(crate) struct CachedCopy {
 }
 
 impl PublishedCopies {
-    /// Nothing is held.
+    /// Makes a table for `samples` samples that holds no copy.
     pub(crate) fn none(samples: u64) -> Self {
         Self((0..samples).map(|_| AtomicU32::new(u32::MAX)).collect())
     }
 
-    /// Notes a copy of `sample`; the earliest stays.
+    /// Notes a copy of `sample`; the earliest copy stays.
     pub(crate) fn publish(&self, sample: u32, copy: CachedCopy) {
         let word = (copy.step.min(LAST_STEP) as u32) << 3 | u32::from(copy.cache);
         self.0[sample as usize].fetch_min(word, Ordering::Relaxed);
     }
 
-    /// The copy of `sample` that can be read in `step`.
+    /// The copy of `sample` that can be read in `step`, if there is one.
     pub(crate) fn copy(&self, sample: u32, step: u64) -> Option<CachedCopy> {
         let word = self.0[sample as usize].load(Ordering::Relaxed);
         let copy = CachedCopy { step: u64::from(word >> 3), cache: (word & 7) as u8 };
@@ -243,5 +244,5 @@ impl PublishedCopies {
     }
 }
 
-/// More steps than this are as far as never.
+/// The last step that fits into a word; later steps count as never.
 const LAST_STEP: u64 = (1 << 29) - 1;

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 /// A cache that one node fills with what it reads.
 pub(crate) trait NodeCache {
-    /// Uses the sample of access `access`: the cache that has it, or `None` when it comes from the slow tier. What
-    /// stays and what leaves is decided here too.
+    /// Uses the sample of access `access`. Returns the cache that has it, or `None` when it comes from the slow tier,
+    /// and decides what stays and what leaves.
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8>;
 }
 
-/// Room in the caches of a node, the preferred first.
+/// The free space in a node's caches, the preferred cache first.
 #[derive(Debug, Clone)]
 pub(crate) struct Shelves {
     free: Vec<f64>,
@@ -20,29 +20,29 @@ pub(crate) struct Shelves {
 }
 
 impl Shelves {
-    /// Those of a node of `scenario`, empty.
+    /// Makes the empty caches of a node of `scenario`.
     pub(crate) fn of(scenario: &Scenario) -> Self {
         Self::new(scenario.cache.iter().map(|cache| cache.capacity.0).collect())
     }
 
-    /// Caches of so many bytes.
+    /// Makes empty caches of these capacities, in bytes.
     pub(crate) fn new(capacities: Vec<f64>) -> Self {
         Self { largest: capacities.iter().copied().fold(0.0, f64::max), free: capacities }
     }
 
-    /// Puts `bytes` into the first cache with room.
+    /// Puts `bytes` into the first cache with enough space.
     pub(crate) fn put(&mut self, bytes: f64) -> Option<u8> {
         let cache = self.free.iter().position(|free| *free >= bytes)?;
         self.free[cache] -= bytes;
         Some(cache as u8)
     }
 
-    /// Gives room back.
+    /// Gives the space of `bytes` back to a cache.
     pub(crate) fn take(&mut self, cache: u8, bytes: f64) {
         self.free[usize::from(cache)] += bytes;
     }
 
-    /// Whether `bytes` could be there at all.
+    /// Whether some cache could hold `bytes` at all.
     fn fits(&self, bytes: f64) -> bool {
         bytes <= self.largest
     }
@@ -52,14 +52,14 @@ impl Shelves {
     }
 }
 
-/// Not held.
+/// Stands for a sample that no cache holds.
 const OUT: u8 = u8::MAX;
 
 fn held(place: u8) -> Option<u8> {
     (place != OUT).then_some(place)
 }
 
-/// Whoever came first stays.
+/// A cache that keeps what came first until it is full, and evicts nothing.
 #[derive(Debug)]
 pub(crate) struct NeverEvict {
     shelves: Shelves,
@@ -67,7 +67,7 @@ pub(crate) struct NeverEvict {
 }
 
 impl NeverEvict {
-    /// An empty cache for the samples of `trace`.
+    /// Makes an empty cache for the samples of `trace`.
     pub(crate) fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
         Self { shelves, places: vec![OUT; trace.samples.len()] }
     }
@@ -84,19 +84,19 @@ impl NodeCache for NeverEvict {
     }
 }
 
-/// Whoever was used longest ago leaves.
+/// A cache that evicts the sample whose last use is the longest ago (LRU).
 #[derive(Debug)]
 pub(crate) struct Lru {
     shelves: Shelves,
     places: Vec<u8>,
-    /// By id: the last access. A sample's entry in the queue counts only if it is that one.
+    /// The last access, by id. A sample's entry in the queue counts only if it is that access.
     used: Vec<u32>,
-    /// Accesses in order, each of whose samples might be held.
+    /// The oldest access whose sample might still be held.
     oldest: usize,
 }
 
 impl Lru {
-    /// An empty cache for the samples of `trace`.
+    /// Makes an empty cache for the samples of `trace`.
     pub(crate) fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], used: vec![NEVER; ids], oldest: 0 }
@@ -110,7 +110,7 @@ impl NodeCache for Lru {
         let found = held(self.places[id]);
         self.used[id] = access as u32;
         if found.is_none() && self.shelves.fits(bytes) {
-            // The accesses themselves are the queue: walk from the oldest to what is still its sample's last use.
+            // The accesses themselves are the queue: walk from the oldest to one that is still its sample's last use.
             while !self.shelves.has_room(bytes) && self.oldest < access {
                 let old = trace.ids[self.oldest] as usize;
                 if self.used[old] as usize == self.oldest && self.places[old] != OUT {
@@ -125,20 +125,20 @@ impl NodeCache for Lru {
     }
 }
 
-/// Whoever is used last leaves, unless the newcomer is used later still (Belady, "A study of replacement algorithms for
-/// a virtual-storage computer", 1966, with bypass).
+/// A cache that evicts the sample whose next use is the furthest away, unless the new sample's is further still
+/// (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966, with bypass).
 #[derive(Debug)]
 pub(crate) struct Belady {
     shelves: Shelves,
     places: Vec<u8>,
-    /// By id: its next use, for those held.
+    /// The next use of each held sample, by id.
     next: Vec<u32>,
-    /// (next use, id), the last on top; entries that are no longer true are passed over.
+    /// (Next use, id) with the latest on top; outdated entries are skipped.
     farthest: BinaryHeap<(u32, u32)>,
 }
 
 impl Belady {
-    /// An empty cache for the samples of `trace`.
+    /// Makes an empty cache for the samples of `trace`.
     pub(crate) fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], next: vec![NEVER; ids], farthest: BinaryHeap::new() }
@@ -148,7 +148,7 @@ impl Belady {
         self.shelves.take(std::mem::replace(&mut self.places[id], OUT), f64::from(bytes));
     }
 
-    /// Makes room for `bytes` that are used at `next`, if what is used later takes enough.
+    /// Makes space for `bytes` that are used at `next`, if the samples that are used later take enough space.
     fn make_room(&mut self, trace: &AccessTrace, bytes: f64, next: u32) -> bool {
         while !self.shelves.has_room(bytes) {
             let Some(&(when, id)) = self.farthest.peek() else { return false };
@@ -187,31 +187,33 @@ impl NodeCache for Belady {
     }
 }
 
-/// What the pipeline does: the decisions of [`TierPlan`], whole groups leaving together.
+/// A cache that does what the pipeline does: it follows the decisions of [`TierPlan`], where whole groups leave
+/// together.
 #[derive(Debug)]
 pub(crate) struct PlannedCache {
     plan: TierPlan,
     rule: RetentionRule,
     capacities: Vec<f64>,
     used: Vec<f64>,
-    /// By id: its group, the number of its batch, and its cache.
+    /// The group, the number of its batch, and the cache of each sample, by id.
     places: Vec<(GroupId, u32, u8)>,
     batches: BTreeMap<GroupId, GroupBytes>,
-    /// Batches so far.
+    /// The number of batches made so far.
     made: u32,
     written: f64,
 }
 
-/// What is held of a group. After it has left, the same group may come again: then it is another batch.
+/// The samples of a group that are held. When the same group comes again after it has left, it is another batch.
 #[derive(Debug)]
 struct GroupBytes {
     number: u32,
-    /// In each cache.
+    /// The bytes held in each cache.
     bytes: Vec<f64>,
 }
 
 impl PlannedCache {
-    /// Empty caches of `capacities` bytes, the preferred first, kept by `rule`, whose moments are accesses.
+    /// Makes empty caches of `capacities` bytes, the preferred first, whose samples are kept by `rule`. Its moments are
+    /// accesses.
     pub(crate) fn new(rule: RetentionRule, capacities: Vec<f64>, trace: &AccessTrace) -> Self {
         Self {
             plan: TierPlan::new(rule, capacities.iter().sum::<f64>() as u64),
@@ -225,7 +227,8 @@ impl PlannedCache {
         }
     }
 
-    /// Bytes written into the caches so far; what is kept on for a later use is written anew, among those used then.
+    /// The number of bytes written into the caches so far. What is kept for a later use is written again, into the
+    /// group of that use.
     pub(crate) fn written(&self) -> f64 {
         self.written
     }
@@ -235,7 +238,8 @@ impl PlannedCache {
         held(cache).filter(|_| self.batches.get(&group).is_some_and(|batch| batch.number == number))
     }
 
-    /// Puts a sample into the cache with room, else (as the plan counts all of them together) into the one with most.
+    /// Puts a sample into the first cache with enough space, or else into the one with the most, since the plan counts
+    /// all caches together.
     fn put(&mut self, id: usize, group: GroupId, bytes: f64) {
         let free = |cache: &usize| self.capacities[*cache] - self.used[*cache];
         let caches = 0..self.capacities.len();
@@ -261,7 +265,7 @@ impl NodeCache for PlannedCache {
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
         let found = self.find(id);
-        // What stays for ever is not put a second time; what is used again leaves with those used then.
+        // What stays for ever is not put a second time; what is used again leaves with its new group.
         if found.is_none() || self.rule != RetentionRule::Keep {
             let next = Some(trace.next[access]).filter(|next| *next != NEVER).map(u64::from);
             let bytes = f64::from(trace.bytes[id]);

@@ -1,10 +1,10 @@
-//! Seconds from bytes: the performance model, a step at a time.
+//! Makes seconds of bytes: the performance model, one step at a time.
 //!
-//! After Dryden et al. (SC'21), section 4: `avail(f) = Σ read(R[k]) / p0` and `t(f) = max(avail(f), t(f−1) + s/c)`,
-//! with three readings of ours. A thread fetches one sample while it preprocesses another (`read = max(fetch, s/β)`,
-//! not their sum: so the paper's own figures of the staging pool come out, which the sum misses by a fifth). γ is the
-//! number of nodes that read the slow tier in a step. A step is a barrier: it ends when the slowest node has consumed
-//! its batch; fetching runs on, ahead by what the staging buffer holds.
+//! It follows Dryden et al. (SC'21), section 4: `avail(f) = Σ read(R[k]) / p0` and `t(f) = max(avail(f), t(f−1) +
+//! s/c)`, with three interpretations of ours. A thread fetches one sample while it preprocesses another (`read =
+//! max(fetch, s/β)` instead of their sum: this gives the paper's own figures for the staging pool, which the sum misses
+//! by a fifth). γ is the number of nodes that read the slow tier in a step. A step is a barrier: it ends when the
+//! slowest node has consumed its batch, while fetching runs ahead by as much as the staging buffer holds.
 
 use super::ledger::{ByteSource, Ledger};
 use super::scenario::Scenario;
@@ -12,24 +12,24 @@ use super::scenario::Scenario;
 /// How a policy reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// What is needed is there.
+    /// Nothing is waited for: every sample is there when it is needed.
     Perfect,
-    /// One sample after the other, none ahead of its step; only preprocessing is shared by the staging threads.
+    /// Samples are read one after the other, none ahead of its step; the staging threads share only the preprocessing.
     OnDemand,
     /// The staging threads read ahead as far as the staging buffer reaches.
     Ahead,
-    /// So they do, and the threads of the caches help them to read the slow tier.
+    /// The staging threads read ahead, and the threads of the caches help them to read the slow tier.
     AllAhead,
 }
 
-/// When the cells end, seconds from the start.
+/// When each cell ends, in seconds from the start.
 pub(crate) fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Vec<f64> {
     let model = ClockModel::new(scenario, ledger, reading);
     let mut ends: Vec<f64> = Vec::with_capacity(ledger.cells.count());
     let mut staged = vec![0.0f64; ledger.nodes()];
     for cell in 0..ledger.cells.count() {
         let before = ends.last().copied().unwrap_or(0.0);
-        // Its place in the buffer is free when the step that had it before is consumed.
+        // A cell's place in the buffer is free when the cell that had it before is consumed.
         let free = cell.checked_sub(model.depth).map_or(0.0, |old| ends[old]);
         let clients = (0..ledger.nodes()).filter(|&node| ledger.reads_slow(node, cell)).count();
         let share = scenario.slow.share(clients as u32);
@@ -44,17 +44,17 @@ pub(crate) fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Ve
     ends
 }
 
-/// Rates of a thread by source, worked out once.
+/// The rates of one thread by source, computed once.
 struct ClockModel<'a> {
     ledger: &'a Ledger,
     reading: Reading,
-    /// Cells that fit into the staging buffer, at least 1.
+    /// The number of cells that fit into the staging buffer, at least 1.
     depth: usize,
     staging_threads: f64,
-    /// Threads that can read the slow tier.
+    /// The number of threads that can read the slow tier.
     slow_threads: f64,
     preprocess: f64,
-    /// Seconds a byte takes a thread from each cache, here and on other nodes.
+    /// The seconds that a byte takes one thread from each cache, here and on other nodes.
     cached: Vec<(ByteSource, f64)>,
 }
 
@@ -82,8 +82,8 @@ impl<'a> ClockModel<'a> {
         }
     }
 
-    /// How long the threads of `node` take for what it needs in `cell`, of which `share` is a thread's rate from the
-    /// slow tier.
+    /// The seconds that the threads of `node` take for what it needs in `cell`, where `share` is one thread's rate from
+    /// the slow tier.
     fn seconds(&self, node: usize, cell: usize, bytes: f64, share: f64) -> f64 {
         let slow = self.ledger.bytes(node, cell, ByteSource::Slow);
         let cached = || -> f64 {
@@ -96,14 +96,14 @@ impl<'a> ClockModel<'a> {
             Reading::OnDemand => slow / share + bytes * self.preprocess / self.staging_threads,
             Reading::Ahead | Reading::AllAhead => {
                 let (slow, cached) = (slow * (1.0 / share).max(self.preprocess), cached());
-                // Helpers take from the slow tier only; the staging threads do the rest and what is left of that.
+                // Helper threads read the slow tier only; the staging threads do the rest and share what is left.
                 ((slow + cached) / self.slow_threads).max(cached / self.staging_threads)
             }
         }
     }
 }
 
-/// Cells ahead that the staging buffer holds.
+/// The number of cells that the staging buffer holds ahead.
 fn depth(scenario: &Scenario, ledger: &Ledger) -> usize {
     let cells = ledger.cells.per_epoch as usize;
     let first: f64 = (0..cells).map(|cell| ledger.all_bytes(0, cell)).sum();

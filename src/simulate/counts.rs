@@ -1,15 +1,15 @@
-//! How often a node uses a sample: the binomial distribution that placement by frequency lives on (Dryden et al.,
+//! How often a node uses a sample: the binomial distribution that placement by frequency builds on (Dryden et al.,
 //! SC'21, section 3).
 
 use super::access::{AccessSchedule, Sizes};
 
-/// P(X = k) for X ~ Bin(`epochs`, 1/`nodes`), for k = 0 … `epochs`.
+/// The probabilities P(X = k) for X ~ Bin(`epochs`, 1/`nodes`) and k = 0 … `epochs`.
 pub fn distribution(epochs: u32, nodes: u32) -> Vec<f64> {
     let (n, p) = (epochs as usize, 1.0 / f64::from(nodes.max(1)));
     if nodes <= 1 {
         return (0..=n).map(|k| if k == n { 1.0 } else { 0.0 }).collect();
     }
-    // In logarithms: (1-p)^n is too small a number for many epochs.
+    // Computed in logarithms, because (1-p)^n is too small a number for many epochs.
     let mut log = n as f64 * (1.0 - p).ln();
     let mut probabilities = vec![log.exp()];
     for k in 1..=n {
@@ -25,13 +25,13 @@ pub fn expected_above(epochs: u32, nodes: u32, samples: u64, above: u32) -> f64 
     more * samples as f64
 }
 
-/// How many samples the first node uses more than `above` times in this very schedule.
+/// How many samples the first node uses more than `above` times in this schedule.
 pub fn counted_above(accesses: &AccessSchedule, sizes: &Sizes, above: u32) -> u64 {
     accesses.trace(0, sizes).uses.iter().filter(|&&uses| uses > above).count() as u64
 }
 
-/// Share of its accesses that a node finds in a cache of the fraction `cached` of the dataset, when it holds what the
-/// node uses most often. Whatever is held at random gives `cached`.
+/// The share of its accesses that a node finds in a cache of the fraction `cached` of the dataset when the cache holds
+/// the samples that the node uses most often. Samples chosen at random would give `cached`.
 pub fn frequency_hits(epochs: u32, nodes: u32, cached: f64) -> f64 {
     let (mut left, mut hits) = (cached.clamp(0.0, 1.0), 0.0);
     for (uses, probability) in distribution(epochs, nodes).into_iter().enumerate().rev() {

@@ -1,4 +1,4 @@
-//! What each node reads from where in each step: what policies write down and the clock turns into seconds.
+//! What each node reads from where in each step. The policies write it, and the clock turns it into seconds.
 
 use super::access::AccessSchedule;
 use super::scenario::Scenario;
@@ -24,26 +24,26 @@ impl ByteSource {
     }
 }
 
-/// Counts of an epoch.
+/// The counts of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct EpochCounts {
-    /// Samples used.
+    /// The number of samples used.
     pub uses: u64,
-    /// Of them, from the node's own caches.
+    /// The number of used samples that came from the node's own caches.
     pub local: u64,
-    /// Of them, from other nodes' caches.
+    /// The number of used samples that came from other nodes' caches.
     pub peer: u64,
-    /// Bytes that left the slow tier, also those prefetched for later.
+    /// The number of bytes that left the slow tier, with those prefetched for later.
     pub slow_bytes: f64,
 }
 
 impl EpochCounts {
-    /// Share of the uses that some cache gave.
+    /// The share of the uses that a cache served.
     pub(crate) fn hits(&self) -> f64 {
         (self.local + self.peer) as f64 / self.uses.max(1) as f64
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counts of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         self.uses += other.uses;
         self.local += other.local;
@@ -52,25 +52,25 @@ impl EpochCounts {
     }
 }
 
-/// How epochs are cut: one cell a step, or so many steps that the ledger stays small.
+/// How epochs are divided into cells: one cell a step, or as many steps as keep the ledger small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LedgerCells {
-    /// Steps of a cell, but the last of an epoch may have fewer.
+    /// The number of steps of a cell; the last cell of an epoch may have fewer.
     pub steps: u64,
-    /// Cells of an epoch.
+    /// The number of cells of an epoch.
     pub per_epoch: u64,
-    /// Steps of an epoch.
+    /// The number of steps of an epoch.
     epoch_steps: u64,
-    /// Epochs.
+    /// The number of epochs.
     pub epochs: u64,
     columns: usize,
 }
 
-/// Numbers in a ledger at most: 400 MB.
+/// The most numbers that a ledger holds: 400 MB.
 const MOST: u64 = 100_000_000;
 
 impl LedgerCells {
-    /// The cells for the accesses of a scenario.
+    /// Makes the cells for the accesses of a scenario.
     pub(crate) fn of(scenario: &Scenario, accesses: &AccessSchedule) -> Self {
         let columns = 1 + 2 * scenario.cache.len();
         let all = u64::from(scenario.nodes) * accesses.steps() * accesses.epochs() * columns as u64;
@@ -79,7 +79,7 @@ impl LedgerCells {
         Self { steps, per_epoch, epoch_steps: accesses.steps(), epochs: accesses.epochs(), columns }
     }
 
-    /// Cells of all epochs.
+    /// The number of cells of all epochs.
     pub(crate) fn count(&self) -> usize {
         (self.per_epoch * self.epochs) as usize
     }
@@ -101,24 +101,24 @@ impl LedgerCells {
     }
 }
 
-/// What one node reads.
+/// What one node reads, by cell and source.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeLedger {
     cells: LedgerCells,
     bytes: Vec<f32>,
     epochs: Vec<EpochCounts>,
-    /// It also reads the slow tier for later, until this cell.
+    /// The cell up to which the node also reads the slow tier for later.
     filling_until: usize,
 }
 
 impl NodeLedger {
-    /// An empty one.
+    /// Makes an empty ledger.
     pub(crate) fn new(cells: LedgerCells) -> Self {
         let epochs = vec![EpochCounts::default(); cells.epochs as usize];
         Self { cells, bytes: vec![0.0; cells.count() * cells.columns], epochs, filling_until: 0 }
     }
 
-    /// A sample of `bytes`, used in `step` (through all epochs), comes from `source`.
+    /// Notes that a sample of `bytes`, used in `step` (counted through all epochs), comes from `source`.
     pub(crate) fn read(&mut self, step: u64, source: ByteSource, bytes: f32) {
         let cell = self.cells.of_step(step);
         self.bytes[cell * self.cells.columns + source.column()] += bytes;
@@ -131,7 +131,7 @@ impl NodeLedger {
         }
     }
 
-    /// A sample of `bytes` has been brought into a cache ahead of its use, by cell `cell`.
+    /// Notes that a sample of `bytes` was brought into a cache ahead of its use, in cell `cell`.
     pub(crate) fn prefetched(&mut self, cell: usize, bytes: f32) {
         self.epochs[self.cells.epoch(cell)].slow_bytes += f64::from(bytes);
         self.filling_until = self.filling_until.max(cell);
@@ -141,7 +141,7 @@ impl NodeLedger {
 /// What all nodes read.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// How epochs are cut.
+    /// How epochs are divided into cells.
     pub cells: LedgerCells,
     nodes: Vec<NodeLedger>,
 }
@@ -152,17 +152,17 @@ impl Ledger {
         Self { cells, nodes }
     }
 
-    /// Number of nodes.
+    /// The number of nodes.
     pub(crate) fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Bytes that `node` takes from `source` in `cell`.
+    /// The bytes that `node` takes from `source` in `cell`.
     pub(crate) fn bytes(&self, node: usize, cell: usize, source: ByteSource) -> f64 {
         f64::from(self.nodes[node].bytes[cell * self.cells.columns + source.column()])
     }
 
-    /// Bytes that `node` takes in `cell`, wherever from.
+    /// The bytes that `node` takes in `cell` from all sources.
     pub(crate) fn all_bytes(&self, node: usize, cell: usize) -> f64 {
         let first = cell * self.cells.columns;
         self.nodes[node].bytes[first..first + self.cells.columns].iter().map(|&bytes| f64::from(bytes)).sum()
@@ -173,7 +173,7 @@ impl Ledger {
         self.bytes(node, cell, ByteSource::Slow) > 0.0 || cell < self.nodes[node].filling_until
     }
 
-    /// The counts of an epoch, of all nodes.
+    /// The counts of an epoch, over all nodes.
     pub(crate) fn count(&self, epoch: usize) -> EpochCounts {
         let mut sum = EpochCounts::default();
         self.nodes.iter().for_each(|node| sum.add(&node.epochs[epoch]));

@@ -1,10 +1,11 @@
 //! What a job would cost: the performance model of Dryden, Böhringer, Ben-Nun and Hoefler, "Clairvoyant Prefetching for
-//! Distributed Machine Learning I/O" (SC'21), over the plans of [`crate::tier`]. Pure but for reading a scenario's
-//! file.
+//! Distributed Machine Learning I/O" (SC'21), over the plans of [`crate::tier`]. All of it is pure but for reading a
+//! scenario's file.
 //!
-//! A [`Scenario`] says who uses what ([`access`]); a [`Policy`] decides what each node's caches hold ([`cache`],
-//! [`shared`]) and writes down what comes from where in each step ([`ledger`]); the [`clock`] makes seconds of that.
-//! [`predict`] answers for one job on one kind of machine, from measured rates.
+//! A [`Scenario`] says what is trained on which machine, and [`access`] which node uses which sample when; a [`Policy`]
+//! decides what each node's caches hold ([`cache`], [`shared`]) and writes down what comes from where in each step
+//! ([`ledger`]); the [`clock`] makes seconds of that. [`predict`] answers for one job on one kind of machine, from
+//! measured rates.
 
 pub(crate) mod access;
 pub(crate) mod cache;

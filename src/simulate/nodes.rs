@@ -1,4 +1,5 @@
-//! Nodes one by one, as many at once as there are processors: a node's caches need memory, a thousand nodes' too much.
+//! Works on nodes one by one, as many at once as there are processors: a node's caches need memory, and those of a
+//! thousand nodes would need too much.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,7 +19,7 @@ pub(crate) fn each_mut<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sy
     });
 }
 
-/// What `work` makes of each of `nodes` nodes, in order.
+/// Returns what `work` makes of each of `nodes` nodes, in order.
 pub(crate) fn each<T: Send>(nodes: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
     let mut results: Vec<Option<T>> = (0..nodes).map(|_| None).collect();
     each_mut(&mut results, |node, result| *result = Some(work(node)));

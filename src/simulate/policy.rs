@@ -1,4 +1,4 @@
-//! The policies, what each costs, and the simulation that runs them.
+//! The policies and the simulation that runs them and computes what each costs.
 
 use super::access::{AccessSchedule, AccessTrace, Sizes};
 use super::cache::{Belady, Lru, NeverEvict, NodeCache, PlannedCache, Shelves};
@@ -12,30 +12,30 @@ use crate::error::{Error, Result};
 use crate::tier::plan::RetentionRule;
 use serde::Serialize;
 
-/// Who keeps what, and how it is read.
+/// Which samples are kept where, and how they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// No reading takes time: Σ over steps of the slowest node's bytes / c. Nothing can be faster.
+    /// Reading takes no time: Σ over steps of the slowest node's bytes / c. Nothing can be faster.
     LowerBound,
-    /// Every sample from the slow tier when it is needed, one after the other.
+    /// Every sample comes from the slow tier when it is needed, one after the other.
     Naive,
-    /// Every sample from the slow tier, read ahead by the staging threads as far as the staging buffer reaches.
+    /// Every sample comes from the slow tier, read ahead by the staging threads as far as the staging buffer reaches.
     StagingPool,
-    /// Private caches, filled with what is read; whoever was used longest ago leaves.
+    /// Private caches are filled with what is read, and evict the least recently used sample.
     Lru,
-    /// Private caches, filled with what is read until they are full.
+    /// Private caches are filled with what is read until they are full.
     NeverEvict,
-    /// Private caches, filled with what is read; whoever is used last in the known future leaves.
+    /// Private caches are filled with what is read, and evict the sample whose next use is the furthest away.
     Belady,
-    /// NoPFS: each node prefetches what it will use most often; nodes read from each other.
+    /// NoPFS: each node prefetches what it will use most often, and nodes read from each other.
     Frequency,
-    /// This program: of the placements that a deployment can do, the one with the least predicted time.
+    /// Foreload: of the placements that a deployment can do, the one with the least predicted time.
     Foreload,
 }
 
 impl Policy {
-    /// All, as tables list them.
+    /// All policies, in the order of tables.
     pub const ALL: [Self; 8] = [
         Self::LowerBound,
         Self::Naive,
@@ -47,7 +47,7 @@ impl Policy {
         Self::Foreload,
     ];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::LowerBound => "lower-bound",
@@ -61,10 +61,10 @@ impl Policy {
         }
     }
 
-    /// The policy called so.
+    /// Finds the policy of this name.
     ///
     /// # Errors
-    /// [`Error::Config`] that lists the names there are.
+    /// [`Error::Config`], which lists the names there are.
     pub fn parse(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|policy| policy.name()).collect();
@@ -78,37 +78,37 @@ impl Policy {
 pub struct PolicyOutcome {
     /// The policy.
     pub policy: Policy,
-    /// Seconds of all epochs.
+    /// The seconds of all epochs.
     pub seconds: f64,
-    /// Of them, seconds more than the lower bound: how long storage holds the consumers up.
+    /// The seconds more than the lower bound: how long storage holds the consumers up.
     pub stall_seconds: f64,
-    /// Share of all samples used that a cache gave, on the node or on another.
+    /// The share of all used samples that a cache served, on the node or on another.
     pub hits: f64,
-    /// Share that a cache of the node itself gave.
+    /// The share that a cache of the node itself served.
     pub local_hits: f64,
-    /// Bytes that left the slow tier.
+    /// The bytes that left the slow tier.
     pub slow_bytes: u64,
     /// The epochs one by one.
     pub epochs: Vec<EpochOutcome>,
-    /// Which placement was chosen, and why; of `foreload` only.
+    /// Which placement was chosen, and why; only for `foreload`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
 }
 
-/// One epoch of it.
+/// What one epoch costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct EpochOutcome {
-    /// Seconds.
+    /// The seconds of the epoch.
     pub seconds: f64,
-    /// Seconds more than the lower bound.
+    /// The seconds more than the lower bound.
     pub stall_seconds: f64,
-    /// Share of the samples used that a cache gave.
+    /// The share of the used samples that a cache served.
     pub hits: f64,
-    /// Bytes that left the slow tier.
+    /// The bytes that left the slow tier.
     pub slow_bytes: u64,
 }
 
-/// A scenario made ready: its sizes and its order.
+/// A scenario that is ready to run, with its sizes and its order.
 #[derive(Debug)]
 pub struct Simulation {
     scenario: Scenario,
@@ -117,10 +117,10 @@ pub struct Simulation {
     cells: LedgerCells,
 }
 
-/// A cache that a node has to itself.
+/// A cache that one node has for itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PrivateCache {
-    /// None: every byte from the slow tier.
+    /// There is no cache: every byte comes from the slow tier.
     Direct,
     Lru,
     NeverEvict,
@@ -128,10 +128,10 @@ enum PrivateCache {
     Planned(RetentionRule),
 }
 
-/// What one walk over all nodes gave: a ledger for each kind of private caches that some policy has.
+/// What one walk over all nodes gave: a ledger for each kind of private cache that some policy has.
 struct NodeWalk {
     ledgers: Vec<(PrivateCache, Ledger)>,
-    /// When cells end without any stall.
+    /// When the cells end without any stall.
     least: Vec<f64>,
 }
 
@@ -143,7 +143,7 @@ impl NodeWalk {
 }
 
 impl Simulation {
-    /// Makes `scenario` ready; opens (or builds) the index of its dataset if it names one.
+    /// Prepares `scenario`; opens (or builds) the index of its dataset if it names one.
     ///
     /// # Errors
     /// The errors of [`DatasetIndex::open`]; [`Error::Config`] when the dataset is smaller than a global batch.
@@ -160,17 +160,17 @@ impl Simulation {
         &self.scenario
     }
 
-    /// Sizes of the samples.
+    /// The sizes of the samples.
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// Who uses what when.
+    /// Which node uses which sample when.
     pub fn accesses(&self) -> &AccessSchedule {
         &self.accesses
     }
 
-    /// What each of `policies` costs.
+    /// Computes what each of `policies` costs.
     pub fn run(&self, policies: &[Policy]) -> Vec<PolicyOutcome> {
         let frequency = policies.contains(&Policy::Frequency).then(|| FrequencyPlacement::new(self.world()));
         let walk = self.walk(policies, frequency.as_ref());
@@ -199,7 +199,8 @@ impl Simulation {
         }
     }
 
-    /// Goes once through the accesses of every node, for all `policies` together: finding them is most of the work.
+    /// Goes once through the accesses of every node for all `policies` together, because finding the accesses is most
+    /// of the work.
     fn walk(&self, policies: &[Policy], frequency: Option<&FrequencyPlacement>) -> NodeWalk {
         let kind = |policy: &Policy| match policy {
             Policy::Lru => Some(PrivateCache::Lru),
@@ -227,7 +228,7 @@ impl Simulation {
         NodeWalk { ledgers, least }
     }
 
-    /// What caches of a node's own give.
+    /// The ledger of a node with a private cache of this kind.
     fn private(&self, kind: PrivateCache, trace: &AccessTrace) -> NodeLedger {
         let shelves = || Shelves::of(&self.scenario);
         let mut cache: Box<dyn NodeCache> = match kind {
@@ -248,7 +249,8 @@ impl Simulation {
         ledger
     }
 
-    /// The rule of private caches. Groups are as long as those of [`RetentionRule::best`], in accesses of the node.
+    /// The rule of private caches. Groups are as long as those of [`RetentionRule::best`], counted in accesses of the
+    /// node.
     fn rule(&self) -> RetentionRule {
         let each = self.accesses.steps() * u64::from(self.scenario.node_batch());
         if self.scenario.nodes == 1 {
@@ -258,8 +260,8 @@ impl Simulation {
         }
     }
 
-    /// Whether the caches of all nodes hold the dataset, and peers are no slower than the slow tier that they spare:
-    /// then nothing is read from it twice, and no other placement needs a price.
+    /// Whether the caches of all nodes hold the dataset and peers are no slower than the slow tier that they spare.
+    /// Then nothing is read twice from the slow tier, and no other placement needs a price.
     fn peers_suffice(&self) -> bool {
         let Scenario { nodes, slow, network, .. } = &self.scenario;
         let all = self.held_together() >= 1.0;
@@ -271,7 +273,8 @@ impl Simulation {
         self.scenario.node_cache() * f64::from(self.scenario.nodes) / self.sizes.total()
     }
 
-    /// Prices what a deployment can do, and takes the cheapest; of equals the one that reads less from the slow tier.
+    /// Computes the cost of each placement that a deployment can do, and takes the cheapest. Between equal costs it
+    /// takes the one that reads less from the slow tier.
     fn cheapest(&self, walk: &NodeWalk) -> PolicyOutcome {
         let price = |ledger: &Ledger, chosen: String| {
             let outcome = self.priced(Policy::Foreload, &walk.least, ledger, Reading::AllAhead);
@@ -298,7 +301,7 @@ impl Simulation {
         candidates.into_iter().min_by(order).expect("there is always one")
     }
 
-    /// What `ledger` costs, read so; `least` is when cells end without any stall.
+    /// What `ledger` costs when it is read like `reading`; `least` says when the cells end without any stall.
     fn priced(&self, policy: Policy, least: &[f64], ledger: &Ledger, reading: Reading) -> PolicyOutcome {
         let ends = clock::ends(&self.scenario, ledger, reading);
         let at = |ends: &[f64], epoch: u64| match (epoch * self.cells.per_epoch) as usize {
@@ -307,7 +310,7 @@ impl Simulation {
         };
         let during = |ends: &[f64], epoch| at(ends, epoch + 1) - at(ends, epoch);
         let count = |epoch| match (ledger.count(epoch as usize), reading) {
-            // Wherever it is, it is there.
+            // The bound reads for free: every use counts as served by the node's own cache.
             (count, Reading::Perfect) => EpochCounts { local: count.uses, slow_bytes: 0.0, ..count },
             (count, _) => count,
         };
@@ -334,7 +337,7 @@ impl Simulation {
     }
 }
 
-/// Sizes and fingerprint of what a scenario names.
+/// The sizes and the fingerprint of the dataset that a scenario names.
 fn dataset(dataset: &scenario::DatasetSpec) -> Result<(Sizes, Fingerprint)> {
     let Some(root) = &dataset.index else {
         return Ok((Sizes::normal(dataset), Fingerprint([0; 32])));

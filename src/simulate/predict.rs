@@ -1,8 +1,8 @@
-//! What a job will cost on a machine whose rates are known: seconds of its epochs, what limits them, what the slow tier
-//! is asked for.
+//! What a job will cost on a machine whose rates are known: the seconds of its epochs, what limits them, and what is
+//! asked of the slow tier.
 //!
-//! Stages work side by side, so an epoch takes as long as its slowest one, and besides what one step takes in each of
-//! the others: until the first batch is through. The rates of the source are those of all nodes together; NVMe and
+//! Stages work side by side, so an epoch takes as long as its slowest stage, plus the time that one step takes in each
+//! of the others until the first batch is through. The rates of the source are those of all nodes together; NVMe and
 //! decoding are each node's own.
 
 use super::access::{AccessTrace, NEVER, Sizes};
@@ -14,54 +14,54 @@ use crate::tier::plan::RetentionRule;
 use crate::tier::{Fill, FillChoice, Machine, TierRates};
 use serde::Serialize;
 
-/// The job.
+/// The job whose cost is predicted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PredictedJob {
-    /// Samples of the dataset.
+    /// The number of samples of the dataset.
     pub samples: u64,
-    /// Their bytes.
+    /// The number of bytes of all samples.
     pub bytes: u64,
-    /// Shards they lie in; `None` for loose files.
+    /// The number of shards that hold them; `None` where each sample is a file of its own.
     pub shards: Option<u64>,
-    /// Nodes, each with its own cache.
+    /// The number of nodes, each with its own cache.
     pub nodes: u32,
-    /// Ranks that share a node's cache.
+    /// The number of ranks that share a node's cache.
     pub ranks_per_node: u32,
-    /// Samples a rank takes in a step.
+    /// The number of samples that a rank takes in a step.
     pub batch_size: u32,
-    /// Epochs.
+    /// The number of epochs.
     pub epochs: u32,
-    /// Reads a rank has in flight.
+    /// The number of reads that a rank has in flight.
     pub depth: u32,
-    /// Seconds a step takes the consumer, at least.
+    /// The seconds that a step takes the consumer at least.
     pub consume_seconds: f64,
-    /// Bytes of each node's cache.
+    /// The size of each node's cache in bytes.
     pub cache_bytes: u64,
     /// How the cache is filled.
     pub fill: FillChoice,
 }
 
-/// Pieces that a node has in flight while it stages ahead.
+/// The number of pieces that a node has in flight while it stages ahead.
 const STAGING_READS: f64 = 2.0;
 
 /// What an epoch waits for most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Limit {
-    /// The slow tier gives no more bytes a second.
+    /// The bandwidth of the slow tier.
     SourceBandwidth,
-    /// The slow tier answers late, and no more requests are in flight.
+    /// The latency of the slow tier: it answers late, and no more requests are in flight.
     SourceLatency,
-    /// The cache's drives.
+    /// The drives of the cache.
     Nvme,
     /// Decoding and augmenting.
     Decode,
-    /// The consumer: nothing is to be gained.
+    /// The consumer; a faster loader would gain nothing.
     Consumer,
 }
 
 impl Limit {
-    /// In words.
+    /// The limit in words.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::SourceBandwidth => "the slow tier's bandwidth",
@@ -73,58 +73,58 @@ impl Limit {
     }
 }
 
-/// Seconds that each stage works in an epoch.
+/// The seconds that each stage works in an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct StageSeconds {
-    /// The slow tier gives what samples are waited for.
+    /// The seconds in which the slow tier reads samples that are waited for.
     pub source: f64,
-    /// The cache reads and writes.
+    /// The seconds in which the cache reads and writes.
     pub nvme: f64,
-    /// Workers decode.
+    /// The seconds in which workers decode.
     pub decode: f64,
-    /// The consumer consumes.
+    /// The seconds in which the consumer works.
     pub consumer: f64,
 }
 
-/// An epoch.
+/// What one epoch costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct EpochCost {
-    /// Seconds.
+    /// The seconds of the epoch.
     pub seconds: f64,
-    /// Seconds in which the consumer waits.
+    /// The seconds in which the consumer waits.
     pub wait_seconds: f64,
-    /// What it waits for.
+    /// What the consumer waits for.
     pub limit: Limit,
-    /// Share of the samples that come from a cache.
+    /// The share of the samples that come from a cache.
     pub hits: f64,
-    /// Bytes that all nodes read from the slow tier.
+    /// The bytes that all nodes read from the slow tier.
     pub slow_bytes: u64,
-    /// What each stage takes by itself.
+    /// The seconds that each stage takes by itself.
     pub stages: StageSeconds,
 }
 
-/// The whole job.
+/// What the whole job costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Prediction {
-    /// Bytes of each node's cache.
+    /// The size of each node's cache in bytes.
     pub cache_bytes: u64,
-    /// The most of the dataset that a node's cache holds.
+    /// The largest share of the dataset that a node's cache holds.
     pub held: f64,
     /// Whether shards are staged ahead of their use.
     pub ahead: bool,
-    /// Why so.
+    /// Why shards are staged ahead or not.
     pub fill_reason: String,
-    /// The first epoch.
+    /// What the first epoch costs.
     pub first: EpochCost,
-    /// A later one: the last.
+    /// What a later epoch costs, namely the last.
     pub later: EpochCost,
-    /// Seconds of all epochs.
+    /// The seconds of all epochs.
     pub seconds: f64,
-    /// Bytes read from the slow tier in all epochs.
+    /// The bytes read from the slow tier in all epochs.
     pub slow_bytes: u64,
 }
 
-/// What `job` will cost on nodes like `machine`.
+/// Predicts what `job` will cost on nodes like `machine`.
 pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
     let work = fill::FillJob {
         samples: job.samples,
@@ -134,7 +134,7 @@ pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
     };
     let (fill, fill_reason) = fill::choose(job.fill, &work, Ok(machine.source));
     let held = (job.cache_bytes as f64 / (job.bytes as f64).max(1.0)).min(1.0);
-    // Nodes that keep what they use soonest do so as they read it.
+    // Nodes that keep what is used soonest keep it as they read it.
     let ahead = fill == Fill::Ahead && held > 0.0 && job.nodes == 1;
     let model = JobModel::new(job, machine);
     let mut staged = 0.0;
@@ -156,17 +156,18 @@ pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
     }
 }
 
-/// What caches give and take in an epoch, as shares of all samples.
+/// What the caches serve and take in during an epoch, as shares of all samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct CacheShares {
     hits: f64,
     written: f64,
 }
 
-/// What caches filled on use give in each epoch, each node's holding the share `held` of the dataset.
+/// What caches that are filled on use serve and take in during each epoch, when each node's cache holds the share
+/// `held` of the dataset.
 ///
-/// One node finds what it kept. Of several nodes one is played through, in small: equal samples, few enough that it
-/// takes no time, enough that hits are right within a hundredth.
+/// A single node finds what it kept. Of several nodes, one is simulated in small: with equal samples, few enough that
+/// it takes no time and enough that hits are right within a hundredth.
 fn kept(job: &PredictedJob, held: f64) -> Vec<CacheShares> {
     let epochs = u64::from(job.epochs.max(1));
     let nodes = u64::from(job.nodes.max(1));
@@ -194,11 +195,11 @@ fn kept(job: &PredictedJob, held: f64) -> Vec<CacheShares> {
     (0..used.len()).collect::<Vec<_>>().chunks(each).map(epoch).collect()
 }
 
-/// Seconds that the whole dataset takes each stage.
+/// The seconds that each stage takes for the whole dataset.
 struct JobModel<'a> {
     job: &'a PredictedJob,
     machine: &'a Machine,
-    /// The source, asked by all ranks with all they have in flight.
+    /// The rates of the source when all ranks together have all their reads in flight.
     source: TierRates,
     nvme: TierRates,
     steps: f64,
@@ -225,13 +226,13 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// Seconds in which the source gives this share of all samples in random order.
+    /// The seconds in which the source reads this share of all samples in random order.
     fn source_seconds(&self, share: f64) -> f64 {
         let (samples, bytes) = (share * self.job.samples as f64, share * self.job.bytes as f64);
         self.source.random_seconds(samples as u64, bytes as u64, self.job.shards.is_none())
     }
 
-    /// Seconds in which the cache of a node gives and takes these shares of the node's samples.
+    /// The seconds in which the cache of a node serves and takes in these shares of the node's samples.
     fn nvme_seconds(&self, kept: &CacheShares) -> f64 {
         let part = |share: f64, all: u64| share * all as f64 / f64::from(self.job.nodes);
         let (samples, bytes) = (part(kept.hits, self.job.samples), part(kept.hits, self.job.bytes));
@@ -251,15 +252,15 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// An epoch with the same hits throughout.
+    /// The cost of an epoch with the same hits throughout.
     fn steady(&self, kept: &CacheShares) -> EpochCost {
         let slow_bytes = (1.0 - kept.hits) * self.job.bytes as f64;
         self.cost(self.stages(kept), kept.hits, slow_bytes)
     }
 
-    /// An epoch beside which the share `staged` of the dataset grows to `held`, in large pieces, with the bandwidth
-    /// that reads in demand leave. Taken in small parts of the epoch: what is staged by then is not asked of the
-    /// source.
+    /// The cost of an epoch during which the staged share of the dataset grows from `staged` to `held`, in large
+    /// pieces, with the bandwidth that reads on demand leave. It is computed in small parts of the epoch, because what
+    /// is staged by then is not asked of the source.
     fn staging(&self, staged: &mut f64, held: f64) -> EpochCost {
         const PARTS: u32 = 1000;
         let part = 1.0 / f64::from(PARTS);
@@ -272,7 +273,7 @@ impl<'a> JobModel<'a> {
             let misses = part * (1.0 - *staged);
             let rest = self.stages(&CacheShares { hits: *staged, written: 0.0 });
             let took = (misses * from_source).max(part * rest.nvme.max(rest.decode).max(rest.consumer));
-            // Each node stages for itself.
+            // Each node stages its own copy.
             let left = (self.source.read_bandwidth * took - misses * bytes).max(0.0) / bytes.max(1.0);
             *staged = held.min(*staged + (took / pieces).min(left / f64::from(self.job.nodes)));
             asked += misses;
@@ -281,13 +282,13 @@ impl<'a> JobModel<'a> {
         let grown = *staged - before;
         let kept = CacheShares { hits: 1.0 - asked, written: grown * f64::from(self.job.nodes) };
         let mut cost = self.cost(self.stages(&kept), kept.hits, (asked + kept.written) * bytes);
-        // Where the source is the limit only at first, the parts say more than the mean.
+        // Where the source is the limit only at first, the sum of the parts is more exact than the mean.
         cost.seconds = cost.seconds.max(seconds);
         cost.wait_seconds = (cost.seconds - self.consumer).max(0.0);
         cost
     }
 
-    /// The first epoch opens every shard, in every rank.
+    /// Adds the time in which every rank opens every shard, as the first epoch does.
     fn with_opens(&self, mut cost: EpochCost) -> EpochCost {
         let ranks = f64::from(self.job.nodes) * f64::from(self.job.ranks_per_node);
         let opens = self.job.shards.unwrap_or(0) as f64 * ranks;
@@ -300,7 +301,7 @@ impl<'a> JobModel<'a> {
         let StageSeconds { source, nvme, decode, consumer } = stages;
         let waits = slow_bytes / self.source.read_bandwidth < 0.99 * source;
         let source_limit = if waits { Limit::SourceLatency } else { Limit::SourceBandwidth };
-        // Of equals the later stage: what it waits for does not matter.
+        // Of equal stages the later one is named, since what that one waits for does not matter.
         let limits = [
             (source, source_limit),
             (nvme, Limit::Nvme),
@@ -308,7 +309,7 @@ impl<'a> JobModel<'a> {
             (consumer, Limit::Consumer),
         ];
         let (longest, limit) = limits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or(limits[3]);
-        // Until the first batch is through: a step of each other stage, and no read is quicker than one read.
+        // Until the first batch is through, each other stage takes one step; no read is quicker than a single one.
         let step = (source + nvme + decode + consumer - longest) / self.steps;
         let first_read = if hits < 1.0 { self.source.read_seconds + self.source.open_seconds } else { 0.0 };
         let seconds = longest + step.max(first_read);
@@ -361,7 +362,7 @@ mod tests {
     fn what_is_slowest_decides() {
         let whole = PredictedJob { cache_bytes: JOB.bytes, ..JOB };
         let prediction = predict(&whole, &MACHINE);
-        // 10 GB at 200 MB/s, then decoding at 400.
+        // 10 GB at 200 MB/s take 50 s, then decoding at 400 MB/s is the limit.
         close(prediction.first.seconds, 50.0);
         assert_eq!(prediction.first.limit, Limit::SourceBandwidth);
         close(prediction.later.seconds, 25.0);
@@ -381,7 +382,7 @@ mod tests {
         let loose = PredictedJob { shards: None, ..JOB };
         let late = TierRates { open_seconds: 30e-3, ..MACHINE.source };
         let prediction = predict(&loose, &Machine { source: late, ..MACHINE });
-        // 100 000 files of 31 ms, 32 at once.
+        // 100 000 files take 31 ms each, 32 at once.
         close(prediction.first.seconds, 100_000.0 * 31e-3 / 32.0);
         assert_eq!(prediction.first.limit, Limit::SourceLatency);
         close(prediction.later.seconds, 50_000.0 * 31e-3 / 32.0);
@@ -415,7 +416,7 @@ mod tests {
 
     #[test]
     fn staging_ahead_hides_latency() {
-        // Samples come at 32 / 50 ms = 640 a second, 64 MB/s; pieces of 4 MiB with the full 200 MB/s.
+        // Samples come at 32 / 50 ms = 640 a second, that is 64 MB/s; pieces of 4 MiB come with the full 200 MB/s.
         let late = Machine { source: TierRates { read_seconds: 50e-3, ..MACHINE.source }, ..MACHINE };
         let whole = PredictedJob { cache_bytes: JOB.bytes, ..JOB };
         let on_use = predict(&whole, &late);
@@ -430,7 +431,7 @@ mod tests {
         );
     }
 
-    /// The automatic choice differs in its words only.
+    /// The prediction of the automatic choice, which differs in its words only.
     fn ahead_auto(ahead: &Prediction, machine: &Machine, job: &PredictedJob) -> Prediction {
         let reason = predict(&PredictedJob { fill: FillChoice::Auto, ..*job }, machine).fill_reason;
         Prediction { fill_reason: reason, ..ahead.clone() }

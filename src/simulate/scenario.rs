@@ -1,4 +1,4 @@
-//! What is simulated: nodes, caches, rates, dataset and epochs, from a TOML file or built in.
+//! What is simulated: nodes, caches, rates, dataset and epochs, from a TOML file or one of the built-in scenarios.
 
 use crate::config::parse_bytes;
 use crate::error::{Error, Result};
@@ -43,70 +43,70 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// One training on one machine: all that its time depends on. Rates are in bytes per second.
+/// One training on one machine, with all that its time depends on. Rates are in bytes per second.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it is called in tables.
+    /// The name in tables.
     pub name: String,
-    /// Nodes, each with its own staging buffer and caches.
+    /// The number of nodes, each with its own staging buffer and caches.
     pub nodes: u32,
-    /// Ranks that share a node's threads and caches.
+    /// The number of ranks that share a node's threads and caches.
     #[serde(default = "one")]
     pub ranks_per_node: u32,
-    /// Samples a rank takes in a step.
+    /// The number of samples that a rank takes in a step.
     pub batch_size: u32,
-    /// Epochs of the training.
+    /// The number of epochs of the training.
     pub epochs: u32,
-    /// Seed of the order.
+    /// The seed of the order.
     #[serde(default)]
     pub seed: u64,
-    /// What the consumers of a node take.
+    /// The rate at which the consumers of a node use samples.
     pub compute: Bytes,
-    /// What one thread decodes and augments.
+    /// The rate at which one thread decodes and augments.
     pub preprocess: Bytes,
-    /// What a node gets from the caches of others; without it caches are private.
+    /// The rate at which a node reads from the caches of others; without it caches are private.
     #[serde(default)]
     pub network: Option<Bytes>,
-    /// The samples.
+    /// The samples of the dataset.
     pub dataset: DatasetSpec,
     /// The slow tier.
     pub slow: SlowTierSpec,
     /// The buffer in which samples wait for their step.
     pub staging: StagingSpec,
-    /// Caches of a node, the preferred first.
+    /// The caches of a node, the preferred first.
     #[serde(default)]
     pub cache: Vec<CacheSpec>,
 }
 
-/// The samples: of normally distributed sizes, or those of a real dataset.
+/// The samples of a dataset: their sizes are normally distributed, or those of a real dataset.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetSpec {
-    /// How many; of an index, as many as it has.
+    /// The number of samples; with an index, as many as it has.
     #[serde(default)]
     pub samples: u64,
-    /// Mean size.
+    /// The mean size.
     #[serde(default)]
     pub mean: Bytes,
-    /// Standard deviation of the sizes; no sample is smaller than a tenth of the mean.
+    /// The standard deviation of the sizes; no sample is smaller than a tenth of the mean.
     #[serde(default)]
     pub sigma: Bytes,
-    /// Seed of the sizes.
+    /// The seed of the sizes.
     #[serde(default)]
     pub seed: u64,
-    /// A dataset whose samples' sizes are taken instead.
+    /// The dataset whose samples' sizes are taken instead.
     #[serde(default)]
     pub index: Option<PathBuf>,
 }
 
-/// The slow tier. What one reading thread gets of it is its share: `t(γ)/γ` with γ nodes reading.
+/// The slow tier. One reading thread gets its share of it: `t(γ)/γ` with γ nodes reading.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowTierSpec {
-    /// The most that one reader gets.
+    /// The highest rate that one reader gets.
     pub client: Bytes,
-    /// t(γ): what it gives to γ clients together; straight lines between the given ones, constant beyond.
+    /// t(γ), the rate that γ clients get together: linear between the given points, constant beyond them.
     pub rates: Vec<ClientRate>,
 }
 
@@ -114,9 +114,9 @@ pub struct SlowTierSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientRate {
-    /// Nodes that read.
+    /// The number of nodes that read.
     pub clients: u32,
-    /// What all of them get together.
+    /// The rate that all of them get together.
     pub rate: Bytes,
 }
 
@@ -124,9 +124,9 @@ pub struct ClientRate {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StagingSpec {
-    /// Its size: how far reading is ahead of the consumer at most.
+    /// The size of the buffer: how far reading is ahead of the consumer at most.
     pub capacity: Bytes,
-    /// Threads that fetch and preprocess.
+    /// The number of threads that fetch and preprocess.
     pub threads: u32,
 }
 
@@ -134,15 +134,15 @@ pub struct StagingSpec {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheSpec {
-    /// What it is called: "NVMe".
+    /// The name of the cache, such as "NVMe".
     pub name: String,
-    /// Its size on each node.
+    /// The size of the cache on each node.
     pub capacity: Bytes,
-    /// Threads that fill it ahead.
+    /// The number of threads that fill it ahead.
     pub threads: u32,
-    /// r(p): what p threads read together.
+    /// r(p), the rate at which p threads read together.
     pub read: Vec<ThreadRate>,
-    /// w(p): what p threads write together.
+    /// w(p), the rate at which p threads write together.
     pub write: Vec<ThreadRate>,
 }
 
@@ -150,9 +150,9 @@ pub struct CacheSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadRate {
-    /// Threads.
+    /// The number of threads.
     pub threads: u32,
-    /// What all of them do together.
+    /// The rate of all of them together.
     pub rate: Bytes,
 }
 
@@ -161,7 +161,7 @@ fn one() -> u32 {
 }
 
 impl Scenario {
-    /// A built-in scenario by its name, else the one in the file called so.
+    /// Loads the built-in scenario of this name, or else the one in the file at this path.
     ///
     /// # Errors
     /// [`Error::Io`] for a file that cannot be read, [`Error::Config`] for one that is no scenario, naming the key.
@@ -177,14 +177,14 @@ impl Scenario {
         }
         let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
         let mut scenario = Self::parse(name, &text)?;
-        // As written beside the file that names it.
+        // The path in a scenario is relative to the scenario's file.
         if let (Some(index), Some(parent)) = (&mut scenario.dataset.index, path.parent()) {
             *index = parent.join(&*index);
         }
         Ok(scenario)
     }
 
-    /// The scenario of a TOML text; `name` is what errors call it.
+    /// Parses the scenario of a TOML text; `name` is what errors call it.
     ///
     /// # Errors
     /// [`Error::Config`] naming the key.
@@ -258,27 +258,27 @@ impl Scenario {
         }
     }
 
-    /// What all caches of a node hold, bytes.
+    /// The bytes that all caches of a node hold.
     pub fn node_cache(&self) -> f64 {
         self.cache.iter().map(|cache| cache.capacity.0).sum()
     }
 
-    /// Samples of a global batch.
+    /// The number of samples of a global batch.
     pub fn global_batch(&self) -> u64 {
         u64::from(self.node_batch()) * u64::from(self.nodes)
     }
 
-    /// Samples a node takes in a step.
+    /// The number of samples that a node takes in a step.
     pub fn node_batch(&self) -> u32 {
         self.ranks_per_node * self.batch_size
     }
 }
 
-/// So that a cache's number fits beside a step in one word.
+/// The most caches of a node: a cache's number and a step fit into one word.
 const MOST_CACHES: usize = 7;
 
 impl SlowTierSpec {
-    /// What one reader gets with `clients` nodes reading: min(b_fs, t(γ)/γ).
+    /// The rate of one reader when `clients` nodes read: min(b_fs, t(γ)/γ).
     pub fn share(&self, clients: u32) -> f64 {
         let points: Vec<_> = self.rates.iter().map(|point| (point.clients, point.rate.0)).collect();
         (between(&points, clients) / f64::from(clients.max(1))).min(self.client.0)
@@ -286,12 +286,12 @@ impl SlowTierSpec {
 }
 
 impl CacheSpec {
-    /// What one of its threads reads: r(p)/p.
+    /// The rate at which one of the cache's threads reads: r(p)/p.
     pub fn read_share(&self) -> f64 {
         between(&points(&self.read), self.threads) / f64::from(self.threads)
     }
 
-    /// What one of its threads writes: w(p)/p.
+    /// The rate at which one of the cache's threads writes: w(p)/p.
     pub fn write_share(&self) -> f64 {
         between(&points(&self.write), self.threads) / f64::from(self.threads)
     }
@@ -301,7 +301,7 @@ fn points(rates: &[ThreadRate]) -> Vec<(u32, f64)> {
     rates.iter().map(|point| (point.threads, point.rate.0)).collect()
 }
 
-/// The value at `x`: straight lines between points, constant beyond the last, in proportion below the first.
+/// The value at `x`: linear between points, constant beyond the last, in proportion below the first.
 fn between(points: &[(u32, f64)], x: u32) -> f64 {
     let after = points.partition_point(|(at, _)| *at < x);
     match (after.checked_sub(1).map(|before| points[before]), points.get(after)) {

@@ -1,4 +1,5 @@
-//! Caches that nodes read from each other: by frequency as NoPFS fills them, and each sample once as Foreload does.
+//! Caches that nodes read from each other: filled by frequency as NoPFS does it, and with one copy of each sample as
+//! Foreload does it.
 
 use super::access::{AccessSchedule, AccessTrace, CachedCopy, PublishedCopies, Sizes};
 use super::cache::Shelves;
@@ -11,32 +12,32 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// What a policy works on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SimulationWorld<'a> {
-    /// Nodes, caches, rates.
+    /// The nodes, caches and rates.
     pub scenario: &'a Scenario,
-    /// Sizes of the samples.
+    /// The sizes of the samples.
     pub sizes: &'a Sizes,
-    /// Who uses what when.
+    /// Which node uses which sample when.
     pub accesses: &'a AccessSchedule,
-    /// How epochs are cut.
+    /// How epochs are divided into cells.
     pub cells: LedgerCells,
 }
 
-/// Placement by frequency, as NoPFS does it: each node keeps what it will use most often, the most frequent in the
-/// first cache; threads of each cache bring it there in the order of first use, from the slow tier, beside the
-/// training. What a node has not (yet) is read from the node that has it, else from the slow tier.
+/// Placement by frequency, as NoPFS does it. Each node keeps what it will use most often, the most frequent samples in
+/// the first cache. The threads of each cache bring them there from the slow tier beside the training, in the order of
+/// first use. What a node does not have (yet) it reads from a node that has it, or else from the slow tier.
 ///
 /// Prefetching is measured against a consumer that never waits.
 #[derive(Debug)]
 pub(crate) struct FrequencyPlacement<'a> {
     world: SimulationWorld<'a>,
-    /// What peers can read; without a network nothing.
+    /// The copies that peers can read; `None` without a network.
     held: Option<PublishedCopies>,
-    /// Seconds of a cell.
+    /// The seconds of a cell.
     cell_seconds: f64,
 }
 
 impl<'a> FrequencyPlacement<'a> {
-    /// Nothing is held yet.
+    /// Makes a placement in which nothing is held yet.
     pub(crate) fn new(world: SimulationWorld<'a>) -> Self {
         let held = world.scenario.network.map(|_| PublishedCopies::none(world.sizes.samples()));
         let cell_bytes =
@@ -44,7 +45,7 @@ impl<'a> FrequencyPlacement<'a> {
         Self { world, held, cell_seconds: cell_bytes / world.scenario.compute.0 }
     }
 
-    /// Tells all what the node of `trace` will hold from when.
+    /// Tells all nodes what the node of `trace` will hold and from when on.
     pub(crate) fn publish(&self, trace: &AccessTrace) {
         let Some(held) = &self.held else { return };
         for (&sample, copy) in trace.samples.iter().zip(Placement::new(self, trace).copies) {
@@ -54,7 +55,7 @@ impl<'a> FrequencyPlacement<'a> {
         }
     }
 
-    /// What all nodes read, once all have published.
+    /// What all nodes read; called when all have published.
     pub(crate) fn ledger(&self) -> Ledger {
         let read = |node| {
             let trace = self.world.accesses.trace(node, self.world.sizes);
@@ -77,11 +78,11 @@ impl<'a> FrequencyPlacement<'a> {
     }
 }
 
-/// What a node keeps, and from when.
+/// What a node keeps and from when on.
 struct Placement {
-    /// By id.
+    /// The copy of each sample, by id.
     copies: Vec<Option<CachedCopy>>,
-    /// (cell, bytes) of what was brought.
+    /// Pairs of (cell, bytes) of what was prefetched.
     prefetched: Vec<(usize, f32)>,
 }
 
@@ -127,20 +128,20 @@ impl Placement {
             if cell >= cells.count() {
                 return;
             }
-            // It came during this cell: who uses it in the next has it.
+            // The copy came during this cell, so it can be used in the next.
             self.copies[id as usize] = Some(CachedCopy { step: cells.first_step(cell + 1), cache });
             self.prefetched.push((cell, bytes));
         }
     }
 }
 
-/// One copy of each sample among all nodes: whoever uses it first keeps it, by the plan of its caches, and gives it to
-/// the others. While the caches have room no sample is read twice from the slow tier.
+/// The ledger of one copy of each sample among all nodes: the node that uses a sample first keeps it, by the plan of
+/// its caches, and gives it to the others. While the caches have space no sample is read twice from the slow tier.
 pub(crate) fn one_copy(world: SimulationWorld) -> Ledger {
     let SimulationWorld { scenario, sizes, accesses, cells } = world;
     let owners = Owners::none(sizes.samples());
     let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|_| Keeper::new(scenario, cells)).collect();
-    // Within an epoch nobody uses what another uses: nodes may go through it in any order.
+    // No two nodes use the same sample in an epoch, so they may go through it in any order.
     for epoch in 0..accesses.epochs() {
         nodes::each_mut(&mut nodes, |number, node| {
             for (step, sample) in accesses.of_node(epoch, number) {
@@ -163,10 +164,10 @@ pub(crate) fn one_copy(world: SimulationWorld) -> Ledger {
     Ledger::new(cells, nodes.into_iter().map(|node| node.ledger).collect())
 }
 
-/// A node that keeps what it was first to use.
+/// A node that keeps the samples that it was first to use.
 struct Keeper {
     ledger: NodeLedger,
-    /// One for each cache, the preferred first.
+    /// The plan of each cache, the preferred first.
     plans: Vec<TierPlan>,
 }
 
@@ -176,14 +177,14 @@ impl Keeper {
         Self { ledger: NodeLedger::new(cells), plans: scenario.cache.iter().map(plan).collect() }
     }
 
-    /// The cache that takes a sample of `bytes`, if one does.
+    /// Returns the cache that takes a sample of `bytes`, if one does.
     fn keep(&mut self, bytes: f64, step: u64) -> Option<u8> {
         let admits = |plan: &mut TierPlan| plan.admit(bytes as u64, None, step) != Admission::Bypass;
         self.plans.iter_mut().position(admits).map(|cache| cache as u8)
     }
 }
 
-/// Which node has a sample, and in which of its caches. Filled by many threads at once.
+/// Which node has a sample, and in which of its caches. Many threads fill it at once.
 struct Owners(Vec<AtomicU32>);
 
 impl Owners {

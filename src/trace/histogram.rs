@@ -6,33 +6,34 @@ use std::time::Duration;
 /// Buckets per doubling: a percentile is off by at most a sixteenth.
 const PER_DOUBLING: usize = 8;
 
-/// From a nanosecond to 18 minutes; what took longer counts as that, but [`Histogram::max`] is exact.
+/// The number of buckets, which reach from a nanosecond to 18 minutes. Longer durations count as that, but
+/// [`Histogram::max`] is exact.
 const BUCKETS: usize = 38 * PER_DOUBLING;
 
-/// The bucket of a value: below 8 each has its own, above there are 8 to a doubling.
+/// The bucket of a value: each value below 8 has its own, above there are 8 to a doubling.
 fn bucket(nanoseconds: u64) -> usize {
     let Some(shift) = nanoseconds.max(1).ilog2().checked_sub(3) else { return nanoseconds as usize };
     let within = (nanoseconds >> shift) as usize - PER_DOUBLING;
     ((shift as usize + 1) * PER_DOUBLING + within).min(BUCKETS - 1)
 }
 
-/// The middle of a bucket, nanoseconds.
+/// The middle of a bucket, in nanoseconds.
 fn middle(bucket: usize) -> u64 {
     let (doubling, within) = (bucket / PER_DOUBLING, (bucket % PER_DOUBLING) as u64);
     let Some(shift) = doubling.checked_sub(1) else { return within };
     ((PER_DOUBLING as u64 + within) << shift) + ((1 << shift) >> 1)
 }
 
-/// Durations, counted.
+/// Counted durations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// Empty when nothing was counted.
+    /// The counts by bucket; empty when nothing was counted.
     counts: Vec<u64>,
     max: u64,
 }
 
 impl Histogram {
-    /// Counts one more.
+    /// Counts one duration.
     pub fn record(&mut self, time: Duration) {
         let nanoseconds = time.as_nanos() as u64;
         self.counts.resize(BUCKETS, 0);
@@ -40,12 +41,12 @@ impl Histogram {
         self.max = self.max.max(nanoseconds);
     }
 
-    /// How many were counted.
+    /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Seconds within which the share `quantile` of all was over; 0 when nothing was counted.
+    /// The seconds within which the share `quantile` of all durations ended; 0 when nothing was counted.
     pub fn quantile(&self, quantile: f64) -> f64 {
         let rank = ((quantile * self.count() as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -56,7 +57,7 @@ impl Histogram {
         found.map_or(0.0, |bucket| middle(bucket).min(self.max) as f64 * 1e-9)
     }
 
-    /// Seconds of the longest.
+    /// The seconds of the longest duration.
     pub fn max(&self) -> f64 {
         self.max as f64 * 1e-9
     }
@@ -70,7 +71,7 @@ impl std::ops::AddAssign<&Self> for Histogram {
     }
 }
 
-/// A histogram that threads write while others read.
+/// A histogram that threads write to while others read it.
 pub(crate) struct SharedHistogram {
     counts: Box<[AtomicU64]>,
     max: AtomicU64,
@@ -83,14 +84,14 @@ impl Default for SharedHistogram {
 }
 
 impl SharedHistogram {
-    /// Counts one more.
+    /// Counts one duration.
     pub(crate) fn record(&self, time: Duration) {
         let nanoseconds = time.as_nanos() as u64;
         self.counts[bucket(nanoseconds)].fetch_add(1, Ordering::Relaxed);
         self.max.fetch_max(nanoseconds, Ordering::Relaxed);
     }
 
-    /// What was counted so far.
+    /// A copy of what was counted so far.
     pub(crate) fn snapshot(&self) -> Histogram {
         let counts: Vec<u64> = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         if counts.iter().all(|&count| count == 0) {

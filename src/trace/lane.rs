@@ -1,35 +1,36 @@
-//! A thread's hand in the log: it joins what belongs together, and passes it on without ever waiting.
+//! A thread's handle to the log: it joins intervals that belong together, and passes them on without ever waiting.
 //!
-//! A *track* is one stage of one lane; its intervals never overlap. The first [`PER_LEVEL`] are as they were recorded
-//! (what overlaps or touches is one). Then those that begin within a millisecond are joined to one that knows for how
-//! much of it the stage was busy; after each further [`PER_LEVEL`] within twice that. So a track grows by at most that
-//! many intervals, 1.3 MB, each time the run's length doubles; in a day to 15 times as many.
+//! A *track* is one stage of one lane; its intervals never overlap. The first [`PER_LEVEL`] are written as they were
+//! recorded (what overlaps or touches is one). Then those that begin within a millisecond are joined to one interval,
+//! which knows for how much of it the stage was busy; after each further [`PER_LEVEL`] intervals that time doubles. So
+//! a track grows by at most that many intervals, 1.3 MB, each time the run's length doubles; in a day to 15 times as
+//! many.
 
 use super::writer::{GaugeSample, TraceChunk, TraceEvent, TraceLog};
 use super::{Gauge, Stage, StageWork, since};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Intervals of a track between two coarsenings.
+/// The number of intervals of a track after which it becomes coarser.
 const PER_LEVEL: u32 = 8192;
 
-/// Within which intervals are joined at first, nanoseconds.
+/// The time within which intervals are joined at first, in nanoseconds.
 const FIRST_RESOLUTION: u64 = 1_000_000;
 
-/// How long an interval of overlapping parts gets before another begins where it ends, nanoseconds: a reader that is
-/// never idle still has a course.
+/// The longest interval of overlapping parts, in nanoseconds; after it another begins. So a reader that is never idle
+/// still shows a course over time.
 const LONGEST: u64 = 10_000_000;
 
-/// Intervals passed on together.
+/// The number of intervals that are passed on together.
 const CHUNK: usize = 128;
 
-/// How long they may wait for that, nanoseconds: what a killed run loses.
+/// The longest that intervals wait to be passed on, in nanoseconds: what a killed run loses.
 const OLDEST: u64 = 200_000_000;
 
-/// How often the value of a gauge is noted at most, nanoseconds.
+/// The shortest time between two noted values of a gauge, in nanoseconds.
 const GAUGE_EVERY: u64 = 20_000_000;
 
-/// A thread's hand in the log. What it holds is passed on when it is dropped.
+/// A thread's handle to the log. What it holds is passed on when it is dropped.
 pub struct TraceLane(Option<Box<Recorder>>);
 
 struct Recorder {
@@ -47,10 +48,10 @@ struct Recorder {
 #[derive(Default)]
 struct StageTrack {
     open: Option<TraceEvent>,
-    /// Where its last closed interval ended.
+    /// The end of the last closed interval.
     closed_until: u64,
     closed: u32,
-    /// Within which intervals are joined; 0 at first.
+    /// The time within which intervals are joined; 0 at first.
     resolution: u64,
 }
 
@@ -70,17 +71,17 @@ impl TraceLane {
         }))
     }
 
-    /// The thread's hand in no log.
+    /// Makes a handle to a log that is off.
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// Whether there is a log: what is only computed for it need not be.
+    /// Whether there is a log. What is computed for the log alone can be left out otherwise.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// `stage` was busy from `start` to `end`. Intervals of a stage come in the order of their ends.
+    /// Records that `stage` was busy from `start` to `end`. Intervals of a stage come in the order of their ends.
     #[inline]
     pub fn record(&mut self, stage: Stage, start: Instant, end: Instant, work: StageWork) {
         if let Some(recorder) = &mut self.0 {
@@ -88,7 +89,7 @@ impl TraceLane {
         }
     }
 
-    /// `gauge` stood at `value` at `moment`.
+    /// Records that `gauge` stood at `value` at `moment`.
     #[inline]
     pub fn gauge(&mut self, gauge: Gauge, moment: Instant, value: u64) {
         if let Some(recorder) = &mut self.0 {
@@ -96,7 +97,7 @@ impl TraceLane {
         }
     }
 
-    /// Passes on what is held: before the thread sleeps for long.
+    /// Passes on what is held. Call it before the thread sleeps for long.
     pub fn flush(&mut self) {
         if let Some(recorder) = &mut self.0 {
             recorder.close_all();
@@ -157,7 +158,7 @@ impl Recorder {
 }
 
 impl StageTrack {
-    /// Joins `event` to the open one, or opens it and returns that one.
+    /// Joins `event` to the open interval, or opens a new one and returns the closed one.
     fn add(&mut self, mut event: TraceEvent) -> Option<TraceEvent> {
         if let Some(open) = &mut self.open
             && open.work.epoch == event.work.epoch
@@ -167,7 +168,7 @@ impl StageTrack {
             return None;
         }
         let closed = self.close();
-        // What overlaps the last one is told there: intervals of a track follow each other.
+        // The overlap was written with the last interval: intervals of a track follow each other.
         event.start = event.start.max(self.closed_until).min(event.end);
         event.busy = event.end - event.start;
         self.open = Some(event);
@@ -186,19 +187,19 @@ impl StageTrack {
 }
 
 impl TraceEvent {
-    /// Whether `next`, which ends later, is told together with this one.
+    /// Whether `next`, which ends later, is written together with this interval.
     fn takes(&self, next: &Self, resolution: u64) -> bool {
         let touches = next.start <= self.end && self.end - self.start < LONGEST;
         touches || next.start < self.start + resolution
     }
 
-    /// Adds `next`, of which the part before `floor` was told already.
+    /// Adds `next`, of which the part before `floor` was written already.
     fn join(&mut self, next: &Self, floor: u64) {
         let start = next.start.max(floor);
         let end = self.end.max(next.end);
         let before = self.start.saturating_sub(start);
         let behind = end - start.clamp(self.end, end);
-        // What of its gaps `next` fills is not known, but that all of `next` is busy.
+        // How much of the gaps `next` fills is not known, but all of `next` is busy.
         self.busy = (self.busy + before + behind).max(next.end.saturating_sub(start));
         self.start = self.start.min(start);
         self.end = end;
@@ -217,21 +218,21 @@ mod tests {
         TraceEvent { stage: Stage::Source, start, end, busy: end - start, work }
     }
 
-    /// What a track makes of intervals; those follow each other.
-    fn told(intervals: impl IntoIterator<Item = (u64, u64)>) -> Vec<TraceEvent> {
+    /// The intervals that a track makes of the given ones; they follow each other.
+    fn joined(intervals: impl IntoIterator<Item = (u64, u64)>) -> Vec<TraceEvent> {
         let mut track = StageTrack::default();
         let add = |(start, end)| track.add(event(start, end));
-        let mut told: Vec<TraceEvent> = intervals.into_iter().filter_map(add).collect();
-        told.extend(track.close());
-        for pair in told.windows(2) {
+        let mut joined: Vec<TraceEvent> = intervals.into_iter().filter_map(add).collect();
+        joined.extend(track.close());
+        for pair in joined.windows(2) {
             assert!(pair[0].end <= pair[1].start, "{pair:?}");
         }
-        assert!(told.iter().all(|event| event.start <= event.end && event.busy <= event.end - event.start));
-        told
+        assert!(joined.iter().all(|event| event.start <= event.end && event.busy <= event.end - event.start));
+        joined
     }
 
-    fn busy(told: &[TraceEvent]) -> u64 {
-        told.iter().map(|event| event.busy).sum()
+    fn busy(joined: &[TraceEvent]) -> u64 {
+        joined.iter().map(|event| event.busy).sum()
     }
 
     fn random(seed: u64) -> RandomStream {
@@ -245,7 +246,7 @@ mod tests {
             let mut stream = random(seed);
             let (mut now, mut spent, mut count) = (0, 0, 0);
             let intervals = std::iter::from_fn(|| {
-                // They grow longer with time: else there would be a billion.
+                // The steps grow with time: else there would be a billion.
                 let step = 1000 + stream.below(100_000 + now / 30_000);
                 let start = now + stream.below(step);
                 now += step;
@@ -255,16 +256,16 @@ mod tests {
                 spent += end - start;
                 count += 1;
             });
-            let told = told(intervals);
+            let joined = joined(intervals);
             assert!(
-                count > 300_000 && told.len() < 15 * PER_LEVEL as usize,
+                count > 300_000 && joined.len() < 15 * PER_LEVEL as usize,
                 "seed {seed}: {count}, {}",
-                told.len()
+                joined.len()
             );
             let (bytes, samples) =
-                told.iter().fold((0, 0), |(b, s), e| (b + e.work.bytes, s + e.work.samples));
+                joined.iter().fold((0, 0), |(b, s), e| (b + e.work.bytes, s + e.work.samples));
             assert_eq!((bytes, samples), (10 * count, count), "seed {seed}");
-            assert_eq!(busy(&told), spent, "seed {seed}");
+            assert_eq!(busy(&joined), spent, "seed {seed}");
         }
     }
 
@@ -280,7 +281,7 @@ mod tests {
             let reads: Vec<(u64, u64)> = starts.into_iter().zip(ends).collect();
             let covered =
                 (0..3000).filter(|t| reads.iter().any(|(start, end)| start <= t && t < end)).count();
-            assert_eq!(busy(&told(reads)), covered as u64, "seed {seed}");
+            assert_eq!(busy(&joined(reads)), covered as u64, "seed {seed}");
         }
     }
 
@@ -295,15 +296,20 @@ mod tests {
             reads.sort_by_key(|read| read.1);
             let covered =
                 (0..3000).filter(|t| reads.iter().any(|(start, end)| start <= t && t < end)).count();
-            let told = busy(&told(reads));
-            assert!(told <= covered as u64 && 2 * told >= covered as u64, "seed {seed}: {told} of {covered}");
+            let joined = busy(&joined(reads));
+            assert!(
+                joined <= covered as u64 && 2 * joined >= covered as u64,
+                "seed {seed}: {joined} of {covered}"
+            );
         }
     }
 
     #[test]
     fn a_course_that_never_ends_is_told_in_parts() {
-        let told = told((0..1000).map(|n| (n * 1_000_000, (n + 3) * 1_000_000)));
-        assert_eq!(busy(&told), 1002 * 1_000_000);
-        assert!(told.len() > 50 && told.iter().all(|event| event.end - event.start <= LONGEST + 1_000_000));
+        let joined = joined((0..1000).map(|n| (n * 1_000_000, (n + 3) * 1_000_000)));
+        assert_eq!(busy(&joined), 1002 * 1_000_000);
+        assert!(
+            joined.len() > 50 && joined.iter().all(|event| event.end - event.start <= LONGEST + 1_000_000)
+        );
     }
 }

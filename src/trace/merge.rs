@@ -5,7 +5,7 @@
 pub(super) struct TraceSpan {
     pub start: u64,
     pub end: u64,
-    /// Of which its thread was busy: all of it, unless several intervals were joined.
+    /// For how long its thread was busy: all of it, unless several intervals were joined.
     pub busy: u64,
 }
 
@@ -24,8 +24,9 @@ impl TraceSpan {
     }
 }
 
-/// Nanoseconds in which at least one of `spans` was busy: the length of their union, as TimeLogger merges latencies.
-/// Where joined spans of several threads overlap, the threads are taken to be busy independently of each other.
+/// The nanoseconds in which at least one of `spans` was busy: the length of their union, as TimeLogger merges
+/// latencies. Where joined spans of several threads overlap, the threads are taken to be busy independently of each
+/// other.
 pub(super) fn merged(spans: &[TraceSpan]) -> f64 {
     let mut edges: Vec<(u64, usize, bool)> = Vec::with_capacity(2 * spans.len());
     for (index, span) in spans.iter().enumerate() {
@@ -52,14 +53,14 @@ pub(super) fn merged(spans: &[TraceSpan]) -> f64 {
 /// The spans that a moment lies in.
 #[derive(Default)]
 struct OpenSpans {
-    /// Those that are busy all the time.
+    /// The number of spans that are busy all the time.
     full: i64,
-    /// The others, with the share of each in which it is not.
+    /// The other spans, each with the share of it in which it is idle.
     partly: Vec<(usize, f64)>,
 }
 
 impl OpenSpans {
-    /// How probable it is that one of them is busy.
+    /// The probability that at least one of them is busy.
     fn busy(&self) -> f64 {
         if self.full > 0 { 1.0 } else { 1.0 - self.partly.iter().map(|(_, idle)| idle).product::<f64>() }
     }
@@ -121,7 +122,7 @@ mod tests {
     fn joined_spans_count_what_they_were_busy() {
         let half = |start, end| TraceSpan { start, end, busy: (end - start) / 2 };
         assert_eq!(merged(&[half(0, 100), half(150, 250)]), 100.0);
-        // Two threads, each busy half of the time: together three quarters of it.
+        // Two threads, each busy half of the time, are busy for three quarters of it together.
         assert_eq!(merged(&[half(0, 100), half(0, 100)]), 75.0);
         assert_eq!(merged(&[half(0, 100), full(0, 40)]), 40.0 + 30.0);
         assert_eq!(merged(&[]), 0.0);

@@ -1,4 +1,4 @@
-//! A log, read back: also that of a run which was killed, up to where it got.
+//! Reads a log back, also that of a run which was killed, up to where it got.
 
 use super::Stage;
 use super::merge::TraceSpan;
@@ -34,7 +34,7 @@ struct RecordedInterval {
 /// What one stage did in an epoch.
 #[derive(Debug, Default)]
 pub(super) struct StageRecord {
-    /// By thread.
+    /// The spans of each thread, by its number.
     pub tracks: BTreeMap<u32, Vec<TraceSpan>>,
     pub bytes: u64,
     pub samples: u64,
@@ -50,7 +50,7 @@ struct TraceLine<'a> {
     pid: u32,
     #[serde(default)]
     tid: u32,
-    /// Microseconds, as all times here.
+    /// The start in microseconds, like all times here.
     #[serde(default)]
     ts: f64,
     #[serde(default)]
@@ -72,7 +72,7 @@ struct EventArguments {
 /// Reads the log at `path`.
 ///
 /// # Errors
-/// [`Error::Io`] when it cannot be read or is no log of Foreload.
+/// [`Error::Io`] when the file cannot be read or is no log of Foreload.
 pub fn read(path: &Path) -> Result<Recording> {
     let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
     let mut file = BufReader::with_capacity(1 << 18, file);
@@ -93,7 +93,7 @@ pub fn read(path: &Path) -> Result<Recording> {
             "" | "]" => {}
             line => match serde_json::from_str(line.trim_end_matches(',')) {
                 Ok(line) => recording.add(&line),
-                // Whoever wrote it was stopped in the middle.
+                // The process that wrote it was stopped in the middle of a line.
                 Err(_) if !text.ends_with('\n') => break,
                 Err(error) => return Err(no_log(&error.to_string())),
             },
@@ -111,7 +111,7 @@ impl Recording {
                 self.processes.insert(line.pid, line.args.name.clone());
             }
             "M" if line.name == "complete" => self.complete = true,
-            // Gauges are for viewers.
+            // Gauges are for viewers only.
             _ => {}
         }
     }
@@ -124,36 +124,36 @@ impl Recording {
         let busy = line.args.busy.map_or(length, nanoseconds).min(length);
         let span = TraceSpan { start, end: start + length, busy };
         let EventArguments { epoch, samples, bytes, .. } = line.args;
-        let doing = RecordedInterval { process: line.pid, track: line.tid, stage, span, bytes, samples };
+        let interval = RecordedInterval { process: line.pid, track: line.tid, stage, span, bytes, samples };
         match epoch {
-            Some(epoch) => self.put(epoch, &doing),
-            None => self.of_no_epoch.push(doing),
+            Some(epoch) => self.put(epoch, &interval),
+            None => self.of_no_epoch.push(interval),
         }
     }
 
-    fn put(&mut self, epoch: u64, doing: &RecordedInterval) {
-        let stages = self.epochs.entry((doing.process, epoch)).or_default();
-        let doings = stages.entry(doing.stage).or_default();
-        doings.tracks.entry(doing.track).or_default().push(doing.span);
-        doings.bytes += doing.bytes;
-        doings.samples += doing.samples;
+    fn put(&mut self, epoch: u64, interval: &RecordedInterval) {
+        let stages = self.epochs.entry((interval.process, epoch)).or_default();
+        let record = stages.entry(interval.stage).or_default();
+        record.tracks.entry(interval.track).or_default().push(interval.span);
+        record.bytes += interval.bytes;
+        record.samples += interval.samples;
     }
 
-    /// Gives what was done for no epoch to the one that had begun last.
+    /// Gives intervals without an epoch to the epoch that had begun last.
     fn assign_to_epochs(&mut self) {
         let began = |stages: &BTreeMap<Stage, StageRecord>| {
-            stages.values().flat_map(|doings| doings.tracks.values().flatten()).map(|span| span.start).min()
+            stages.values().flat_map(|record| record.tracks.values().flatten()).map(|span| span.start).min()
         };
         let began: Vec<(u32, u64, u64)> = self
             .epochs
             .iter()
             .filter_map(|(&(process, epoch), stages)| Some((process, began(stages)?, epoch)))
             .collect();
-        for doing in std::mem::take(&mut self.of_no_epoch) {
-            let of_process = || began.iter().filter(|(process, ..)| *process == doing.process);
-            let before = of_process().filter(|(_, began, _)| *began <= doing.span.start);
+        for interval in std::mem::take(&mut self.of_no_epoch) {
+            let of_process = || began.iter().filter(|(process, ..)| *process == interval.process);
+            let before = of_process().filter(|(_, began, _)| *began <= interval.span.start);
             let last = before.max_by_key(|(_, began, _)| began).or_else(|| of_process().min_by_key(|b| b.1));
-            self.put(last.map_or(0, |(_, _, epoch)| *epoch), &doing);
+            self.put(last.map_or(0, |(_, _, epoch)| *epoch), &interval);
         }
     }
 }

@@ -11,62 +11,62 @@ use std::collections::BTreeMap;
 pub struct TraceSummary {
     /// Whether the run came to its end.
     pub complete: bool,
-    /// In the order of processes, then of epochs.
+    /// The epochs, in the order of processes, then of epochs.
     pub epochs: Vec<EpochSummary>,
 }
 
 /// Where the time of an epoch went.
 #[derive(Debug, Serialize)]
 pub struct EpochSummary {
-    /// The process as it called itself.
+    /// The name that the process gave itself.
     pub process: String,
-    /// Number of the epoch.
+    /// The number of the epoch.
     pub epoch: u64,
-    /// From the consumer's first wait to the end of its last step.
+    /// The seconds from the consumer's first wait to the end of its last step.
     pub seconds: f64,
-    /// Samples that the consumer was given.
+    /// The number of samples that the consumer was given.
     pub samples: u64,
-    /// The share of it in which the consumer waited.
+    /// The share of the epoch in which the consumer waited.
     pub waiting: f64,
     /// What it waited for: the stage whose threads had the least time to spare, if it waited for more than a hundredth.
     pub limit: Option<&'static str>,
-    /// Those that did anything.
+    /// The stages that did anything.
     pub stages: Vec<StageSummary>,
 }
 
 /// What one stage did in an epoch.
 #[derive(Debug, Serialize)]
 pub struct StageSummary {
-    /// Its name.
+    /// The name of the stage.
     pub stage: &'static str,
-    /// Threads that worked on it.
+    /// The number of threads that worked on it.
     pub threads: usize,
-    /// Intervals in the log; many may have been joined to one.
+    /// The number of intervals in the log; many may have been joined to one.
     pub intervals: usize,
-    /// Seconds in which at least one thread was busy with it.
+    /// The seconds in which at least one thread was busy with it.
     pub merged_seconds: f64,
-    /// Seconds of all threads together; reads that one thread has in flight together count once.
+    /// The seconds of all threads together; reads that one thread has in flight together count once.
     pub thread_seconds: f64,
     /// The share of the epoch in which at least one thread was busy with it.
     pub share: f64,
     /// The share of the epoch that a thread was busy with it on average.
     pub load: f64,
-    /// Samples it dealt with.
+    /// The number of samples it worked on.
     pub samples: u64,
-    /// Bytes it dealt with.
+    /// The number of bytes it worked on.
     pub bytes: u64,
-    /// Bytes per merged second.
+    /// The bytes per merged second.
     pub bandwidth: f64,
-    /// How large a share of its threads was busy, in equal parts of the epoch.
+    /// The share of its threads that was busy, in equal parts of the epoch.
     #[serde(skip)]
     pub course: Vec<f64>,
 }
 
-/// Below this share of an epoch nobody calls waiting a problem.
+/// The share of an epoch below which waiting is no problem.
 const HARDLY: f64 = 0.01;
 
 impl Recording {
-    /// Where the time went, with the course of each stage in `parts` parts.
+    /// Summarises where the time went, with the course of each stage in `parts` parts.
     pub fn summary(&self, parts: usize) -> TraceSummary {
         let epochs = self.epochs.iter().map(|(&(pid, epoch), stages)| {
             let process = self.processes.get(&pid).cloned().unwrap_or_else(|| format!("process {pid}"));
@@ -79,7 +79,7 @@ impl Recording {
 impl EpochSummary {
     fn new(process: String, epoch: u64, stages: &BTreeMap<Stage, StageRecord>, parts: usize) -> Self {
         let (start, end) = extent(stages);
-        let of = |(&stage, doings)| StageSummary::new(stage, doings, start, end, parts);
+        let of = |(&stage, record)| StageSummary::new(stage, record, start, end, parts);
         let summaries: Vec<StageSummary> = stages.iter().map(of).collect();
         let waiting = summaries.iter().find(|s| s.stage == Stage::Wait.name()).map_or(0.0, |s| s.share);
         Self {
@@ -95,10 +95,10 @@ impl EpochSummary {
 }
 
 impl StageSummary {
-    fn new(stage: Stage, doings: &StageRecord, start: u64, end: u64, parts: usize) -> Self {
-        let spans: Vec<TraceSpan> = doings.tracks.values().flatten().copied().collect();
+    fn new(stage: Stage, record: &StageRecord, start: u64, end: u64, parts: usize) -> Self {
+        let spans: Vec<TraceSpan> = record.tracks.values().flatten().copied().collect();
         let inside: Vec<TraceSpan> = spans.iter().filter_map(|span| span.within(start, end)).collect();
-        let threads = doings.tracks.len();
+        let threads = record.tracks.len();
         let whole = ((end - start) as f64).max(1.0);
         let busy = |spans: &[TraceSpan]| spans.iter().map(|span| span.busy).sum::<u64>() as f64;
         let merged_seconds = seconds(merged(&spans));
@@ -112,15 +112,15 @@ impl StageSummary {
             thread_seconds: seconds(busy(&spans)),
             share: merged(&inside) / whole,
             load: busy(&inside) / whole / threads as f64,
-            samples: doings.samples,
-            bytes: doings.bytes,
-            bandwidth: if merged_seconds > 0.0 { doings.bytes as f64 / merged_seconds } else { 0.0 },
+            samples: record.samples,
+            bytes: record.bytes,
+            bandwidth: if merged_seconds > 0.0 { record.bytes as f64 / merged_seconds } else { 0.0 },
             course,
         }
     }
 }
 
-/// When the epoch began and ended, for the consumer if it is in the log: staging may go on beyond that.
+/// When the epoch began and ended: for the consumer if it is in the log, because staging may go on beyond that.
 fn extent(stages: &BTreeMap<Stage, StageRecord>) -> (u64, u64) {
     let of = |wanted: &dyn Fn(Stage) -> bool| {
         let spans =
@@ -133,7 +133,7 @@ fn extent(stages: &BTreeMap<Stage, StageRecord>) -> (u64, u64) {
     of(&|stage| matches!(stage, Stage::Wait | Stage::Train)).or_else(|| of(&|_| true)).unwrap_or((0, 0))
 }
 
-/// The stage whose threads were busy the most. The workers do two stages' work.
+/// The stage whose threads were busy the most. The workers do the work of two stages.
 fn limit(stages: &[StageSummary]) -> Option<&'static str> {
     let load = |stage: Stage| stages.iter().find(|s| s.stage == stage.name()).map_or(0.0, |s| s.load);
     let workers = load(Stage::Decode) + load(Stage::Augment);

@@ -1,4 +1,5 @@
-//! The thread that writes the file: an array of events, one a line, complete up to the last flush whatever happens.
+//! The thread that writes the file: an array of events, one a line, which is complete up to the last flush whatever
+//! happens.
 //!
 //! Format: "Trace Event Format" (Google, the JSON array form, whose closing bracket may be missing): `X` is an interval
 //! in microseconds, `C` a counter, `M` the name of a process or track.
@@ -15,13 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Chunks that wait for the disk; what comes when there are more is dropped.
+/// The number of chunks that wait for the disk; when more come they are dropped.
 const WAITING: usize = 1024;
 
 /// How long written events may stay in memory: what a killed run loses.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
-/// Between the tracks of two stages: a viewer sorts by track, and so shows a stage's threads together.
+/// The distance between the track numbers of two stages. A viewer sorts by track, and so shows a stage's threads
+/// together.
 const LANES: u32 = 10_000;
 
 /// An interval of a track; times in nanoseconds since the log began.
@@ -30,7 +32,7 @@ pub(super) struct TraceEvent {
     pub stage: Stage,
     pub start: u64,
     pub end: u64,
-    /// Of which the stage was busy.
+    /// For how long the stage was busy, in nanoseconds.
     pub busy: u64,
     pub work: StageWork,
 }
@@ -43,7 +45,7 @@ pub(super) struct GaugeSample {
     pub value: u64,
 }
 
-/// What a lane passes on.
+/// What a lane passes on to the writer.
 pub(super) struct TraceChunk {
     pub thread: Arc<str>,
     pub lane: u32,
@@ -84,12 +86,12 @@ impl TraceLog {
         self.lanes.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Never waits for the disk.
+    /// Sends a chunk to the writer. Never waits for the disk.
     pub(super) fn send(&self, chunk: TraceChunk) {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let refused = match sender.map(|sender| sender.try_send(chunk)) {
             Some(Err(TrySendError::Full(chunk))) => chunk.events.len(),
-            // The file is complete, or could not be written, which `finish` says.
+            // The file is complete, or could not be written; `finish` reports the error.
             Some(Ok(()) | Err(TrySendError::Disconnected(_))) | None => 0,
         };
         self.dropped.fetch_add(refused as u64, Ordering::Relaxed);
@@ -107,7 +109,7 @@ impl TraceLog {
 
 impl Drop for TraceLog {
     fn drop(&mut self) {
-        // Whoever wants to know whether it went well has asked before.
+        // A caller that wants to know whether it went well has called `finish` before.
         let _ = self.finish();
     }
 }
@@ -124,7 +126,7 @@ impl<W: Write> TraceWriter<W> {
         Self { file, process: std::process::id(), named: HashSet::new(), intervals: 0 }
     }
 
-    /// Writes until the senders are gone; returns how many intervals.
+    /// Writes until the senders are gone; returns the number of intervals.
     fn run(mut self, process: &str, chunks: &Receiver<TraceChunk>) -> std::io::Result<u64> {
         writeln!(self.file, "[")?;
         self.name("process_name", 0, process)?;
@@ -140,7 +142,7 @@ impl<W: Write> TraceWriter<W> {
                 flushed = Instant::now();
             }
         }
-        // Without a comma: the last of the array.
+        // The array's last element has no comma.
         let pid = self.process;
         writeln!(self.file, r#"{{"name":"complete","ph":"M","pid":{pid},"tid":0,"args":{{}}}}"#)?;
         writeln!(self.file, "]")?;
@@ -183,7 +185,7 @@ impl<W: Write> TraceWriter<W> {
         if let Some(epoch) = epoch {
             write!(self.file, r#","epoch":{epoch}"#)?;
         }
-        // Left out where they say nothing.
+        // Zeros are left out.
         if samples > 0 {
             write!(self.file, r#","samples":{samples}"#)?;
         }
@@ -205,7 +207,7 @@ impl<W: Write> TraceWriter<W> {
     }
 }
 
-/// Nanoseconds, shown as microseconds.
+/// Nanoseconds that are written as microseconds.
 struct Micros(u64);
 
 impl std::fmt::Display for Micros {

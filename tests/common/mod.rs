@@ -22,7 +22,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// `samples` JPEG files of different sizes; sample i is `paths[i]`.
+    /// Makes `samples` JPEG files of different sizes; sample i is `paths[i]`.
     pub fn folder(samples: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut paths: Vec<_> = (0..samples)
@@ -38,7 +38,7 @@ impl Dataset {
         dataset
     }
 
-    /// `samples` JPEG files in tar shards of `each`, the last with what is left; sample i is the i-th file.
+    /// Makes `samples` JPEG files in tar shards of `each`, the last with the rest; sample i is the i-th file.
     pub fn shards(samples: usize, each: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(directory.path().join("data")).unwrap();
@@ -62,12 +62,12 @@ impl Dataset {
         dataset
     }
 
-    /// The index: built at first, loaded after that.
+    /// The index, which the first call builds and later ones load.
     pub fn index(&self) -> Arc<DatasetIndex> {
         self.open(false)
     }
 
-    /// The same files with an index that knows them as they are now.
+    /// The same files with a new index, which knows them as they are now.
     pub fn indexed_anew(self) -> Self {
         self.open(true);
         self
@@ -86,17 +86,17 @@ impl Dataset {
         Pipeline::new(index, config)
     }
 
-    /// Where beside the data something else can be kept.
+    /// A path beside the data, where something else can be kept.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// File of a sample, or its shard.
+    /// The file of a sample, or its shard.
     pub fn path(&self, sample: usize) -> PathBuf {
         self.paths[sample].clone()
     }
 
-    /// Ends a sample's coded data amid, by a marker; its file stays as long as it was and ends as it did.
+    /// Ends a sample's coded data in the middle by a marker; its file keeps its length and its end.
     pub fn damage(&self, sample: usize) {
         let mut bytes = std::fs::read(&self.paths[sample]).unwrap();
         let middle = bytes.len() * 3 / 5;
@@ -104,7 +104,7 @@ impl Dataset {
         std::fs::write(&self.paths[sample], bytes).unwrap();
     }
 
-    /// Overwrites a sample with as many bytes that are no image.
+    /// Overwrites a sample with as many bytes that are not an image.
     pub fn spoil(&self, sample: usize) {
         let length = std::fs::metadata(&self.paths[sample]).unwrap().len() as usize;
         let page = "<!DOCTYPE html> not found ".repeat(length);
@@ -112,7 +112,7 @@ impl Dataset {
     }
 }
 
-/// A JPEG file of gradients and noise, its size and content drawn from `number`.
+/// A JPEG file of gradients and noise, whose size and content are drawn from `number`.
 pub fn jpeg(number: u64) -> Vec<u8> {
     let mut stream = RandomKey::new(b"test image", 0, 0, Use::Augment).stream(number);
     let (width, height) = (40 + stream.below(60) as u16, 40 + stream.below(60) as u16);
@@ -139,7 +139,7 @@ pub fn png(level: u8) -> Vec<u8> {
     bytes
 }
 
-/// A gray WebP of the same size.
+/// A gray WebP file of the same size as [`png`].
 pub fn webp(level: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     let encoder = image_webp::WebPEncoder::new(&mut bytes);
@@ -147,7 +147,7 @@ pub fn webp(level: u8) -> Vec<u8> {
     bytes
 }
 
-/// SHA-256 of everything a consumer of the whole epoch sees.
+/// The SHA-256 of everything that a consumer of the whole epoch sees.
 pub fn epoch_bytes(pipeline: &Pipeline, number: u64) -> [u8; 32] {
     let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut hash = Sha256::new();
@@ -159,7 +159,7 @@ pub fn epoch_bytes(pipeline: &Pipeline, number: u64) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Whether the long tests shall run in all their length: `make test-all` and CI say so.
+/// Whether the long tests run at full length, as `make test-all` and CI ask for.
 pub fn thorough() -> bool {
     std::env::var_os("FORELOAD_THOROUGH").is_some_and(|said| said == "1")
 }

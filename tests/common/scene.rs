@@ -1,4 +1,4 @@
-//! A dataset in a temporary directory, and what its tests share.
+//! A dataset in a temporary directory, and helpers that its tests share.
 
 use foreload::Result;
 use foreload::testing::dataset::{DatasetIndex, Extent, FileId, IndexOptions, IndexSummary};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A dataset directory and an index directory that go with the test.
+/// A dataset directory and an index directory that are removed with the test.
 pub struct Scene {
     _directory: TempDir,
     pub root: PathBuf,
@@ -37,7 +37,7 @@ impl Scene {
         DatasetIndex::open(&self.root, &self.options)
     }
 
-    /// What opening it is refused with.
+    /// The error with which opening the dataset is refused.
     pub fn error(&self) -> String {
         match self.open() {
             Ok(index) => panic!("opened, with {} samples", index.len()),
@@ -46,12 +46,12 @@ impl Scene {
     }
 }
 
-/// What there is to say about the only dataset of `index`.
+/// The summary of the only dataset of `index`.
 pub fn summary(index: &DatasetIndex) -> IndexSummary {
     index.summaries().next().expect("a dataset")
 }
 
-/// A sample's bytes, read as plainly as it goes.
+/// A sample's bytes, read in the plainest way.
 pub fn bytes_of(index: &DatasetIndex, sample: u64) -> Vec<u8> {
     let extent = index.extent(sample);
     let mut bytes = vec![0; extent.length as usize];
@@ -60,7 +60,7 @@ pub fn bytes_of(index: &DatasetIndex, sample: u64) -> Vec<u8> {
     bytes
 }
 
-/// Every sample is found by its extent, and by nothing else that begins, ends or lies where one does.
+/// Checks that every sample is found by its extent, and by no other extent that begins, ends or lies near it.
 pub fn samples_are_found_by_extent(index: &DatasetIndex) {
     for sample in 0..index.len() {
         let extent = index.extent(sample);
@@ -77,7 +77,7 @@ pub fn samples_are_found_by_extent(index: &DatasetIndex) {
     }
 }
 
-/// CRC-32C a bit at a time, as RFC 3720 has it.
+/// CRC-32C computed one bit at a time, as RFC 3720 defines it.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
@@ -99,7 +99,7 @@ pub fn tfrecord(payloads: &[&[u8]]) -> Vec<u8> {
     payloads.iter().flat_map(record).collect()
 }
 
-/// Python, where there is one.
+/// Python, if this machine has it.
 pub fn python() -> Option<Command> {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {

@@ -1,4 +1,4 @@
-//! Indexing that is interrupted, wherever it is at that moment.
+//! Indexing may be interrupted at any moment.
 
 use crate::common::scene::Scene;
 use foreload::Error;
@@ -18,14 +18,14 @@ fn assert_interrupted(result: Result<DatasetIndex, Error>, root: &Path) {
     }
 }
 
-/// What is in the index directory but for the lock file, which is there for good.
+/// What is in the index directory except the lock file, which stays for good.
 fn left_behind(options: &IndexOptions) -> Vec<PathBuf> {
     let entries = fs::read_dir(options.directory.as_ref().unwrap()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_none_or(|extension| extension != "lock")).collect()
 }
 
-/// Interrupts building at later and later moments, until one comes after its end.
+/// Interrupts building at later and later moments, until a build ends before its interruption.
 fn interrupt_everywhere(scene: &Scene, samples: u64) {
     let (mut delay, mut interrupted) = (Duration::ZERO, 0);
     loop {
@@ -53,7 +53,7 @@ fn interrupt_everywhere(scene: &Scene, samples: u64) {
         delay = delay * 3 / 2 + Duration::from_micros(300);
     }
     assert!(interrupted > 0);
-    // An index that is there needs no building.
+    // An index that exists needs no building.
     let cancel = Arc::new(AtomicBool::new(true));
     assert!(DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel).is_ok());
 }
@@ -92,7 +92,7 @@ fn waiting_for_another_builder_can_be_interrupted() {
     assert_interrupted(DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel), &scene.root);
     let entries = fs::read_dir(scene.options.directory.as_ref().unwrap()).unwrap();
     let lock = fs::File::open(entries.last().unwrap().unwrap().path()).unwrap();
-    // It has been released, but a process that another test is starting has our descriptors for a moment.
+    // The lock has been released, but a process that another test is starting has our descriptors for a moment.
     lock.lock().expect("the lock");
     assert_interrupted(DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel), &scene.root);
     cancel.store(false, Ordering::SeqCst);

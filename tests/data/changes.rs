@@ -1,4 +1,5 @@
-//! What may happen to a dataset between two starts: what changes no sample goes on, what does is noticed and named.
+//! What may happen to a dataset between two starts: a run goes on after changes that concern no sample; all others are
+//! noticed and named.
 
 use crate::common::child;
 use crate::common::scene::{Scene, bytes_of, summary, tfrecord};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Longer than the tick of a file system's clock.
+/// Sleeps longer than the tick of a file system's clock.
 fn tick() {
     std::thread::sleep(Duration::from_millis(20));
 }
@@ -69,7 +70,7 @@ fn files() -> Scene {
     scene
 }
 
-/// Everything there is to say about the samples.
+/// Everything that an index knows about its samples.
 fn all_of(index: &DatasetIndex) -> Vec<(PathBuf, u64, u32, u32)> {
     let of = |sample| {
         let extent = index.extent(sample);
@@ -78,7 +79,7 @@ fn all_of(index: &DatasetIndex) -> Vec<(PathBuf, u64, u32, u32)> {
     (0..index.len()).map(of).collect()
 }
 
-/// As `cp -a`: another inode with the same bytes and times.
+/// Replaces a file as `cp -a` does: another inode with the same bytes and times.
 fn copy_in_place(path: &Path) {
     let (aside, metadata) = (path.with_extension("aside"), fs::metadata(path).unwrap());
     fs::rename(path, &aside).unwrap();
@@ -101,7 +102,7 @@ fn copy(from: &Path, to: &Path) {
     fs::copy(from, to).unwrap();
 }
 
-/// As `touch -d`.
+/// Sets the time of a file as `touch -d` does.
 fn set_back(path: &Path, to: &fs::Metadata) {
     let times = FileTimes::new().set_modified(to.modified().unwrap());
     File::open(path).unwrap().set_times(times).unwrap();
@@ -133,7 +134,7 @@ fn goes_on(make: fn() -> Scene, changes: &[Change<'_>]) {
         for file in after.files().filter(|&file| after.shard_stamp(file).is_some()) {
             assert_eq!(after.shard_stamp(file), Stamp::at(&after.path(file)).ok(), "change {number}");
         }
-        // The look is kept: the next start finds nothing that moved, and writes nothing.
+        // The result of the check is kept: the next start finds nothing that moved, and writes nothing.
         let kept = fs::metadata(summary(&after).index_path).unwrap().ino();
         assert!(all_of(&scene.open().unwrap()) == all_of(&before));
         assert_eq!(fs::metadata(summary(&after).index_path).unwrap().ino(), kept, "change {number}");
@@ -175,7 +176,7 @@ fn what_changes_no_sample_goes_on() {
     goes_on(single, &of_shards[..3]);
 }
 
-/// The root itself, where it is a shard.
+/// The first file of the dataset, or the root itself where it is a shard.
 fn first_file(root: &Path) -> PathBuf {
     if root.is_file() {
         return root.to_path_buf();
@@ -183,7 +184,7 @@ fn first_file(root: &Path) -> PathBuf {
     fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).min().unwrap()
 }
 
-/// Makes each change of a dataset and asks for each of the ways to go on. `named` is in what is said.
+/// Makes each change of a dataset and tries each way to go on. The messages must contain `named`.
 fn is_noticed(make: fn() -> Scene, changes: &[(&str, Change<'_>)]) {
     for (named, change) in changes {
         let mut scene = make();
@@ -206,7 +207,7 @@ fn is_noticed(make: fn() -> Scene, changes: &[(&str, Change<'_>)]) {
         let said = scene.options.notices.take();
         assert!(said.len() == 1 && said[0].contains(named) && said[0].contains("old index"), "{said:?}");
 
-        // Another process that has no index yet agrees.
+        // Another process without an index agrees.
         let apart = tempfile::tempdir().unwrap();
         let anew = IndexOptions { directory: Some(apart.path().join("index")), ..scene.options.clone() };
         let expected = DatasetIndex::open(&scene.root, &anew);
@@ -248,7 +249,7 @@ fn changed_directories_are_noticed() {
                 fs::rename(root.join("b/.new"), root.join("b/1.jpg")).unwrap();
             }),
             ("new directory more", &|root| write(root.join("a/more/1.jpg"), b"new")),
-            // In the one that it was in, or it itself, as threads come by.
+            // The directory that it was in is named or the file itself, depending on which thread is first.
             ("dee", &|root| {
                 fs::rename(root.join("a/sub/deep"), root.join("a/sub/dee")).unwrap();
             }),
@@ -370,7 +371,7 @@ fn of_several_datasets_each_is_named() {
     assert!(said.len() == 2 && said.iter().all(|said| said.contains("no file 1.jpg")), "{said:?}");
 }
 
-/// A test in a process of its own, of this dataset.
+/// A command that runs a test in a process of its own on this dataset.
 fn of<Test: Fn()>(test: Test, scene: &Scene) -> Command {
     let mut child = child(test);
     child.env("FORELOAD_TEST_DATASET", &scene.root).stdout(Stdio::piped());

@@ -1,4 +1,4 @@
-//! Datasets on disk: what torchvision, GNU tar and Python's tarfile say is there, and what happens when it changes.
+//! Datasets on disk hold what torchvision, GNU tar and Python's tarfile say, and changes of them are noticed.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use foreload::Error;
@@ -19,7 +19,7 @@ fn relative_paths(index: &DatasetIndex, root: &Path) -> Vec<(PathBuf, u32)> {
         .collect()
 }
 
-/// `sorted(os.walk(directory, followlinks=True))` and sorted names, written again from torchvision's description.
+/// The order of `sorted(os.walk(directory, followlinks=True))` and sorted names, after torchvision's description.
 fn as_torchvision(root: &Path) -> Vec<(PathBuf, u32)> {
     fn walk(path: &Path, found: &mut Vec<(Vec<u8>, Vec<Vec<u8>>)>) {
         let mut files = Vec::new();
@@ -55,7 +55,7 @@ fn as_torchvision(root: &Path) -> Vec<(PathBuf, u32)> {
     samples
 }
 
-/// Names chosen so that every wrong way to sort gives another order.
+/// Makes a folder of names for which every wrong way to sort gives another order.
 fn odd_folder() -> Scene {
     let scene = Scene::new();
     for path in [
@@ -148,7 +148,7 @@ fn links_that_loop_or_lead_nowhere_are_left_out() {
     symlink("nowhere", scene.root.join("a/2.jpg")).unwrap();
     symlink("3.jpg", scene.root.join("a/3.jpg")).unwrap();
     let index = scene.open().unwrap();
-    // Through the link to the root, `a` is seen once more, where it is a directory above.
+    // Through the link to the root, `a` is seen once more as one of its own ancestors.
     assert_eq!(index.len(), 1, "{:?}", relative_paths(&index, &scene.root));
     let skipped = summary(&index).notes.skipped;
     assert_eq!(skipped["links to a directory above"].count, 2);
@@ -193,7 +193,7 @@ fn a_second_start_loads() {
     let again = IndexOptions { rebuild: true, ..scene.options.clone() };
     let third = DatasetIndex::open(&scene.root, &again).unwrap();
     assert!(matches!(summary(&third).origin, IndexOrigin::Built(_)));
-    // Only the index and its lock: nothing half-written stays.
+    // The directory holds only the index and its lock: nothing half-written stays.
     assert_eq!(fs::read_dir(scene.options.directory.as_ref().unwrap()).unwrap().count(), 2);
 }
 

@@ -1,10 +1,11 @@
-//! The members that samples in shards have beside their images: which there are, where they lie, what is read at once.
+//! The members that samples in shards have beside their images: which there are, where they lie, and what one read
+//! covers.
 
 use crate::common::scene::{Scene, summary};
 use foreload::testing::dataset::{Changed, DatasetIndex, Extent, IndexOptions, MemberBytes};
 use std::fs;
 
-/// An archive of members in this order, as the `tar` crate writes it.
+/// An archive of these members in this order, as the `tar` crate writes it.
 fn tar(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (name, data) in members {
@@ -26,7 +27,7 @@ fn read(index: &DatasetIndex, extent: Extent) -> Vec<u8> {
     file[extent.offset as usize..][..extent.length as usize].to_vec()
 }
 
-/// The bytes of a member, or the word for why there are none; and how many reads they took beside the sample's own.
+/// The bytes of a member, or the word that says why there are none; and how many reads it took beside the sample's own.
 fn member(index: &DatasetIndex, sample: u64, field: usize) -> (Result<Vec<u8>, &'static str>, usize) {
     match index.member(sample, field) {
         MemberBytes::Within(range) => (Ok(read(index, index.extent(sample))[range].to_vec()), 0),
@@ -66,13 +67,13 @@ fn members_side_by_side_are_one_read() {
         }
         assert_eq!(index.sample_of(index.extent(sample)), Some(sample));
     }
-    // The largest sample and all bytes are those of what is read.
+    // The largest sample and the number of bytes count all that is read.
     let whole: Vec<u32> = (0..2).map(|sample| index.extent(sample).length).collect();
     assert_eq!(
         (index.largest(), index.total_bytes()),
         (whole[0].max(whole[1]), u64::from(whole[0] + whole[1]))
     );
-    // The same dataset and order, whatever is read of it; but copies of other members are others.
+    // The dataset and the order are the same whatever members are read, but cached copies differ.
     let images = scene.open().unwrap();
     assert_eq!(images.fingerprint(), index.fingerprint());
     assert_eq!((images.extent(0).length, images.member(0, 0)), (40_000, MemberBytes::Within(0..40_000)));
@@ -144,7 +145,7 @@ fn without_images_every_stem_is_a_sample() {
     assert_eq!((index.len(), index.label(0), index.label(1)), (2, 4, 5));
     assert_eq!(member(&index, 0, 0).0, Ok(vec![1; 30]));
     assert_eq!((member(&index, 1, 0).0, member(&index, 1, 1).0), (Err("absent"), Ok(b"5".to_vec())));
-    // Whoever wants images hears that there are none, and what there is.
+    // An error says that there are no images, and what there is instead.
     let error = scene.error();
     assert!(error.contains("no .jpg") && error.contains("npy") && error.contains("fields="), "{error}");
 }
@@ -153,7 +154,7 @@ fn without_images_every_stem_is_a_sample() {
 fn a_member_that_moved_is_found_at_the_start() {
     let scene = Scene::new();
     let write = |text: &[u8]| {
-        // The caption's length is within its block, so that all images stay where they are.
+        // The longer caption stays within its block, so that all images stay where they are.
         scene.write("s.tar", &tar(&[("1.jpg", vec![1; 10]), ("1.txt", text.to_vec())]));
     };
     write(b"a cat");
@@ -164,6 +165,6 @@ fn a_member_that_moved_is_found_at_the_start() {
     assert!(error.err().unwrap().to_string().contains("other members"));
     let second = open(&scene, &["image", "txt"]).unwrap();
     assert_eq!(member(&second, 0, 1).0, Ok(b"a tabby".to_vec()));
-    // Captions are no part of what the order is made from.
+    // The order does not depend on captions.
     assert_eq!(first.fingerprint(), second.fingerprint());
 }

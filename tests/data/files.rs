@@ -1,4 +1,4 @@
-//! Datasets of files that are no images: any files below a directory, and the records of TFRecord shards.
+//! Datasets of files that are not images: any files below a directory, and the records of TFRecord shards.
 
 use crate::common::scene::{Scene, bytes_of, masked, python, samples_are_found_by_extent, summary, tfrecord};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOrigin, Layout};
@@ -15,7 +15,7 @@ fn scene() -> Scene {
     scene
 }
 
-/// Paths below the root and labels.
+/// The paths of samples below the root, and their labels.
 fn samples(scene: &Scene, index: &DatasetIndex) -> Vec<(String, u32)> {
     let path = |sample| index.path(index.extent(sample).file);
     let below = |sample| path(sample).strip_prefix(&scene.root).unwrap().to_str().unwrap().to_owned();
@@ -75,7 +75,7 @@ fn images_and_files_have_indices_of_their_own() {
     let paths = [&images, &files].map(|index| summary(index).index_path);
     assert_ne!(paths[0], paths[1]);
     assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded);
-    // One in the other's place is built again, not believed.
+    // An index in the place of the other is built again, not trusted.
     fs::copy(&paths[0], &paths[1]).unwrap();
     assert_eq!(scene.open().unwrap().len(), 2);
     fs::remove_file(scene.root.join("a/1.json")).unwrap();
@@ -181,13 +181,13 @@ fn several_directories_of_files_and_records_are_one() {
     let index = DatasetIndex::open_all(&roots, &files.options, &Arc::default()).unwrap();
     let lengths: Vec<_> = (0..index.len()).map(|sample| index.extent(sample).length).collect();
     assert_eq!(lengths, [1, 2, 3, 4]);
-    // Labels that only some have mean nothing.
+    // Labels that only some of the datasets have mean nothing.
     assert!((0..4).all(|sample| index.label(sample) == 0) && index.classes().is_empty());
     assert!(!index.is_labeled() && index.num_classes() == 0);
     samples_are_found_by_extent(&index);
 }
 
-/// Empty files and records come from every reader as what they are.
+/// Every reader gives empty files and records as what they are.
 #[test]
 fn readers_give_every_sample() {
     let (files, records) = (scene(), scene());
@@ -216,7 +216,7 @@ fn readers_give_every_sample() {
     }
 }
 
-/// Where there is a TensorFlow, what it writes is what is found.
+/// Where TensorFlow is installed, the records that it writes are found.
 #[test]
 fn tensorflow_agrees() {
     const SCRIPT: &str = "

@@ -1,7 +1,7 @@
-//! Hostile bytes for the readers of tar and TFRecord and for the index loader: an error or an answer within bounds,
+//! Hostile bytes for the parsers of tar and TFRecord and for the index loader give an error or an answer within bounds,
 //! never a panic.
 //!
-//! About two seconds by default; `FORELOAD_FUZZ_SECONDS` lengthens it, `FORELOAD_FUZZ_SEED` repeats a run.
+//! Each test runs for about two seconds; `FORELOAD_FUZZ_SECONDS` makes it longer, `FORELOAD_FUZZ_SEED` repeats a run.
 
 use crate::common::scene::{Scene, masked, summary, tfrecord};
 use foreload::testing::dataset::archive::TarMembers;
@@ -20,7 +20,7 @@ fn seed() -> u64 {
     given.unwrap_or_else(clock)
 }
 
-/// Calls `one` with a stream of its own until the time is up; a panic is preceded by what repeats it.
+/// Calls `one` with a random stream of its own until the time is up. A panic is preceded by the seed that repeats it.
 fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
     let seconds =
         std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |s| s.parse().expect("seconds are a number"));
@@ -37,7 +37,7 @@ fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
     println!("{name}: {rounds} rounds, FORELOAD_FUZZ_SEED={seed}");
 }
 
-/// Flips bits, overwrites with telling values, copies, cuts or extends.
+/// Flips bits, overwrites bytes with special values, copies, cuts or extends.
 fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
     for _ in 0..=random.below(4) {
         let Some(last) = (bytes.len() as u64).checked_sub(1) else { return };
@@ -62,7 +62,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
     }
 }
 
-/// Makes every block's checksum right again, so that what lies behind the check is reached.
+/// Recomputes every block's checksum, so that the code behind the check is reached.
 fn mend_checksums(bytes: &mut [u8]) {
     for block in bytes.chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
         block[148..156].fill(b' ');
@@ -127,7 +127,7 @@ fn any_bytes_are_a_shard_or_an_error() {
     });
 }
 
-/// A member of the grouping's trial: stem, what kind, data.
+/// A member in a trial of grouping: its stem, its kind and its data.
 type Trial = (String, &'static str, Vec<u8>);
 
 /// What grouping must find in members of these stems and kinds: (offset, length, label) by offset, or a word of the
@@ -160,7 +160,7 @@ fn expected(members: &[(Trial, u64)]) -> Result<Vec<(u64, u32, u32)>, String> {
     images.map(sample).collect()
 }
 
-/// Members in any order give what each stem's members say, or name the two that are one too many.
+/// Members in any order are grouped by their stems, or the error names two members where only one may be.
 #[test]
 fn samples_are_grouped_in_any_order() {
     let (mut sound, mut twice, mut wrong) = (0, 0, 0);
@@ -219,7 +219,7 @@ fn samples_are_grouped_in_any_order() {
     assert!(sound > 0);
 }
 
-/// Makes the checksums of the lengths right again, as far as one record follows another.
+/// Recomputes the checksums of the lengths, as far as one record follows another.
 fn mend_lengths(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(header) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<12>()) {
@@ -257,7 +257,7 @@ fn any_bytes_are_records_or_an_error() {
     assert!(found > 0, "some mutations are harmless or mended");
 }
 
-/// Calls everything for every sample and file the index claims to have.
+/// Calls everything for every sample and file that the index claims to have.
 fn ask_all(index: &DatasetIndex) {
     for sample in (0..index.len()).take(1000) {
         let extent = index.extent(sample);
@@ -308,8 +308,8 @@ fn any_bytes_are_an_index_or_an_error() {
     assert!(loaded > 0, "some mutations are harmless or mended");
 }
 
-/// Makes the digests right again where the header's table still points into the file: header at 0, thirteen rows of
-/// (offset, length, digest) from byte 112, digest of the header at its end.
+/// Recomputes the digests where the header's table still points into the file: the header is at 0, thirteen rows of
+/// (offset, length, digest) begin at byte 112, and the header's digest is at its end.
 fn mend_index(bytes: &mut [u8]) {
     const TABLE: usize = 112;
     const ROW: usize = 48;

@@ -1,4 +1,4 @@
-//! The index file: it may be damaged before a run and anything may happen to it during one, and it needs no home.
+//! The index file may be damaged before a run and changed in any way during one, and needs no home directory.
 
 use crate::common::child;
 use crate::common::scene::{Scene, summary};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// What tells a test in a process of its own where the dataset is.
+/// The variable that tells a test in a process of its own where the dataset is.
 const DATASET: &str = "FORELOAD_TEST_DATASET";
 
 fn dataset() -> PathBuf {
@@ -79,9 +79,9 @@ fn damage_anywhere_is_noticed_when_it_is_loaded() {
     let first = scene.open().unwrap();
     let (expected, path) = (all_of(&first), summary(&first).index_path);
     let good = fs::read(&path).unwrap();
-    // The padding between sections belongs to nothing.
+    // The padding between sections belongs to no digest.
     let mut rebuilt = 0;
-    // Steps that meet every section.
+    // The steps meet every section.
     let places = (0..good.len()).step_by(7);
     for at in places.clone() {
         let mut damaged = good.clone();
@@ -115,7 +115,7 @@ fn what_others_write_beside_it_is_left_until_it_is_old() {
 fn a_home_that_cannot_be_written_is_no_failure() {
     let scene = classes_of_images(2, 3);
     let file = scene.write("../a file", b"and no directory");
-    // Neither a file nor a missing variable is a home; the superuser may write to all else.
+    // Neither a file nor a missing variable is a home directory; the superuser may write to all others.
     for home in [Some(&file), None] {
         let temporary = tempfile::tempdir().unwrap();
         for origin in ["built", "loaded"] {
@@ -126,7 +126,7 @@ fn a_home_that_cannot_be_written_is_no_failure() {
     }
 }
 
-/// A test in a process of its own that has no home, and whose temporary files are in `temporary`.
+/// A test in a process of its own that has no home directory, and whose temporary files are in `temporary`.
 fn homeless<Test: Fn()>(test: Test, scene: &Scene, temporary: &Path) -> Command {
     let mut child = child(test);
     child.env_remove("FORELOAD_INDEX_DIR").env_remove("XDG_CACHE_HOME").env_remove("HOME");
@@ -148,7 +148,7 @@ fn open_without_a_home() {
     assert_eq!(found.origin == IndexOrigin::Loaded, was_loaded, "{:?}", found.origin);
     let notices = index.notices().take();
     assert!(notices.len() == 1 && notices[0].contains("set index_dir"), "{notices:?}");
-    // What was named is meant.
+    // A directory that was named must be used.
     let named = std::env::var_os("HOME").unwrap_or_else(|| kept.join("../a file").into());
     fs::write(&named, b"").unwrap();
     let options = IndexOptions { directory: Some(PathBuf::from(named)), ..IndexOptions::default() };
@@ -181,7 +181,7 @@ fn open_beside_others() {
         fs::create_dir(&kept).unwrap();
         fs::set_permissions(&kept, fs::Permissions::from_mode(0o777)).unwrap();
     }
-    // Another place serves; what others made is not touched.
+    // Another directory serves, and what others made is not touched.
     let instead = summary(&open().unwrap()).index_path;
     assert!(!instead.starts_with(&kept), "{}", instead.display());
     assert!(fs::read_dir(&kept).unwrap().next().is_none());

@@ -1,4 +1,4 @@
-//! What is known before anything is read: datasets and their indexes, orders of samples, simulated caches.
+//! What is known before samples are read: datasets and their indexes, orders of samples, simulated caches.
 
 mod cancel;
 mod changes;

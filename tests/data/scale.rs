@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SAMPLES: u64 = 10_000_000;
-/// Bytes of memory the whole may take.
+/// The bytes of memory that the whole may take.
 const LIMIT: u64 = 300 << 20;
 
 /// The process's peak resident memory in bytes.
@@ -24,7 +24,7 @@ fn build(target: &Path, layout: Layout, groups: u64) -> DatasetIndex {
     let start = Instant::now();
     let mut builder = IndexBuilder::new(target, layout, Contents::Images).expect("a builder");
     let each = SAMPLES / groups;
-    // Backwards: groups come in the order in which threads finish them.
+    // The groups come backwards, for groups come in the order in which threads finish them.
     for group in (0..groups).rev() {
         let rows = match layout {
             Layout::Folder => {

@@ -1,4 +1,4 @@
-//! Properties of the epoch's order and of its batches: what resuming, sharding and reproducing an epoch rest on.
+//! Properties of the epoch's order and of its batches, on which resuming, sharding and reproducing an epoch rely.
 
 use foreload::Error;
 use foreload::testing::dataset::Fingerprint;
@@ -25,7 +25,7 @@ fn batches(order: &Order, batch: u32, world: u32, last: LastBatch) -> Vec<Vec<Ba
         .collect()
 }
 
-/// Where a sample stands that the order draws once.
+/// The position of a sample that the order draws once.
 fn position_of(order: &Order, sample: u64) -> u64 {
     let positions: Vec<u64> = order.positions(sample).collect();
     assert_eq!(positions.len(), 1, "sample {sample} stands at {positions:?}");
@@ -77,7 +77,7 @@ proptest! {
         let flat: Vec<BatchEntry> = batches.iter().flatten().copied().collect();
         let expected = if last == LastBatch::Drop { len / global * global } else { len };
         let valid: Vec<&BatchEntry> = flat.iter().filter(|place| place.valid).collect();
-        // In order, each exactly once: positions 0, 1, 2, … whatever the number of ranks.
+        // Every position comes in order and exactly once, whatever the number of ranks.
         prop_assert_eq!(valid.len() as u64, expected);
         for (i, place) in valid.iter().enumerate() {
             prop_assert_eq!(place.position, i as u64);
@@ -219,7 +219,8 @@ fn deviation(counts: &[u64]) -> f64 {
     (chi - df) / (2.0 * df).sqrt()
 }
 
-/// Just above the table's limit, where the network's halves are smallest and its structure would show most.
+/// The first length is just above the table's limit, where the network's halves are smallest and its structure would
+/// show most.
 const LENS: [u64; 3] = [65_537, 66_049 + 1, 100_003];
 
 #[test]
@@ -296,7 +297,8 @@ fn batches_are_as_balanced_as_a_shuffle_makes_them() {
             }
             textbook += spread(&|p| table[p as usize]) / EPOCHS as f64;
         }
-        // A batch's chi-square has mean CLASSES - 1 and variance 2 (CLASSES - 1); this many batches are averaged.
+        // The chi-square of a batch has mean CLASSES - 1 and variance 2 (CLASSES - 1); this is the mean over the
+        // batches.
         let sigma = (2.0 * (CLASSES - 1) as f64 / (len / BATCH * EPOCHS) as f64).sqrt();
         let expected = (CLASSES - 1) as f64 * (len - BATCH) as f64 / (len - 1) as f64;
         assert!((ours - expected).abs() < 4.0 * sigma, "{len}: {ours}, expected {expected} ± {sigma}");

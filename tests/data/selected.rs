@@ -1,4 +1,4 @@
-//! Parts of a dataset: by sample, by class, by lists as published datasets have them.
+//! Parts of a dataset: by sample, by class, and by lists like those of published datasets.
 
 use crate::common::scene::Scene;
 use crate::together::{folder, open_all, shards};
@@ -19,14 +19,14 @@ fn classes(classes: &[&str]) -> Select {
     Select { classes: Some(classes.iter().map(class).collect()), ..Select::default() }
 }
 
-/// A list with this text, kept beside the dataset.
+/// A selection by a list with this text, which is kept beside the dataset.
 fn list(scene: &Scene, text: &str) -> Select {
     let path = scene.root.with_file_name("list.txt");
     std::fs::write(&path, text).unwrap();
     Select { files: Some(path), ..Select::default() }
 }
 
-/// What is selected, by paths below the root.
+/// The paths of the selected samples, below the root.
 fn paths(scene: &Scene, index: &DatasetIndex, select: &Select) -> Vec<String> {
     let path = |sample: u32| index.path(index.extent(u64::from(sample)).file);
     let below = |sample| path(sample).strip_prefix(&scene.root).unwrap().to_str().unwrap().to_owned();
@@ -97,7 +97,7 @@ fn lists_name_files_in_many_ways() {
     assert_eq!(select(text), ["emu/1.jpg", "cat/sub/1.png", "cat/2.jpeg", "dog/x 3.jpg"]);
     let whole = format!("{}/dog/1.jpg 1", scene.root.display());
     assert_eq!(select(&whole), ["dog/1.jpg"]);
-    // What is on the line comes before what stands without the number behind it.
+    // The whole line is looked up before the line without the number at its end.
     let scene = folder(&["a/x 0.jpg", "a/x.jpg", "b/x 0.jpg", "b/y.jpg", "b/y.png"]);
     let index = scene.open().unwrap();
     let select = |text: &str| paths(&scene, &index, &list(&scene, text));
@@ -163,7 +163,7 @@ fn what_is_given_together_must_hold_together() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Any choice of files, written with or without extension and label, gives those samples in that order.
+    /// Any list of files, written with or without extension and label, selects those samples in that order.
     #[test]
     fn any_list_is_found_as_it_is_written(
         sizes in prop::collection::vec(0..40usize, 1..6),

@@ -1,4 +1,4 @@
-//! Properties of subsets, weights and mixtures: what an epoch draws, how often, and that it can be inverted.
+//! Properties of subsets, weights and mixtures: what an epoch draws, how often, and that the order can be inverted.
 
 use foreload::testing::dataset::Fingerprint;
 use foreload::testing::schedule::{Draw, LastBatch, Order, Schedule, Selection, TABLE_LIMIT};
@@ -12,14 +12,14 @@ fn order(selection: &Arc<Selection>, seed: u64, epoch: u64) -> Order {
     Order::drawn(selection.clone(), &DATASET, seed, epoch)
 }
 
-/// Strata of a dataset of `samples`, of the sizes given, with the weights given.
+/// The strata of a dataset of `samples` samples, each with its size and weight.
 fn strata(samples: u32, sizes: &[(u32, f64)]) -> Selection {
     let mut left = (0..samples).rev();
     let strata = sizes.iter().map(|(size, weight)| (*weight, left.by_ref().take(*size as usize).collect()));
     Selection::of_strata(samples.into(), strata.collect())
 }
 
-/// The draws of an epoch by sample: their positions.
+/// The positions of each sample's draws in an epoch.
 fn positions(order: &Order) -> BTreeMap<u64, Vec<u64>> {
     let mut positions: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for position in 0..order.len() {
@@ -47,7 +47,7 @@ proptest! {
             inverse.sort_unstable();
             prop_assert_eq!(&inverse, &found.get(&sample).cloned().unwrap_or_default(), "sample {}", sample);
             prop_assert_eq!(selection.contains(sample), sample >= 7);
-            // Each time it comes up is told from the others.
+            // Each draw of a sample has its own occurrence.
             let mut times: Vec<u32> = inverse.iter().map(|position| order.draw(*position).occurrence).collect();
             times.sort_unstable();
             prop_assert!(times.iter().copied().eq(0..inverse.len() as u32), "{:?}", times);
@@ -109,7 +109,7 @@ fn a_large_weighted_epoch_inverts_and_ranks_share_it() {
 
 #[test]
 fn who_is_drawn_once_more_is_chosen_evenly() {
-    // Of strata as small as these, half of the samples are left out of each epoch.
+    // Where strata are as small as these, half of the samples are left out of each epoch.
     let (epochs, sizes) = (20_000, [2u32, 3, 5, 7, 10, 16]);
     let samples: u32 = sizes.iter().sum();
     let weights: Vec<(u32, f64)> = sizes.iter().map(|&size| (size, f64::from(size))).collect();
@@ -125,17 +125,17 @@ fn who_is_drawn_once_more_is_chosen_evenly() {
     assert_eq!(total as u64, epochs * u64::from(samples / 2));
     for (sample, count) in counts.iter().enumerate() {
         let share = f64::from(*count) / epochs as f64;
-        // Half, up to what 21 draws of 43 are less; five standard deviations of a coin are .018.
+        // The share is a half, reduced to 21 draws of 43; five standard deviations of a coin are .018.
         assert!((share - 21.0 / 43.0).abs() < 0.018, "sample {sample} in {share} of the epochs");
     }
-    // Neighbours are not tied to each other: of sixteen, both in about a quarter of the epochs.
+    // Neighbours are independent: of sixteen, two are drawn together in about a quarter of the epochs.
     let share = f64::from(together) / epochs as f64;
     assert!((0.18..0.29).contains(&share), "{share}");
 }
 
 #[test]
 fn the_draws_of_a_seed_never_change() {
-    // What a checkpoint of last year rests on.
+    // Checkpoints of older versions rely on this.
     let selection = Arc::new(strata(12, &[(3, 1.0), (9, 2.0)]).with_draws(16));
     let order = order(&selection, 42, 1);
     let drawn: Vec<(u64, u32)> = (0..16)

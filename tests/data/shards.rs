@@ -1,4 +1,4 @@
-//! Tar shards made by GNU tar, by Python's tarfile and by hand: every sample found, every damage named.
+//! Tar shards made by GNU tar, by Python's tarfile and by hand: every sample is found, every damage is named.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use foreload::testing::dataset::archive::{TarMember, TarMembers};
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A member as ustar has it, data padded; `kind` is the type flag.
+/// A member in the ustar format, with padded data; `kind` is the type flag.
 fn member(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
     let mut bytes = header(name.as_bytes(), kind, &format!("{:011o}\0", data.len()).into_bytes());
     bytes.extend(data);
@@ -49,7 +49,7 @@ fn error_of(members: &[(&str, &[u8])]) -> String {
     error
 }
 
-/// What a shard made by a real program must yield, in the order the members were given to it.
+/// Checks that a shard made by a real program yields the members in the order in which they were given to it.
 fn check_made_by_tar(format: &str, names: &[String]) {
     let scene = Scene::new();
     let source = scene.root.parent().unwrap().join("source");
@@ -146,7 +146,7 @@ with tarfile.open(path) as tar:
 fn huge_members_are_stepped_over() {
     let scene = Scene::new();
     let file = File::create(scene.root.join("huge.tar")).unwrap();
-    // 20 GiB, in base 256 as GNU tar writes sizes of 8 GiB and more; the file is sparse.
+    // The size is 20 GiB, in base 256 as GNU tar writes sizes of 8 GiB and more; the file is sparse.
     let huge = 20u64 << 30;
     let mut size = [0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     size[4..].copy_from_slice(&huge.to_be_bytes());
@@ -215,7 +215,7 @@ fn links_and_sparse_files_are_no_samples() {
     let mut bytes = Vec::new();
     bytes.extend(member("0.cls", b'0', b"1"));
     bytes.extend(member("0.jpg", b'2', b""));
-    // An old GNU sparse file with two more blocks of map.
+    // This is an old GNU sparse file with two more blocks of map.
     let mut sparse = member("1.jpg", b'S', b"");
     sparse[482] = 1;
     sparse[148..156].fill(b' ');
@@ -319,7 +319,7 @@ fn two_members_of_one_kind_are_refused() {
         ("a/1.json", b"{}", "a/1.json", b"not JSON"),
     ];
     for (one, first, other, second) in pairs {
-        // Side by side, and with others between.
+        // The two members lie side by side, or have others between them.
         for between in [&[][..], &[("2.jpg", &b"2"[..]), ("2.cls", b"0")]] {
             let members = [&[("a/1.txt", &b"x"[..]), (one, first)], between, &[(other, second)]].concat();
             let [start, end] = [1536, 2560 + 1024 * between.len()];
@@ -335,7 +335,7 @@ fn two_members_of_one_kind_are_refused() {
     }
 }
 
-/// Which of two images a sample's own is, nobody says; whoever wants one of them does.
+/// When a sample has two images it is not known which is meant, and an index that needs one of them reports that.
 #[test]
 fn two_images_of_a_sample_are_known() {
     let scene = Scene::new();
@@ -383,7 +383,7 @@ fn archives_put_together_by_cat_are_refused_and_zeros_are_not() {
     let (mark, place) = (first.len() - 1024, first.len());
     assert!(error.contains("s-7.tar") && error.contains(&format!("at byte {place}")), "{error}");
     assert!(error.contains(&format!("end-of-archive mark at byte {mark}")), "{error}");
-    // One byte anywhere behind the first block of zeros is one too many.
+    // One byte that is not zero, anywhere behind the first block of zeros, is an error.
     for place in [mark + 512, mark + 1023, mark + 5000, mark + 9999] {
         let mut bytes = first.clone();
         bytes.resize(mark + 10_000, 0);
@@ -437,8 +437,8 @@ fn the_fingerprint_of_a_copy_is_the_same() {
     assert_ne!(base, build("s.tar", &[("1.jpg", b"aa"), ("1.cls", b"1")]));
 }
 
-/// Orders, caches and states of earlier runs hang on these: they stay what they were while only adjacent members were
-/// grouped.
+/// Orders, caches and states of earlier versions depend on these fingerprints, which stay what they were when only
+/// adjacent members were grouped.
 #[test]
 fn the_fingerprints_of_ordinary_shards_stay() {
     let scene = Scene::new();

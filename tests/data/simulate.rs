@@ -1,9 +1,9 @@
-//! The simulator against what is published and what can be computed: Dryden et al., "Clairvoyant Prefetching for
-//! Distributed Machine Learning I/O" (SC'21), its four scenarios, and hit rates of caches known from theory.
+//! The simulator against published and computable figures: Dryden et al., "Clairvoyant Prefetching for Distributed
+//! Machine Learning I/O" (SC'21), with its four scenarios, and hit rates of caches known from theory.
 
 use foreload::testing::simulate::{Policy, PolicyOutcome, Scenario, Simulation};
 
-/// Outcomes of the policies of a built-in scenario.
+/// The outcomes of the policies in a built-in scenario.
 fn outcomes(name: &str, policies: &[Policy]) -> (Simulation, Vec<PolicyOutcome>) {
     let simulation = Simulation::new(Scenario::load(name).unwrap()).unwrap();
     let outcomes = simulation.run(policies);
@@ -20,14 +20,14 @@ fn near(value: f64, expected: f64, share: f64) -> bool {
 
 struct Published {
     scenario: &'static str,
-    /// Recomputed from the model's own definition.
+    /// The figure recomputed from the model's own definition.
     recomputed: f64,
     lower_bound: f64,
     naive: f64,
     staging_pool: f64,
-    /// Our naive and staging pool may be off by this.
+    /// The tolerance of our figures for the policies `naive` and `staging pool`.
     tolerance: f64,
-    /// What `frequency` may take, in lower bounds.
+    /// The most that `frequency` may take, in lower bounds.
     frequency: f64,
 }
 

@@ -4,7 +4,7 @@ use foreload::testing::dataset::Fingerprint;
 use foreload::testing::simulate::access::{AccessSchedule, Sizes};
 use foreload::testing::simulate::{Policy, PolicyOutcome, Scenario, Simulation, counts};
 
-/// Training of `nodes` nodes, each with a cache of the fraction `cached` of `samples` samples of one size.
+/// A training on `nodes` nodes, each with a cache of the fraction `cached` of `samples` samples of one size.
 fn scenario(nodes: u32, samples: u64, cached: f64, epochs: u32, network: &str) -> Scenario {
     let text = format!(
         r#"
@@ -36,7 +36,7 @@ fn scenario(nodes: u32, samples: u64, cached: f64, epochs: u32, network: &str) -
     Scenario::parse("caches", &text).unwrap()
 }
 
-/// Hits of an epoch, on average over the epochs of `steady`.
+/// The hits of an epoch, on average over the epochs of `steady`.
 fn hits(outcome: &PolicyOutcome, steady: std::ops::Range<usize>) -> f64 {
     let count = steady.len() as f64;
     outcome.epochs[steady].iter().map(|epoch| epoch.hits).sum::<f64>() / count
@@ -44,7 +44,7 @@ fn hits(outcome: &PolicyOutcome, steady: std::ops::Range<usize>) -> f64 {
 
 #[test]
 fn one_consumer_finds_what_was_kept_and_lru_loses_it() {
-    // With the cached fraction c LRU's hits are c + (1-c)·ln(1-c).
+    // When the fraction c is cached, LRU's hits are c + (1-c)·ln(1-c).
     for (cached, lru) in [(0.25, 0.034), (0.5, 0.154), (0.75, 0.403), (0.9, 0.670)] {
         let simulation = Simulation::new(scenario(1, 20_000, cached, 8, "")).unwrap();
         let outcomes = simulation.run(&[Policy::Lru, Policy::NeverEvict, Policy::Belady, Policy::Foreload]);
@@ -67,7 +67,8 @@ fn private_caches_hit_by_the_known_future() {
         (16, 1.0 / 8.0, 0.096, 0.124, 0.435),
         (16, 1.0 / 4.0, 0.221, 0.251, 0.584),
     ] {
-        // After seven epochs the largest cache is full; Belady's hits swing for long and need many epochs for a mean.
+        // After seven epochs the largest cache is full. Belady's hits vary over long periods and need many epochs for a
+        // mean.
         let simulation = Simulation::new(scenario(nodes, 20_000, cached, 60, "")).unwrap();
         let outcomes = simulation.run(&[Policy::Lru, Policy::NeverEvict, Policy::Belady, Policy::Foreload]);
         for (outcome, expected) in outcomes.iter().zip([lru, never_evict, belady]) {
@@ -75,7 +76,7 @@ fn private_caches_hit_by_the_known_future() {
             println!("{nodes} nodes, {cached}: {} {hits:.4} for {expected}", outcome.policy.name());
             assert!((hits - expected).abs() < 0.01, "{nodes}, {cached}: {} {hits}", outcome.policy.name());
         }
-        // Whole groups leave together: a little of the best is lost.
+        // Whole groups leave together, which costs a little of the optimum.
         let planned = hits(&outcomes[3], 7..60);
         println!("{nodes} nodes, {cached}: planned {planned:.4}");
         assert!(planned > 0.85 * belady && planned < belady + 0.01, "{nodes}, {cached}: {planned}");
@@ -90,7 +91,7 @@ fn peers_that_hold_the_dataset_read_it_once() {
     assert_eq!(foreload.slow_bytes, simulation.sizes().total() as u64);
     assert!(foreload.epochs[1..].iter().all(|epoch| epoch.hits == 1.0 && epoch.slow_bytes == 0));
     assert!(frequency.slow_bytes > foreload.slow_bytes);
-    // A half of it: nobody can read less than the other half in each later epoch.
+    // The caches hold half of the dataset: the other half must be read in each later epoch.
     let simulation = Simulation::new(scenario(4, 20_000, 0.125, 6, network)).unwrap();
     let outcome = simulation.run(&[Policy::Foreload]).remove(0);
     for epoch in &outcome.epochs[1..] {
@@ -114,7 +115,7 @@ fn uses_of_a_sample_are_binomial() {
         println!(
             "{nodes} nodes, {epochs} epochs: {counted} used more than {above} times, {expected:.1} expected"
         );
-        // Four standard deviations of a count.
+        // The tolerance is four standard deviations of a count.
         assert!((counted - expected).abs() < 4.0 * expected.sqrt(), "{counted}, not {expected}");
     }
 }
@@ -128,7 +129,7 @@ fn the_nodes_of_an_epoch_use_each_sample_once() {
             (0..3).flat_map(|node| accesses.of_node(epoch, node)).map(|(_, sample)| sample).collect();
         used.sort_unstable();
         used.dedup();
-        // The last 25 do not fill a global batch of 75.
+        // The last 25 samples do not fill a global batch of 75.
         assert_eq!(used.len(), 975, "epoch {epoch}");
     }
 }

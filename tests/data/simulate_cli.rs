@@ -1,4 +1,4 @@
-//! `foreload simulate` and `foreload plan` as a user meets them.
+//! `foreload simulate` and `foreload plan` as a user runs them.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Stdout as one JSON object and nothing else.
+/// Parses stdout, which must be one JSON object and nothing else.
 fn json(output: &Output) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     let text = std::str::from_utf8(&output.stdout).unwrap();
@@ -100,7 +100,7 @@ const RATES: &str = r#"{
     "decode_bandwidth": 4e8
 }"#;
 
-/// A dataset of 400 files of 1 MB, which hold nothing: to index them nobody reads them.
+/// A dataset of 400 sparse files of 1 MB; indexing reads none of them.
 fn dataset(directory: &std::path::Path) {
     for class in 0..4 {
         let class = directory.join(format!("data/class-{class}"));
@@ -128,7 +128,7 @@ fn plan_says_what_a_cache_buys() {
     let plan_of = |report: &Value| report["plan"].clone();
     let (asked, epoch) = (plan_of(&report), |name: &str| report["plan"][name].clone());
     assert_eq!(asked["held"], 0.5);
-    // 400 MB at 200 MB/s, then half of it.
+    // The first epoch reads 400 MB at 200 MB/s, later ones half of it.
     for (name, seconds, hits, bytes) in
         [("first", 2.0, 0.0, 400_000_000u64), ("later", 1.0, 0.5, 200_000_000)]
     {

@@ -1,4 +1,4 @@
-//! Several datasets as one: every sample as in its own, labels brought together or refused.
+//! Several datasets as one: every sample is as in its own dataset, labels are unified or refused.
 
 use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent};
 use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions};
@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A directory of images, by path; each holds its path.
+/// A directory of images at these paths; each image holds its path.
 pub fn folder(paths: &[&str]) -> Scene {
     let scene = Scene::new();
     paths.iter().for_each(|path| drop(scene.write(path, path.as_bytes())));
     scene
 }
 
-/// Shards of samples with these class numbers, two a shard; `None` has none.
+/// Shards of samples with these class numbers, two samples a shard; `None` has no label.
 pub fn shards(labels: &[Option<u32>]) -> Scene {
     let scene = Scene::new();
     for (number, labels) in labels.chunks(2).enumerate() {
@@ -94,7 +94,7 @@ fn shards_and_loose_files_lie_side_by_side() {
         assert!(!whole.is_sharded());
         let stamped = whole.files().filter(|&file| whole.shard_stamp(file).is_some()).count();
         assert_eq!(stamped, 2);
-        // The shards' numbers count the directories' names.
+        // The shards' numbers are those of the directories' names.
         assert_eq!(whole.classes(), ["a", "b", "c"]);
         let mut all = labels(&whole);
         all.sort_unstable();
@@ -126,7 +126,7 @@ fn numbers_stay_and_what_does_not_go_together_is_refused() {
     let index = open_all(&[&numbers, &shards(&[Some(3)])]).unwrap();
     assert_eq!((labels(&index), index.num_classes()), (vec![0, 7, 3], 8));
     assert!(index.classes().is_empty());
-    // Number 7 is none of three names; nor do numbers say which of two lists they count.
+    // Number 7 is none of three names, and numbers do not say which of two lists of names they count.
     let three = folder(&["a/1.jpg", "b/1.jpg", "c/1.jpg"]);
     for scenes in [[&three, &numbers], [&numbers, &three]] {
         let error = refusal(&scenes);
@@ -152,7 +152,7 @@ fn one_root_is_as_before_and_the_order_of_several_matters() {
     assert_eq!(key(&both), key(&open_all(&[&one, &two]).unwrap()));
     let others = [open_all(&[&two, &one]).unwrap(), one.open().unwrap(), two.open().unwrap()];
     assert!(others.iter().all(|other| other.fingerprint() != both.fingerprint()));
-    // The version of the fingerprint: caches and states of earlier runs hang on it.
+    // The version of the fingerprint must not change: caches and states of earlier versions depend on it.
     let known = "cb4b34053bf15f5aafec06fb9794fe5cd7adecbf8416bf81b1e39b9bdc07782d";
     assert_eq!(one.open().unwrap().fingerprint().to_string(), known);
 }

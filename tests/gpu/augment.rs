@@ -1,5 +1,5 @@
-//! The augmentation kernel through the driver's functions: planes and table by way of slots, one launch for a batch,
-//! the bytes of the CPU's pass.
+//! The augmentation kernel through the driver's functions: planes and the table are copied out of slots, one launch
+//! makes a batch, and its bytes are those of the CPU.
 
 use crate::stand_in;
 use foreload::testing::augment::cuda::{ImageParams, Kernels, Launcher};
@@ -43,7 +43,7 @@ fn images(output: &Output) -> Vec<(Planes, View)> {
     sizes.iter().map(decode).collect()
 }
 
-/// What the lanes of a pipeline do with a batch; `skip` leaves out the copy of that image's planes.
+/// Does what the lanes of a pipeline do with a batch; `skip` leaves out the copy of that image's planes.
 fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> foreload::Result<Vec<u8>> {
     let device = GpuDevice::open(0)?;
     let slots = SlotPool::new(8 << 20)?;
@@ -114,7 +114,7 @@ fn planes_that_never_came_are_noticed() {
     let mut cuda = stand_in::cuda();
     let output = output(Fidelity::Fast, DType::F32, MemoryFormat::Nchw);
     let images = images(&output);
-    // A read that is ordered and in bounds, of what nobody wrote.
+    // This read is ordered and in bounds, but nobody wrote what it reads.
     batch(&images, &output, Some(2)).unwrap();
     let violations = cuda.violations();
     assert!(violations[0].contains("foreload_augment_fast"), "{violations:#?}");

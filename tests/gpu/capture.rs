@@ -1,5 +1,5 @@
-//! CUDA graphs that other code of the process captures, as torch does by default: what a loader does meanwhile is no
-//! part of them and never spoils them.
+//! CUDA graphs that other code of the process captures, as torch does by default: work of a loader never becomes part
+//! of them and never spoils them.
 
 use crate::common::{Dataset, child, thorough};
 use crate::pipeline::{options, pipeline};
@@ -9,15 +9,15 @@ use foreload::testing::gpu::{Event, GpuDevice, Stream};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-/// `CU_STREAM_CAPTURE_MODE_*`.
+/// The driver's `CU_STREAM_CAPTURE_MODE_*`.
 const GLOBAL: u32 = 0;
 const THREAD_LOCAL: u32 = 1;
 
-/// The driver's answer to a call that a capture forbids, and to the end of a capture that was spoiled.
+/// The driver's answers to a call that a capture forbids, and to the end of a capture that was spoiled.
 const UNSUPPORTED: u32 = 900;
 const INVALIDATED: u32 = 901;
 
-/// A capture in a thread of its own, in the mode that forbids most.
+/// A capture in a thread of its own, in the mode that forbids the most.
 struct Capture {
     end: Sender<()>,
     thread: JoinHandle<u32>,
@@ -41,7 +41,7 @@ impl Capture {
         Self { end, thread }
     }
 
-    /// The driver's answer.
+    /// Ends the capture; returns the driver's answer.
     fn end(self) -> u32 {
         self.end.send(()).unwrap();
         self.thread.join().unwrap()
@@ -71,7 +71,7 @@ fn unsafe_calls_spoil_captures_unless_a_thread_says_that_they_do_not_belong() {
         exchange(&cuda, former);
         assert_eq!(capture.end(), if spoils { INVALIDATED } else { 0 });
     }
-    // Whoever waits for the whole context waits for the stream that captures.
+    // Waiting for the whole context means waiting for the stream that captures.
     let capture = Capture::begin(&cuda);
     assert_eq!(everything(), UNSUPPORTED);
     assert_eq!(capture.end(), INVALIDATED);
@@ -110,7 +110,7 @@ fn loads_beside_a_capture() {
     let dataset = Dataset::folder(40);
     let asked = LoaderOptions { batch_size: 2, image_size: (8, 8), ..options() };
     let (mut batches, epochs) = (0, if thorough() { 167 } else { 20 });
-    // Starts, epochs that end, one that is dropped, ends: all of it beside the capture.
+    // Starts, ends of epochs, a dropped epoch and ends of loaders all happen beside the capture.
     for _ in 0..3 {
         let capture = Capture::begin(&cuda);
         let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);

@@ -1,4 +1,4 @@
-//! What single threads of this program do: how often each allocates, and the processor time it took.
+//! What single threads of this program do: how often each allocates, and how much processor time it takes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ struct Counting;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// By thread id, of which the lower bits are as good as all in one test.
+/// The counts by thread id; its lower bits are enough to tell the threads of one test apart.
 static ALLOCATIONS: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
 
 thread_local! {
@@ -18,7 +18,7 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that ends has no such storage any more.
+    // A thread that is ending has no such storage any more.
     let _ = THREAD.try_with(|thread| {
         if thread.get() == 0 {
             // SAFETY: no arguments, always succeeds.
@@ -59,10 +59,9 @@ pub fn allocations(thread: u32) -> u64 {
     ALLOCATIONS[(thread & 0xffff) as usize].load(Ordering::Relaxed)
 }
 
-/// Nanoseconds of processor time that a thread of this process has taken.
+/// The nanoseconds of processor time that a thread of this process has taken.
 pub fn cpu(thread: u32) -> u64 {
-    // The kernel's name for the clock of a thread: its number, inverted, before the bits of "scheduled time, one
-    // thread".
+    // The kernel names the clock of a thread by its number, inverted, before the bits of "scheduled time, one thread".
     let clock = (!(thread as i32)) << 3 | 6;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid for the call.
@@ -70,7 +69,7 @@ pub fn cpu(thread: u32) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The ids of this process's threads whose names begin so.
+/// The ids of this process's threads whose names begin with `prefix`.
 pub fn threads(prefix: &str) -> Vec<u32> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let found = tasks.filter_map(|task| {

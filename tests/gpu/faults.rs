@@ -1,10 +1,10 @@
-//! Each call of the driver failing in turn: an error that names it, nothing leaked, nothing wrong.
+//! Each call of the driver fails in turn: an error names it, nothing is leaked, and nothing is wrong.
 
 use crate::stand_in;
 use crate::work::everything;
 use foreload::Error;
 
-/// What `everything` calls beside the ends of things, whose failures nobody can do anything about.
+/// The functions that `everything` calls, except those that free things, whose failures cannot be handled.
 const CALLS: &[&str] = &[
     "cuDeviceGetCount",
     "cuDeviceGet",
@@ -43,7 +43,7 @@ fn every_call_may_fail() {
         everything(&bytes).unwrap();
         let times = cuda.calls(call) - before;
         assert!(times > 0, "{call} is never called");
-        // Without its context nothing can be given back: only before there is anything.
+        // Without its context nothing can be freed, so these calls fail only before anything is allocated.
         let times = if call.starts_with("cuCtx") { 1 } else { times };
         let mut failures = 0;
         for nth in 1..=times {

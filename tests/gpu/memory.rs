@@ -1,4 +1,4 @@
-//! Device memory with a cap, page-locked memory, and everything that gives them back.
+//! Device memory with a cap, page-locked memory, and everything that frees them.
 
 use crate::stand_in;
 use foreload::testing::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Registration, Stream};
@@ -162,13 +162,14 @@ fn any_order_of_dropping_is_safe() {
     }
 }
 
-/// The driver takes no memory twice, and what it has not let go of it still has: the next arena must lie elsewhere.
+/// The driver registers no memory twice, and memory that it could not release stays registered: the next arena must lie
+/// elsewhere.
 #[test]
 fn memory_that_the_driver_keeps_is_not_mapped_anew() {
     let output = crate::common::child(keeps_memory).output().unwrap();
     let said =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // What is kept is a leak, as the stand-in sees it.
+    // Memory that is kept is a leak for the stand-in.
     assert!(said.contains("keeps_memory ... ok") && said.contains("LEAK: 4 page-locked ranges"), "{said}");
 }
 
@@ -183,6 +184,6 @@ fn keeps_memory() {
         drop(registration);
     }
     assert_eq!(cuda.leaks()[0], "4 page-locked ranges");
-    // They are never given back, which others' tests would count.
+    // It is never given back, which other tests would count.
     std::mem::forget(cuda);
 }

@@ -1,4 +1,4 @@
-//! The stand-in's checks: each kind of wrong program is caught, and the right one beside it is not.
+//! The stand-in's checks: each kind of wrong program is caught, and the correct one beside it is not.
 
 use crate::stand_in;
 use crate::work::add;
@@ -25,10 +25,10 @@ impl Bench {
         Self { device, pool, first, second, source }
     }
 
-    /// A buffer that the first stream has written, and the flight that did it.
+    /// A buffer that the first stream has written, and the work in flight that wrote it.
     fn written(&self) -> (DeviceBuffer, InFlight) {
         let buffer = self.pool.allocate(&self.first, 1000).unwrap();
-        // From here on it is everybody's: the host has seen that it is there.
+        // From here on everybody may use it: the host has seen that it is there.
         self.first.synchronize().unwrap();
         let mut flight = InFlight::new(&self.first).unwrap();
         flight.copy_to_device(buffer.whole(), &self.source).unwrap();
@@ -37,7 +37,7 @@ impl Bench {
     }
 }
 
-/// A function of the driver, for what our own interface does not let happen.
+/// A function of the driver, for what our own interface does not allow.
 fn driver<F: Copy>(name: &str) -> F {
     // SAFETY: it is loaded already.
     let library = unsafe { Library::new("libcuda.so.1") }.unwrap();
@@ -48,7 +48,7 @@ fn driver<F: Copy>(name: &str) -> F {
 type QueueCopy = extern "C" fn(u64, *const c_void, usize, u64) -> u32;
 type QueueFree = extern "C" fn(u64, u64) -> u32;
 
-/// The one violation must speak of these things.
+/// Checks that the only violation speaks of these things.
 #[track_caller]
 fn assert_caught(cuda: &mut stand_in::Cuda, words: &[&str]) {
     let violations = cuda.violations();
@@ -70,7 +70,7 @@ fn a_second_stream_must_wait_for_the_first() {
         cuda.drain();
         let mut onward = InFlight::new(&bench.second).unwrap();
         onward.fill(buffer.whole(), 1).unwrap();
-        // The host has seen both: that they were unordered is no less wrong.
+        // The host has seen that both are done; they were unordered all the same.
         onward.wait().unwrap();
         flight.wait().unwrap();
         if waits {
@@ -86,7 +86,7 @@ fn an_event_covers_only_what_came_before_it() {
     let bench = Bench::new();
     let (buffer, mut flight) = bench.written();
     bench.second.wait(flight.event()).unwrap();
-    // Behind the event, and so behind nothing.
+    // This fill comes after the event, and so is covered by nothing.
     flight.fill(buffer.whole(), 2).unwrap();
     cuda.drain();
     let mut onward = InFlight::new(&bench.second).unwrap();
@@ -112,7 +112,7 @@ fn a_consumer_that_still_reads_must_be_waited_for() {
             bench.first.wait(consumer.event()).unwrap();
         }
         cuda.drain();
-        // The next batch into the same buffer.
+        // This is the next batch in the same buffer.
         flight.fill(buffer.whole(), 3).unwrap();
         flight.wait().unwrap();
         consumer.wait().unwrap();
@@ -211,7 +211,7 @@ fn host_memory_must_be_page_locked() {
 #[test]
 fn host_memory_stays_locked_and_unchanged_until_it_is_copied() {
     let mut cuda = stand_in::cuda();
-    // Long enough that the host is surely first: a chain of fills ahead of the copy.
+    // The chain of fills ahead of the copy takes so long that the host is surely first.
     for change in [false, true] {
         let bench = Bench::new();
         let bound = bench.device.bind().unwrap();
@@ -281,7 +281,7 @@ fn default_streams_wait_for_blocking_streams_alone() {
     let mut cuda = stand_in::cuda();
     let bench = Bench::new();
     let (buffer, flight) = bench.written();
-    // Our streams do not wait for the default stream, nor it for them: without the event this is a race.
+    // Our streams do not wait for the default stream, nor the reverse: without the event this is a race.
     for waits in [true, false] {
         let bound = bench.device.bind().unwrap();
         if waits {
@@ -294,7 +294,7 @@ fn default_streams_wait_for_blocking_streams_alone() {
         done.record(stream).unwrap();
         bench.first.wait(&done).unwrap();
         drop(bound);
-        // The thread's stream is ordered behind the legacy one, and so behind the copy.
+        // The thread's stream is ordered behind the legacy stream, and so behind the copy.
         assert!(cuda.violations().is_empty());
     }
     drop((buffer, flight));

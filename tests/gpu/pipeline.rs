@@ -1,5 +1,5 @@
-//! The whole way to a GPU, driven against the stand-ins: what they prove is order, life times, arithmetic and failures,
-//! never speed.
+//! The whole way to a GPU, driven against the stand-ins, which prove order, life times, arithmetic and failures, never
+//! speed.
 
 use crate::common::{Dataset, await_no_threads, child, png, thorough, threads, webp};
 use crate::stand_in;
@@ -23,7 +23,7 @@ pub fn options() -> LoaderOptions {
     }
 }
 
-/// A pipeline on the GPU whose images only `backends` decode.
+/// A pipeline on the GPU whose images are decoded by `backends` only.
 pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, backends: AllowedBackends) -> Pipeline {
     let index = dataset.index();
     let mut config = options.check(&index).unwrap();
@@ -40,7 +40,7 @@ fn read(tensor: &Tensor) -> Vec<u8> {
     tensor.read().unwrap().into_owned()
 }
 
-/// Everything a consumer sees of a batch: images, then the rest.
+/// Everything that a consumer sees of a batch: the images, then the rest.
 pub type Contents = (Vec<u8>, Vec<Vec<u8>>);
 
 fn contents(batch: &Batch) -> Contents {
@@ -48,7 +48,7 @@ fn contents(batch: &Batch) -> Contents {
     (read(&batch.images()), rest.iter().map(read).collect())
 }
 
-/// An epoch, and what was counted in it.
+/// The contents of an epoch, and its statistics.
 pub fn epoch(pipeline: &Pipeline, number: u64) -> (Vec<Contents>, EpochStats) {
     let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut batches = Vec::new();
@@ -130,7 +130,7 @@ fn a_batch_that_does_not_fit_goes_in_pieces() {
     let index = dataset.index();
     let mut config = asked.check(&index).unwrap();
     config.backends = AllowedBackends::Cpu;
-    // Slots for some ten files, of 24; planes of three or four images, of 24.
+    // There are slots for about ten of 24 files, and device memory for the planes of three or four of 24 images.
     config.pools.slot_bytes = 2 << 20;
     config.device_pools.as_mut().unwrap().arena = 32 << 10;
     let small = Pipeline::new(index, config);
@@ -148,7 +148,7 @@ fn a_consumer_that_looks_often_does_not_keep_a_batch_from_going_in_pieces() {
     let index = dataset.index();
     let mut config = asked.check(&index).unwrap();
     config.backends = AllowedBackends::Cpu;
-    // Slots for less than a batch.
+    // There are fewer slots than a batch needs.
     config.pools.slot_bytes = 512 << 10;
     let pipeline = Pipeline::new(index, config);
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
@@ -283,7 +283,7 @@ fn drops_epochs() {
         for _ in 0..taken {
             epoch.next_batch().unwrap();
         }
-        // Another one takes over in the middle of it.
+        // Another pipeline takes over in the middle of it.
         let mut next = pipeline.epoch(1, 0, 1, 0).unwrap();
         assert!(next.next_batch().unwrap().is_some());
         assert!(threads().iter().any(|name| name.starts_with("foreload-lane-")), "{:?}", threads());
@@ -303,7 +303,7 @@ fn too_little_device_memory_is_said_at_once() {
     assert!(error.contains("device_memory: is 1048576 bytes, must be at least"), "{error}");
 }
 
-/// Calls that start a stage; a backend that fails while it is tried is one that this GPU does not have.
+/// Calls that start a stage. A backend that fails while it is tried counts as one that this GPU does not have.
 #[test]
 fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
     let cuda = stand_in::cuda();
@@ -357,7 +357,7 @@ fn each_call_that_fails_on_the_way_is_an_error_and_leaves_nothing_behind() {
     assert_eq!(drive(&pipeline(&dataset, &options(), AllowedBackends::Cpu), || {}).unwrap(), 30);
 }
 
-/// Whether an epoch ends with an error, which then names `call`.
+/// Whether an epoch ends with an error; if it does, the error must name `call`.
 fn fails(dataset: &Dataset, backends: AllowedBackends, call: &str, after_first: impl FnOnce()) -> bool {
     let index = dataset.index();
     let outcome = options().check(&index).and_then(|mut config| {

@@ -1,11 +1,11 @@
-//! Every way in which there can be no GPU, told in a sentence by `foreload doctor`; none of them a panic.
+//! Every reason why there can be no GPU is told in a sentence by `foreload doctor`, and none is a panic.
 
 use crate::stand_in;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// What `foreload doctor --json` finds with this folder on the library path.
+/// The JSON of `foreload doctor --json` with this folder on the library path.
 fn doctor(folder: &Path, environment: &[(&str, &str)]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foreload"));
     command.args(["doctor", "--json"]).env("LD_LIBRARY_PATH", folder).env_remove("CUDA_VISIBLE_DEVICES");
@@ -15,7 +15,7 @@ fn doctor(folder: &Path, environment: &[(&str, &str)]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The reason must be the CPU's, and hold these words.
+/// Checks that the CPU is used, for a reason that contains these words.
 #[track_caller]
 fn assert_none(found: &Value, words: &[&str]) {
     assert_eq!(found["device"]["chosen"], "cpu", "{found}");
@@ -90,7 +90,7 @@ fn a_library_that_lacks_functions() {
     // An old driver lacks functions too; its age is the better reason.
     compile("int cuDriverGetVersion(int* v) { *v = 11040; return 0; }");
     assert_none(&doctor(folder.path(), &[]), &["serves CUDA 11.4 at most", "driver 535"]);
-    // The toolkit's stub answers everything with CUDA_ERROR_STUB_LIBRARY.
+    // The toolkit's stub library answers every call with CUDA_ERROR_STUB_LIBRARY.
     compile("int cuDriverGetVersion(int* v) { return 34; }");
     assert_none(&doctor(folder.path(), &[]), &["libcuda.so.1 lacks"]);
 }
@@ -108,7 +108,7 @@ fn drivers_that_refuse() {
     none(&fail("cuInit:1:3"), &["forked", "spawn"]);
     none(&fail("cuInit:1:34"), &["stub", "LD_LIBRARY_PATH"]);
     none(&fail("cuInit:1:999"), &["does not start: cuInit: CUDA_ERROR_UNKNOWN: unknown error"]);
-    // A code that only newer drivers know.
+    // This code is known only to newer drivers.
     none(&fail("cuInit:1:919"), &["does not start: cuInit: CUDA error 919"]);
     none(&fail("cuDriverGetVersion:1:999"), &["does not tell its version"]);
     none(&fail("cuDeviceGetCount:1:101"), &["cuDeviceGetCount: CUDA_ERROR_INVALID_DEVICE"]);

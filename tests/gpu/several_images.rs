@@ -1,4 +1,4 @@
-//! Samples of several images on the way to a GPU: they go through a lane together, and fail together.
+//! Samples of several images on a GPU: they go through a lane together, and fail together.
 
 use crate::common::{jpeg, png};
 use crate::pipeline::{mean_difference, on_cpu, options};
@@ -15,18 +15,19 @@ use tempfile::TempDir;
 /// A shard of samples with three images of different sizes: two JPEGs, and a PNG that the CPU decodes.
 struct Shard(TempDir);
 
-/// Two views of the first, one of each other; no image has a multiple of 16 bytes.
+/// Two views of the first image and one of each other; no image has a multiple of 16 bytes.
 const EACH: &str = r#"{
     "left.jpg": {"Views": {"n": 2, "transforms": [
         {"RandomResizedCrop": {"size": [33, 21]}}, {"RandomHorizontalFlip": {}}]}},
     "right.jpg": [{"RandomResizedCrop": {"size": 15, "scale": [0.2, 1]}}, {"Grayscale": {}}],
     "map.png": [{"RandomResizedCrop": {"size": 17}}, {"ToDtype": {"dtype": "float16"}}]}"#;
 
-/// Bytes of an image of each tensor.
+/// The bytes of an image of each tensor.
 const BYTES: [usize; 4] = [3 * 33 * 21, 3 * 33 * 21, 3 * 15 * 15, 2 * 3 * 17 * 17];
 
 impl Shard {
-    /// Of so many samples. The second image of those that are `spoiled` is none; `apart` lies far from the others.
+    /// Makes this many samples. The second file of those in `spoiled` is no image; the one of `apart` lies far from the
+    /// others.
     fn new(samples: usize, spoiled: &[usize], apart: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("data")).unwrap();
@@ -95,7 +96,7 @@ fn planes_of_the_cpu_become_the_same_bits() {
         let (gpu, stats) = epoch(&pipeline, 3, Place::Cuda(0));
         assert!(gpu == shard.expected(&asked(), 3), "apart: {apart}");
         assert_eq!((gpu.len(), stats.decoded_cpu()), (3, 3 * 24), "each image is decoded once");
-        // Four views, and the second kernel of the one that changes colours.
+        // There are four views, and the second kernel of the one that changes colours.
         assert_eq!(cuda.calls("cuLaunchKernel") - before, 3 * 5);
         for batch in &gpu {
             assert_eq!(batch[..4].iter().map(Vec::len).collect::<Vec<_>>(), BYTES.map(|bytes| 8 * bytes));
@@ -108,7 +109,7 @@ fn what_the_gpu_decodes_comes_near_the_cpus() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let shard = Shard::new(64, &[], false);
-    // Of 32 samples the kernels have 64 JPEGs, enough for a call of theirs.
+    // Of 32 samples the kernels have 64 JPEGs, enough for a batched call.
     for (backends, batch_size) in
         [(AllowedBackends::Hardware, 8), (AllowedBackends::CudaBatched, 32), (AllowedBackends::Cuda, 8)]
     {
@@ -161,7 +162,7 @@ fn batches_that_do_not_fit_go_in_pieces() {
         for backends in [AllowedBackends::Cpu, AllowedBackends::All] {
             let small = shard.pipeline(&asked, |config| {
                 config.backends = backends;
-                // Slots for some ten files, of 72; planes of a few images.
+                // There are slots for about ten of 72 files, and device memory for the planes of a few images.
                 config.pools.slot_bytes = 2 << 20;
                 config.device_pools.as_mut().unwrap().arena = 512 << 10;
             });
@@ -181,7 +182,7 @@ fn batches_that_do_not_fit_go_in_pieces() {
     }
 }
 
-/// One image that was not written has its sample decoded anew, with the planes that the CPU made of another.
+/// When one image was not written its whole sample is decoded again, with the planes that the CPU made of another.
 #[test]
 fn a_sample_whose_image_was_skipped_is_decoded_again_as_a_whole() {
     let cuda = stand_in::cuda();

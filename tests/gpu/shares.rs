@@ -1,4 +1,4 @@
-//! Who decodes what on the way to a GPU, and what that costs: on stand-ins whose calls cost something.
+//! Which decoder gets which images, and what that costs, on stand-ins whose calls cost something.
 
 use crate::common::{Dataset, child, png};
 use crate::pipeline::{epoch, options, pipeline};
@@ -7,11 +7,11 @@ use foreload::testing::config::{AllowedBackends, CpuDecode, LANES, LoaderOptions
 use foreload::testing::pipeline::EpochStats;
 use libjpeg_reference::Encoding;
 
-/// What nvJPEG's ways cost on a machine that is not there: the host's Huffman codes, and the device, of which both
-/// decoders take the same, so that it does not matter who has which share.
+/// The costs of nvJPEG's backends on an imaginary machine: the host's Huffman codes, and the device. Both decoders take
+/// equally long on the device, so that it does not matter which of them has which share.
 const COSTS: &str = "virtual,huffman:2500,engine:100,kernels:100";
 
-/// Images by backend: the engine, large batches, one by one, the CPU.
+/// The number of images by backend: the engine, large batches, one by one, the CPU.
 fn by_backend(stats: &EpochStats) -> [u64; 4] {
     let gpu = &stats.gpu;
     [gpu.decoded_hardware, gpu.decoded_cuda_batched, gpu.decoded_cuda, stats.decoded_cpu()]
@@ -27,10 +27,10 @@ fn no_image_is_half_decoded_on_a_lane() {
         (32, "no-hardware", CpuDecode::Fallback, [0, 0, 0, 128]),
         (64, "no-hardware", CpuDecode::Fallback, [0, 128, 0, 0]),
         (64, "no-hardware", CpuDecode::Never, [0, 128, 0, 0]),
-        // Nobody else may: then nvJPEG does it with the host's help.
+        // No other decoder is allowed here, so nvJPEG decodes with the host's help.
         (32, "no-hardware", CpuDecode::Never, [0, 0, 128, 0]),
     ] {
-        // What another test found out is of another GPU.
+        // Abilities that another test found are those of another GPU.
         foreload::testing::pipeline::release_gpus();
         nvjpeg.reset();
         nvjpeg.knobs(knobs);
@@ -51,7 +51,7 @@ fn no_image_is_half_decoded_on_a_lane() {
     foreload::testing::pipeline::release_gpus();
 }
 
-/// A dataset of which every eighth image is gray, progressive, CMYK or a PNG.
+/// A dataset in which every eighth image is gray, progressive, CMYK or a PNG.
 fn mixed(samples: usize) -> Dataset {
     let dataset = Dataset::folder(samples);
     for sample in (0..samples).step_by(8) {
@@ -73,11 +73,12 @@ fn mixed(samples: usize) -> Dataset {
     dataset.indexed_anew()
 }
 
-/// An epoch: what it costs lanes and device in microseconds, who decoded, and waits in which the host may have spun.
+/// Runs an epoch and returns its cost on lanes and device in microseconds, who decoded, and the number of waits in
+/// which the host may have spun.
 fn account(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> (u64, [u64; 4], u64) {
     let asked = LoaderOptions { batch_size, ..options() };
     let pipeline = pipeline(dataset, &asked, AllowedBackends::All);
-    // Buffers grow to their sizes, rates are seen.
+    // Buffers grow to their sizes, and rates are measured.
     (0..3).for_each(|number| drop(epoch(&pipeline, number)));
     let spent = || ["huffman", "engine", "kernels"].map(|name| nvjpeg.spent(name)).iter().sum::<u64>();
     let (before, spins) = (spent(), cuda.count("spinning waits"));
@@ -158,14 +159,14 @@ fn who_was_refused_twice_does_not_fail_again() {
     assert!(said.contains("was refused by the GPU's decoder (hardware) twice"), "{said}");
 }
 
-/// What lacks for a moment, memory say, keeps no image from its decoder for longer.
+/// A shortage that is over, for instance of memory, keeps no image from its decoder any longer.
 #[test]
 fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     for (call, nth) in [
-        // Three handles are made when the GPU is tried, behind them those of two backends for each lane.
+        // Three handles are made when the GPU is tried; then come those of two backends for each lane.
         ("nvjpegCreateExV2", 4),
         ("nvjpegDecodeBatchedEx", 1),
     ] {
@@ -176,8 +177,8 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
         if nth == 1 {
             epoch(&pipeline, 0);
         }
-        // All of a batch fail twice, down to single images, and enough times over for every sample to be given up. What
-        // cannot be made at the start is tried again with each batch.
+        // All images of a batch fail twice, down to single ones, and often enough for every sample to be given up. A
+        // decoder that cannot be made at the start is tried again with each batch.
         let failing = if nth == 1 { 2 * 31 } else { 2 * LANES as u64 + 2 };
         (nth..nth + failing).for_each(|nth| nvjpeg.fail(call, nth, 5));
         for number in 1..3 {
@@ -195,7 +196,7 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
     foreload::testing::pipeline::release_gpus();
 }
 
-/// Who asks for one decoder measures that one.
+/// A user who asks for one decoder measures that one alone.
 #[test]
 fn a_fixed_decoder_gets_no_help() {
     let cuda = stand_in::cuda();
@@ -212,14 +213,15 @@ fn a_fixed_decoder_gets_no_help() {
     foreload::testing::pipeline::release_gpus();
 }
 
-/// Where the CPU may not decode, a refused image stays what its decoders said of it, and the CPU never sees it.
+/// Where the CPU may not decode, a refused image keeps the errors of its decoders, and the CPU never gets it.
 #[test]
 fn what_decoders_say_of_an_image_is_said_in_every_epoch() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(2);
     dataset.damage(0);
-    // The same few samples in many batches: workers look at some before a lane's decoder has refused them, lanes after.
+    // The same few samples are in many batches: workers see some before a lane's decoder has refused them, and lanes
+    // see them after.
     let asked = LoaderOptions {
         cpu_decode: CpuDecode::Never,
         on_error: OnError::Zero,

@@ -1,4 +1,4 @@
-//! Images that a decoder says it decoded and did not: memory that is used again must never pass for them.
+//! Images that a decoder reports as decoded but did not write: old contents of memory must never pass for them.
 
 use crate::common::Dataset;
 use crate::pipeline::{epoch, mean_difference, on_cpu, options, pipeline};
@@ -22,14 +22,14 @@ fn an_image_that_the_engine_skipped_is_the_next_decoders() {
         let pipeline = pipeline(&dataset, &asked, backends);
         let (_, stats) = epoch(&pipeline, 0);
         assert_eq!(stats.gpu.decoded_again, 0, "{backends:?}");
-        // The engine was found to be sound when it was tried; since then it has become what it is.
+        // The engine was found to work when it was tried, and began to skip images since then.
         nvjpeg.knobs("skip");
         for number in 1..4 {
             let (gpu, stats) = epoch(&pipeline, number);
             let (cpu, _) = epoch(&on_cpu, number);
             let again = stats.gpu.decoded_again;
             assert!(again >= 8, "{backends:?}: {again} in 8 batches");
-            // One image is no call for the kernels; and who was skipped twice is the CPU's at once.
+            // A single image is no batch for the kernels, and one that was skipped twice goes straight to the CPU.
             let by_cpu = stats.decoded_cpu();
             assert!(by_cpu >= again, "{backends:?}: {stats:?}");
             assert_eq!(stats.gpu.decoded_hardware, 64 - by_cpu, "{stats:?}");
@@ -45,7 +45,7 @@ fn an_image_that_the_engine_skipped_is_the_next_decoders() {
     }
 }
 
-/// Where nothing else may decode, the same decoder has another try, and then it is an error, never an older image.
+/// Where no other decoder is allowed, the same one tries again; then it is an error, never an older image.
 #[test]
 fn what_nobody_else_may_decode_is_an_error() {
     let cuda = stand_in::cuda();
@@ -61,7 +61,7 @@ fn what_nobody_else_may_decode_is_an_error() {
     assert_eq!((running.failed(), again), (2, 4), "one of each batch, twice");
 }
 
-/// An image of one grey level that is the poison's in its last column: a second decoding and no more.
+/// An image whose last column has the grey level of the poison is decoded a second time, and no more.
 #[test]
 fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
     let cuda = stand_in::cuda();
@@ -88,8 +88,8 @@ fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
     assert!(pipeline.index().notices().take().is_empty(), "it is no decoder's fault");
 }
 
-/// A column of samples is one level from top to bottom, so that all of its lines may be the poison's: no sign of a
-/// decoder that skips, which is not said then, nor does it lose the image.
+/// A column of samples has one level from top to bottom, so all of its lines may equal the poison. That is no sign of a
+/// decoder that skips: no warning is given, and the image is not lost.
 #[test]
 fn a_narrow_image_that_looks_like_poison_is_nobodys_fault() {
     let cuda = stand_in::cuda();
@@ -118,7 +118,8 @@ fn a_narrow_image_that_looks_like_poison_is_nobodys_fault() {
     assert!(said.is_empty(), "{said:?}");
 }
 
-/// Planes of an image of this size with 4:2:0 sampling, all of one level, whose rows begin at multiples of `align`.
+/// Makes planes of an image of this size with 4:2:0 sampling, all of one level, whose rows begin at multiples of
+/// `align`.
 fn planes(width: u32, height: u32, color: ColorModel, align: usize, level: u8) -> Planes {
     let mut planes = Planes { color, image_width: width, image_height: height, ..Planes::default() };
     for (index, plane) in planes.planes.iter_mut().enumerate() {
@@ -156,7 +157,7 @@ fn entry(layout: &PlanesLayout, base: *const u8) -> ImageParams {
     ImageParams::new(layout, base as u64, &view, &output)
 }
 
-/// The lines of an image that the kernel finds untouched, whatever the order of its threads.
+/// The number of lines of an image that the kernel finds untouched, whatever the order of its threads.
 fn untouched(entry: &ImageParams, poison: u32) -> u32 {
     let (table, mut count) = (entry.as_bytes().as_ptr(), 0u32);
     let counts = &raw mut count;
@@ -186,7 +187,7 @@ fn lines_that_nobody_wrote_are_found_whatever_the_shape() {
             let write = |at: usize| unsafe { base.add(at).write(128) };
             for plane in layout.used() {
                 for (x, y) in (0..plane.height).flat_map(|y| (0..plane.width).map(move |x| (x, y))) {
-                    // All but the last column, as a decoder that rounds down would leave it.
+                    // All columns but the last are written, as by a decoder that rounds down.
                     if x + 1 < plane.width || plane.width == 1 {
                         write(plane.offset as usize + (y * plane.stride + x) as usize);
                     }
@@ -205,8 +206,8 @@ fn lines_that_nobody_wrote_are_found_whatever_the_shape() {
     assert_eq!(untouched(&ImageParams::blank(), POISON[0]), 0, "a blank image has no planes");
 }
 
-/// Whatever the level, in whatever round: no flat image passes for one that was skipped, and any that was, unless it is
-/// narrow, does.
+/// At no level and in no round does a flat image pass for one that was skipped; an image that was skipped always does,
+/// unless it is narrow.
 #[test]
 fn no_flat_image_passes_for_skipped() {
     for (width, height) in
@@ -216,7 +217,7 @@ fn no_flat_image_passes_for_skipped() {
             let what = format!("{width}×{height}, {color:?}");
             let mut alike = 0;
             for level in 0..=255 {
-                // As the planes of nvJPEG's images begin.
+                // The alignment is that of nvJPEG's planes.
                 let planes = planes(width, height, color, 64, level);
                 let layout = PlanesLayout::staged(&planes);
                 let mut arena =

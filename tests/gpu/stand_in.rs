@@ -1,4 +1,4 @@
-//! The stand-ins for NVIDIA's libraries: built with the tests that depend on them, loaded into one or put on a
+//! The stand-ins for NVIDIA's libraries: built with the tests that depend on them, loaded into one of them or put on a
 //! child's library path.
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
@@ -9,14 +9,15 @@ use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The folder in which the stand-in crate `package` lies under the name `library`: made once, for `LD_LIBRARY_PATH`.
+/// The folder in which the stand-in crate `package` lies under the name `library`. It is made once, for
+/// `LD_LIBRARY_PATH`.
 pub fn folder(package: &str, library: &str) -> PathBuf {
     // Cargo builds a program's dependencies into the program's own directory: target/debug/deps.
     let program = std::env::current_exe().unwrap();
     let built = program.parent().unwrap();
     let folder = built.parent().unwrap().join("stand-in");
     std::fs::create_dir_all(&folder).unwrap();
-    // Whole at every moment: other test programs may be loading it.
+    // The file must be whole at every moment, since other test programs may be loading it.
     let temporary = folder.join(format!("{library}.{}", std::process::id()));
     std::fs::copy(built.join(format!("lib{}.so", package.replace('-', "_"))), &temporary).unwrap();
     std::fs::rename(temporary, folder.join(library)).unwrap();
@@ -29,7 +30,7 @@ pub fn cuda_folder() -> &'static Path {
     FOLDER.get_or_init(|| folder("cuda-stand-in", "libcuda.so.1"))
 }
 
-/// The folder with the stand-in's `libnvjpeg.so.13`, the same one.
+/// The folder with the stand-in's `libnvjpeg.so.13`, which is the same one.
 pub fn nvjpeg_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| folder("nvjpeg-stand-in", "libnvjpeg.so.13"))
@@ -44,7 +45,7 @@ pub struct Cuda {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Waits for its turn and loads it.
+/// Waits until no other test has the stand-in, and loads it.
 pub fn cuda() -> Cuda {
     static ALONE: Mutex<()> = Mutex::new(());
     static LIBRARY: OnceLock<Library> = OnceLock::new();
@@ -56,7 +57,7 @@ pub fn cuda() -> Cuda {
     });
     let cuda = Cuda { library, expects: false, _alone: alone };
     cuda.call::<extern "C" fn(u32)>("standin_abort")(0);
-    // Of a test that failed.
+    // Decoders of a test that failed may still be kept.
     release_gpus();
     cuda.reset();
     cuda
@@ -75,7 +76,7 @@ pub fn nvjpeg(_cuda: &Cuda) -> Nvjpeg {
     nvjpeg
 }
 
-/// The stand-in for nvJPEG: from its loading on it is what `libnvjpeg.so.13` means here.
+/// The stand-in for nvJPEG: once it is loaded it is what `libnvjpeg.so.13` means here.
 pub struct Nvjpeg {
     library: &'static Library,
 }
@@ -86,7 +87,8 @@ impl Nvjpeg {
         unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
     }
 
-    /// The `nth` call of a function from now on (1 is the next) fails with `status`, 0: execution failed.
+    /// Makes the `nth` call of a function from now on (1 is the next) fail with `status`; 0 means that execution
+    /// failed.
     pub fn fail(&self, name: &str, nth: u64, status: u32) {
         let name = CString::new(name).unwrap();
         self.call::<extern "C" fn(*const c_char, u64, u32)>("nvjpeg_standin_fail")(
@@ -102,40 +104,40 @@ impl Nvjpeg {
         self.call::<extern "C" fn(*const c_char) -> u64>("nvjpeg_standin_calls")(name.as_ptr())
     }
 
-    /// A call that does nothing, made as the library makes it.
+    /// Makes a call that does nothing, as the library makes it.
     pub fn do_nothing(&self) {
         self.call::<extern "C" fn(u32, *mut i32) -> u32>("nvjpegGetProperty")(0, &mut 0);
     }
 
-    /// Nanoseconds of processor time that a thread spent in calls, without what it spent in the driver's.
+    /// The nanoseconds of processor time that a thread spent in calls, without what it spent in the driver's.
     pub fn cpu(&self, thread: u32) -> u64 {
         self.call::<extern "C" fn(u32) -> u64>("nvjpeg_standin_cpu")(thread)
     }
 
-    /// Turns the knobs of a list with commas, and no others; `control.rs` has them.
+    /// Turns on these knobs, separated by commas, and no others; `control.rs` lists them.
     pub fn knobs(&self, knobs: &str) {
         let knobs = CString::new(knobs).unwrap();
         self.call::<extern "C" fn(*const c_char)>("nvjpeg_standin_knobs")(knobs.as_ptr());
     }
 
-    /// Sets what things cost, in microseconds, by a list with commas; `costs.rs` has the names.
+    /// Sets what things cost, in microseconds, as a list separated by commas; `costs.rs` has the names.
     pub fn costs(&self, costs: &str) {
         let costs = CString::new(costs).unwrap();
         self.call::<extern "C" fn(*const c_char)>("nvjpeg_standin_costs")(costs.as_ptr());
     }
 
-    /// Microseconds that were spent on a kind of cost since the costs were set.
+    /// The microseconds that were spent on a kind of cost since the costs were set.
     pub fn spent(&self, name: &str) -> u64 {
         let name = CString::new(name).unwrap();
         self.call::<extern "C" fn(*const c_char) -> u64>("nvjpeg_standin_spent")(name.as_ptr())
     }
 
-    /// Objects that were made and not destroyed.
+    /// The number of objects that were made and not destroyed.
     pub fn objects(&self) -> u64 {
         self.call::<extern "C" fn() -> u64>("nvjpeg_standin_objects")()
     }
 
-    /// Forgets faults to come, calls, knobs and costs.
+    /// Forgets pending faults, calls, knobs and costs.
     pub fn reset(&self) {
         self.costs("");
         self.call::<extern "C" fn()>("nvjpeg_standin_reset")();
@@ -148,7 +150,7 @@ impl Cuda {
         unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
     }
 
-    /// A function of the driver, called as other code of the process would.
+    /// A function of the driver, as other code of the process would call it.
     pub fn driver<F: Copy>(&self, name: &str) -> F {
         self.call(name)
     }
@@ -166,24 +168,25 @@ impl Cuda {
         self.call::<extern "C" fn(*const c_char) -> u64>(name)(of.as_ptr())
     }
 
-    /// The `nth` call of a driver's function from now on (1 is the next) fails with `status`, 0 for one that fits.
+    /// Makes the `nth` call of a driver's function from now on (1 is the next) fail with `status`, 0 for a suitable
+    /// one.
     pub fn fail(&self, name: &str, nth: u64, status: u32) {
         let name = CString::new(name).unwrap();
         self.call::<extern "C" fn(*const c_char, u64, u32)>("standin_fail")(name.as_ptr(), nth, status);
     }
 
-    /// What was done wrong since the last reset; the test expects it.
+    /// The violations since the last reset, which the test expects.
     pub fn violations(&mut self) -> Vec<String> {
         self.expects = true;
         self.text("standin_violations")
     }
 
-    /// Violations end the process, as they do in programs that do not ask otherwise.
+    /// Makes violations end the process, as they do in programs that do not ask otherwise.
     pub fn abort_on_violation(&self) {
         self.call::<extern "C" fn(u32)>("standin_abort")(1);
     }
 
-    /// What was made and not given back.
+    /// What was allocated and not freed.
     pub fn leaks(&self) -> Vec<String> {
         self.text("standin_leaks")
     }
@@ -193,7 +196,7 @@ impl Cuda {
         self.text("standin_violations");
     }
 
-    /// Nanoseconds of processor time that a thread spent in the driver's calls.
+    /// The nanoseconds of processor time that a thread spent in the driver's calls.
     pub fn cpu(&self, thread: u32) -> u64 {
         self.call::<extern "C" fn(u32) -> u64>("standin_cpu")(thread)
     }

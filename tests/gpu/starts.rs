@@ -10,7 +10,7 @@ use foreload::testing::decode::nvjpeg::NvJpegBackend;
 use foreload::testing::pipeline::release_gpus;
 use std::time::{Duration, Instant};
 
-/// Microseconds of calls of nvJPEG that take long: estimates, on the high side.
+/// The microseconds that slow calls of nvJPEG take: estimates, on the high side.
 const COSTS: [(&str, u64); 6] = [
     ("nvjpegCreateExV2", 200_000),
     ("nvjpegDestroy", 50_000),
@@ -20,17 +20,17 @@ const COSTS: [(&str, u64); 6] = [
     ("nvjpegDecoderStateCreate", 2_000),
 ];
 
-/// What a loader's start or its end may cost beyond the making of decoders that nobody had.
+/// What a loader's start or its end may cost, in microseconds, beyond the making of new decoders.
 const START: u64 = 20_000;
 const END: u64 = 200_000;
 
-/// Microseconds on the account so far.
+/// The microseconds on the account so far.
 fn spent(cuda: &Cuda, nvjpeg: &Nvjpeg) -> u64 {
     let of_nvjpeg: u64 = COSTS.iter().map(|(name, cost)| nvjpeg.calls(name) * cost).sum();
     cuda.count("cost") + of_nvjpeg
 }
 
-/// Waits until this process has at most so many threads; fails if it does not come to that.
+/// Waits until this process has at most `most` threads; fails if that does not happen.
 fn await_threads(most: usize) {
     let patience = Instant::now();
     while counting::threads("").len() > most {
@@ -51,11 +51,11 @@ fn starts_loaders() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
-    // A loader that stays, as a training's does beside its evaluation's.
+    // This loader stays, as a training's does beside its evaluation's.
     let first = pipeline(&dataset, &options(), AllowedBackends::All);
     drive(&first, || {}).unwrap();
     assert!(spent(&cuda, &nvjpeg) > 400_000, "the first one pays");
-    // The trial's decoder, and one for each lane, of which batches of so few images need two backends.
+    // These are the trial's decoder and one for each lane, two backends for batches of so few images.
     let made = (NvJpegBackend::ALL.len() + 2 * LANES) as u64;
     assert_eq!(nvjpeg.calls("nvjpegCreateExV2"), made);
     let mut threads = usize::MAX;
@@ -69,7 +69,7 @@ fn starts_loaders() {
         drop(next);
         let end = spent(&cuda, &nvjpeg) - before;
         assert!(end <= END, "the end of loader {number}: {end} µs");
-        // Those that the libraries have for each kept decoder stay; a loader's own do not.
+        // The libraries' threads for each kept decoder stay; those of a loader do not.
         await_threads(threads);
         threads = counting::threads("").len();
     }
@@ -94,7 +94,7 @@ fn backends_that_nobody_needs_are_not_made() {
     assert_eq!(nvjpeg.calls("nvjpegCreateExV2") - tried, LANES as u64, "handles");
 }
 
-/// They are still its own, and so is what it says of them.
+/// The decoders still belong to that loader, which still reports what they can do.
 #[test]
 fn a_loader_that_lives_on_knows_its_decoders() {
     let cuda = stand_in::cuda();
@@ -114,7 +114,7 @@ fn a_loader_that_lives_on_knows_its_decoders() {
     assert_eq!(pipeline.decoders(), before);
 }
 
-/// What nvJPEG makes for a decoder, whatever images it then gets.
+/// The objects that nvJPEG makes for a decoder, whatever images it then gets.
 const MADE: [&str; 6] = [
     "nvjpegCreateExV2",
     "nvjpegJpegStateCreate",
@@ -124,8 +124,8 @@ const MADE: [&str; 6] = [
     "nvjpegDecodeBatchedPreAllocate",
 ];
 
-/// Nor for lanes that are first needed later, for an image of the last backend, or for two loaders that run at the same
-/// time.
+/// No decoder is made after the first batch: not for lanes that are first needed later, nor for an image of the last
+/// backend, nor for two loaders that run at the same time.
 #[test]
 fn behind_the_first_batch_no_decoder_is_made() {
     let cuda = stand_in::cuda();
@@ -140,14 +140,15 @@ fn behind_the_first_batch_no_decoder_is_made() {
     let dataset = dataset.indexed_anew();
     let asked = |batch_size| LoaderOptions { batch_size, train: false, ..options() };
     let made = || MADE.map(|name| nvjpeg.calls(name));
-    // The second one's batches are too small for the batched kernels: what its engine refuses is the last backend's.
+    // The second loader's batches are too small for the batched kernels, so what its engine refuses goes to the last
+    // backend.
     let [first, second] =
         [64, 32].map(|batch_size| pipeline(&dataset, &asked(batch_size), AllowedBackends::All));
-    // One batch, so that one lane has worked.
+    // After a single batch only one lane has worked.
     assert!(first.epoch(0, 0, 1, 4).unwrap().next_batch().unwrap().is_some());
     let before = made();
     assert!(before.iter().all(|calls| *calls > 0), "{before:?}");
-    // Since it was tried the engine has become choosy, so that the last backend has the large image.
+    // The engine has become choosy since it was tried, so that the last backend gets the large image.
     nvjpeg.knobs("refuse-444,refuse-420");
     let mut by_last = 0;
     for number in 1..4 {

@@ -9,7 +9,7 @@ use foreload::testing::config::{AllowedBackends, LANES, LoaderOptions, OnError};
 use foreload::testing::gpu::StreamRef;
 use foreload::testing::pipeline::Pipeline;
 
-/// Calls that make, allocate or page-lock something, or wait for everything.
+/// Functions that make, allocate or page-lock something, or wait for everything.
 const NEVER: [&str; 17] = [
     "cuMemHostRegister_v2",
     "cuMemHostUnregister",
@@ -30,7 +30,7 @@ const NEVER: [&str; 17] = [
     "nvjpegDecodeBatchedPreAllocate",
 ];
 
-/// Calls that Foreload makes for a batch. (The stand-in for nvJPEG makes some of them too, once a batch.)
+/// Functions that Foreload calls for a batch. (The stand-in for nvJPEG calls some of them too, once a batch.)
 const OURS: [&str; 12] = [
     "cuCtxSetCurrent",
     "cuThreadExchangeStreamCaptureMode",
@@ -46,7 +46,7 @@ const OURS: [&str; 12] = [
     "cuStreamIsCapturing",
 ];
 
-/// Calls of nvJPEG that are made for each image.
+/// Functions of nvJPEG that are called for each image.
 const PER_IMAGE: [&str; 4] = [
     "nvjpegDecodeParamsSetOutputFormat",
     "nvjpegDecodeParamsSetROI",
@@ -54,22 +54,22 @@ const PER_IMAGE: [&str; 4] = [
     "nvjpegDecodeBatchedSupportedEx",
 ];
 
-/// Microseconds an image may take the lanes: 2 % of the time of three threads, where a GPU decodes 12 000 images a
-/// second.
+/// The microseconds that an image may take the lanes: 2 % of the time of three threads, where a GPU decodes 12 000
+/// images a second.
 const MOST: f64 = 0.02 * 3.0 * 1e6 / 12e3;
 
-/// Batches of a window, and windows in which buffers may still grow.
+/// The number of epochs of a window, and of windows in which buffers may still grow.
 const EPOCHS: u64 = 4;
 const WINDOWS: u64 = 60;
 
-/// What a window cost a batch.
+/// The cost of a batch in a window.
 #[derive(Debug)]
 struct Cost {
-    /// Calls of the driver, by our names.
+    /// Calls of the driver that Foreload makes.
     calls: f64,
     /// Allocations of the lanes.
     heap: f64,
-    /// Microseconds of the lanes' own.
+    /// Microseconds of processor time of the lanes themselves.
     cpu: f64,
 }
 
@@ -78,7 +78,7 @@ fn never(cuda: &Cuda, nvjpeg: &Nvjpeg) -> Vec<u64> {
     NEVER.iter().map(calls).collect()
 }
 
-/// (driver's calls, allocations, nanoseconds) of the lanes so far, of which a call of nvJPEG takes `measuring` to
+/// The lanes' calls of the driver, allocations and nanoseconds so far, where a call of nvJPEG takes `measuring` to
 /// measure.
 fn counted(cuda: &Cuda, nvjpeg: &Nvjpeg, measuring: f64) -> [f64; 3] {
     let lanes = counting::threads("foreload-lane-");
@@ -91,7 +91,7 @@ fn counted(cuda: &Cuda, nvjpeg: &Nvjpeg, measuring: f64) -> [f64; 3] {
     ]
 }
 
-/// Nanoseconds that a call of nvJPEG takes which does nothing, and which the stand-in does not count as its own.
+/// The nanoseconds of a call of nvJPEG which does nothing, and which the stand-in does not count as its own.
 fn measuring(cuda: &Cuda, nvjpeg: &Nvjpeg) -> f64 {
     // SAFETY: no arguments, always succeeds.
     let thread = (unsafe { libc::gettid() }) as u32;
@@ -104,7 +104,7 @@ fn measuring(cuda: &Cuda, nvjpeg: &Nvjpeg) -> f64 {
     least.fold(f64::MAX, f64::min)
 }
 
-/// The least cost of a batch of so many images, in windows in which nothing is made.
+/// The least cost of a batch of this many images, in windows in which nothing is made.
 fn cost(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> Cost {
     let asked = LoaderOptions { batch_size, image_size: (16, 16), ..options() };
     let pipeline = pipeline(dataset, &asked, AllowedBackends::Hardware);
@@ -125,7 +125,7 @@ fn cost(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> Cos
         made = never(cuda, nvjpeg).iter().zip(never_before).map(|(after, before)| after - before).collect();
         if window > 0 && made.iter().all(|made| *made == 0) {
             let [calls, heap, cpu] = [0, 1, 2].map(|i| (after[i] - before[i]) / batches);
-            // What else runs on the machine only adds to it.
+            // Other programs on the machine only add to the cost.
             least = Cost {
                 calls: least.calls.min(calls),
                 heap: least.heap.min(heap),
@@ -161,8 +161,8 @@ fn runs_steadily() {
     assert!(image <= MOST, "an image takes {image} µs of the lanes, more than {MOST}");
 }
 
-/// Where slots are short the lanes decode on the CPU, and into memory of their own: it is made once for each, not for
-/// each image, of which some are substitutes of bad ones and one is larger than all before.
+/// Where slots are short the lanes decode on the CPU, into memory of their own. It is made once for each lane, not for
+/// each image; some of the images are substitutes of bad ones, and one is larger than all before.
 #[test]
 fn tight_slots_page_lock_no_memory_for_single_images() {
     let cuda = stand_in::cuda();
@@ -189,16 +189,16 @@ fn tight_slots_page_lock_no_memory_for_single_images() {
         for number in 0..4 {
             let (batches, _) = epoch(&pipeline, number);
             assert!(batches == epoch(&by_cpu, number).0, "epoch {number}");
-            // Each tensor that the test reads has memory for that.
+            // Each tensor that the test reads has page-locked memory for that.
             read += batches.iter().map(|(_, rest)| 1 + rest.len() as u64).sum::<u64>();
         }
         cuda.calls("cuMemHostRegister_v2") - before - read
     };
-    // What is made once for the process, and a loader's own.
+    // This makes what is made once for the process, and a loader's own memory.
     made(None);
     let (roomy, tight) = (made(None), made(Some(2 << 20)));
     assert!(roomy <= 2 + LANES as u64, "{roomy} registrations where there is room");
     assert!(tight > roomy, "slots were not short");
-    // One for each lane, and one more when the large image comes to it.
+    // Each lane makes one, and one more when the large image comes to it.
     assert!(tight <= roomy + 2 * LANES as u64, "{tight} registrations, {roomy} where there is room");
 }

@@ -1,4 +1,5 @@
-//! Streams of consumers: a second one that reads a batch too, one that is gone too early, one that captures a graph.
+//! Streams of consumers: a second one that also reads a batch, one that is destroyed too early, one that captures a
+//! graph.
 
 use crate::common::{Dataset, child};
 use crate::pipeline::{options, pipeline};
@@ -15,7 +16,7 @@ const RELAXED: u32 = 2;
 struct Consumer<'a> {
     cuda: &'a Cuda,
     device: GpuDevice,
-    // What was read to, which lives until all streams are done.
+    // The memory that was read to, which lives until all streams are done.
     targets: Vec<PinnedBuffer>,
 }
 
@@ -24,7 +25,7 @@ impl<'a> Consumer<'a> {
         Self { cuda, device: GpuDevice::open(0).unwrap(), targets: Vec::new() }
     }
 
-    /// Queues the reading of a batch's images on a stream.
+    /// Queues a read of a batch's images on a stream.
     fn read(&mut self, batch: &Batch, stream: u64) {
         let images = batch.images();
         let mut target = PinnedBuffer::new(&self.device, images.len()).unwrap();
@@ -48,7 +49,7 @@ fn start(dataset: &Dataset) -> Pipeline {
     pipeline(dataset, &LoaderOptions { batch_size: 4, ..options() }, AllowedBackends::Cpu)
 }
 
-/// Takes all batches that are left, and keeps them: every buffer that is free is written again.
+/// Takes all batches that are left and keeps them, so that every free buffer is written again.
 fn go_on(mut epoch: Epoch) {
     let kept: Vec<Batch> = std::iter::from_fn(|| epoch.next_batch().unwrap()).collect();
     assert_eq!(kept.len(), 19);
@@ -118,7 +119,7 @@ fn a_stream_that_captures_meanwhile_is_not_touched() {
     let begin = cuda.driver::<extern "C" fn(u64, u32) -> u32>("cuStreamBeginCapture_v2");
     let end = cuda.driver::<extern "C" fn(u64, *mut u64) -> u32>("cuStreamEndCapture");
     let destroy = cuda.driver::<extern "C" fn(u64) -> u32>("cuStreamDestroy_v2");
-    // The reader itself captures; a blocking stream does while the legacy default stream reads.
+    // Either the reader's stream captures, or a blocking stream does while the legacy default stream reads.
     for (flags, legacy) in [(1, false), (0, true)] {
         let mut consumer = Consumer::new(&cuda);
         let pipeline = start(&dataset);
@@ -145,7 +146,7 @@ fn a_stream_that_captures_meanwhile_is_not_touched() {
             });
             go_on(epoch);
         });
-        // It was to be marked after its capture: it must have lived as long as the loader.
+        // It was to be marked after its capture, so it must have lived as long as the loader.
         drop(pipeline);
         assert_eq!(destroy(capturing), 0);
         drop(bound);
@@ -178,7 +179,7 @@ fn ends_while_it_captures() {
     let begin = cuda.driver::<extern "C" fn(u64, u32) -> u32>("cuStreamBeginCapture_v2");
     let end = cuda.driver::<extern "C" fn(u64, *mut u64) -> u32>("cuStreamEndCapture");
     assert_eq!(begin(stream.handle(), 0), 0);
-    // On the thread that captures: to wait for the end of the capture would be to wait for itself.
+    // This is the thread that captures: waiting for the end of the capture would mean waiting for itself.
     drop((loan, batch));
     assert_eq!(end(stream.handle(), &mut 0), 0);
     drop(bound);

@@ -1,4 +1,4 @@
-//! Several views of each image on the way to a GPU: decoded once, a launch and a tensor for each.
+//! Several views of each image on a GPU: the image is decoded once, and each view has a launch and a tensor.
 
 use crate::common::Dataset;
 use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
@@ -11,7 +11,7 @@ use foreload::testing::pipeline::{EpochStats, Pipeline};
 const TWO: &str = r#"{"Views": {"n": 2, "transforms": [
     {"RandomResizedCrop": {"size": 32}}, {"RandomHorizontalFlip": {}}, {"ToDtype": {"dtype": "uint8"}}]}}"#;
 
-/// Global and local crops, of other sizes and types. No image of either list has a multiple of 16 bytes.
+/// Global and local crops of different sizes and types. No image of either list has a multiple of 16 bytes.
 const TEN: &str = r#"[
     {"Views": {"n": 2, "transforms": [
         {"RandomResizedCrop": {"size": [33, 21], "scale": [0.3, 1]}}, {"ToDtype": {"dtype": "float16"}},
@@ -127,7 +127,7 @@ fn views_of_a_batch_that_does_not_fit_go_in_pieces() {
     let index = dataset.index();
     let mut config = asked.check(&index).unwrap();
     config.backends = AllowedBackends::Cpu;
-    // Slots for some ten files, of 24; planes of a few images.
+    // There are slots for about ten of 24 files, and device memory for the planes of a few images.
     config.pools.slot_bytes = 2 << 20;
     config.device_pools.as_mut().unwrap().arena = 64 << 10;
     let small = Pipeline::new(index, config);
@@ -140,7 +140,7 @@ fn views_of_a_batch_that_does_not_fit_go_in_pieces() {
     }
 }
 
-/// Once buffers have their size, a further view costs a batch a launch: no copy, no memory.
+/// Once buffers have their size, a further view costs a batch one launch: no copy, no memory.
 #[test]
 fn a_view_costs_a_batch_one_launch() {
     const CALLS: [&str; 5] = [
@@ -167,7 +167,7 @@ fn a_view_costs_a_batch_one_launch() {
         (0..60).map(window).find(|made| made[2..] == [0, 0, 0]).expect("every epoch made something")
     };
     let [one, ten] = [r#"[{"RandomResizedCrop": {"size": 16}}]"#, TEN].map(cost);
-    // Eight batches; planes of 64 images, and for each batch a table and its columns.
+    // There are eight batches, with planes of 64 images, and for each batch a table and its columns.
     assert_eq!((one[0], one[1]), (8, 64 + 2 * 8));
     assert_eq!((ten[0], ten[1]), (8 * 10, 64 + 2 * 8));
 }

@@ -1,4 +1,4 @@
-//! A program as the pipeline writes them: slots to the device, a kernel, an event, another stream, back to the host.
+//! A program like those of the pipeline: slots to the device, a kernel, an event, another stream, back to the host.
 
 use crate::stand_in;
 use foreload::testing::gpu::{
@@ -7,16 +7,16 @@ use foreload::testing::gpu::{
 use foreload::testing::gpu::{PinnedBuffer, Registration, Stream};
 use foreload::testing::slot::SlotPool;
 
-/// A kernel of the stand-in: `to[i] = from[i] + addend`.
+/// A kernel that the stand-in has: `to[i] = from[i] + addend`.
 const ADD: &str = ".version 7.0\n.target sm_80\n.visible .entry standin_add()\n";
 
-/// Loads it.
+/// Loads the kernel.
 pub fn add(device: &GpuDevice) -> foreload::Result<Function> {
     let images = [KernelImage::Ptx(Capability { major: 8, minor: 0 }, ADD)];
     Module::load(device, &images)?.function("standin_add", &[8, 8, 4, 4])
 }
 
-/// Takes bytes of a slot through a kernel on one stream and a copy on another; the answer is each byte and 3.
+/// Takes the bytes of a slot through a kernel on one stream and a copy on another. The result is each byte plus 3.
 pub fn everything(bytes: &[u8]) -> foreload::Result<Vec<u8>> {
     let device = GpuDevice::open(0)?;
     let slots = SlotPool::new(4 << 20)?;
@@ -101,7 +101,7 @@ fn a_flight_keeps_its_memory_until_it_lands() {
     flight.submit().unwrap();
     flight.wait().unwrap();
     assert_eq!(slots.usage().in_use, before, "and come back");
-    // Dropped in every order, also with work still queued.
+    // They are dropped in every order, also with work still queued.
     let slot = registration.pin(slots.try_take(1000).unwrap()).unwrap().part(0..1000).unwrap();
     flight.copy_to_device(buffer.whole(), &slot).unwrap();
     drop((pool, device, registration, stream));
@@ -195,7 +195,7 @@ fn kernels_are_checked_before_they_run() {
     assert!(missing.contains("CUDA_ERROR_NOT_FOUND"), "{missing}");
     let wrong = module.function("standin_add", &[8, 8, 4]).err().unwrap().to_string();
     assert!(wrong.contains("[8, 8, 4, 4]"), "{wrong}");
-    // A driver that does not tell sizes, as those before CUDA 12.4.
+    // Drivers before CUDA 12.4 do not tell sizes.
     cuda.fail("cuFuncGetParamInfo", 1, 0);
     module.function("standin_add", &[8, 8, 4, 4]).unwrap();
     let add = add(&device).unwrap();

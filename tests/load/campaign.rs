@@ -1,5 +1,5 @@
-//! Many short runs over datasets and caches that something happens to before, within and between them: every byte that
-//! is delivered is the source's. `FORELOAD_FAULT_RUNS=10000` makes it a campaign; a failure prints its seed.
+//! Many short runs over datasets and caches that are changed and damaged before, within and between them: every byte
+//! that is delivered is the source's. `FORELOAD_FAULT_RUNS=10000` makes it a campaign; a failure prints its seed.
 
 use super::store::world::on_tmpfs;
 use crate::common::{Dataset, child};
@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 const SAMPLES: usize = 30;
-/// Runs over one dataset and its cache, one after another.
+/// The number of runs over one dataset and its cache.
 const RUNS_OF_A_WORLD: u64 = 100;
 
-/// What happened how often, and what came of it.
+/// How often each event happened, and each result was found.
 type Tally = BTreeMap<&'static str, u64>;
 
 struct Scene<'a> {
@@ -39,7 +39,7 @@ impl Scene<'_> {
         self.random.below(100) < percent
     }
 
-    /// What the source has, sample by sample.
+    /// The bytes that the source has, sample by sample.
     fn truth(&self) -> Vec<Vec<u8>> {
         let index = self.dataset.index();
         let read = |sample| {
@@ -51,8 +51,8 @@ impl Scene<'_> {
         (0..SAMPLES as u64).map(read).collect()
     }
 
-    /// Some samples become others of the same size: in place or by another file, with the time set back or not. What
-    /// the source has after each: a run may read it at that moment.
+    /// Replaces some samples by others of the same size: in place or by another file, with the time set back or not.
+    /// Returns what the source has after each change, because a run may read it at that moment.
     fn change_samples(&mut self) -> Vec<Vec<Vec<u8>>> {
         let mut versions = Vec::new();
         for _ in 0..1 + self.random.below(4) {
@@ -62,7 +62,7 @@ impl Scene<'_> {
             let modified = fs::metadata(&path).unwrap().modified().unwrap();
             let mut bytes = fs::read(&path).unwrap();
             let sample = &mut bytes[extent.offset as usize..][..extent.length as usize];
-            // Behind what makes it an image at first sight.
+            // The place is behind the bytes that make it an image at first sight.
             let at = 20 + self.random.below(sample.len() as u64 - 40) as usize;
             sample[at..at + 8]
                 .iter_mut()
@@ -100,7 +100,7 @@ impl Scene<'_> {
         found
     }
 
-    /// Bytes flip, or it is cut off, emptied or removed.
+    /// Flips bytes of a file, or cuts it off, empties it or removes it.
     fn damage(&mut self, path: &Path) {
         let mut bytes = fs::read(path).unwrap_or_default();
         match self.random.below(5) {
@@ -120,7 +120,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Something happens to dataset, index or cache.
+    /// Changes or damages the dataset, the index or the cache.
     fn trouble(&mut self) {
         match self.random.below(7) {
             0 | 1 => drop(self.change_samples()),
@@ -151,7 +151,7 @@ impl Scene<'_> {
                 self.damage(&self.cache.join("lock"));
                 self.count("lock damaged", 1);
                 if fs::metadata(self.cache.join("lock")).is_ok_and(|found| ![0, 32].contains(&found.len())) {
-                    // Another program's, for all that can be known: the user clears it.
+                    // It might belong to another program, for all that can be known, so the user removes it.
                     let _ = fs::remove_file(self.cache.join("lock"));
                 }
             }
@@ -184,7 +184,8 @@ impl Scene<'_> {
         }
     }
 
-    /// A run of one to three epochs, compared with what the source has and, where that changed within it, had.
+    /// Does a run of one to three epochs, and compares it with what the source has and, where that changed during the
+    /// run, had.
     fn run(&mut self, what: &str) {
         while self.chance(60) {
             self.trouble();
@@ -260,7 +261,7 @@ impl Scene<'_> {
     }
 }
 
-/// As many runs as are asked for, with the caches in `base`.
+/// Does as many runs as are asked for, with the caches in `base`.
 fn campaign(base: &Path, first: u64, runs: u64, tally: &mut Tally) {
     let mut world: Option<(Dataset, PathBuf)> = None;
     for run in first..first + runs {
@@ -286,7 +287,7 @@ fn campaign(base: &Path, first: u64, runs: u64, tally: &mut Tally) {
     *tally.entry("runs").or_default() += runs;
 }
 
-/// A process that fills the cache is killed at some instant.
+/// Kills a process that fills the cache, at some instant.
 fn kill_one(scene: &mut Scene<'_>) {
     let variables = [
         ("CAMPAIGN_DATA", scene.dataset.beside("data")),
@@ -351,7 +352,8 @@ fn no_byte_is_wrong_whatever_happens() {
     let runs = number("FORELOAD_FAULT_RUNS").unwrap_or(150);
     let first = number("FORELOAD_TEST_SEED").map_or(0, |seed| seed / RUNS_OF_A_WORLD * RUNS_OF_A_WORLD);
     let mut tally = Tally::new();
-    // A drive that is full before the quota is reached, for half of the runs; the other half has all the room it needs.
+    // In half of the runs the drive is full before the quota is reached; in the other half it has all the room it
+    // needs.
     let half = (runs / 2).next_multiple_of(RUNS_OF_A_WORLD).min(runs);
     if !on_tmpfs(300 << 10, |path| campaign(path, first, half, &mut tally)) {
         let directory = tempfile::tempdir().unwrap();

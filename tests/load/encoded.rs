@@ -15,7 +15,7 @@ fn longs(bytes: &[u8]) -> Vec<i64> {
     bytes.chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap())).collect()
 }
 
-/// Whether every place holds the file of its sample.
+/// Checks that every place of the batch holds the file of its sample.
 fn check(dataset: &Dataset, batch: &Batch) {
     let files = batch.encoded();
     assert_eq!(files.len(), batch.len());
@@ -67,7 +67,7 @@ fn kept_files_outlive_the_pipeline_unchanged() {
     let mut kept = Vec::new();
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     while let Some(batch) = epoch.next_batch().unwrap() {
-        // One file is enough to keep the whole batch.
+        // One file is enough to keep the whole batch alive.
         let id = longs(batch.sample_ids().bytes())[3];
         kept.push((batch.encoded().swap_remove(3), id));
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 const SAMPLES: usize = 90;
 
-/// The files' bytes, in a cache for all of them.
+/// Options that load the files' bytes, with a cache for all of them.
 fn options(dataset: &Dataset) -> LoaderOptions {
     LoaderOptions {
         batch_size: 8,
@@ -26,7 +26,7 @@ fn options(dataset: &Dataset) -> LoaderOptions {
     }
 }
 
-/// What an epoch delivers by sample, and what the tiers did; all that was kept is published after it.
+/// What an epoch delivers by sample, and the tiers' statistics; all that was kept is published after it.
 fn epoch(pipeline: &Pipeline, number: u64) -> (HashMap<u64, Vec<u8>>, TierStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
@@ -48,7 +48,7 @@ fn run(dataset: &Dataset, options: &LoaderOptions) -> (HashMap<u64, Vec<u8>>, Ti
     epoch(&dataset.pipeline(options), 0)
 }
 
-/// What the dataset's files have.
+/// The bytes of the dataset's files by sample.
 fn on_disk(dataset: &Dataset) -> HashMap<u64, Vec<u8>> {
     (0..SAMPLES).map(|sample| (sample as u64, fs::read(dataset.path(sample)).unwrap())).collect()
 }
@@ -94,7 +94,7 @@ fn files_that_were_overwritten_between_runs_are_read_and_kept_anew() {
 fn a_cache_of_which_most_is_of_former_files_makes_room() {
     let dataset = Dataset::folder(SAMPLES);
     let total = dataset.index().total_bytes();
-    // Room for the samples and their tables once, not twice.
+    // The cache has room for the samples and their tables once, not twice.
     let options = LoaderOptions { cache_size: Some(total * 3 / 2), ..options(&dataset) };
     run(&dataset, &options);
     for round in 0..3 {
@@ -144,7 +144,7 @@ fn what_changes_while_it_is_read_is_not_kept() {
     assert!(index.notices().take()[0].contains("changes while it is read"));
 }
 
-/// A cache whose copies of the first ten samples are not what their files have, though these have the same stamps.
+/// Makes a cache whose copies of the first ten samples are not what their files have, though the stamps are the same.
 fn with_wrong_copies(dataset: &Dataset) {
     let index = dataset.index();
     let store = Store::open(&StoreOptions::new(dataset.beside("cache"), 64 << 20), &index).unwrap();
@@ -152,7 +152,7 @@ fn with_wrong_copies(dataset: &Dataset) {
         let mut bytes = fs::read(dataset.path(sample as usize)).unwrap();
         if sample < 10 {
             bytes.reverse();
-            // An image by its first bytes.
+            // The first bytes are those of an image.
             bytes[..3].copy_from_slice(&[0xff, 0xd8, 0xff]);
         }
         let version = index.stat(index.extent(sample).file).unwrap().version();
@@ -225,7 +225,7 @@ fn substitutes_come_through_the_tiers_and_are_counted() {
     let options = LoaderOptions { on_error: OnError::Skip, ..options(&dataset) };
     let pipeline = dataset.pipeline(&options);
     let (_, first) = epoch(&pipeline, 0);
-    // Each of nine is read, and at least one in its place.
+    // Each of the nine is read, and at least one in its place.
     assert!(first.source_reads + first.nvme_hits >= SAMPLES as u64 + 9, "{first:?}");
     let mut source = 0;
     for number in 1..4 {

@@ -1,5 +1,5 @@
-//! The pipeline as its users see it: every byte of every batch, whatever the threads, the I/O path, the faults and the
-//! consumer do.
+//! The pipeline as its users see it: every byte of every batch is right, whatever the threads, the I/O path, the faults
+//! and the consumer do.
 
 use crate::common::{Dataset, await_no_threads, child, epoch_bytes, threads};
 use foreload::Error;
@@ -64,7 +64,7 @@ fn statistics_of_another_scale_are_questioned() {
         options(),
         LoaderOptions { mean: [0.0; 3], std: [1.0; 3], ..options() },
         LoaderOptions { mean: [1.0; 3], std: [1.0 / 255.0; 3], ..options() },
-        // There they mean nothing.
+        // Mean and standard deviation mean nothing for uint8.
         LoaderOptions { dtype: DType::U8, ..of_bytes.clone() },
         LoaderOptions { decoded: false, ..of_bytes },
     ] {
@@ -194,7 +194,7 @@ fn drops_in_the_middle() {
         for _ in 0..batches {
             epoch.next_batch().unwrap();
         }
-        // One that has only just been started may not have its name yet.
+        // A thread that has only just been started may not have its name yet.
         while threads().iter().filter(|name| name.starts_with("foreload-work-")).count() < 3 {
             std::thread::yield_now();
         }
@@ -210,7 +210,7 @@ fn a_new_epoch_ends_the_former_one() {
     let pipeline = dataset.pipeline(&options());
     let mut former = pipeline.epoch(0, 0, 1, 0).unwrap();
     former.next_batch().unwrap();
-    // Time for the former to fill every buffer it may.
+    // The former epoch gets the time to fill every buffer that it may.
     std::thread::sleep(Duration::from_millis(300));
     let latter = epoch_bytes(&pipeline, 1);
     assert!(latter == epoch_bytes(&dataset.pipeline(&options()), 1));

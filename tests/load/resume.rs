@@ -1,5 +1,5 @@
-//! Going on where a state was saved: at any step, of an epoch of any length, on any number of ranks, the rest is the
-//! same.
+//! A run that resumes from a state delivers the same rest of the epoch: at any step, for any length, on any number of
+//! ranks.
 
 use crate::common::Dataset;
 use foreload::testing::batch::Batch;
@@ -12,8 +12,8 @@ use foreload::testing::state::{OrderIdentity, State};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// The seed of a test's choices: `FORELOAD_TEST_SEED`, else another at each run. It is printed, and shown when the test
-/// fails.
+/// The random numbers of a test's choices. The seed is `FORELOAD_TEST_SEED` or else another at each run; it is printed,
+/// and shown when the test fails.
 fn choices() -> RandomStream {
     let given = std::env::var("FORELOAD_TEST_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = given.unwrap_or_else(|| {
@@ -24,7 +24,7 @@ fn choices() -> RandomStream {
     RandomKey::new(b"resume tests", seed, 0, Use::Order).stream(0)
 }
 
-/// What a batch holds, one entry a sample.
+/// The contents of a batch, one entry for each sample.
 fn samples(batch: &Batch) -> Vec<Vec<u8>> {
     let (images, labels, ids, mask) = (batch.images(), batch.labels(), batch.sample_ids(), batch.mask());
     let part = |bytes: &[u8], at: usize| {
@@ -111,7 +111,7 @@ fn ranks_come_and_go_in_the_middle_of_an_epoch() {
         };
         let mut state = pipelines[0].1.state(1, 0, 1).unwrap();
         let mut seen = Vec::new();
-        // 1 → 2 → 4 → 1, then by chance, each for some steps.
+        // The ranks change 1 → 2 → 4 → 1, then by chance, each for some steps.
         for turn in 0.. {
             let world = if turn < 4 { [0, 1, 2, 0][turn] } else { choices.below(4) as usize };
             let (world, pipeline) = &pipelines[world];
@@ -138,12 +138,12 @@ fn ranks_come_and_go_in_the_middle_of_an_epoch() {
     }
 }
 
-/// The order of a simulated dataset: the same from run to run.
+/// The order of a simulated dataset, which is the same from run to run.
 fn simulated(samples: u64, epoch: u64) -> Order {
     Order::drawn(Arc::new(Selection::all(samples)), &Fingerprint([3; 32]), 11, epoch)
 }
 
-/// SHA-256 of the places of all ranks in these steps.
+/// The SHA-256 of the places of all ranks in these steps.
 fn digest(order: &Order, batch: u32, world: u32, steps: impl Iterator<Item = u64>) -> [u8; 32] {
     let ranks: Vec<Schedule> = (0..world)
         .map(|rank| Schedule::new(order.clone(), batch, rank, world, LastBatch::Partial).unwrap())
@@ -161,12 +161,12 @@ fn digest(order: &Order, batch: u32, world: u32, steps: impl Iterator<Item = u64
     hash.finalize().into()
 }
 
-/// By what is where in each batch, for there is no such dataset; of batches the other tests tell.
+/// The places in each batch are compared, for there is no such dataset; the other tests compare the batches.
 #[test]
 fn large_epochs_go_on_at_any_step() {
     let mut choices = choices();
     for trial in 0..200 {
-        // To a million samples all that is left is compared; above, what comes next, the end, and samples between.
+        // Up to a million samples all that is left is compared; above, what comes next, the end, and samples between.
         let samples = [100_003, 1_000_000, 50_000_017, 1_000_000_000][trial % 4];
         let (global, epoch) = (512, choices.below(1000));
         let identity = OrderIdentity {

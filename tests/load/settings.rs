@@ -1,4 +1,4 @@
-//! The table of settings, and what is written of it: the stub's and the manual's text are those that `make stub`
+//! The table of settings and the texts that are written from it: the stub and the manual are those that `make stub`
 //! writes.
 
 use foreload::testing::config::{
@@ -7,11 +7,11 @@ use foreload::testing::config::{
 use std::path::Path;
 use std::process::Command;
 
-/// Where the stub of the classes is, each between two lines that say so.
+/// The file with the stub of the classes, each between two marker lines.
 const STUB: &str = "python/foreload/_loaders.pyi";
 const MANUAL: &str = "docs/settings.md";
 
-/// Set by `make stub`: write what differs instead of failing.
+/// The variable that `make stub` sets: the texts are written instead of compared.
 const WRITES: &str = "FORELOAD_WRITE_STUB";
 
 fn compare(file: &str, wanted: impl FnOnce(&str) -> String) {

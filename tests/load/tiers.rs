@@ -1,5 +1,5 @@
-//! The pipeline over two tiers: every byte as without a cache, whatever is cached, staged, damaged or evicted, and each
-//! byte from the source as seldom as can be.
+//! The pipeline over two tiers: every byte is as without a cache, whatever is cached, staged, damaged or evicted, and
+//! each byte leaves the source as seldom as possible.
 
 use crate::common::{Dataset, epoch_bytes, jpeg};
 use foreload::testing::config::LoaderOptions;
@@ -23,7 +23,7 @@ fn options() -> LoaderOptions {
     }
 }
 
-/// With a cache beside the data that may hold `part` of them.
+/// Options with a cache beside the data that may hold `part` of them.
 fn cached(dataset: &Dataset, part: f64, fill: FillChoice) -> LoaderOptions {
     let size = (part * dataset.index().total_bytes() as f64) as u64;
     LoaderOptions {
@@ -34,10 +34,10 @@ fn cached(dataset: &Dataset, part: f64, fill: FillChoice) -> LoaderOptions {
     }
 }
 
-/// Enough for all with tables and pages.
+/// A share that is enough for all samples with tables and pages.
 const ALL: f64 = 3.0;
 
-/// The least quota that works, as the refusal of a smaller one says.
+/// The least quota that works, taken from the refusal of a smaller one.
 fn smallest(dataset: &Dataset) -> u64 {
     let asked =
         LoaderOptions { cache_dir: Some(dataset.beside("smallest")), cache_size: Some(1), ..options() };
@@ -48,7 +48,7 @@ fn smallest(dataset: &Dataset) -> u64 {
     number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
 }
 
-/// Hash and tier counters of an epoch; all that was kept is published after it.
+/// The hash and the tier counters of an epoch; all that was kept is published after it.
 fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], TierStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let hash = epoch_bytes(pipeline, number);
@@ -124,7 +124,7 @@ fn a_dataset_that_changed_meets_no_old_bytes() {
     let dataset = Dataset::folder(SAMPLES);
     let with_cache = cached(&dataset, ALL, FillChoice::Use);
     epoch(&dataset.pipeline(&with_cache), 0);
-    // As many other bytes, in a new file of the old name.
+    // The new file of the old name has as many other bytes.
     let path = dataset.path(7);
     let length = std::fs::metadata(&path).unwrap().len() as usize;
     let mut other = (7_000..).map(jpeg).find(|other| other.len() <= length).expect("there are smaller ones");
@@ -163,13 +163,13 @@ fn damaged_and_missing_segments_cost_reads_but_no_byte() {
         let (hash, tiers) = epoch(&running, 1);
         assert!(hash == epoch_bytes(&plain, 1), "{name}, while running");
         assert!(tiers.source_reads > 0, "{name}: {tiers:?}");
-        // And by the next run, which finds them so.
+        // The next run finds the damage, too.
         drop(running);
         segments(&dataset).iter().for_each(harm);
         let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 2);
         assert!(hash == epoch_bytes(&plain, 2), "{name}, at the start");
         assert!(tiers.source_reads > 0, "{name}: {tiers:?}");
-        // What came from a segment before its damage was met is missing still.
+        // What came from a segment before its damage was found is still missing.
         let healed = dataset.pipeline(&with_cache);
         for number in 3..5 {
             let (hash, tiers) = epoch(&healed, number);
@@ -212,7 +212,7 @@ fn shards_are_staged_ahead_and_no_byte_leaves_the_source_twice() {
     let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
     let (hash, first) = epoch(&pipeline, 0);
     assert!(hash == epoch_bytes(&plain, 0));
-    // However far staging came beside it, each sample was read at least once. Headers between samples are staged too.
+    // However far staging came meanwhile, each sample was read at least once. Headers between samples are staged too.
     assert!(first.source_bytes + first.nvme_bytes == bytes, "{first:?} of {bytes}");
     let (hash, second) = epoch(&pipeline, 1);
     assert!(hash == epoch_bytes(&plain, 1));
@@ -225,7 +225,7 @@ fn a_run_that_only_stages_reads_each_shard_once() {
     let dataset = Dataset::shards(SAMPLES, 25);
     let bytes = dataset.index().total_bytes();
     let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
-    // An epoch that nobody reads on: what the pools hold is read, the rest is for staging.
+    // Nobody reads this epoch on: what the pools hold is read, the rest is for staging.
     let mut waiting = pipeline.epoch(0, 0, 1, 0).unwrap();
     waiting.next_batch().unwrap();
     let cache = pipeline.cache().unwrap().clone();
@@ -277,7 +277,7 @@ fn one_of_several_nodes_keeps_what_it_uses_soonest() {
     let tiers = pipeline.cache().unwrap().stats();
     assert!(tiers.evicted_bytes > 0, "{tiers:?}");
     assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
-    // The next run goes on with what is there: old groups leave, new ones come.
+    // The next run resumes with what is there: old groups leave, new ones come.
     drop(pipeline);
     let pipeline = dataset.pipeline(&asked);
     for number in 8..14 {
@@ -287,7 +287,7 @@ fn one_of_several_nodes_keeps_what_it_uses_soonest() {
     assert!(next.evicted_bytes > 0 && next.held_bytes <= next.quota, "{next:?}");
     let share = |tiers: TierStats| tiers.nvme_hits as f64 / (tiers.nvme_hits + tiers.source_reads) as f64;
     assert!(share(next) > share(tiers), "warm, it hits more often: {next:?} after {tiers:?}");
-    // Whoever keeps what came first hits as often as the cache is large, but never in the first epoch: 0.35 here.
+    // A cache that keeps what came first hits as often as it is large, but never in the first epoch: 0.35 here.
     assert!(share(tiers) > 0.38, "{:.3}: {tiers:?}", share(tiers));
 }
 

@@ -1,4 +1,4 @@
-//! The interval log of real runs, of killed ones and of runs that never were: its totals, its bounds, its report.
+//! The interval log of real runs, of killed ones and of one made by hand: its totals, its bounds, its report.
 
 #[allow(dead_code, reason = "only what makes small datasets is used")]
 use crate::common::Dataset;
@@ -27,7 +27,7 @@ fn intervals(events: &[Value]) -> impl Iterator<Item = &Value> {
     events.iter().filter(|event| event["ph"] == "X")
 }
 
-/// Nanoseconds.
+/// Microseconds of the log as nanoseconds.
 fn time(micros: &Value) -> u64 {
     (micros.as_f64().unwrap() * 1e3).round() as u64
 }
@@ -36,7 +36,7 @@ fn busy(event: &Value) -> u64 {
     time(event["args"].get("busy").unwrap_or(&event["dur"]))
 }
 
-/// A number of all intervals of a stage in an epoch.
+/// The sum of a number over all intervals of a stage in an epoch.
 fn total(events: &[Value], stage: Stage, epoch: u64, number: impl Fn(&Value) -> u64) -> u64 {
     let wanted = |event: &&Value| event["name"] == stage.name() && event["args"]["epoch"] == epoch;
     intervals(events).filter(wanted).map(number).sum()
@@ -46,7 +46,7 @@ fn argument(name: &str) -> impl Fn(&Value) -> u64 {
     move |event| event["args"][name].as_u64().unwrap_or(0)
 }
 
-/// Intervals of a track follow each other, and no track has a name of two stages.
+/// Checks that intervals of a track follow each other, and that no track has names of two stages.
 fn check_tracks(events: &[Value]) {
     let mut tracks: BTreeMap<u64, (u64, &str)> = BTreeMap::new();
     for event in intervals(events) {
@@ -116,7 +116,7 @@ fn a_run_is_logged_as_it_is_counted() {
     assert_eq!(told, [("a \"test\"", 3, 56), ("a \"test\"", 4, 56)]);
 }
 
-/// A log that nobody recorded, with round numbers.
+/// A log with round numbers that was written by hand.
 const LOG: &str = include_str!("trace-by-hand.json");
 
 fn near(found: f64, expected: f64) {
@@ -144,7 +144,7 @@ fn the_report_says_what_a_hand_computes() {
     for (part, expected) in source.course.iter().zip([0.5, 1.0, 0.5, 0.0, 0.0]) {
         near(*part, expected);
     }
-    // Each thread was busy half of the time, so nobody was for a quarter of it.
+    // Each thread was busy half of the time, so for a quarter of it none was.
     near(stage(Stage::Decode).merged_seconds, 0.15);
     near(stage(Stage::Decode).load, 0.1);
     // It went on after the epoch, which counts for its bandwidth but not for its share of the epoch.
@@ -152,7 +152,7 @@ fn the_report_says_what_a_hand_computes() {
     near(stage(Stage::Ahead).share, 0.5);
     near(stage(Stage::Ahead).bandwidth, 50_000.0);
     assert_eq!(epoch.limit, Some("read source"));
-    // What is done for no epoch belongs to the one that has begun, or is the first.
+    // Intervals without an epoch belong to the one that had begun last, or to the first.
     assert_eq!(stage(Stage::Write).bytes, 1);
     assert_eq!(
         summary.epochs[1].stages.iter().map(|s| (s.stage, s.bytes)).next_back(),
@@ -253,7 +253,7 @@ fn the_log_of_a_killed_run_can_be_read() {
     let mut bench = foreload(&dataset, "bench", &["--trace", name, "--epochs", "1000000"]);
     let mut bench = bench.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(bench.stdout.take().unwrap()).lines();
-    // The writer flushes now and then; a line is printed after each epoch.
+    // The writer flushes from time to time; a line is printed after each epoch.
     while !std::fs::read_to_string(&log).unwrap_or_default().contains("\"train\"") {
         lines.next().expect("it runs for ever").unwrap();
     }

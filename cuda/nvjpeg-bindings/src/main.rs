@@ -1,4 +1,4 @@
-//! Writes `sys.rs` from NVIDIA's headers: what of nvJPEG is used here, and no more.
+//! Writes `sys.rs` from NVIDIA's headers: the part of nvJPEG that is used here, and no more.
 //!
 //! `make bindings` runs it as `nvjpeg-bindings HEADER OUTPUT INCLUDE…`.
 
@@ -63,10 +63,10 @@ fn main() -> ExitCode {
         .allowlist_var(constants)
         .dynamic_library_name("NvJpeg")
         .dynamic_link_require_all(false)
-        // A status or format that a newer library adds must not be undefined behaviour here.
+        // A status or format that a newer library adds must not be undefined behaviour.
         .default_enum_style(bindgen::EnumVariation::NewType { is_bitfield: false, is_global: false })
         .prepend_enum_name(false)
-        // The runtime's own type is opaque to us: a stream is a pointer.
+        // The runtime's own type is opaque here: a stream is a pointer.
         .opaque_type("CUstream_st")
         .wrap_unsafe_ops(true)
         .rust_target(target)

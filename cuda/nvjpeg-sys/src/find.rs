@@ -1,4 +1,4 @@
-//! Finding nvJPEG: loaded already, on the loader's path, in Python's packages, in a CUDA toolkit.
+//! Finds nvJPEG: loaded already, on the loader's path, in Python's packages, or in a CUDA toolkit.
 
 use std::env;
 use std::ffi::{OsStr, c_int};
@@ -11,20 +11,20 @@ use libloading::os::unix::{Library as Dynamic, RTLD_LOCAL, RTLD_NOW};
 use crate::result::Result;
 use crate::sys::{self, libraryPropertyType_t as Property};
 
-/// Major versions whose functions and types are those of [`sys`]; the newest first.
+/// The major versions whose functions and types are those of [`sys`], the newest first.
 const MAJORS: [u32; 2] = [13, 12];
 
-/// Only what is loaded already (`RTLD_NOLOAD` of glibc and musl).
+/// The flag that opens a library only if it is loaded already (`RTLD_NOLOAD` of glibc and musl).
 const LOADED_ONLY: c_int = 4;
 
 /// A version of nvJPEG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// That of CUDA.
+    /// The major version, which is that of CUDA.
     pub major: u32,
-    /// Minor version.
+    /// The minor version.
     pub minor: u32,
-    /// Patch level.
+    /// The patch level.
     pub patch: u32,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Where to look, beside the usual places.
+/// Where to look for nvJPEG, beside the usual places.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
     /// Directories of Python packages (`site-packages`).
@@ -43,7 +43,7 @@ pub struct Search {
     pub newest: Option<u32>,
 }
 
-/// nvJPEG, loaded. It stays so as long as this lives.
+/// nvJPEG, loaded. It stays loaded as long as this lives.
 pub struct Library {
     sys: sys::NvJpeg,
     version: Version,
@@ -56,7 +56,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// Why there is no nvJPEG.
+/// The error that there is no nvJPEG, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
     /// What was found but cannot serve, and why.
@@ -78,8 +78,9 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 impl Library {
-    /// Loads the first nvJPEG that serves: one that is loaded already, one on the loader's path, those of Python
-    /// packages (given, beside this program, of its virtual environment), that of `CUDA_HOME` or `CUDA_PATH`.
+    /// Loads the first nvJPEG that can be used: one that is loaded already, one on the loader's path, those of Python
+    /// packages (the given ones, those beside this program, those of its virtual environment), that of `CUDA_HOME` or
+    /// `CUDA_PATH`.
     ///
     /// # Errors
     /// A sentence with what to install, and what was found but is too old, too new or cannot be loaded.
@@ -119,12 +120,13 @@ impl Library {
         Err(LoadError { rejected, newest: search.newest })
     }
 
-    /// Loads the library at `path`; `Err(None)`: nothing is there, else why it cannot serve.
+    /// Loads the library at `path`. `Err(None)` means that nothing is there; any other error says why it cannot be
+    /// used.
     fn open(path: &Path, flags: c_int, newest: Option<u32>) -> Result<Self, Option<String>> {
         // SAFETY: loading runs the library's initialisers; nvJPEG's are meant to be run by `dlopen` at any time.
         let dynamic = unsafe { Dynamic::open(Some(path), flags) };
         let dynamic = dynamic.map_err(|error| {
-            // For a bare name the loader's complaint says no more than that it is not there.
+            // For a bare name the loader's complaint only says that it is not there.
             path.is_absolute().then(|| in_full(&error))
         })?;
         let reject = |reason: String| Some(format!("{}: {reason}", path.display()));
@@ -167,17 +169,17 @@ impl Library {
         })
     }
 
-    /// The raw functions; those that this version lacks are `Err`.
+    /// The raw functions; each that this version lacks is `Err`.
     pub fn sys(&self) -> &sys::NvJpeg {
         &self.sys
     }
 
-    /// Its version.
+    /// The version of the library.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Its file.
+    /// The path of the library's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -189,15 +191,15 @@ pub fn has_video_driver() -> bool {
     unsafe { Dynamic::open(Some("libnvcuvid.so.1"), RTLD_NOW | RTLD_LOCAL) }.is_ok()
 }
 
-/// An error with its cause.
+/// The text of an error with its causes.
 fn in_full(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| cause.to_string())
 }
 
-/// Directories that may hold nvJPEG, beside those that the loader knows.
+/// The directories that may hold nvJPEG, beside those that the loader knows.
 fn directories(search: &Search) -> Vec<PathBuf> {
     let mut packages = search.packages.clone();
-    // An extension module lies in its package's directory, among the others.
+    // An extension module lies in its package's directory, beside the other packages.
     if let Some(own) = file_of(directories as *const ()) {
         packages.extend(own.parent().and_then(Path::parent).map(Path::to_owned));
     }
@@ -214,7 +216,7 @@ fn directories(search: &Search) -> Vec<PathBuf> {
     }
     let mut directories = Vec::new();
     for package in packages {
-        // Where the wheels of CUDA 13 and of CUDA 12 put it.
+        // The wheels of CUDA 13 and of CUDA 12 put it into these directories.
         directories.push(package.join("nvidia/cu13/lib"));
         directories.push(package.join("nvidia/nvjpeg/lib"));
     }
@@ -242,7 +244,7 @@ fn file_of(address: *const ()) -> Option<PathBuf> {
         let (start, end) = range.split_once('-')?;
         let within = usize::from_str_radix(start, 16).ok()? <= address
             && address < usize::from_str_radix(end, 16).ok()?;
-        // Permissions, offset, device, inode, then the path, which may hold spaces.
+        // The fields are permissions, offset, device, inode, then the path, which may hold spaces.
         let path = rest.splitn(5, ' ').nth(4)?.trim_start();
         (within && path.starts_with('/')).then(|| PathBuf::from(path))
     })

@@ -10,9 +10,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A call that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Error {
-    /// Name of the function.
+    /// The name of the function.
     pub call: &'static str,
-    /// What it answered; `None`: the library does not have it.
+    /// The status that it returned; `None` if the library does not have the function.
     pub status: Option<nvjpegStatus_t>,
 }
 
@@ -35,7 +35,7 @@ impl Error {
         }
     }
 
-    /// Whether the file is to blame, not the library or the GPU.
+    /// Whether the file is to blame, and not the library or the GPU.
     pub fn is_of_the_file(&self) -> bool {
         matches!(
             self.status,
@@ -57,7 +57,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Calls a function of the library if it has it: `call!(library, nvjpegDestroy(handle))`. Unsafe as the function is.
+/// Calls a function of the library if it has it: `call!(library, nvjpegDestroy(handle))`. It is as unsafe as the
+/// function.
 #[macro_export]
 macro_rules! call {
     ($library:expr, $function:ident ( $($argument:expr),* $(,)? )) => {
@@ -68,7 +69,7 @@ macro_rules! call {
     };
 }
 
-/// For [`call!`](crate::call): what `status` of `call` says.
+/// Makes a [`Result`] of the `status` that `call` returned; for [`call!`](crate::call).
 ///
 /// # Errors
 /// Any status but success.

@@ -1,4 +1,5 @@
-//! Libraries that are too old or too new, made by the C compiler: passed over with a reason, never called blindly.
+//! Libraries that are too old or too new, made by the C compiler, are passed over with a reason, and never called
+//! blindly.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::process::Command;
 use nvjpeg_sys::safe::{Allocator, Backend, Handle};
 use nvjpeg_sys::{Library, Search};
 
-/// A library with one function, which says that it is of this major version.
+/// Makes a library with one function, which says that it is of this major version.
 fn make(directory: &Path, name: &str, major: u32) -> Search {
     let lib = directory.join("nvidia/cu13/lib");
     std::fs::create_dir_all(&lib).unwrap();

@@ -1,4 +1,4 @@
-//! NVIDIA's own library, where `make bindings` or `make check` has fetched it: it has all that is used here.
+//! NVIDIA's own library, where `make bindings` or `make check` has fetched it, has every function that is used here.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Who decodes what: by the GPU, by what the engine takes, and by what turns out to be wrong.
+//! Which backend decodes what: by the GPU, by the abilities of the engine, and by failures.
 
 use foreload::testing::decode::nvjpeg::{
     Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, Subsampling, by_host,
@@ -27,7 +27,7 @@ fn file(factors: (u32, u32), channels: usize) -> Vec<u8> {
     encode(&mut stream(5), &encoding(factors, channels))
 }
 
-/// What each backend can do with each sampling, of any size and of even sizes.
+/// What each backend can do with each sampling, for any size and for even sizes.
 fn table(abilities: &Abilities) -> Vec<(NvJpegBackend, Subsampling, [Ability; 2])> {
     let of = |backend, sampling| [abilities.get(backend, sampling), abilities.get_even(backend, sampling)];
     let all = NvJpegBackend::ALL
@@ -52,7 +52,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         let expected = if backend == NvJpegBackend::CudaBatched { Ability::Whole } else { Ability::Region };
         assert_eq!(found, [expected; 2], "{backend:?}, {sampling:?}: {}", all.describe(backend));
     }
-    // What holds of the engine where it is less able; the other backends are what they were.
+    // What is true of the engine when it is less able; the other backends must stay the same.
     let engine_is = |knobs: &str, engine: &dyn Fn(Subsampling) -> [Ability; 2], reason: &str| {
         let found = abilities(knobs);
         let mut expected = table(&all);
@@ -72,7 +72,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         &|_| [Ability::Whole; 2],
         "gray: whole images (unsupported image: JPEG, for nvJPEG's",
     );
-    // Regions that land beside where they should are not trusted, nor is success.
+    // A region in the wrong place makes the engine untrusted, and a reported success does not help it.
     engine_is("askew", &|_| [Ability::Whole; 2], "wrong samples, ");
     engine_is("ignore-region", &|_| [Ability::Whole; 2], "wrong samples, ");
     engine_is("skip", &|_| [Ability::None; 2], "wrong samples, 203×157 at (0, 0) of 203×157, image 0 of 15");
@@ -86,7 +86,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
         let header = parse_header(&encode(&mut stream(6), &encoding)).unwrap();
         assert_eq!(floors.backends(&header).next(), Some(first), "{width} columns");
     }
-    // No size is more even than others where each chroma sample is of one pixel, and not only whole blocks are even.
+    // Where each chroma sample is of one pixel every size is even enough, and not only whole blocks are even.
     let columns = |sampling: Subsampling| {
         [Ability::None, if sampling.steps().0 == 2 { Ability::Region } else { Ability::None }]
     };
@@ -111,7 +111,7 @@ fn the_engines_refusal_is_the_next_backends_turn() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();
-    // It has become choosy since it was tried: an image of a size or kind that the trials did not have.
+    // The engine has become choosy since it was tried, for a size or kind of image that the trials did not have.
     nvjpeg.knobs("refuse-420");
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
     let jobs: Vec<Job> = [((2, 2), 3), ((1, 1), 3), ((1, 1), 1), ((2, 2), 3)]
@@ -135,7 +135,7 @@ fn damage_spoils_no_neighbour() {
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
     for backend in NvJpegBackend::ALL {
         let mut jobs: Vec<Job> = (0..7).map(|_| Job { file: file((2, 2), 3), region: whole }).collect();
-        // The codes of one are damaged (only ones: no code is), one is cut, one's end is missing.
+        // The codes of one file are damaged (all bits are ones, which is no code), one is cut, and one lacks its end.
         let middle = jobs[2].file.len() / 2;
         jobs[2].file[middle..middle + 40].as_chunks_mut().0.fill([0xFF, 0x00]);
         jobs[4].file.truncate(middle);
@@ -152,8 +152,8 @@ fn damage_spoils_no_neighbour() {
     }
 }
 
-/// Behind an image's coded data lies what nvJPEG's parser refuses; the engine, which does not look there, must never
-/// see it.
+/// The segment behind these images' coded data is refused by nvJPEG's parser. The engine, which does not read that far,
+/// must never get them.
 #[test]
 fn what_the_parser_refuses_the_engine_does_not_get() {
     let cuda = stand_in::cuda();
@@ -162,7 +162,7 @@ fn what_the_parser_refuses_the_engine_does_not_get() {
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
     let mut jobs: Vec<Job> = (0..9).map(|_| Job { file: file((2, 2), 3), region: whole }).collect();
     let end = jobs[4].file.len() - 2;
-    // A segment that is longer than the file.
+    // The segment is longer than the file.
     jobs[4].file.splice(end..end, [0xFF, 0xE1, 0x40, 0x00, 1, 2, 3]);
     nvjpeg.reset();
     let decoded = lane.decode(NvJpegBackend::Hardware, &jobs).unwrap();
@@ -196,7 +196,7 @@ fn an_image_that_fails_costs_its_batch_few_calls() {
         let decoded = lane.decode(backend, &jobs).unwrap();
         assert!(nvjpeg.calls(call) <= most, "{}: {} calls", backend.name(), nvjpeg.calls(call));
         assert_eq!(nvjpeg.spent("huffman"), 0, "{}: the host decodes nothing", backend.name());
-        // The kernels are given no fewer than they decode by themselves, so that some go beside the bad one.
+        // The kernels get no fewer images than they decode at once, so that some stand beside the bad one.
         let refused = decoded.iter().filter(|decoded| decoded.1.is_err()).count();
         assert!(
             decoded[77].1.is_err() && refused <= if backend == NvJpegBackend::Hardware { 1 } else { 64 },
@@ -209,7 +209,7 @@ fn an_image_that_fails_costs_its_batch_few_calls() {
     }
 }
 
-/// Gray and colour images are calls of their own: neither waits for the other, and the host sleeps where it waits.
+/// Gray and colour images are separate calls: neither waits for the other, and the host sleeps while it waits.
 #[test]
 fn a_mixed_batch_is_no_chain_of_waits() {
     let cuda = stand_in::cuda();
@@ -220,7 +220,7 @@ fn a_mixed_batch_is_no_chain_of_waits() {
         let file = |number: usize| if number < gray { file((1, 1), 1) } else { file((2, 2), 3) };
         (0..14).map(|number| Job { file: file(number), region: whole }).collect()
     };
-    // The first time buffers grow.
+    // Buffers grow the first time.
     lane.decode(NvJpegBackend::Hardware, &jobs(7)).unwrap();
     let mut waits = |gray: usize| {
         nvjpeg.costs("engine:2000");
@@ -237,7 +237,7 @@ fn a_mixed_batch_is_no_chain_of_waits() {
     assert_eq!(waits(7), waits(0));
 }
 
-/// Of a file of many pixels all codes are decoded, however little is wanted: that is not for the host.
+/// All codes of a large file are decoded, however small the region: that is too much for the host.
 #[test]
 fn a_crop_of_a_huge_image_costs_the_host_no_codes() {
     let cuda = stand_in::cuda();

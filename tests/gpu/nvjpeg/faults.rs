@@ -1,4 +1,4 @@
-//! Each call of nvJPEG failing in turn: an error or a refusal, never wrong planes, a crash or a leak.
+//! Each call of nvJPEG fails in turn: an error or a refusal, never wrong planes, a crash or a leak.
 
 use foreload::testing::decode::nvjpeg::{Abilities, Ability, NvJpegBackend, Subsampling};
 use foreload::testing::decode::parse_header;
@@ -34,7 +34,7 @@ const CALLS: &[&str] = &[
     "nvjpegDecodeJpegDevice",
 ];
 
-/// What the stand-in can do.
+/// All abilities of the stand-in.
 fn everything() -> Abilities {
     let mut abilities = Abilities::default();
     for backend in NvJpegBackend::ALL {
@@ -113,7 +113,7 @@ fn a_decoder_that_cannot_be_made_leaves_nothing_behind() {
     }
 }
 
-/// The driver's failures: the GPU is lost for the call, and says so.
+/// The driver's failures are reported: the GPU is lost for the call.
 #[test]
 fn the_drivers_failures_come_out() {
     let mut cuda = stand_in::cuda();
@@ -150,7 +150,7 @@ fn the_drivers_failures_come_out() {
     }
 }
 
-/// What a call took that failed for some of its images, and was halved, is no measure of its backend.
+/// The time of a call that failed for some of its images and was halved is no measure of its backend.
 #[test]
 fn a_call_that_was_halved_says_so() {
     let cuda = stand_in::cuda();
@@ -171,7 +171,7 @@ fn a_call_that_was_halved_says_so() {
     }
 }
 
-/// For want of memory, or because there is none: only that is for good.
+/// A backend may lack memory, or not exist: only the latter is for good.
 #[test]
 fn a_backend_that_could_not_be_made_is_made_once_it_can_be() {
     const NO_MEMORY: u32 = 5;
@@ -207,7 +207,7 @@ fn a_backend_that_could_not_be_made_is_made_once_it_can_be() {
             }
         }
     }
-    // The driver's memory may be what lacks.
+    // The driver's memory may be what is short.
     let mut lane = Lane::of(everything()).unwrap();
     for backend in NvJpegBackend::ALL {
         cuda.fail("cuEventCreate", 2, 2);

@@ -9,10 +9,10 @@ pub fn stream(number: u64) -> RandomStream {
     RandomKey::new(b"nvjpeg tests", 0, 0, Use::Augment).stream(number)
 }
 
-/// Sampling factors of luma that GPU decoders know; chroma has (1, 1).
+/// The sampling factors of luma that GPU decoders know; chroma has (1, 1).
 pub const FACTORS: [(u32, u32); 4] = [(1, 1), (2, 1), (2, 2), (1, 2)];
 
-/// A file drawn from `random`: gray or colour, of any of [`FACTORS`], with gradients and noise.
+/// A file drawn from `random`: gray or colour, with any of [`FACTORS`], with gradients and noise.
 pub fn draw(random: &mut RandomStream, progressive: bool) -> Vec<u8> {
     let (width, height) = (1 + random.below(180) as u32, 1 + random.below(140) as u32);
     let channels = if random.below(5) == 0 { 1 } else { 3 };
@@ -30,7 +30,7 @@ pub fn draw(random: &mut RandomStream, progressive: bool) -> Vec<u8> {
     encode(random, &encoding)
 }
 
-/// A file of this kind.
+/// A file of this encoding.
 pub fn encode(random: &mut RandomStream, encoding: &Encoding) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..encoding.height {
@@ -44,7 +44,7 @@ pub fn encode(random: &mut RandomStream, encoding: &Encoding) -> Vec<u8> {
     libjpeg_reference::encode(&pixels, encoding)
 }
 
-/// Any rectangle of an image; the whole once in a while.
+/// Any rectangle of an image; sometimes the whole.
 pub fn region(random: &mut RandomStream, width: u32, height: u32) -> Region {
     if random.below(4) == 0 {
         return Region { x: 0, y: 0, width, height };

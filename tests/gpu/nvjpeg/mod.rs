@@ -15,14 +15,14 @@ use foreload::testing::gpu::{
     DeviceBuffer, GpuDevice, InFlight, MemoryPool, PinnedBuffer, PinnedSlice, Stream,
 };
 
-/// A lane as the pipeline has them, with its memory.
+/// A lane like those of the pipeline, with its memory.
 struct Lane {
     device: GpuDevice,
     stream: Stream,
     pool: MemoryPool,
     abilities: Abilities,
     decoder: NvJpegDecoder,
-    /// Of the last call: something failed and was tried in parts.
+    /// Whether something failed in the last call, so that it was tried in parts.
     in_parts: bool,
 }
 
@@ -32,16 +32,16 @@ struct Job {
     region: Region,
 }
 
-/// What came back of an image: its layout, and its planes or why it was refused.
+/// The result of an image: its layout, and its planes or why it was refused.
 type Decoded = (PlanesLayout, std::result::Result<Vec<u8>, String>);
 
 impl Lane {
-    /// A lane that knows what the GPU can do.
+    /// Makes a lane that finds out what the GPU can do.
     fn new() -> Result<Self> {
         Self::of(Abilities::probe(&Library::load()?, &GpuDevice::open(0)?)?)
     }
 
-    /// A lane that takes the GPU to be able to do this.
+    /// Makes a lane that takes the GPU to have these abilities.
     fn of(abilities: Abilities) -> Result<Self> {
         let device = GpuDevice::open(0)?;
         Ok(Self {
@@ -117,7 +117,7 @@ impl Lane {
     }
 }
 
-/// Checks that planes are the CPU's within a level, and that no byte beside them was written.
+/// Checks that planes differ from the CPU's by a level at most, and that no byte beside them was written.
 fn assert_same(job: &Job, (layout, planes): &Decoded, what: &str) {
     let samples = planes.as_ref().unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut expected = Planes::default();

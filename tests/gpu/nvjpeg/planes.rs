@@ -1,4 +1,4 @@
-//! Each backend's planes are the CPU's.
+//! The planes of each backend are those of the CPU.
 
 use foreload::testing::decode::nvjpeg::NvJpegBackend;
 use foreload::testing::decode::parse_header;

@@ -1,5 +1,5 @@
-//! The kernels, compiled for the CPU, against the CPU's pass: bit for bit, whatever the image, the output, the shape of
-//! the launch and the order of the threads.
+//! The kernels, compiled for the CPU, make the same bits as the CPU's pass, whatever the image, the output, the shape
+//! of the launch and the order of the threads.
 
 use foreload::testing::augment::cuda::{ImageParams, Launch, OutputParams};
 use foreload::testing::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
@@ -11,7 +11,7 @@ use foreload::testing::simd::Level;
 use super::reference::Image;
 use super::{FILTERS, MEAN, PADDINGS, STD, axis, between, fill, one, scaled, stream};
 
-/// Memory aligned as that of a device.
+/// Memory that is aligned like that of a device.
 #[derive(Clone, Default)]
 struct Arena(Vec<[u64; 8]>);
 
@@ -30,7 +30,7 @@ impl Arena {
     }
 }
 
-/// Copies planes to where `layout` says.
+/// Copies planes to the places of `layout`.
 fn upload(planes: &Planes, layout: &PlanesLayout) -> Arena {
     let mut arena = Arena::new(layout.bytes as usize);
     for (plane, to) in planes.planes.iter().zip(layout.used()) {
@@ -54,7 +54,7 @@ fn output(random: &mut RandomStream, most: u32) -> Output {
     }
 }
 
-/// Runs a launch on this machine, threads in the order that `turn` gives.
+/// Runs a launch on this machine, with the threads in the order of `turn`.
 fn run(output: &Output, launch: &Launch, turn: u32, table: &[ImageParams], images: u64) {
     let entries: Vec<u8> = table.iter().flat_map(|entry| entry.as_bytes()).copied().collect();
     let mut memory = Arena::new(entries.len());
@@ -88,7 +88,7 @@ fn coprime(random: &mut RandomStream, n: u32) -> u32 {
     }
 }
 
-/// Other shapes than a launch's own must give the same: smaller tiles and steps, less shared memory.
+/// A launch of another shape, which must give the same bytes: smaller tiles and steps, less shared memory.
 fn reshaped(random: &mut RandomStream, output: &Output, launch: &Launch) -> Launch {
     let (mut grid, mut params) = (launch.grid, launch.params);
     params.step_rows = between(random, 1, params.step_rows);
@@ -98,7 +98,7 @@ fn reshaped(random: &mut RandomStream, output: &Output, launch: &Launch) -> Laun
     Launch { grid, params, ..*launch }
 }
 
-/// The bytes of each image by the CPU, and by a launch for all.
+/// Checks that one launch for all images makes the bytes that the CPU makes of each.
 fn assert_same(random: &mut RandomStream, output: &Output, images: &[(Planes, View)], context: &str) {
     let bytes = output.bytes();
     let mut expected = vec![0; images.len() * bytes];
@@ -109,7 +109,7 @@ fn assert_same(random: &mut RandomStream, output: &Output, images: &[(Planes, Vi
     let uploaded: Vec<_> = images
         .iter()
         .zip(0..images.len() as u32)
-        // Entries come in any order.
+        // Entries may come in any order.
         .rev()
         .map(|((planes, view), place)| {
             let layout = PlanesLayout::staged(planes);
@@ -157,7 +157,7 @@ fn the_kernels_make_the_same_bytes() {
     }
 }
 
-/// Filters too long for shared memory, single pixels, enlargements, windows of both.
+/// Filters that are too long for shared memory, single pixels, enlargements, and windows of both make the same bytes.
 #[test]
 fn extreme_sizes_make_the_same_bytes() {
     let sizes = [
@@ -192,7 +192,7 @@ fn extreme_sizes_make_the_same_bytes() {
     }
 }
 
-/// The usual job: a crop of a photograph to 224×224, and large ones of large photographs.
+/// The usual jobs make the same bytes: crops of photographs to 224×224, and large ones of large photographs.
 #[test]
 fn usual_sizes_make_the_same_bytes() {
     for (case, (width, height)) in
@@ -229,7 +229,7 @@ fn a_failed_sample_becomes_zero_bytes() {
     }
 }
 
-/// Every sign, exponent and border between two roundings, and what lies next to it.
+/// The test takes every sign, exponent and border between two roundings, with its neighbours.
 #[test]
 fn floats_are_rounded_as_the_half_crate_does() {
     let check = |bits: u32| {
@@ -248,7 +248,7 @@ fn floats_are_rounded_as_the_half_crate_does() {
             check(u32::from(upper) << 16 | lower);
         }
     }
-    // Halves keep ten binary digits: the thirteen below decide.
+    // Halves keep ten binary digits: the thirteen below them decide.
     for upper in 0..1 << 19 {
         for lower in [0u32, 1, 0xfff, 0x1000, 0x1001, 0x1fff] {
             check(upper << 13 | lower);

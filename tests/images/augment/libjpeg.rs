@@ -1,4 +1,4 @@
-//! A random JPEG by libjpeg, and its planes and pixels as libjpeg has them.
+//! A random JPEG made by libjpeg, and the planes and pixels that libjpeg decodes.
 
 use foreload::testing::decode::{ColorModel, Plane, Planes};
 use foreload::testing::rng::RandomStream;
@@ -20,7 +20,7 @@ pub fn encode(random: &mut RandomStream, width: u32, height: u32, factors: (u32,
     libjpeg_reference::encode(&rgb, &encoding)
 }
 
-/// R, G, B of every pixel.
+/// R, G and B of every pixel.
 pub fn rgb(jpeg: &[u8]) -> Vec<u8> {
     libjpeg_reference::pixels(jpeg, J_COLOR_SPACE::JCS_RGB).unwrap().0
 }

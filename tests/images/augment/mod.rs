@@ -24,7 +24,7 @@ fn between(random: &mut RandomStream, low: u32, high: u32) -> u32 {
     low + random.below(u64::from(high - low) + 1) as u32
 }
 
-/// A number from `low` to `high`, small ones as likely as large ones.
+/// A number from `low` to `high`; small ones are as likely as large ones.
 fn scaled(random: &mut RandomStream, low: u32, high: u32) -> u32 {
     (random.uniform(f64::from(low).ln(), f64::from(high + 1).ln()).exp() as u32).clamp(low, high)
 }
@@ -36,7 +36,7 @@ fn one<T: Copy>(random: &mut RandomStream, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize]
 }
 
-/// Black as often as a colour.
+/// A fill colour, which is black half of the time.
 fn fill(random: &mut RandomStream) -> [u8; 3] {
     let colour = random.below(2) as u32;
     [0; 3].map(|_| (colour * between(random, 0, 255)) as u8)
@@ -55,7 +55,7 @@ fn output(random: &mut RandomStream, fidelity: Fidelity) -> Output {
     }
 }
 
-/// A crop, or now and then the window of a resized whole, perhaps with padding.
+/// A crop, or sometimes the window of a resized whole, perhaps with padding.
 fn axis(random: &mut RandomStream, size: u32, n: u32) -> Axis {
     if random.below(3) > 0 {
         let length = scaled(random, 1, size);
@@ -78,7 +78,7 @@ fn view(random: &mut RandomStream, image: &Image, output: &Output) -> View {
 }
 
 fn render(output: &Output, level: Level, planes: &Planes, view: &View) -> Vec<u8> {
-    // Not aligned to anything, and full of what must be overwritten.
+    // The output is not aligned, and full of bytes that must be overwritten.
     let mut out = vec![0xa5; output.bytes() + 1];
     Augmenter::new(output.clone(), level).render(planes, view, &mut out[1..]);
     out.split_off(1)
@@ -88,7 +88,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect()
 }
 
-/// Grey levels of normalised channel-first values.
+/// The grey levels of normalised channel-first values.
 fn levels(values: &[f32]) -> Vec<f64> {
     let plane = values.len() / 3;
     let level = |(i, &v): (usize, &f32)| {
@@ -98,7 +98,7 @@ fn levels(values: &[f32]) -> Vec<f64> {
     values.iter().enumerate().map(level).collect()
 }
 
-/// Mean and largest absolute difference.
+/// The mean and the largest absolute difference.
 fn difference(a: &[f64], b: &[f64]) -> (f64, f64) {
     assert_eq!(a.len(), b.len());
     let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs());
@@ -119,7 +119,8 @@ fn exact_is_pil_on_libjpegs_pixels() {
             let got = levels(&floats(&render(&output, Level::detect(), &planes, &view)));
             let want = reference::exact(&image, &view, &output);
             let (mean, largest) = difference(&got, &want);
-            // Two roundings may each go the other way; of a few pixels it may be most. A single pixel is not rounded.
+            // Two roundings may each go the other way, which may concern most of a few pixels. A single pixel is not
+            // rounded.
             let most = if matches!(filter, Filter::Nearest | Filter::NearestExact) { 0.01 } else { 2.01 };
             assert!(
                 largest < most && (mean < 0.2 || got.len() < 60),

@@ -1,4 +1,4 @@
-//! The pass as its definition reads, in double precision and without regard to speed.
+//! The pass written as it is defined, in double precision and without regard to speed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,8 @@ pub struct Image {
     pub width: u32,
     pub height: u32,
     color: ColorModel,
-    /// Image columns and rows a sample spans, columns and rows of samples, samples.
+    /// For each component: the image columns and rows that a sample spans, the columns and rows of samples, the
+    /// samples.
     components: Vec<(u32, u32, u32, u32, Vec<u8>)>,
 }
 
@@ -32,7 +33,7 @@ impl Image {
         Self::sized(random, width, height)
     }
 
-    /// Half noise, half large areas, so that both rounding and clamping have work.
+    /// An image whose halves are noise and large areas, so that both rounding and clamping have work.
     pub fn sized(random: &mut RandomStream, width: u32, height: u32) -> Self {
         let mut step = || [1, 2, 2, 4][random.below(4) as usize];
         let chroma = (step(), step());
@@ -55,7 +56,7 @@ impl Image {
         Self { width, height, color, components }
     }
 
-    /// What a decoder that is asked for `region` hands over: not a sample more than promised.
+    /// What a decoder that is asked for `region` returns: not a sample more than promised.
     pub fn planes(&self, region: &Region) -> Planes {
         let planes = [0, 1, 2].map(|c| {
             let Some((sx, sy, w, h, samples)) = self.components.get(c) else { return Plane::default() };
@@ -111,7 +112,7 @@ impl Image {
         ((sum + bias) / divisor).floor()
     }
 
-    /// The columns or rows of samples that a column or row of pixels of component `c` is upsampled from: ¾ of the
+    /// The columns or rows of samples from which a column or row of pixels of component `c` is upsampled: ¾ of the
     /// nearer and ¼ of the next, where libjpeg interpolates.
     fn sources(&self, c: usize, along_x: bool, pixel: u32) -> Taps {
         let (sx, sy, w, h, _) = self.components[c];
@@ -122,7 +123,7 @@ impl Image {
         if linear { vec![(near, 0.75), (next, 0.25)] } else { vec![(near, 1.0)] }
     }
 
-    /// R, G, B of a pixel as libjpeg's tables give them.
+    /// R, G and B of a pixel as libjpeg's tables give them.
     fn rgb(&self, x: u32, y: u32) -> [f64; 3] {
         let v = |c| self.pixel(c, x, y);
         match self.color {
@@ -143,7 +144,7 @@ impl Image {
     }
 }
 
-/// The pixel of `0..full` that padding shows at pixel `j`: there and back again, a step at a time.
+/// The pixel of `0..full` that padding shows at pixel `j`, found one step at a time.
 fn padded(padding: Padding, mut j: i64, full: i64) -> Option<i64> {
     while j < 0 || j >= full {
         j = match padding {
@@ -159,10 +160,10 @@ fn padded(padding: Padding, mut j: i64, full: i64) -> Option<i64> {
     Some(j)
 }
 
-/// Source pixels of an output pixel and their weights.
+/// The source pixels of an output pixel and their weights.
 type Taps = Vec<(u32, f64)>;
 
-/// What each of `n` output pixels of an axis is made of, `None` for the fill: torch's nearest pixels and PIL's
+/// The weights of each of `n` output pixels of an axis, `None` for a filled one: torch's nearest pixels and PIL's
 /// `precompute_coeffs`.
 fn taps(axis: &Axis, n: u32, view: &View) -> Vec<Option<Taps>> {
     let scale = f64::from(axis.length) / f64::from(axis.full);
@@ -195,8 +196,8 @@ fn taps(axis: &Axis, n: u32, view: &View) -> Vec<Option<Taps>> {
     (0..n).map(one).collect()
 }
 
-/// Resizes along x, then along y; channel-first levels. `sources` gives the source rows that a row of pixels is made
-/// of, `value` a pixel of such a row; `between` and `after` say what becomes of results of the first and second pass.
+/// Resizes along x, then along y, to channel-first levels. `sources` gives the source rows of a row of pixels, `value`
+/// a pixel of such a row; `between` and `after` are applied to the results of the first and second pass.
 fn resize(
     view: &View,
     output: &Output,
@@ -231,10 +232,10 @@ fn resize(
     out
 }
 
-/// Grey levels of PIL's crop and resize of libjpeg's pixels.
+/// The grey levels of PIL's crop and resize of libjpeg's pixels.
 pub fn exact(image: &Image, view: &View, output: &Output) -> Vec<f64> {
     let value = |c: usize, x, y| image.rgb(x, y)[c];
-    // PIL's weights have 22 bits: halves are all but ties.
+    // PIL's weights have 22 bits, so results near a half are ties.
     let round = |v: f64| (v + 0.5 + 1e-9).floor().clamp(0.0, 255.0);
     let rows = |_, y| vec![(y, 1.0)];
     let levels = resize(view, output, 3, rows, value, (round, round)).into_iter().enumerate();
@@ -242,7 +243,7 @@ pub fn exact(image: &Image, view: &View, output: &Output) -> Vec<f64> {
     levels.map(|(i, level)| level.unwrap_or(f64::from(output.fill[i / plane]))).collect()
 }
 
-/// Grey levels of the planes' resize, converted at output size.
+/// The grey levels of the resized planes, converted at output size.
 pub fn fast(image: &Image, view: &View, output: &Output) -> Vec<f64> {
     let rows = |c, y| image.sources(c, false, y);
     let value = |c: usize, x, row| {

@@ -1,5 +1,5 @@
-//! Damaged files as libjpeg decodes them: each that Pillow would decode gives libjpeg's coefficients, transformed as
-//! libjpeg-turbo's vector code does; each that Pillow would refuse is refused.
+//! Damaged files are decoded like libjpeg does it: each that Pillow would decode gives libjpeg's coefficients,
+//! transformed as libjpeg-turbo's vector code does; each that Pillow would refuse is refused.
 
 use foreload::DecodeError;
 use foreload::testing::decode::{Damaged, Decoded, Decoder, Planes, Region};
@@ -17,17 +17,17 @@ fn conceal(bytes: &[u8], choose: impl FnOnce(u32, u32) -> Region) -> Result<(Pla
     Ok((planes, decoded))
 }
 
-/// How the tests went.
+/// The counts of a test's files.
 #[derive(Debug, Default)]
 pub struct Tally {
     decoded: u32,
     refused: u32,
     pub concealed: u32,
-    /// Files that end amid a segment that damage has made.
+    /// The files that end in the middle of a segment which damage has made.
     amid: u32,
-    /// Files with fill bytes inside their data, which are decoded but not compared.
+    /// The files with fill bytes inside their data, which are decoded but not compared.
     filled: u32,
-    /// Blocks whose coefficients leave 16 bits on the way: what they give is looked at beside Pillow, in Python.
+    /// The blocks whose coefficients overflow 16 bits on the way. Their samples are compared with Pillow's, in Python.
     beyond: u64,
 }
 
@@ -41,7 +41,7 @@ pub fn check(bytes: &[u8], stream: &mut RandomStream, tally: &mut Tally, what: &
             .iter()
             .any(|what| error.to_string().contains(what))
     {
-        // By what the bytes up to the file's end say, libjpeg's versions give up before it or do not.
+        // Whether libjpeg gives up before it depends on its version and on the bytes up to the file's end.
         tally.amid += 1;
         return;
     }
@@ -58,8 +58,8 @@ pub fn check(bytes: &[u8], stream: &mut RandomStream, tally: &mut Tally, what: &
     let (reference, beyond) = expected(bytes, &planes, what);
     tally.beyond += beyond;
     let what = format!("{what}, concealed {concealed:?}");
-    // Two 0xFF before a stuffed zero: libjpeg first takes them for a marker, begins the block anew and forgets to clear
-    // it.
+    // For two 0xFF before a stuffed zero, libjpeg first takes them for a marker, begins the block anew and forgets to
+    // clear it.
     if bytes.windows(3).any(|bytes| bytes == [0xFF, 0xFF, 0]) {
         tally.filled += 1;
         return;
@@ -72,11 +72,11 @@ pub fn check(bytes: &[u8], stream: &mut RandomStream, tally: &mut Tally, what: &
     }
 }
 
-/// Libjpeg's coefficients, transformed here; and how many blocks are taken over from `planes`, because this transform
-/// does not know them.
+/// Libjpeg's coefficients, transformed here; and the number of blocks that are taken from `planes`, because this
+/// transform does not know them.
 fn expected(bytes: &[u8], planes: &Planes, what: &str) -> (libjpeg::Reference, u64) {
     let mut reference = libjpeg::planes(bytes).expect(what);
-    // Of a file of one scan it does not matter to Pillow that a segment behind is cut short; to this call it does.
+    // In a file of one scan Pillow does not care that a segment behind it is cut short; this call does.
     let cut = scans(bytes).first().map_or(bytes.len(), |scan| scan.end);
     let (components, _) = libjpeg::coefficients(bytes)
         .or_else(|_| libjpeg::coefficients(&[&bytes[..cut], &[0xFF, 0xD9]].concat()))
@@ -144,7 +144,7 @@ fn transform(block: &[i16; 64], steps: &[u16; 64]) -> Option<[u8; 64]> {
     Some(std::array::from_fn(|i| (values[i] + 128).clamp(0, 255) as u8))
 }
 
-/// Where the entropy-coded data of the scans lies, as far as a walk over a file that may be damaged leads.
+/// The ranges of the scans' entropy-coded data, as far as a walk over a file that may be damaged leads.
 fn scans(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let (mut scans, mut at) = (Vec::new(), 2);
     while let Some(&[0xFF, marker @ (..=0xD8 | 0xDA..), high, low]) = bytes.get(at..at + 4) {
@@ -180,13 +180,13 @@ fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
                 let piece = bytes[at..at + length].to_vec();
                 bytes.splice(at..at, piece);
             }
-            // A marker where none should be: restarts above all, now and then any.
+            // This inserts a marker where none should be: mostly restarts, sometimes any.
             7 => {
                 let marker =
                     if stream.below(4) == 0 { stream.next_u32() as u8 } else { 0xD0 + stream.below(8) as u8 };
                 bytes.splice(at..at, [0xFF, marker]);
             }
-            // A restart marker less, or another number.
+            // This removes a restart marker, or changes its number.
             _ => {
                 let restarts: Vec<usize> = (scan.start..scan.end - 1)
                     .filter(|&at| bytes[at] == 0xFF && matches!(bytes[at + 1], 0xD0..=0xD7))
@@ -204,7 +204,7 @@ fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     }
 }
 
-/// Damaged files of all kinds, each by its number.
+/// Makes damaged files of all kinds, each from its number.
 fn damaged(number: u64) -> (Vec<u8>, String, RandomStream) {
     let mut stream = stream(20_000 + number);
     let (mut bytes, what) = if number.is_multiple_of(3) {

@@ -13,7 +13,7 @@ use super::images::stream;
 use super::region::{any_region, assert_equal};
 use super::{decode, libjpeg, whole};
 
-/// The corpus' files, in order of their names; `None` where it is absent and may be.
+/// The files of the corpus, in the order of their names; `None` where it is absent and may be.
 fn files() -> Option<Vec<PathBuf>> {
     let shared = std::env::var_os("FORELOAD_SHARED").map(PathBuf::from);
     let shared = shared.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"));
@@ -40,7 +40,7 @@ fn every_damaged_file_gives_what_libjpeg_gives() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let bytes = std::fs::read(path).unwrap();
         // Damage before the first scan is not concealed, nor is any in kinds that only the fallback decoder knows; a
-        // file that is much too short for its size is not believed.
+        // file that is much too short for its size is refused.
         let header = foreload::testing::decode::parse_header(&bytes);
         if header.as_ref().is_ok_and(|header| header.region_decodable) {
             check(&bytes, &mut stream(number as u64), &mut tally, &name);
@@ -66,7 +66,7 @@ fn every_file_gives_libjpegs_pixels_or_a_clear_error() {
                 assert!(!error.to_string().is_empty());
                 println!("{name}: {error}");
                 refused += 1;
-                // What libjpeg decodes without a warning must be decoded, unless it is of a kind we name.
+                // What libjpeg decodes without a warning must be decoded, unless it is of a named kind.
                 let clean = libjpeg::planes(&bytes).is_ok_and(|reference| reference.warnings == 0);
                 if clean && !matches!(error, DecodeError::Unsupported(_)) {
                     println!("    although libjpeg finds nothing wrong");

@@ -1,4 +1,4 @@
-//! What other decoders do for us: four-component JPEG, baseline and progressive, and PNG. All of it cropped to the
+//! What the other decoders do: four-component JPEG, baseline and progressive, and PNG. All of it is cropped to the
 //! region.
 
 use foreload::testing::decode::{Backend, ColorModel, Plane, Planes, Region};
@@ -10,7 +10,7 @@ use super::images::{Kind, stream};
 use super::region::any_region;
 use super::{decode, libjpeg};
 
-/// Largest difference between the planes' region and an image of interleaved pixels.
+/// The largest difference between the planes' region and an image of interleaved pixels.
 pub fn difference(planes: &Planes, region: Region, image: &[u8]) -> u8 {
     let channels = if planes.color == ColorModel::Gray { 1 } else { 3 };
     let at = |plane: &Plane, x: u32, y: u32| {
@@ -43,7 +43,7 @@ fn four_components_become_rgb_as_pillow_has_it() {
         let (planes, region, backend) = decode(&bytes, Level::detect(), choose).unwrap();
         assert_eq!((backend, planes.color), (Backend::Zune, ColorModel::Rgb));
         let (stored, _) = libjpeg::pixels(&bytes, J_COLOR_SPACE::JCS_CMYK).unwrap();
-        // Inverted, as Pillow takes them; then what ink and black leave.
+        // The values are inverted, as Pillow takes them; then comes what ink and black leave.
         let expected: Vec<u8> = stored
             .chunks(4)
             .flat_map(|pixel| {
@@ -101,7 +101,7 @@ fn texts_of_a_png_take_no_memory() {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, 4, 4);
     encoder.set_color(png::ColorType::Grayscale);
-    // Far more than a decoder of 16 pixels may allocate.
+    // The text is far larger than what a decoder of 16 pixels may allocate.
     encoder.add_ztxt_chunk("Comment".to_owned(), "x".repeat(1 << 20)).unwrap();
     encoder.add_text_chunk("Author".to_owned(), "y".repeat(1 << 20)).unwrap();
     encoder.write_header().unwrap().write_image_data(&[7; 16]).unwrap();

@@ -1,5 +1,5 @@
 //! Damaged images: whatever is flipped, cut or spliced, the decoder answers with pixels or an error, never a panic, and
-//! the same on every instruction set. `FORELOAD_FUZZ_SECONDS` lengthens the hunt.
+//! the same on every instruction set. `FORELOAD_FUZZ_SECONDS` makes it run longer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ fn image(stream: &mut RandomStream) -> Vec<u8> {
     bytes
 }
 
-/// Damages the file in one to four places; headers more often than their share.
+/// Damages the file in one to four places, headers more often than the rest.
 fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     for _ in 0..1 + stream.below(4) {
         if bytes.len() < 4 {
@@ -74,7 +74,7 @@ fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     }
 }
 
-/// What a decoder says: the error's words, or the region's samples.
+/// The decoder's result: the error's words, or the region's samples.
 fn answer(decoder: &mut Decoder, planes: &mut Planes, bytes: &[u8], seed: u64) -> Result<Vec<u8>, String> {
     let mut stream = RandomKey::new(b"fuzz region", seed, 0, Use::Augment).stream(0);
     let choose = |full_width: u32, full_height: u32| {

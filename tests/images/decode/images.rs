@@ -1,4 +1,4 @@
-//! JPEG files of every kind the encoder makes, drawn from a number.
+//! JPEG files of every kind that the encoder makes, drawn from a number.
 
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -10,7 +10,7 @@ pub fn stream(number: u64) -> RandomStream {
     RandomKey::new(b"decode tests", 0, 0, Use::Augment).stream(number)
 }
 
-/// What to encode.
+/// The image to encode, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     pub width: u16,
@@ -18,16 +18,16 @@ pub struct Kind {
     pub color: ColorType,
     pub sampling: SamplingFactor,
     pub quality: u8,
-    /// Huffman tables of its own; jpeg-encoder then codes each component in a scan of its own.
+    /// Whether the image has Huffman tables of its own; jpeg-encoder then codes each component in a scan of its own.
     pub optimised: bool,
-    /// By libjpeg, which keeps to one scan.
+    /// Whether libjpeg encodes the image, which keeps to one scan.
     pub one_scan: bool,
     pub restart_interval: u16,
     pub progressive: bool,
 }
 
 impl Kind {
-    /// Any baseline kind: gray and colour, every sampling, from 1×1 pixels on.
+    /// Draws any baseline kind: gray and colour, every sampling, from 1×1 pixels on.
     pub fn baseline(stream: &mut RandomStream) -> Self {
         use SamplingFactor::*;
         let samplings = [F_1_1, F_2_1, F_1_2, F_2_2, F_4_1, F_4_2, F_1_4, F_2_4];
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// Components.
+    /// The number of components.
     pub fn channels(&self) -> usize {
         match self.color {
             ColorType::Luma => 1,
@@ -75,7 +75,7 @@ impl Kind {
         pixels
     }
 
-    /// The file.
+    /// The encoded file.
     pub fn encode(&self, stream: &mut RandomStream) -> Vec<u8> {
         let pixels = self.pixels(stream);
         if self.one_scan && self.channels() < 4 && !self.progressive {
@@ -93,11 +93,11 @@ impl Kind {
         bytes
     }
 
-    /// The file of these pixels, by libjpeg: baseline in one scan, or progressive in these, its own where there are
-    /// none.
+    /// The file of these pixels made by libjpeg: baseline in one scan, or progressive in these scans, libjpeg's own if
+    /// there are none.
     pub fn encode_by_libjpeg(&self, pixels: &[u8], scans: &[libjpeg::Scan]) -> Vec<u8> {
         let channels = self.channels();
-        // The encoder's enumeration holds them as in a frame header.
+        // The encoder's enumeration holds the factors as a frame header does.
         let sampling = self.sampling as u32;
         let encoding = libjpeg::Encoding {
             width: self.width.into(),
@@ -113,7 +113,7 @@ impl Kind {
     }
 }
 
-/// Where the payload of the first segment with this marker begins.
+/// The offset of the payload of the first segment with this marker.
 pub fn segment(bytes: &[u8], marker: u8) -> usize {
     let mut at = 2;
     while bytes[at + 1] != marker {

@@ -1,4 +1,5 @@
-//! The decoder against libjpeg, on images made here and on a corpus of odd ones; what it refuses; all its levels.
+//! The decoder against libjpeg, on images made here and on a corpus of odd ones; what it refuses; every instruction
+//! set.
 
 mod conceal;
 mod corpus;
@@ -28,7 +29,7 @@ fn decode(
     Ok((planes, decoded.region, decoded.backend))
 }
 
-/// The whole image.
+/// The region of the whole image.
 fn whole(width: u32, height: u32) -> Region {
     Region { x: 0, y: 0, width, height }
 }

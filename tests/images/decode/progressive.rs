@@ -39,7 +39,7 @@ fn what_the_last_scans_would_say_is_not_guessed() {
     assert!(incomplete > 5, "{incomplete}");
 }
 
-/// Where the scans of a file lie, each from its marker to the next.
+/// The ranges of a file's scans, each from its marker to the next.
 fn scans(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let marker = |at: usize| bytes[at] == 0xFF && !matches!(bytes[at + 1], 0 | 0xD0..=0xD7);
     let starts = (2..bytes.len() - 1).filter(|&at| bytes[at..].starts_with(&[0xFF, 0xDA]) && marker(at));
@@ -61,7 +61,7 @@ fn scans_must_go_on_where_those_before_end() {
                     assert_equal(&planes, region, &reference, &what);
                     decoded += 1;
                 }
-                // libjpeg takes components without DC for gray, and without a word.
+                // libjpeg takes components without DC for gray, without a warning.
                 (Err(error), _) => {
                     let message = error.to_string();
                     let named = ["does not go on", "before its component", "truncated", "near byte"];
@@ -90,7 +90,8 @@ fn the_number_of_scans_is_limited() {
     refined.extend((1..63).map(|k| scan(k, k, (1, 0))));
     let (first, refined) =
         (kind.encode_by_libjpeg(&pixels, &first), kind.encode_by_libjpeg(&pixels, &refined));
-    // The encoder writes no more than 64 at once; so some of the second file, with their tables, come behind the first.
+    // The encoder writes no more than 64 scans at once; so some of the second file's, with their tables, are appended
+    // to the first.
     let at = scans(&refined);
     let end = scans(&first).last().unwrap().end;
     let files = [100, 101].map(|count| {

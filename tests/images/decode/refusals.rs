@@ -1,4 +1,4 @@
-//! Files that are no good: each is refused with the error that names what is wrong.
+//! Invalid files: each is refused with an error that names what is wrong.
 
 use foreload::DecodeError;
 use foreload::testing::decode::{Decoder, Planes, Region};
@@ -75,7 +75,7 @@ fn damage_is_located() {
         bytes[at..at + 40].fill(damage);
         if let Err(error) = decode(&bytes, Level::detect(), whole) {
             let message = error.to_string();
-            // Some make the scan end, as if cut.
+            // Some damage makes the scan end, as if it were cut.
             if !message.contains("truncated") {
                 assert!(message.contains("near byte") && message.contains("in MCU"), "{message}");
                 found += 1;

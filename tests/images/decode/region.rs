@@ -7,7 +7,7 @@ use foreload::testing::simd::Level;
 use super::images::{Kind, segment, stream};
 use super::{decode, libjpeg, whole};
 
-/// A region inside an image; small ones, wide ones, the whole.
+/// A region inside an image: a small one, a wide one, or the whole.
 pub fn any_region(stream: &mut RandomStream, width: u32, height: u32) -> Region {
     let mut along = |full: u32| {
         let length = 1 + stream.below(u64::from(full)) as u32;
@@ -17,7 +17,7 @@ pub fn any_region(stream: &mut RandomStream, width: u32, height: u32) -> Region 
     Region { x, y, width, height }
 }
 
-/// Checks that `planes` hold what `region` needs, and that it is the reference's.
+/// Checks that `planes` hold what `region` needs, and that they equal the reference's.
 pub fn assert_equal(planes: &Planes, region: Region, reference: &libjpeg::Reference, what: &str) {
     for (index, (plane, (stride, expected))) in planes.planes.iter().zip(&reference.planes).enumerate() {
         let margin = |step: u32| u32::from(step > 1);
@@ -85,7 +85,7 @@ fn a_decoder_carries_nothing_from_image_to_image() {
         let kind = Kind::baseline(&mut stream);
         let mut bytes = kind.encode(&mut stream);
         if number % 5 == 0 {
-            // A damaged one in between.
+            // A damaged image is decoded in between.
             let at = segment(&bytes, 0xDA) + 20 + stream.below(30) as usize;
             let end = bytes.len() - 2;
             bytes[at.min(end)..end].fill(0x55);

@@ -5,10 +5,10 @@ use foreload::testing::rng::RandomStream;
 use super::images::Kind;
 use super::libjpeg::{self, Scan};
 
-/// Scans that code all components in any order the standard allows: bands and bits split at random, DC interleaved or
-/// not. Without some of the last where `incomplete`, or where they would be too many.
+/// Draws scans that code all components in any order the standard allows: bands and bits are split at random, DC is
+/// interleaved or not. Some of the last scans are left out where `incomplete`, or where there would be too many.
 pub fn script(stream: &mut RandomStream, channels: i32, incomplete: bool) -> Vec<Scan> {
-    // What may be drawn next, by what is coded: one queue for DC, one for each band of a component.
+    // What may be drawn next, by what it codes: one queue for DC, one for each band of a component.
     let mut queues: Vec<Vec<Scan>> = Vec::new();
     let all: Vec<i32> = (0..channels).collect();
     let groups: Vec<Vec<i32>> = match stream.below(3) {
@@ -50,7 +50,7 @@ pub fn script(stream: &mut RandomStream, channels: i32, incomplete: bool) -> Vec
     order
 }
 
-/// A progressive file; what it is.
+/// A progressive file, with a description.
 pub fn file(stream: &mut RandomStream) -> (Vec<u8>, String) {
     let mut kind = Kind::baseline(stream);
     kind.progressive = true;

@@ -1,4 +1,4 @@
-//! WebP: what comes out, animations and their canvas, and that a file which is not whole is an error. What Pillow makes
+//! WebP: the decoded pixels, animations and their canvas, and the errors of files that are not whole. What Pillow makes
 //! of the same files is compared in `tests/python/test_webp.py`.
 
 use foreload::DecodeError;
@@ -48,7 +48,7 @@ fn animation(width: u32, height: u32, frames: &[Vec<u8>]) -> Vec<u8> {
     riff(&[&[extended(2, width, height), chunk(b"ANIM", &[255, 255, 255, 255, 0, 0])], frames].concat())
 }
 
-/// What codes the image of a simple file.
+/// The chunk that codes the image of a simple file.
 fn coded(file: &[u8]) -> Vec<u8> {
     file[12..].to_vec()
 }
@@ -93,7 +93,7 @@ fn what_is_not_whole_is_an_error() {
 #[test]
 fn other_chunks_are_passed_over() {
     let plain = decode(LOSSY, Level::detect(), whole).unwrap().0;
-    // Flags that promise alpha and texts, and chunks of odd length; the alpha is damaged, and nobody asks for it.
+    // The flags promise alpha and texts, and chunks have odd lengths; the alpha is damaged, but nothing reads it.
     let chunks = [
         extended(0x3C, 24, 16),
         chunk(b"ICCP", b"x"),
@@ -133,7 +133,7 @@ fn headers_that_contradict_each_other_are_errors() {
     assert!(reason(&riff(&[chunk(b"VP8X", b"123")])).contains("VP8X chunk is too short"));
     assert!(reason(&riff(&[chunk(b"VP8 ", b"123")])).contains("has no size"));
     let mut wide = lossless(&[0; 3], 1, 1, ColorType::Rgb8);
-    // 16384 columns, which the decoder takes for none.
+    // These are 16384 columns, which the decoder takes for none.
     wide[21] = 0xFF;
     wide[22] |= 0x3F;
     assert!(decode(&wide, Level::detect(), |_, _| Region { x: 0, y: 0, width: 1, height: 1 }).is_err());
@@ -144,7 +144,7 @@ fn too_many_pixels_are_refused_before_memory_is_taken() {
     let mut decoder = Decoder::new(24 * 16 - 1);
     let mut refused = |bytes: &[u8]| decoder.decode(bytes, whole, &mut Planes::default()).unwrap_err();
     assert_eq!(refused(LOSSY), DecodeError::TooLarge { width: 24, height: 16, limit: 383 });
-    // A canvas of 2⁴⁸ pixels.
+    // The canvas has 2⁴⁸ pixels.
     let side = 1 << 24;
     let huge = animation(side, side, &[frame(0, 0, 24, 16, &coded(LOSSY))]);
     assert_eq!(refused(&huge), DecodeError::TooLarge { width: side, height: side, limit: 383 });

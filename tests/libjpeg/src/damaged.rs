@@ -1,4 +1,4 @@
-//! What libjpeg makes of damaged files: which of them Pillow's way of calling it refuses, and their coefficients.
+//! What libjpeg makes of damaged files: which of them it refuses when called as by Pillow, and their coefficients.
 
 use std::os::raw::c_long;
 
@@ -8,9 +8,9 @@ use super::decompress;
 
 /// The coefficients of one component.
 pub struct Coefficients {
-    /// Blocks in a row.
+    /// The number of blocks in a row.
     pub columns: usize,
-    /// Row after row, each block in natural order (8·row + column), not multiplied.
+    /// The blocks row after row, each in natural order (8·row + column), not dequantised.
     pub blocks: Vec<[i16; 64]>,
     /// The quantisation table in natural order; zeros where no scan holds the component.
     pub steps: [u16; 64],
@@ -30,8 +30,8 @@ unsafe extern "C-unwind" fn skip(d: &mut jpeg_decompress_struct, bytes: c_long) 
     }
 }
 
-/// Whether Pillow's decoder gives an image of this file: it has no more bytes to offer when libjpeg asks for them,
-/// needs all rows, and looks at the rest as far as it goes.
+/// Whether Pillow's decoder gives an image of this file. Pillow has no more bytes to offer when libjpeg asks for them,
+/// needs all rows, and reads the rest as far as it goes.
 pub fn pillow_decodes(jpeg: &[u8]) -> bool {
     let decoded = decompress(jpeg, |d| {
         // SAFETY: the header was read from memory; from here on no bytes are made up. Each row has `output_width`
@@ -55,10 +55,11 @@ pub fn pillow_decodes(jpeg: &[u8]) -> bool {
     decoded.is_ok_and(|(complete, _)| complete)
 }
 
-/// The coefficients of every component, and libjpeg's warnings. Where the file ends, an end marker is made up.
+/// The coefficients of every component, and the number of libjpeg's warnings. At the file's end an end marker is
+/// inserted.
 ///
 /// # Errors
-/// libjpeg's error code.
+/// The error code of libjpeg.
 pub fn coefficients(jpeg: &[u8]) -> Result<(Vec<Coefficients>, i64), i32> {
     decompress(jpeg, |d| {
         // SAFETY: the arrays and component descriptions are `num_components` many, and a row of blocks has

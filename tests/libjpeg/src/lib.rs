@@ -1,4 +1,4 @@
-//! libjpeg (mozjpeg's C code, which decodes as libjpeg-turbo's) as the reference of tests and benchmarks.
+//! libjpeg (mozjpeg's C code, which decodes like libjpeg-turbo's) as the reference of tests and benchmarks.
 
 mod damaged;
 
@@ -10,23 +10,23 @@ use mozjpeg_sys::*;
 pub use damaged::{Coefficients, coefficients, pillow_decodes};
 pub use mozjpeg_sys::J_COLOR_SPACE;
 
-/// What libjpeg makes of a file: its components as they are coded.
+/// What libjpeg decodes from a file: its components as they are coded.
 pub struct Reference {
-    /// Width of the image in pixels.
+    /// The width of the image in pixels.
     pub width: u32,
-    /// Height of the image in pixels.
+    /// The height of the image in pixels.
     pub height: u32,
-    /// Sampling factors of each component, horizontal and vertical.
+    /// The sampling factors of each component, horizontal and vertical.
     pub factors: Vec<(u32, u32)>,
-    /// Samples of each component by the accurate inverse DCT, rows of `stride`: (stride, samples). There are as many as
-    /// whole blocks hold, and 64 bytes more.
+    /// The samples of each component by the accurate inverse DCT, as (stride, samples). There are as many as whole
+    /// blocks hold, and 64 bytes more.
     pub planes: Vec<(usize, Vec<u8>)>,
-    /// Things libjpeg found wrong but decoded anyway.
+    /// The number of things that libjpeg found wrong but decoded anyway.
     pub warnings: i64,
 }
 
 impl Reference {
-    /// Image columns and rows that a sample of a component spans.
+    /// The image columns and rows that a sample of a component spans.
     pub fn steps(&self, component: usize) -> (u32, u32) {
         let max = |of: fn(&(u32, u32)) -> u32| self.factors.iter().map(of).max().unwrap_or(1);
         let (h, v) = self.factors[component];
@@ -37,36 +37,36 @@ impl Reference {
 /// An image to encode.
 #[derive(Debug, Clone, Copy)]
 pub struct Encoding {
-    /// Width in pixels.
+    /// The width in pixels.
     pub width: u32,
-    /// Height in pixels.
+    /// The height in pixels.
     pub height: u32,
-    /// 1 for gray, 3 for RGB, 4 for CMYK.
+    /// The number of channels: 1 for gray, 3 for RGB, 4 for CMYK.
     pub channels: usize,
-    /// Sampling factors of the first component; the others have (1, 1).
+    /// The sampling factors of the first component; the others have (1, 1).
     pub factors: (u32, u32),
-    /// 1..=100.
+    /// The quality, 1..=100.
     pub quality: i32,
-    /// MCUs between restart markers; 0: none.
+    /// The number of MCUs between restart markers; 0 means that there are none.
     pub restart_interval: u32,
-    /// Huffman tables made for the image.
+    /// Whether Huffman tables are made for the image.
     pub optimised: bool,
-    /// Progressive in many scans.
+    /// Whether the file is progressive, in many scans.
     pub progressive: bool,
 }
 
 /// One scan of a progressive file.
 #[derive(Debug, Clone)]
 pub struct Scan {
-    /// Indices of its components.
+    /// The indices of its components.
     pub components: Vec<i32>,
-    /// First and last coefficient in coding order.
+    /// The first and the last coefficient in coding order.
     pub band: (i32, i32),
-    /// Bits that the scans before have left out (0 in a first scan), and bits that this one leaves out.
+    /// The number of bits that the scans before have left out (0 in a first scan), and that this one leaves out.
     pub bits: (i32, i32),
 }
 
-/// The encoder has room for so many scans.
+/// The most scans that the encoder has room for.
 pub const MOST_SCANS: usize = 64;
 
 unsafe extern "C-unwind" fn fail(common: &mut jpeg_common_struct) {
@@ -82,7 +82,7 @@ unsafe extern "C-unwind" fn count(common: &mut jpeg_common_struct, level: i32) {
     }
 }
 
-/// Runs `read` on a decompressor that has read the header of `jpeg`; libjpeg's error code if it fails.
+/// Runs `read` on a decompressor that has read the header of `jpeg`; returns libjpeg's error code if it fails.
 fn decompress<T>(jpeg: &[u8], read: impl FnOnce(&mut jpeg_decompress_struct) -> T) -> Result<(T, i64), i32> {
     // SAFETY: the calls follow libjpeg's order; `jpeg` and `errors` outlive the decompressor; errors unwind through
     // libjpeg, which is compiled for it, and only the decompressor is used after that, to free its memory.
@@ -105,10 +105,10 @@ fn decompress<T>(jpeg: &[u8], read: impl FnOnce(&mut jpeg_decompress_struct) -> 
     }
 }
 
-/// The components as they are coded.
+/// Decodes the components as they are coded.
 ///
 /// # Errors
-/// libjpeg's error code.
+/// The error code of libjpeg.
 pub fn planes(jpeg: &[u8]) -> Result<Reference, i32> {
     let (mut reference, warnings) = decompress(jpeg, |d| {
         // SAFETY: raw reads write whole block rows into buffers of so many samples; the component descriptions are
@@ -117,7 +117,7 @@ pub fn planes(jpeg: &[u8]) -> Result<Reference, i32> {
             d.raw_data_out = 1;
             d.out_color_space = d.jpeg_color_space;
             d.dct_method = J_DCT_METHOD::JDCT_ISLOW;
-            // It would guess what files without their last scans do not say.
+            // Smoothing would guess what files without their last scans do not say.
             d.do_block_smoothing = 0;
             jpeg_start_decompress(d);
             let components = std::slice::from_raw_parts(d.comp_info, d.num_components as usize);
@@ -154,20 +154,20 @@ pub fn planes(jpeg: &[u8]) -> Result<Reference, i32> {
     Ok(reference)
 }
 
-/// Interleaved pixels in `space`, upsampled and converted by libjpeg, and its warnings.
+/// Decodes interleaved pixels in `space`, upsampled and converted by libjpeg; returns them with the number of warnings.
 ///
 /// # Errors
-/// libjpeg's error code.
+/// The error code of libjpeg.
 pub fn pixels(jpeg: &[u8], space: J_COLOR_SPACE) -> Result<(Vec<u8>, i64), i32> {
     let mut pixels = Vec::new();
     let warnings = pixels_into(jpeg, space, &mut pixels)?;
     Ok((pixels, warnings))
 }
 
-/// As [`fn@pixels`], into memory that is used again and again.
+/// Decodes like [`fn@pixels`], into memory that is used again and again.
 ///
 /// # Errors
-/// libjpeg's error code.
+/// The error code of libjpeg.
 pub fn pixels_into(jpeg: &[u8], space: J_COLOR_SPACE, pixels: &mut Vec<u8>) -> Result<i64, i32> {
     let decoded = decompress(jpeg, |d| {
         // SAFETY: each row has `output_width` pixels of `output_components` bytes.
@@ -184,12 +184,12 @@ pub fn pixels_into(jpeg: &[u8], space: J_COLOR_SPACE, pixels: &mut Vec<u8>) -> R
     Ok(decoded?.1)
 }
 
-/// Encodes interleaved pixels; sequential images in one scan, progressive ones in libjpeg's.
+/// Encodes interleaved pixels; sequential images in one scan, progressive ones in libjpeg's scans.
 pub fn encode(pixels: &[u8], image: &Encoding) -> Vec<u8> {
     encode_scans(pixels, image, &[])
 }
 
-/// As [`encode`], progressive images in these scans, unless there are none.
+/// Encodes like [`encode`], progressive images in these scans, unless there are none.
 pub fn encode_scans(pixels: &[u8], image: &Encoding, scans: &[Scan]) -> Vec<u8> {
     assert!(scans.len() <= MOST_SCANS, "libjpeg does not look where it writes");
     let &Encoding { width, height, channels, factors, quality, restart_interval, optimised, progressive } =

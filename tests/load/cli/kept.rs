@@ -1,4 +1,4 @@
-//! `foreload index` and `foreload cache`: what is kept of a dataset is shown, checked and removed.
+//! `foreload index` and `foreload cache` show, check and remove what is kept of a dataset.
 
 use super::{Workshop, code, foreload, json, stderr};
 use serde_json::Value;
@@ -31,7 +31,7 @@ fn index_shows_what_is_there_and_notices_changes() {
         let shown = String::from_utf8(shown.stdout).unwrap();
         assert!(shown.contains("12 samples of 3 classes") && shown.contains("loaded"), "{shown}");
 
-        // A file more in a class, a byte behind the end of a shard.
+        // Changes a class by one more file, or a shard by one byte behind its end.
         let (changed, file) = match layout {
             "folder" => ("n00000002", data.join("n00000002/new.jpg")),
             _ => ("shard-000001.tar", data.join("shard-000001.tar")),
@@ -78,7 +78,7 @@ fn every_damaged_image_is_listed() {
         };
         let sound = json(&index(&["--verify", "--decode", "--json"]));
         assert_eq!((&sound["damaged"], &sound["notices"]), (&Value::Array(vec![]), &Value::Array(vec![])));
-        // Of the last image in a file the signature stays, as do all sizes.
+        // The signature of the last image in a file stays, as do all sizes.
         let (path, mut bytes) = workshop.files(layout).into_iter().next_back().unwrap();
         let image = bytes.windows(3).rposition(|w| w == [0xFF, 0xD8, 0xFF]).unwrap();
         bytes[image + 4..image + 400].fill(0);
@@ -109,7 +109,7 @@ fn a_damaged_image_that_training_uses_is_listed_apart() {
     let (data, kept) = (workshop.path("data"), workshop.path("index"));
     let (path, mut bytes) = workshop.files("data").into_iter().next_back().unwrap();
     let middle = bytes.len() / 2;
-    // The largest code there is, again and again: no table of this encoder has it.
+    // The largest code there is, repeated: no table of this encoder has it.
     bytes[middle..middle + 40].copy_from_slice(&[0xFF, 0x00].repeat(20));
     fs::write(data.join(&path), bytes).unwrap();
     let index = |more: &[&str]| {

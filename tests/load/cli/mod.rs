@@ -1,4 +1,4 @@
-//! The command line as a user meets it: the program is run, its output, exit code and files are looked at.
+//! The command line as a user runs it, with its output, exit code and files.
 
 mod kept;
 
@@ -23,7 +23,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Stdout as one JSON object and nothing else.
+/// Parses stdout, which must be one JSON object and nothing else.
 fn json(output: &Output) -> Value {
     assert_eq!(code(output), 0, "{}", stderr(output));
     let text = std::str::from_utf8(&output.stdout).unwrap();
@@ -33,7 +33,7 @@ fn json(output: &Output) -> Value {
     value
 }
 
-/// A place with three "photographs" to make datasets from: waves of random direction and length, and noise.
+/// A directory with three "photographs" to make datasets from: waves of random direction and length, and noise.
 struct Workshop {
     directory: TempDir,
 }
@@ -83,7 +83,7 @@ impl Workshop {
         foreload(&[&fixed[..], args].concat())
     }
 
-    /// Files below `name` by their relative path.
+    /// The files below `name` by their relative path.
     fn files(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let root = self.path(name);
         let mut files = BTreeMap::new();
@@ -223,7 +223,7 @@ fn synth_touches_nothing_that_is_there_and_leaves_nothing_half_done() {
     assert!(stderr(&refused).contains("is not empty"), "{}", stderr(&refused));
     assert_eq!(workshop.files("full").len(), 1);
 
-    // What a killed run left behind is swept away.
+    // What a killed run left behind is removed.
     fs::create_dir_all(workshop.path(".new.partial/n00000001")).unwrap();
     fs::write(workshop.path(".new.partial/n00000001/old.jpg"), "half").unwrap();
     fs::create_dir(workshop.path("new")).unwrap();
@@ -351,7 +351,7 @@ fn calibrate_measures_what_is_there_and_leaves_nothing_behind() {
     let number = |pointer: &str| {
         found.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer}: {found}"))
     };
-    // No answer is early, so neither latency nor bandwidth can look better than they were made.
+    // No answer comes early, so neither latency nor bandwidth can look better than they were made.
     assert!(number("/source/one/median_seconds") >= 1e-3 && number("/source/opened/median_seconds") >= 2e-3);
     assert!(number("/source/rates/read_bandwidth") <= 50e6);
     assert!(number("/source/large/reads") >= 1.0 && number("/source/full/in_flight") == 32.0);
@@ -385,7 +385,7 @@ fn doctor_says_what_is_chosen_and_why() {
     assert!(found["processors"].as_u64().unwrap() >= 1 && found["memory_bytes"].as_u64().unwrap() > 1 << 24);
     assert!(["portable", "avx2", "avx512"].contains(&found["simd"]["chosen"].as_str().unwrap()), "{found}");
     assert_eq!(found["path"]["bytes"], 1500);
-    // `tests/gpu` has all the ways there can be no GPU.
+    // `tests/gpu` has all the reasons why there can be no GPU.
     let (device, gpus) =
         (found["device"]["chosen"].as_str().unwrap(), found["gpu"]["devices"].as_array().unwrap());
     assert!(device == "cpu" || (device.starts_with("cuda:") && !gpus.is_empty()), "{found}");

@@ -115,7 +115,7 @@ fn a_failed_read_gives_its_slot_back() {
         let slots = pool();
         let mut reader = (variant.make)(&world, &slots, 4);
         for failing in [deleted, shrunk, lost] {
-            // As a reader that has a second source for the same bytes does.
+            // This is what a reader does that has a second source for the same bytes.
             let wanted = loose[12];
             let mut slot = slots.try_take(failing.length.max(wanted.length) as usize).unwrap();
             let address = slot.as_mut_ptr();
@@ -135,7 +135,7 @@ fn a_failed_read_gives_its_slot_back() {
     }
 }
 
-/// The one answer that is due.
+/// The one completion that is due.
 fn next(reader: &mut dyn Reader) -> Completion {
     let mut out = Vec::new();
     while out.is_empty() {
@@ -152,7 +152,7 @@ fn shards_that_changed_are_named() {
         let mut world = World::new(4);
         let shards = world.shards();
         let at = |file: u32, offset, length| Extent { file: FileId(file), offset, length };
-        // Another size, another time, and one that shrinks and grows again after it was opened.
+        // One shard has another size, one another time, and one shrinks and grows again after it was opened.
         let resized = &world.files[shards[0] as usize];
         std::fs::write(&resized.path, &resized.bytes[..5_000_000]).unwrap();
         let indexed = world.files[shards[1] as usize].stamp.as_mut().unwrap();
@@ -182,7 +182,7 @@ fn shards_that_changed_are_named() {
         let answer = read_all(&mut *reader, &slots, &extents[5..]).remove(0);
         let said = answer.expect_err(name).to_string();
         assert!(said.contains("is 1500 bytes, was 4096 when indexed"), "{name}: {said}");
-        // Overwritten while it is open.
+        // This shard is overwritten while it is open.
         std::fs::write(&last.path, vec![7; last.bytes.len()]).unwrap();
         let answer = read_all(&mut *reader, &slots, &extents[5..]).remove(0);
         let said = answer.expect_err(name).to_string();
@@ -225,7 +225,7 @@ fn the_waker_ends_an_idle_wait() {
         drop(out);
         drop(reader);
         assert_eq!(slots.usage().in_use, 0, "{name}");
-        // Waking what is gone is harmless.
+        // Waking a reader that is gone is harmless.
         (waker.0)();
     }
 }
@@ -246,7 +246,7 @@ fn dropping_with_reads_in_flight_does_not_wait_for_them_for_ever() {
         }
         let mut out = Vec::new();
         reader.wait(&mut out).unwrap();
-        // Nothing lets go of the slow read before this has returned: if it waited for that, it would wait for ever.
+        // The slow read ends only after this has returned: if the drop waited for the read, it would wait for ever.
         drop(reader);
         drop(out);
         // What a thread still holds comes back when the system lets go of it; nothing else is missing.
@@ -260,7 +260,7 @@ fn dropping_with_reads_in_flight_does_not_wait_for_them_for_ever() {
     }
 }
 
-/// Makes the last loose file one that never delivers.
+/// Makes the last sample's file one that never delivers.
 fn with_fifo(mut world: World) -> World {
     let path = world.dir.path().join("slow");
     rustix::fs::mknodat(
@@ -282,7 +282,7 @@ fn submit_slow(reader: &mut dyn Reader, world: &World, slots: &foreload::testing
     file
 }
 
-/// Opens and closes the other end of a FIFO until `done` is: each time lets one blocked open or read through.
+/// Opens and closes the other end of a FIFO until `done` is true: each time lets one blocked open or read through.
 fn release(path: &std::path::Path, done: impl FnOnce()) {
     let ended = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

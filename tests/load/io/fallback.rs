@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const ROLE: &str = "FORELOAD_IO_TEST_ROLE";
 
-/// Runs `test` in a process of its own with `role`, and expects it to pass.
+/// Runs `test` in a process of its own with `role`, and expects that it passes.
 fn in_child(test: impl Fn(), role: &str) {
     let output = child(test).env(ROLE, role).output().unwrap();
     let said =
@@ -42,7 +42,7 @@ fn the_users_choice_is_obeyed_and_described() {
     let mut reader = open(IoChoice::Pread, Direct::Off, 0);
     assert_eq!(reader.describe(), "pread with 16 threads, buffered (io=pread; direct=off)");
     check(&mut *reader, &world, &slots);
-    // What blocks in a thread is as deep as was asked for, within reason.
+    // A reader that blocks in threads is as deep as was asked for, within reason.
     for (depth, threads) in [(1, 1), (100, 100), (4000, 256)] {
         let mut reader =
             open_source(&source(&world, 0), &slots, IoChoice::Pread, Direct::Off, depth).unwrap();
@@ -53,7 +53,7 @@ fn the_users_choice_is_obeyed_and_described() {
     let mut reader = open(IoChoice::Auto, Direct::Auto, 1);
     assert!(reader.describe().contains("buffered ("), "{}", reader.describe());
     check(&mut *reader, &world, &slots);
-    // More than any memory: not kept by the page cache.
+    // This size is more than any memory, so that the page cache cannot keep it.
     let mut reader = open(IoChoice::Auto, Direct::Auto, 1 << 60);
     check(&mut *reader, &world, &slots);
     let storage = foreload::testing::io::storage::Storage::of(world.dir.path()).unwrap();
@@ -86,7 +86,7 @@ fn a_deleted_first_sample_is_an_error_of_its_own() {
     let index = Arc::new(DatasetIndex::open(&root, &options).unwrap());
     let modified = std::fs::metadata(&directory).unwrap().modified().unwrap();
     std::fs::remove_file(index.path(index.extent(0).file)).unwrap();
-    // As when the deletion falls between the look at the directory and the read.
+    // The deletion falls between the listing of the directory and the read.
     std::fs::File::open(&directory).unwrap().set_modified(modified).unwrap();
 
     let (slots, extents) = (pool(), (0..5).map(|sample| index.extent(sample)).collect::<Vec<_>>());
@@ -99,7 +99,7 @@ fn a_deleted_first_sample_is_an_error_of_its_own() {
             assert!(answer.unwrap() == bytes(sample), "{io:?}, sample {sample}");
         }
     }
-    // The root is as far as one looks: above it may be another file system.
+    // The search ends at the root: above it may be another file system.
     std::fs::remove_dir_all(&directory).unwrap();
     assert!(open(&index, &slots, IoChoice::Auto, Direct::Auto, 8).is_ok());
     std::fs::remove_dir_all(&root).unwrap();
@@ -132,7 +132,7 @@ fn a_seccomp_filter_leads_to_threads_and_says_so() {
     assert_eq!(report.choice(world.dir.path(), 1).unwrap().io, IoChoice::Pread);
 }
 
-/// A reader that is not what was asked for is warned of, once; one that was asked for is not.
+/// A warning is given once when the reader is not the one that was asked for, and none when it is.
 fn what_is_slower_is_said(slots: &foreload::testing::slot::SlotPool, role: &str) {
     let scene = tempfile::tempdir().unwrap();
     let options = IndexOptions { directory: Some(scene.path().join("index")), ..IndexOptions::default() };
@@ -174,16 +174,16 @@ fn a_low_memlock_limit_leaves_buffers_unregistered() {
         reader.describe()
     );
     check(&mut reader, &world, &slots);
-    // O_NOATIME is for the owner: refused once, then not asked for.
+    // O_NOATIME is for the file's owner: it is refused once, then not asked for any more.
     let opens = reader.stats().opens;
     assert!(opens <= (world.loose().len() + world.shards().len()) as u64 + 16, "{opens} opens");
 }
 
-/// Has the kernel answer io_uring_setup with `error` from here on, as Docker's default profile does.
+/// Makes the kernel answer io_uring_setup with `error` from here on, as Docker's default profile does.
 fn refuse_io_uring(error: i32) {
     let statement = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
     let filter = [
-        // The number of the system call is the first word of what the filter sees.
+        // The number of the system call is the first word that the filter sees.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_io_uring_setup as u32, 0, 1),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | error as u32, 0, 0),

@@ -1,4 +1,4 @@
-//! One conformance suite for every way to read, and the ways reading fails.
+//! One conformance suite for every way to read, and the ways in which reading fails.
 
 mod conformance;
 mod fallback;
@@ -24,7 +24,7 @@ struct Variant {
     make: Box<Make>,
 }
 
-/// Makes it for a world, a pool and a depth.
+/// Makes a reader for a world, a pool and a depth.
 type Make = dyn Fn(&Arc<World>, &SlotPool, usize) -> Box<dyn Reader>;
 
 /// Every reader there is.
@@ -66,7 +66,7 @@ fn variants() -> Vec<Variant> {
             });
         }
     }
-    // The same under a reader that delays and reorders: what is promised does not depend on it.
+    // Each is also tested under a reader that delays and reorders: what is promised does not depend on it.
     let plain: Vec<Variant> = std::mem::take(&mut variants);
     for (number, Variant { name, make }) in plain.into_iter().enumerate() {
         let make: std::rc::Rc<Make> = make.into();
@@ -75,7 +75,7 @@ fn variants() -> Vec<Variant> {
             variants.push(Variant {
                 name: format!("{name}, on a thread of its own"),
                 make: Box::new(move |world, slots, depth| {
-                    // Rings and threads may be made anywhere: the one that drives them is what counts.
+                    // Rings and threads may be made on any thread; what counts is the thread that drives them.
                     let inner = make(world, slots, depth);
                     let idle = Waker(Arc::new(|| {}));
                     Box::new(OwnThread::new("second", move || Ok(inner), idle).unwrap())
@@ -128,7 +128,8 @@ fn variants() -> Vec<Variant> {
     variants
 }
 
-/// Old kernels lack some ring setups, sandboxes all of them: what is refused here cannot be tested here.
+/// Whether this system permits such a ring: old kernels lack some setups, sandboxes all of them, and what is refused
+/// cannot be tested here.
 fn uring_is_there(mode: RingMode) -> std::io::Result<()> {
     let options = UringOptions { mode: Some(mode), ..UringOptions::default() };
     UringReader::new(Arc::new(World::empty()), &SlotPool::new(1).unwrap(), 1, options).map(drop)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Loose files by one reader, shards by the other: one reader over two.
+/// One reader over two: the first reads single files, the second shards.
 pub struct Beside {
     world: Arc<World>,
     here: Box<dyn Reader>,
@@ -79,7 +79,7 @@ fn one_that_cannot_be_opened_says_why() {
     assert!(error.to_string().contains("on purpose"), "{error}");
 }
 
-/// Takes requests and fails at the wait.
+/// A reader that takes requests and fails at the wait.
 struct Broken {
     taken: Vec<ReadRequest>,
     panics: bool,
@@ -127,7 +127,7 @@ fn nobody_waits_for_a_reader_that_has_ended() {
             let mut out = Vec::new();
             let error = if beside {
                 loop {
-                    // The other one goes on until the end of this one is seen.
+                    // The first reader goes on until the end of the other one is seen.
                     here.submit(request(1));
                     if let Err(error) = reader.wait_beside(&mut *here, &mut Vec::new(), &mut out) {
                         break error;

@@ -1,4 +1,4 @@
-//! The emulated parallel file system: right bytes, not before their time, one queue for all its readers.
+//! The emulated parallel file system gives the right bytes, never too early, with one queue for all its readers.
 
 use super::world::{World, random, read_all, shared};
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
@@ -33,7 +33,7 @@ fn answers_come_no_earlier_than_a_slow_file_system_gives_them() {
     let bytes: u64 = loose.iter().map(|extent| u64::from(extent.length)).sum();
     let stats = pfs.stats();
     assert_eq!((stats.reads.bytes, stats.reads.reads, stats.reads.opens), (bytes, 21, 21));
-    // Two rounds of at most 16, and never faster than the bandwidth.
+    // There are two rounds of at most 16 requests, never faster than the bandwidth.
     let least = (bytes as f64 / 200e6).max(2.0 * 3e-3);
     assert!(took >= least, "{took} s for {bytes} bytes");
     // Sums of seconds are rounded. That it is no longer than the run is shown beside `Pfs`, on a clock of the test's

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Random numbers of a test.
+/// The random numbers of a test.
 pub fn random(seed: u64) -> RandomStream {
     RandomKey::new(b"io tests", seed, 0, Use::Order).stream(0)
 }
@@ -36,7 +36,7 @@ impl Files for World {
 }
 
 impl World {
-    /// Loose files of awkward and of usual sizes, then three shards.
+    /// Makes files of awkward and of usual sizes, then three shards.
     pub fn new(seed: u64) -> Self {
         let mut world = Self::empty();
         let mut random = random(seed);
@@ -48,14 +48,14 @@ impl World {
         for size in [6_000_000, 5_000_011, 4096] {
             world.add(size, true, &mut random);
         }
-        // What was written a moment ago is read twice: no test shall count on how long ago that is.
+        // Files that were written a moment ago are read twice: no test may depend on how long ago that is.
         std::thread::sleep(2 * TICK);
         world
     }
 
-    /// No files.
+    /// Makes a world without files.
     pub fn empty() -> Self {
-        // On the file system of the build, not /tmp: O_DIRECT is to be tried where it works.
+        // The files are on the file system of the build, not in /tmp: O_DIRECT must be tried where it works.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         Self { dir, files: Vec::new() }
     }
@@ -70,7 +70,7 @@ impl World {
         self.files.push(File { path, stamp, bytes });
     }
 
-    /// Every loose file whole.
+    /// The extent of every file that is one sample.
     pub fn loose(&self) -> Vec<Extent> {
         let whole = |(number, file): (usize, &File)| Extent {
             file: FileId(number as u32),
@@ -80,12 +80,12 @@ impl World {
         self.files.iter().enumerate().filter(|(_, file)| file.stamp.is_none()).map(whole).collect()
     }
 
-    /// Numbers of the shards.
+    /// The numbers of the shards.
     pub fn shards(&self) -> Vec<u32> {
         (0..self.files.len() as u32).filter(|&file| self.files[file as usize].stamp.is_some()).collect()
     }
 
-    /// An extent inside a shard: any place, from a byte to some megabytes, often at the very end.
+    /// An extent inside a shard: at any place, from a byte to some megabytes, often at the very end.
     pub fn random_extent(&self, random: &mut RandomStream) -> Extent {
         let shards = self.shards();
         let file = shards[random.below(shards.len() as u64) as usize];
@@ -105,19 +105,19 @@ impl World {
         Extent { file: FileId(file), offset, length: length as u32 }
     }
 
-    /// Path of a file.
+    /// The path of a file.
     pub fn path_of(&self, file: FileId) -> PathBuf {
         self.files[file.0 as usize].path.clone()
     }
 
-    /// The bytes an extent must have.
+    /// The bytes that an extent must have.
     pub fn expected(&self, extent: Extent) -> &[u8] {
         let start = extent.offset as usize;
         &self.files[extent.file.0 as usize].bytes[start..start + extent.length as usize]
     }
 }
 
-/// What an index keeps of a shard.
+/// The stamp that an index keeps of a shard.
 pub fn stamp(path: &Path) -> Stamp {
     Stamp::at(path).unwrap()
 }
@@ -129,7 +129,8 @@ pub fn pool() -> SlotPool {
 
 /// Reads all `extents`, as many at a time as the reader and the pool have room for.
 ///
-/// Answers in the order of `extents`, with copies of the bytes. Panics unless each is answered exactly once.
+/// Returns the answers in the order of `extents`, with copies of the bytes. Panics unless each is answered exactly
+/// once.
 pub fn read_all(reader: &mut dyn Reader, slots: &SlotPool, extents: &[Extent]) -> Vec<Result<Vec<u8>>> {
     let mut answers: HashMap<u64, Result<Vec<u8>>> = HashMap::new();
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Loose files that somebody writes to while they are read.
+//! Files that somebody writes to while they are read.
 
 use super::variants;
 use super::world::{World, pool, read_all};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Overwrites a file with one number after another, three at a time, until it is told to end.
+/// Overwrites a file with one number after another, three at a time, until `end` is set.
 fn write_on(path: &Path, length: usize, end: &AtomicBool) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     for number in (0..=u8::MAX).cycle() {
@@ -20,7 +20,7 @@ fn write_on(path: &Path, length: usize, end: &AtomicBool) {
             break;
         }
         if number % 3 == 0 {
-            // Now and then there is time enough to read it.
+            // Sometimes there is enough time to read it.
             std::thread::sleep(Duration::from_millis(60));
         }
     }

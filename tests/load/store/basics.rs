@@ -1,4 +1,4 @@
-//! Offered, published, located, read, evicted: by one process, by two stores, by real readers.
+//! Samples are offered, published, located, read and evicted: by one process, by two stores, by real readers.
 
 use super::world::{World, random, shuffled, small};
 use foreload::testing::io::{DataSource, Direct, IoChoice, ReadRequest, open_source};
@@ -73,7 +73,7 @@ fn the_quota_is_filled_and_no_more_is_taken() {
     let quota = world.total() / 4;
     let store = world.open(quota);
     let mut random = random(4);
-    // Of 400 samples in random order many small ones come behind those that do not fit any more.
+    // Of 400 samples in random order, many small ones come after those that do not fit any more.
     world.offer_all(&store, shuffled(400, &mut random));
     store.flush();
     let stats = store.stats();
@@ -136,7 +136,7 @@ fn a_group_dies_whole() {
     assert!(stats.evicted_segments > 0 && stats.held_samples == there.len() as u64, "{stats:?}");
     let store = world.open(PLENTY);
     assert_eq!(world.check(&store, "the others are still on the drive"), there.len() as u64);
-    // What is still open goes too, and can come again.
+    // The segment that is still open goes too, and its samples can come again.
     world.offer_all(&store, [1]);
     store.evict_group(0);
     store.flush();
@@ -162,7 +162,7 @@ fn stores_learn_of_each_others_segments() {
     assert_eq!(two.stats().held_samples, 0);
     assert!(two.stats().vanished_segments > 0);
     assert!(one.stats().evicted_bytes > 0 && two.stats().used_bytes == 0, "{:?}", two.stats());
-    // The same samples again, in segments of other numbers.
+    // The same samples come again, in segments of other numbers.
     world.offer_all(&two, 0..100);
     two.flush();
     one.refresh();

@@ -1,4 +1,4 @@
-//! Segments spoilt by hand: never a wrong byte, never somebody else's file.
+//! Segments that are damaged by hand never give a wrong byte, and nobody else's file is touched.
 
 use super::world::{World, leftovers, random};
 use foreload::testing::rng::RandomStream;
@@ -25,7 +25,7 @@ fn flip(path: &Path, at: u64) {
     file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
 }
 
-/// Ends of a segment: where its table begins, how long it is.
+/// The end of a segment: where its table begins, and how long it is.
 fn table_at(path: &Path) -> (u64, u64) {
     let bytes = fs::read(path).unwrap();
     let trailer = &bytes[bytes.len() - 64..];
@@ -33,7 +33,8 @@ fn table_at(path: &Path) -> (u64, u64) {
     (payload, bytes.len() as u64)
 }
 
-/// Spoils one segment and opens the store anew: it must be found out at once, removed, and all else be there.
+/// Damages one segment and opens the store anew: the damage must be found at once, the segment removed, and all others
+/// kept.
 fn is_found_at_once(seed: u64, spoil: impl Fn(&Path, &mut RandomStream)) {
     let world = filled(seed);
     let victim = world.segments()[2].clone();
@@ -78,7 +79,7 @@ fn garbage_in_its_place() {
         fs::write(path, bytes).unwrap();
     });
     is_found_at_once(22, |path, _| fs::write(path, b"").unwrap());
-    // Longer than it was.
+    // The file is longer than it was.
     is_found_at_once(23, |path, _| {
         let bytes = fs::read(path).unwrap();
         fs::write(path, [bytes, vec![0; 100]].concat()).unwrap();
@@ -143,7 +144,7 @@ fn files_of_others_are_left_alone() {
         fs::write(path, "not a segment").unwrap();
     }
     fs::create_dir(dataset.join("99999999.seg")).unwrap();
-    // Everything goes: the quota is below what is there.
+    // All segments go, because the quota is below what is there.
     let store = world.open(20_000);
     assert!(store.stats().evicted_segments > 3, "{:?}", store.stats());
     drop(store);

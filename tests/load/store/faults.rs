@@ -1,4 +1,4 @@
-//! Drives that fail, fill up or write a part: the caller never waits, no byte is ever wrong, filling goes on later.
+//! Drives that fail, fill up or write a part: the caller never waits, no byte is ever wrong, and filling resumes later.
 
 use super::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken};
 use foreload::testing::tier::store::{Offer, StoreOptions, WriteFaults};
@@ -35,7 +35,7 @@ fn a_failed_write_costs_its_segment_and_nothing_else() {
                     Offer::Taken | Offer::Present => {}
                 }
             }
-            // Takes up again what an error had stopped.
+            // This resumes what an error had stopped.
             store.flush();
             world.check(&store, &format!("seed {seed}, round {rounds}"));
             let published: u64 = linked(&world.cache()).expect("nobody changes it");
@@ -75,7 +75,7 @@ fn a_drive_that_only_fails_is_left_alone() {
 fn a_drive_that_does_not_answer_costs_samples_and_no_time() {
     let world = World::new(21, 200, 9000);
     let store = world.open(PLENTY);
-    // The writer can reserve nothing while somebody else has the directory's lock.
+    // The writer can reserve nothing while another process has the directory's lock.
     let lock = File::options().read(true).write(true).open(world.cache().join("lock")).unwrap();
     lock_byte_0(&lock);
     let offers: Vec<Offer> =
@@ -93,7 +93,7 @@ fn a_drive_that_does_not_answer_costs_samples_and_no_time() {
     assert_eq!(world.check(&store, "all"), 200);
 }
 
-/// Takes what the kernel releases with `file`.
+/// Takes the lock that the kernel releases with `file`.
 fn lock_byte_0(file: &File) {
     // SAFETY: all fields are numbers, for which zero is a value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -101,7 +101,7 @@ fn lock_byte_0(file: &File) {
     // SAFETY: the descriptor is open, and `lock` is a valid flock to read.
     let failed = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } != 0;
     while failed() {
-        // The store itself looks at the directory for moments.
+        // The store itself takes the lock for moments.
         std::thread::yield_now();
     }
 }
@@ -122,7 +122,7 @@ fn a_disk_that_is_fuller_than_the_quota_knows() {
         assert!(store.last_error().unwrap().contains("No space left on device"), "{:?}", store.last_error());
         let before = world.check(&store, "full disk");
         assert!(before > 20, "{before} samples on 600 KB");
-        // Somebody makes room: the next epoch finds it.
+        // Space is freed, and the next epoch uses it.
         fs::remove_file(&ballast).unwrap();
         world.offer_all(&store, 0..300);
         store.flush();

@@ -1,4 +1,4 @@
-//! A process that is forked while it has a store: the child may end as it likes.
+//! A process that is forked while it has a store: the child may end in any way.
 
 use super::world::World;
 use crate::common::child;
@@ -22,7 +22,7 @@ fn forks_on_purpose() {
     let claim = store.claim_unit(3).expect("nobody has it");
     world.offer_all(&store, 0..30);
     store.flush();
-    // Some are on their way, with a segment begun.
+    // Some samples are on their way, with a segment begun.
     world.offer_all(&store, 30..50);
     // SAFETY: the child uses only memory of its own, and leaves without the parent's exit handlers.
     let process = unsafe { libc::fork() };

@@ -1,4 +1,4 @@
-//! Processes killed at random instants: what they published is right, what they had not leaves no trace.
+//! Processes are killed at random instants: what they published is right, and what they did not leaves no trace.
 
 use super::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken, told};
 use crate::common::child;
@@ -9,12 +9,12 @@ use std::process::Child;
 
 const SAMPLES: u64 = 300;
 const LARGEST: u64 = 6000;
-/// Rounds of two kills each.
+/// The number of rounds, each of two kills.
 const ROUNDS: u64 = 104;
-/// What a child writes after each step.
+/// The byte that a child writes after each step.
 const STEP: u8 = 1;
 
-/// A child that fills the cache until it is killed; every step shows in the pipe.
+/// A child that fills the cache until it is killed; it reports every step in the pipe.
 fn filler(world: &World, cache: &Path, quota: u64, seed: u64, steps: &std::io::PipeWriter) -> Child {
     let variables = [
         ("STORE_BASE", world.base.to_str().unwrap().to_owned()),
@@ -55,7 +55,7 @@ fn fill_until_killed() {
     }
 }
 
-/// Reads steps of the children and looks at the cache after each.
+/// Reads the children's steps and checks the cache after each.
 fn watch(steps: &mut PipeReader, count: u64, mut look: impl FnMut()) {
     let mut seen = 0;
     while seen < count {
@@ -67,7 +67,7 @@ fn watch(steps: &mut PipeReader, count: u64, mut look: impl FnMut()) {
     }
 }
 
-/// Two children at a time, killed one after the other; then the cache must be within its quota, right, clean and warm.
+/// Kills two children one after the other; then the cache must be within its quota, right, clean and warm.
 fn kill_many(cache: &Path, exact: bool) {
     let seed = 1;
     println!("seed {seed}");
@@ -92,7 +92,7 @@ fn kill_many(cache: &Path, exact: bool) {
         let mut children = [0, 1].map(|child| filler(&world, cache, quota, 2 * round + child, &writer));
         drop(writer);
         for child in &mut children {
-            // Sometimes while it starts, mostly while it fills, also when all is full.
+            // A child is killed sometimes while it starts, mostly while it fills, also when all is full.
             let longest = [4, 60, 400, 2000][random.below(4) as usize];
             watch(&mut steps, 1 + random.below(longest), look);
             child.kill().unwrap();
@@ -112,7 +112,7 @@ fn kill_many(cache: &Path, exact: bool) {
         assert_eq!(held, stats.held_samples, "{what}");
         survived += held;
         full += u64::from(published * 100 >= quota * 97);
-        // Room for the next.
+        // This makes room for the next round.
         store.evict_group(round % 2);
         store.flush();
         look();
@@ -123,7 +123,7 @@ fn kill_many(cache: &Path, exact: bool) {
 
 #[test]
 fn two_hundred_killed_fillers_leave_a_clean_warm_cache_within_its_quota() {
-    // There the file system itself says what is taken.
+    // On a tmpfs the file system itself says what is taken.
     if !on_tmpfs(64 << 20, |path| kill_many(path, true)) {
         let directory = tempfile::tempdir().unwrap();
         kill_many(&directory.path().join("cache"), false);

@@ -1,4 +1,4 @@
-//! The cache's store with real files and real processes: what is kept is right, within the quota, whatever happens.
+//! The cache's store with real files and real processes: what is kept is right and within the quota, whatever happens.
 
 mod basics;
 mod damage;

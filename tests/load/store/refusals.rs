@@ -1,4 +1,4 @@
-//! What a cache cannot be made of is refused, in words that say what to do.
+//! What a cache cannot be made of is refused with words that say what to do.
 
 use super::world::{World, on_tmpfs, random, shuffled, small, told};
 use crate::common::child;
@@ -18,7 +18,7 @@ fn refused(world: &World, options: &StoreOptions) -> String {
 #[test]
 fn a_quota_below_the_smallest_that_works() {
     let world = World::new(1, 50, 9000);
-    // The largest sample, 28 bytes of table, 64 of trailer: three pages.
+    // The largest sample, 28 bytes of table and 64 of trailer take three pages.
     let expected = "config: cache_size: is 12287 bytes, must be at least 12288: a segment with the largest sample, \
         which has 9000";
     assert_eq!(refused(&world, &world.options(12_287)), expected);
@@ -81,7 +81,7 @@ fn a_file_in_the_place_of_the_directory() {
 
 #[test]
 fn a_directory_that_is_not_writable() {
-    // The superuser may write anywhere: a child gives that up.
+    // The superuser may write anywhere, so a child gives that up.
     let world = World::new(6, 2, 100);
     fs::create_dir(world.cache()).unwrap();
     for (path, mode) in [(world.cache(), 0o755), (world.base.clone(), 0o755)] {
@@ -104,7 +104,7 @@ fn without_rights() {
     eprintln!("{}", refused(&world, &world.options(1 << 20)));
 }
 
-/// Makes the file system at `path` readable alone.
+/// Makes the file system at `path` read-only.
 fn make_read_only(path: &Path) {
     let target = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
     let (flags, null) = (libc::MS_REMOUNT | libc::MS_RDONLY, std::ptr::null());
@@ -138,7 +138,7 @@ fn what_a_read_only_file_system_has_is_read() {
         store.flush();
         assert_eq!(store.locate(3), None, "whatever is wrong is not used");
         assert_eq!(store.stats().write_errors, 0);
-        // Another dataset has nothing there.
+        // Another dataset has no segments there.
         let other = World::new(8, 20, 100);
         assert!(refused(&other, &options).contains("Read-only file system"));
     });

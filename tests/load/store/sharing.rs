@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 
-/// Processes that fill one cache with samples of one dataset, each with its share of them.
+/// Starts processes that fill one cache with samples of one dataset, each with its share of them.
 fn fill_by(world: &World, processes: u64, quota: u64, overlap: u64) {
     let (alive, mine) = std::io::pipe().unwrap();
     let children: Vec<Child> = (0..processes)
@@ -23,7 +23,7 @@ fn fill_by(world: &World, processes: u64, quota: u64, overlap: u64) {
         })
         .collect();
     drop(mine);
-    // All are open before the first fills.
+    // All stores are open before the first one fills.
     let mut children = children;
     let mut watch = std::io::BufReader::new(alive);
     let mut opened = 0;
@@ -35,7 +35,7 @@ fn fill_by(world: &World, processes: u64, quota: u64, overlap: u64) {
     for child in &mut children {
         child.stdin.take().unwrap().write_all(b"go").unwrap();
     }
-    // Whoever looks, whenever: what is published is within the quota.
+    // At every moment, what is published is within the quota.
     let mut looks = 0;
     while children.iter_mut().any(|child| child.try_wait().unwrap().is_none()) {
         if let Some(bytes) = linked(&world.cache()) {
@@ -65,7 +65,7 @@ fn fill_a_share() {
     world.check(&store, "own share");
 }
 
-/// How many copies of each sample there are on the drive.
+/// The number of copies of each sample on the drive.
 fn copies(world: &World) -> HashMap<u64, u64> {
     let mut copies = HashMap::new();
     for path in world.segments() {
@@ -92,7 +92,7 @@ fn two_and_four_processes_fill_together() {
 
 #[test]
 fn four_processes_fill_the_quota_to_its_end() {
-    // Samples of 20 to 40 KB in a cache for a quarter of them.
+    // Samples of 20 to 40 KB go into a cache for a quarter of them.
     let world = World::new(44, 400, 20_000);
     let quota = world.total() / 4;
     fill_by(&world, 4, quota, 0);
@@ -109,7 +109,7 @@ fn what_others_have_published_is_not_written_again() {
     // Each fifth sample is offered by all four.
     fill_by(&world, 4, 64 << 20, 20);
     let twice: u64 = copies(&world).values().map(|copies| copies - 1).sum();
-    // Those that were offered at the same moment; never all of the 80 by all.
+    // Only samples that were offered at the same moment are written twice, never all of the 80 by all.
     assert!(twice < 240, "{twice} copies too many");
     let store = world.open(64 << 20);
     assert_eq!(world.check(&store, "overlapping shares"), 400);
@@ -133,7 +133,7 @@ fn a_quota_lowered_and_raised_between_runs() {
         assert!(store.stats().evicted_segments > 0);
         before = held;
     }
-    // The newest are those that are left.
+    // The newest segments are left.
     let store = world.open(world.total() / 16);
     assert!(store.locate(299).is_some() && store.locate(0).is_none());
     drop(store);
@@ -153,13 +153,13 @@ fn the_quota_is_lowered_below_what_another_process_uses() {
     rich.flush();
     let poor = world.open(quota);
     assert!(poor.stats().used_bytes <= quota && poor.stats().held_samples > 0);
-    // The other reads on what it had open, and learns of the rest.
+    // The other process reads on what it had open, and learns of the rest.
     rich.refresh();
     assert_eq!(world.check(&rich, "evicted beneath it"), poor.stats().held_samples);
     assert_eq!(rich.stats().vanished_segments, poor.stats().evicted_segments);
 }
 
-/// A store of another dataset in the same directory.
+/// Opens a store of another dataset in the same directory.
 fn beside(world: &World, other: &World, quota: u64) -> Arc<Store> {
     other.open_with(&StoreOptions { directory: world.cache(), ..other.options(quota) })
 }
@@ -183,7 +183,8 @@ fn datasets_in_use_stay_and_others_make_room() {
     first.refresh();
     assert_eq!(one.check(&first, "still in use"), 100);
     drop((first, second));
-    // Now nobody uses them: the third needs more than is free, and takes it from the one unused for longest.
+    // Now nobody uses them: the third needs more than is free, and takes it from the dataset that was unused the
+    // longest.
     let third = beside(&one, &three, quota);
     three.offer_all(&third, 0..100);
     third.flush();
@@ -203,7 +204,7 @@ fn a_dataset_that_was_changed_meets_no_old_bytes() {
     let store = world.open(64 << 20);
     world.offer_all(&store, 0..60);
     drop(store);
-    // The same names and sizes, other bytes, a later time.
+    // The names and sizes are the same, the bytes others, the time later.
     let shard = world.base.join("data/all.tar");
     let mut bytes = std::fs::read(&shard).unwrap();
     let extent = world.index.extent(7);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Random numbers of a test.
+/// The random numbers of a test.
 pub fn random(seed: u64) -> RandomStream {
     RandomKey::new(b"store tests", seed, 0, Use::Order).stream(0)
 }
@@ -27,13 +27,13 @@ pub fn shuffled(count: u64, random: &mut RandomStream) -> Vec<u64> {
 pub struct World {
     pub index: Arc<DatasetIndex>,
     shard: Vec<u8>,
-    /// Where all of the test's files are; kept by the process that made it.
+    /// The directory of all of the test's files, which the process that made it keeps.
     pub base: PathBuf,
     _directory: Option<TempDir>,
 }
 
 impl World {
-    /// `samples` samples of up to `largest` bytes, one of just so many.
+    /// Makes `samples` samples of up to `largest` bytes, one of them of exactly that many.
     pub fn new(seed: u64, samples: u64, largest: u64) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let base = directory.path().to_path_buf();
@@ -54,12 +54,12 @@ impl World {
         &self.shard[extent.offset as usize..][..extent.length as usize]
     }
 
-    /// The version of the shard, which is all samples'.
+    /// The version of the shard, which is that of all samples.
     pub fn version(&self) -> FileVersion {
         self.index.shard_version(FileId(0)).expect("a shard")
     }
 
-    /// Bytes of all samples.
+    /// The bytes of all samples.
     pub fn total(&self) -> u64 {
         self.index.total_bytes()
     }
@@ -68,7 +68,7 @@ impl World {
         self.base.join("cache")
     }
 
-    /// Options of small segments and batches, so that there are many.
+    /// Options for small segments and batches, so that there are many.
     pub fn options(&self, quota: u64) -> StoreOptions {
         small(self.cache(), quota)
     }
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// Reads all located samples: each must be right. How many there are.
+    /// Reads all located samples, each of which must be right. Returns their number.
     pub fn check(&self, store: &Store, what: &str) -> u64 {
         let found = (0..self.index.len()).filter(|&sample| self.read(store, sample, what) == Some(true));
         found.count() as u64
@@ -113,13 +113,13 @@ impl World {
         Some(true)
     }
 
-    /// Paths of all segments.
+    /// The paths of all segments.
     pub fn segments(&self) -> Vec<PathBuf> {
         segments(&self.cache())
     }
 }
 
-/// Options of a small cache with small segments and batches.
+/// Options for a small cache with small segments and batches.
 pub fn small(directory: impl Into<PathBuf>, quota: u64) -> StoreOptions {
     let options = StoreOptions::new(directory, quota);
     StoreOptions { segment_bytes: Some(96 << 10), write_buffers: 128 << 10, ..options }
@@ -143,7 +143,7 @@ pub fn write_dataset(root: &Path, seed: u64, samples: u64, largest: u64) {
     tar.finish().expect("a whole shard");
 }
 
-/// Paths of all segments of all datasets in a cache.
+/// The paths of all segments of all datasets in a cache.
 pub fn segments(cache: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(cache).expect("the cache") {
@@ -158,7 +158,8 @@ pub fn segments(cache: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Bytes of all segments, in pages of 4 KiB, at one instant; `None` when the cache was changed while they were added.
+/// The bytes of all segments, in pages of 4 KiB, at one instant; `None` when the cache was changed while they were
+/// added.
 pub fn linked(cache: &Path) -> Option<u64> {
     let generation = || {
         let mut bytes = [0; 8];
@@ -173,7 +174,7 @@ pub fn linked(cache: &Path) -> Option<u64> {
     (generation()? == before).then_some(sum)
 }
 
-/// Everything in a cache that is neither a segment nor what always is there.
+/// All files of a cache that are neither segments nor always there.
 pub fn leftovers(cache: &Path) -> Vec<PathBuf> {
     let mut left = vec![cache.to_path_buf()];
     let mut found = Vec::new();
@@ -191,12 +192,13 @@ pub fn leftovers(cache: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What a child is told.
+/// The value of a variable that was set for a child.
 pub fn told(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is set by the test that runs this one"))
 }
 
-/// Runs `work` on a tmpfs of `bytes` bytes that only its thread, and what that starts, can see. Whether it could.
+/// Runs `work` on a tmpfs of `bytes` bytes that only its thread, and what that starts, can see. Returns whether that
+/// was possible.
 pub fn on_tmpfs(bytes: u64, work: impl FnOnce(&Path) + Send) -> bool {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path();
@@ -229,7 +231,7 @@ fn mount(path: &Path, bytes: u64) -> std::io::Result<()> {
     if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Bytes taken on a file system, nameless files included.
+/// The bytes taken on a file system, nameless files included.
 pub fn taken(path: &Path) -> u64 {
     let found = rustix::fs::statvfs(path).expect("a file system");
     (found.f_blocks - found.f_bfree) * found.f_frsize

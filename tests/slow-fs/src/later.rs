@@ -1,4 +1,4 @@
-//! Answers that wait for their time, on one thread.
+//! Does things at a later time, on one thread.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -7,7 +7,7 @@ use std::time::Instant;
 /// What is done when its time has come.
 type Answer = Box<dyn FnOnce() + Send>;
 
-/// Does things later. When it is dropped, what is left is done at once.
+/// A queue of things to do later. When it is dropped, what is left is done at once.
 pub struct Later {
     orders: Sender<(Instant, Answer)>,
 }

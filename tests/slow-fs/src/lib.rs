@@ -1,8 +1,8 @@
-//! A read-only view of a directory through FUSE, as slow as a parallel file system: what the program meets there is
+//! A read-only view of a directory through FUSE, as slow as a parallel file system. What the program meets there is
 //! real to its last system call, io_uring's way into the kernel's worker threads included.
 //!
-//! Opening a file and every read of it wait in the queues of one [`Pfs`]; listing and looking at files is free, and so
-//! is the page cache passed by: each byte that a process asks for is a byte that is counted and waited for.
+//! Opening a file and every read of it wait in the queues of one [`Pfs`]. Listing directories and asking for attributes
+//! is free, and the page cache is passed by: each byte that a process asks for is counted and waited for.
 
 mod later;
 mod tree;
@@ -13,14 +13,14 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Name of a file below the mount point, in no listing, that holds the counters as JSON: `opens`, `reads`, `bytes`,
-/// `busy_seconds`.
+/// The name of a file below the mount point, which no listing shows, with the counters as JSON: `opens`, `reads`,
+/// `bytes`, `busy_seconds`.
 pub const COUNTERS: &str = ".slow-fs.json";
 
-/// Largest number of requests that the kernel passes on at once.
+/// The largest number of requests that the kernel passes on at once.
 const BACKGROUND: u16 = 256;
 
-/// A mounted view; unmounted when dropped.
+/// A mounted view, which is unmounted when dropped.
 pub struct SlowFs {
     pfs: Arc<Pfs>,
     _session: BackgroundSession,
@@ -30,7 +30,7 @@ impl SlowFs {
     /// Shows `source` at `mountpoint`, an empty directory, as slow as `rates` say.
     ///
     /// # Errors
-    /// What the system says when it refuses FUSE: without `/dev/fuse`, or to those who may not mount.
+    /// The system's error when it refuses FUSE: without `/dev/fuse`, or to users who may not mount.
     pub fn mount(source: &Path, mountpoint: &Path, rates: PfsRates) -> io::Result<Self> {
         let pfs = Arc::new(Pfs::new(rates));
         let tree = tree::Tree::new(source, pfs.clone())?;
@@ -41,7 +41,7 @@ impl SlowFs {
         Ok(Self { pfs, _session: fuser::spawn_mount(tree, mountpoint, &config)? })
     }
 
-    /// What was asked of it so far.
+    /// The counts of what was asked of it so far.
     pub fn stats(&self) -> PfsStats {
         self.pfs.stats()
     }

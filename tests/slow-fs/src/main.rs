@@ -1,8 +1,8 @@
 //! `slow-fs DIR MOUNTPOINT RATES`: shows DIR at MOUNTPOINT, as slow as RATES say (`open=2ms,read=1ms,bandwidth=200MB`,
 //! as `foreload bench --emulate-pfs` takes them).
 //!
-//! Says `ready` once it is mounted, unmounts when its standard input ends, and prints the counters as JSON. Whoever
-//! starts it holds the other end of a pipe: when that one is gone, however it went, so is the mount.
+//! Prints `ready` once it is mounted, unmounts when its standard input ends, and prints the counters as JSON. The
+//! program that starts it holds the other end of a pipe: when that program is gone, in whatever way, so is the mount.
 
 use slow_fs::{SlowFs, to_json};
 use std::error::Error;

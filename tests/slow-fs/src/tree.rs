@@ -1,4 +1,4 @@
-//! The view: inodes are paths in the order they were first seen, open files are the real ones.
+//! The view: inodes are paths in the order in which they were first seen, open files are the real ones.
 
 use crate::later::Later;
 use crate::{BACKGROUND, COUNTERS, to_json};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel may remember names and attributes: for as long as it likes.
+/// How long the kernel may remember names and attributes, which is as long as it likes.
 const REMEMBER: Duration = Duration::from_secs(3600);
 
 /// The inode of the counters: no path gets so high a number, and the kernel takes none above it.
@@ -32,7 +32,7 @@ pub struct Tree {
     handles: AtomicU64,
 }
 
-/// What a handle is of.
+/// The target of a handle.
 #[derive(Clone)]
 enum Opened {
     File(Arc<File>),
@@ -89,7 +89,7 @@ impl Tree {
         Ok(self.keep(Opened::File(Arc::new(file))))
     }
 
-    /// In an order that does not change while it is read piece by piece.
+    /// Lists a directory in an order that does not change while it is read piece by piece.
     fn list(&self, inode: INodeNo) -> io::Result<Arc<Vec<(PathBuf, FileType)>>> {
         let mut entries = Vec::new();
         for entry in std::fs::read_dir(self.path(inode)?)? {
@@ -129,7 +129,7 @@ impl Tree {
 
 impl Filesystem for Tree {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Requests of kernel threads count as background ones: more at once than the default of a dozen.
+        // Requests of kernel threads count as background ones: allow more at once than the default of a dozen.
         let _ = config.set_max_background(BACKGROUND);
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Filesystem for Tree {
     }
 
     fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Past the page cache: every read is asked for here.
+        // The page cache is bypassed: every read is asked for here.
         let flags = FopenFlags::FOPEN_DIRECT_IO;
         if inode == COUNTERS_INODE {
             return reply.opened(FileHandle(0), flags);
@@ -229,12 +229,12 @@ impl Filesystem for Tree {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // The kernel asks no second time.
+        // The kernel does not ask a second time.
         reply.error(Errno::ENOSYS);
     }
 }
 
-/// Links are followed: a view has directories and files.
+/// The type of a file. Links are followed: a view has directories and files only.
 fn kind(metadata: &Metadata) -> FileType {
     if metadata.is_dir() { FileType::Directory } else { FileType::RegularFile }
 }

@@ -1,4 +1,4 @@
-//! The real program on a slow file system: the same batches, every byte counted once.
+//! The real program on a slow file system makes the same batches and reads every byte once.
 //!
 //! Where FUSE cannot be used the tests say so and pass; with `FORELOAD_REQUIRE_FUSE=1` they fail.
 
@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Arguments of the program, one a line, in a child of this test.
+/// The variable with the arguments of the program, one a line, in a child of this test.
 const ROLE: &str = "SLOW_FS_TEST_ARGUMENTS";
 
 const RATES: &str = "open=500us,read=200us,bandwidth=400MB,opens=8000,concurrency=64";
@@ -31,7 +31,7 @@ fn images(root: &Path) {
     }
 }
 
-/// `slow-fs` as a process of its own; `None`, and a reason to skip, where the system refuses it.
+/// Starts `slow-fs` as a process of its own; `None`, and a reason to skip, where the system refuses it.
 fn slow_fs(source: &Path, mountpoint: &Path) -> Option<Child> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slow-fs"));
     command.args([source, mountpoint]).arg(RATES);
@@ -49,7 +49,7 @@ fn slow_fs(source: &Path, mountpoint: &Path) -> Option<Child> {
     None
 }
 
-/// Ends it by closing its input, and answers with its counters.
+/// Ends `slow-fs` by closing its input; returns its counters.
 fn end(mut child: Child) -> Value {
     drop(child.stdin.take());
     let mut said = String::new();
@@ -65,7 +65,7 @@ fn the_program_in_this_process() {
     std::process::exit(foreload::cli::main(arguments.map(Into::into).collect()));
 }
 
-/// Runs `foreload` with `arguments` in a process of its own and answers with its JSON.
+/// Runs `foreload` with `arguments` in a process of its own; returns its JSON.
 fn foreload(arguments: &[&str]) -> Value {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "the_program_in_this_process", "--nocapture"]);
@@ -101,7 +101,7 @@ fn every_way_to_read_gives_the_same_batches_and_reads_each_byte_once() {
         assert_eq!(report["epochs"][0]["sha256"], plain["epochs"][0]["sha256"], "{io}, {direct}: {report}");
         let after = counters();
         let more = |what: &str| after[what].as_u64().unwrap() - before[what].as_u64().unwrap();
-        // The first sample up to three times more: by it O_DIRECT and a ring are tried out.
+        // The first sample is read up to three times more: O_DIRECT and a ring are tried with it.
         let opens = more("opens");
         assert!((120..=123).contains(&opens), "{io}, {direct}: {opens} opens");
         let most = bytes + 3 * u64::from(first);

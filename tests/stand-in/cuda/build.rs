@@ -1,4 +1,5 @@
-//! Gives the stand-in the name under which programs look for the driver, and compiles what knows the kernels' table.
+//! Gives the stand-in the name under which programs look for the driver, and compiles the part that knows the kernels'
+//! table.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

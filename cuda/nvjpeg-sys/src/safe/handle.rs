@@ -1,4 +1,4 @@
-//! An instance of the library and where it takes its memory from.
+//! An instance of the library and the allocators that it takes its memory from.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -13,16 +13,16 @@ use crate::find::Library;
 use crate::result::Result;
 use crate::sys;
 
-/// Where nvJPEG takes memory from: of the device, or of the host and page-locked.
+/// Where nvJPEG takes memory from: device memory or page-locked host memory.
 ///
 /// # Safety
-/// What `allocate` returns must be memory of that kind for as many bytes, nobody else's until it is freed, and usable
-/// at once: not only by what is put on the stream from then on.
+/// What `allocate` returns must be memory of that kind for as many bytes, which nobody else uses until it is freed. It
+/// must be usable at once, not only by what is put on the stream from then on.
 pub unsafe trait Allocator: Send + Sync {
-    /// Memory for `bytes` bytes, for work on `stream`; `None`: there is none.
+    /// Returns memory of `bytes` bytes for work on `stream`, or `None` if there is none.
     fn allocate(&self, bytes: usize, stream: u64) -> Option<u64>;
 
-    /// Takes it back. Work on `stream` may still use it.
+    /// Takes memory back. Work on `stream` may still use it.
     fn free(&self, address: u64, bytes: usize, stream: u64);
 }
 
@@ -32,7 +32,7 @@ struct Allocators {
     pinned: Context,
 }
 
-/// What nvJPEG gives back to the functions below.
+/// What nvJPEG passes back to the callbacks below.
 struct Context(Box<dyn Allocator>);
 
 unsafe extern "C" fn allocate(
@@ -50,7 +50,7 @@ unsafe extern "C" fn allocate(
             unsafe { *address = found as *mut c_void };
             0
         }
-        _ => 2, // As cudaErrorMemoryAllocation.
+        _ => 2, // This is cudaErrorMemoryAllocation.
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Root {
     pub(super) raw: sys::nvjpegHandle_t,
     pub(super) device: Box<sys::nvjpegDevAllocatorV2_t>,
     pub(super) pinned: Box<sys::nvjpegPinnedAllocatorV2_t>,
-    /// Behind the two above.
+    /// They must outlive the two fields above, so they are dropped last.
     _allocators: Box<Allocators>,
 }
 
@@ -87,7 +87,7 @@ impl Drop for Root {
     }
 }
 
-/// An instance of the library for one backend; clones are the same.
+/// An instance of the library for one backend; clones share it.
 #[derive(Clone)]
 pub struct Handle(pub(super) Arc<Root>);
 
@@ -98,11 +98,11 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// An instance that takes its memory from these allocators; `flags` are `NVJPEG_FLAGS_` of [`crate::sys`]. The
-    /// device's context must be current, and so at every later call and drop of what is made from it.
+    /// Makes an instance that takes its memory from these allocators; `flags` are `NVJPEG_FLAGS_` of [`crate::sys`].
+    /// The device's context must be current now and at every later call and drop of what is made from it.
     ///
     /// # Errors
-    /// Where the GPU or the library does not have the backend.
+    /// When the GPU or the library does not have the backend.
     pub fn new(
         library: &Arc<Library>,
         backend: Backend,
@@ -128,15 +128,15 @@ impl Handle {
         Ok(Self(Arc::new(Root { library: library.clone(), raw, device, pinned, _allocators: allocators })))
     }
 
-    /// The library.
+    /// The library that the instance belongs to.
     pub fn library(&self) -> &Arc<Library> {
         &self.0.library
     }
 
-    /// Decoding engines of the GPU, and cores of each.
+    /// The number of decoding engines of the GPU, and the number of cores of each.
     ///
     /// # Errors
-    /// Where there are none, or the library cannot say.
+    /// When there are none, or the library cannot tell.
     pub fn engines(&self) -> Result<(u32, u32)> {
         let (mut engines, mut cores) = (0, 0);
         // SAFETY: the handle and the pointers are valid.
@@ -147,22 +147,22 @@ impl Handle {
     /// Whether a batched decode takes whole images like the file that `stream` has parsed.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn takes_whole(&self, stream: &BitStream) -> Result<bool> {
         let mut supported = -1;
         // SAFETY: all handles are valid.
         unsafe {
             call!(self.0.library, nvjpegDecodeBatchedSupported(self.0.raw, stream.raw, &mut supported))
         }?;
-        // 0 says yes.
+        // 0 means yes.
         Ok(supported == 0)
     }
 
-    /// Whether a batched decode with `params` takes the file that `stream` has parsed. Backends that have no such
-    /// decode, all but the engine's, say so only when they are asked to decode.
+    /// Whether a batched decode with `params` takes the file that `stream` has parsed. Only the engine's backend has
+    /// such a decode; others report that they lack it when they are asked to decode.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn takes(&self, stream: &BitStream, params: &Params) -> Result<bool> {
         let mut supported = -1;
         // SAFETY: all handles are valid.
@@ -172,7 +172,7 @@ impl Handle {
                 nvjpegDecodeBatchedSupportedEx(self.0.raw, stream.raw, params.raw, &mut supported)
             )
         }?;
-        // 0 says yes.
+        // 0 means yes.
         Ok(supported == 0)
     }
 }

@@ -1,5 +1,5 @@
-//! Handles that free themselves, after everything that was made from them. What reads or writes memory of the device,
-//! or goes on after it returned, stays `unsafe`.
+//! Handles that free themselves, after everything that was made from them. Functions that read or write memory of the
+//! device, or whose work goes on after they returned, stay `unsafe`.
 
 mod handle;
 mod objects;

@@ -8,7 +8,7 @@ use crate::call;
 use crate::result::Result;
 use crate::sys;
 
-/// A kind of handle: its raw type, what makes it and what frees it.
+/// Defines a handle from its raw type, the function that makes it and the function that frees it.
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident, $raw:ident, $create:ident, $destroy:ident) => {
         $(#[$doc])*
@@ -37,10 +37,10 @@ macro_rules! handle {
         handle!($(#[$doc])* $name, $raw, $create, $destroy);
 
         impl $name {
-            /// A new one.
+            /// Makes a new one.
             ///
             /// # Errors
-            /// The library's.
+            /// The errors of the library.
             pub fn new(root: &Handle) -> Result<Self> {
                 let mut raw = null_mut();
                 // SAFETY: the handle and the pointer are valid.
@@ -56,7 +56,7 @@ handle!(
     BitStream, nvjpegJpegStream_t, nvjpegJpegStreamCreate, nvjpegJpegStreamDestroy, new
 );
 handle!(
-    /// How to decode an image.
+    /// The parameters by which an image is decoded.
     Params, nvjpegDecodeParams_t, nvjpegDecodeParamsCreate, nvjpegDecodeParamsDestroy, new
 );
 handle!(
@@ -77,10 +77,10 @@ handle!(
 );
 
 impl BitStream {
-    /// Parses a whole file. The file must stay as it is until its host phase and its transfer are done.
+    /// Parses a whole file. The file must stay unchanged until its host phase and its transfer are done.
     ///
     /// # Errors
-    /// Damaged and unknown kinds.
+    /// For damaged files and unknown kinds of files.
     ///
     /// # Safety
     /// nvJPEG may keep the address of `bytes` until the stream parses another file or is dropped.
@@ -96,19 +96,19 @@ impl BitStream {
 }
 
 impl Params {
-    /// What to write.
+    /// Sets the format of the output.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn set_output(&mut self, format: OutputFormat) -> Result<()> {
         // SAFETY: the handle is valid.
         unsafe { call!(self.root.0.library, nvjpegDecodeParamsSetOutputFormat(self.raw, format)) }
     }
 
-    /// Which rectangle of the image to decode, (x, y, width, height) in pixels; `None`: all of it.
+    /// Sets the rectangle of the image to decode, (x, y, width, height) in pixels; `None` means all of it.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn set_region(&mut self, region: Option<(u32, u32, u32, u32)>) -> Result<()> {
         // SAFETY: the handle is valid. JPEG's sizes are at most 65535.
         unsafe {
@@ -124,10 +124,10 @@ impl Params {
 }
 
 impl State {
-    /// A state for the phases of `decoder`.
+    /// Makes a state for the phases of `decoder`.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn of(decoder: &Decoder) -> Result<Self> {
         let root = &decoder.root;
         let mut raw = null_mut();
@@ -139,10 +139,10 @@ impl State {
     /// Makes the state use `buffer`, until it is given another.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     ///
     /// # Safety
-    /// The buffer must outlive its use, and whatever used it before must be done.
+    /// The buffer must outlive its use, and work that used it before must be done.
     pub unsafe fn attach_pinned(&mut self, buffer: &PinnedBuffer) -> Result<()> {
         // SAFETY: the handles are valid; the rest is the caller's promise.
         unsafe { call!(self.root.0.library, nvjpegStateAttachPinnedBuffer(self.raw, buffer.raw)) }
@@ -151,7 +151,7 @@ impl State {
     /// Makes the state use `buffer`, until it is given another.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     ///
     /// # Safety
     /// The buffer must outlive its use; work of other streams with it must be done.
@@ -163,7 +163,7 @@ impl State {
     /// Prepares for batches of `count` images.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn initialise_batch(&mut self, count: usize, format: OutputFormat) -> Result<()> {
         // SAFETY: the handles are valid.
         unsafe {
@@ -174,10 +174,10 @@ impl State {
         }
     }
 
-    /// Takes the memory that batches of `count` images of up to this size need.
+    /// Allocates the memory that batches of `count` images of up to this size need.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn preallocate(
         &mut self,
         count: usize,
@@ -196,14 +196,15 @@ impl State {
         }
     }
 
-    /// Decodes a batch of as many images as it was prepared for, on `stream`: whole ones without `params`, else with
-    /// those from the index beside them on, which only the engine's backend does.
+    /// Decodes a batch of as many images as the state was prepared for, on `stream`. Without `params` the images are
+    /// decoded whole; else by those parameters, beginning with the index beside them, which only the engine's backend
+    /// can do.
     ///
     /// # Errors
-    /// The library's; of the images nothing is then known.
+    /// The errors of the library; nothing is known of the images then.
     ///
     /// # Panics
-    /// If the slices have different lengths.
+    /// When the slices have different lengths.
     ///
     /// # Safety
     /// The files and the images' memory must stay until the stream has passed; the memory must have room for what the
@@ -239,7 +240,7 @@ impl State {
     }
 }
 
-/// Parameters for the images of a batch.
+/// The parameters for the images of a batch.
 #[derive(Debug, Default)]
 pub struct Batch {
     params: Vec<Params>,
@@ -250,10 +251,10 @@ pub struct Batch {
 unsafe impl Send for Batch {}
 
 impl Batch {
-    /// The parameters of image `index`; makes them where there are none yet.
+    /// The parameters of image `index`, made if there are none yet.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn get(&mut self, root: &Handle, index: usize) -> Result<&mut Params> {
         while self.params.len() <= index {
             let params = Params::new(root)?;
@@ -265,10 +266,10 @@ impl Batch {
 }
 
 impl Decoder {
-    /// The implementation `backend` of an instance.
+    /// Makes a decoder of the implementation `backend`.
     ///
     /// # Errors
-    /// Where there is none.
+    /// When the instance does not have it.
     pub fn new(root: &Handle, backend: Backend) -> Result<Self> {
         let mut raw = null_mut();
         // SAFETY: the handle and the pointer are valid.
@@ -279,7 +280,7 @@ impl Decoder {
     /// Whether it decodes the parsed file with these parameters.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn takes(&self, stream: &BitStream, params: &Params) -> Result<bool> {
         let mut supported = -1;
         // SAFETY: all handles are valid.
@@ -289,17 +290,17 @@ impl Decoder {
                 nvjpegDecoderJpegSupported(self.raw, stream.raw, params.raw, &mut supported)
             )
         }?;
-        // 0 says yes.
+        // 0 means yes.
         Ok(supported == 0)
     }
 
-    /// The host's phase: decodes the Huffman codes into the state's page-locked buffer.
+    /// Runs the host's phase: decodes the Huffman codes into the state's page-locked buffer.
     ///
     /// # Errors
-    /// Damage that the codes show.
+    /// For damage that the codes show.
     ///
     /// # Safety
-    /// The parsed file must still be there, and what used the page-locked buffer before must be done.
+    /// The parsed file must still be there, and work that used the page-locked buffer before must be done.
     pub unsafe fn decode_host(&self, state: &mut State, params: &Params, stream: &BitStream) -> Result<()> {
         let root = &self.root.0;
         // SAFETY: the handles are valid; the rest is the caller's promise.
@@ -308,14 +309,14 @@ impl Decoder {
         }
     }
 
-    /// The phases of the device, put on `stream`: copies the buffer, makes the planes.
+    /// Puts the phases of the device on `stream`: copies the buffer and makes the planes.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     ///
     /// # Safety
-    /// The host's phase was this state's; the file, the buffers and the image's memory must stay until the stream has
-    /// passed; the memory must have room for what the parameters ask for.
+    /// The host's phase must have used this state. The file, the buffers and the image's memory must stay until the
+    /// stream has passed; the memory must have room for what the parameters ask for.
     pub unsafe fn decode_device(
         &self,
         state: &mut State,
@@ -340,10 +341,10 @@ impl Decoder {
 }
 
 impl PinnedBuffer {
-    /// One that takes its memory from the handle's allocator when it is needed.
+    /// Makes a buffer that takes its memory from the handle's allocator when it is needed.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn new(root: &Handle) -> Result<Self> {
         let mut raw = null_mut();
         let allocator = std::ptr::from_ref(&*root.0.pinned).cast_mut();
@@ -354,10 +355,10 @@ impl PinnedBuffer {
 }
 
 impl DeviceBuffer {
-    /// One that takes its memory from the handle's allocator when it is needed.
+    /// Makes a buffer that takes its memory from the handle's allocator when it is needed.
     ///
     /// # Errors
-    /// The library's.
+    /// The errors of the library.
     pub fn new(root: &Handle) -> Result<Self> {
         let mut raw = null_mut();
         let allocator = std::ptr::from_ref(&*root.0.device).cast_mut();
@@ -367,7 +368,7 @@ impl DeviceBuffer {
     }
 }
 
-/// An image's planes: (device address, bytes from row to row) of each.
+/// An image of these planes, each given by (device address, bytes from row to row).
 pub fn image(planes: &[(u64, u32)]) -> Image {
     let mut image = Image { channel: [null::<u8>().cast_mut(); 4], pitch: [0; 4] };
     for (index, &(address, stride)) in planes.iter().enumerate().take(4) {

@@ -6,7 +6,7 @@ use crate::stream::Running;
 use kernels_stand_in::{ENTRY, PARAMETERS};
 use std::ffi::c_void;
 
-// `augment.c`
+// These functions are in `augment.c`.
 unsafe extern "C" {
     fn standin_image_bytes(output: *const u8) -> u64;
     fn standin_levels_bytes(output: *const u8) -> u64;
@@ -14,7 +14,7 @@ unsafe extern "C" {
     fn standin_reads(image: u64, visit: extern "C" fn(*mut c_void, u64, u64, u32), to: *mut c_void);
 }
 
-/// Sizes of a kernel's parameters: a table, the images, and `OutputParams` by value.
+/// The sizes of a kernel's parameters: a table, the images, and `OutputParams` by value.
 pub fn parameters() -> Vec<usize> {
     PARAMETERS.to_vec()
 }
@@ -25,7 +25,7 @@ extern "C" fn visit(to: *mut c_void, start: u64, end: u64, all: u32) {
     unsafe { (*to.cast::<Vec<Access>>()).push(Access { kind, start, end }) };
 }
 
-/// Enters all accesses, then does the work; says what is wrong with the launch.
+/// Enters all accesses, then does the work; returns what is wrong with the launch.
 pub fn run(launch: &Launch, running: &mut Running) -> Result<(), String> {
     let (table, images, n) = (launch.address(0), launch.address(1), u64::from(launch.grid[1]));
     // SAFETY: the last argument has the size of `OutputParams`.
@@ -53,19 +53,19 @@ pub fn run(launch: &Launch, running: &mut Running) -> Result<(), String> {
     }
 }
 
-/// Checks all that a kernel touches, and takes its time over it.
+/// Checks all that a kernel touches, after a random delay.
 fn all_sound(touched: Vec<Access>, running: &mut Running) -> bool {
     let sound = touched.into_iter().fold(true, |sound, access| sound & running.check(access));
     running.dawdle();
     sound
 }
 
-/// The threads of a block run in one order or nearly the other: the kernels must not care.
+/// The order of a block's threads, ascending or nearly descending: the kernels must not depend on it.
 fn turn(launch: &Launch, running: &mut Running) -> u32 {
     if running.draw().is_multiple_of(2) { 1 } else { launch.block[0].max(2) - 1 }
 }
 
-/// Likewise for the kernel that counts lines nobody wrote.
+/// Does the same for the kernel that counts lines nobody wrote.
 pub fn run_untouched(launch: &Launch, running: &mut Running) -> Result<(), String> {
     let (table, counts, n) = (launch.address(0), launch.address(1), u64::from(launch.grid[0]));
     let entries = n * ENTRY as u64;
@@ -86,7 +86,7 @@ pub fn run_untouched(launch: &Launch, running: &mut Running) -> Result<(), Strin
     unsafe { kernels_stand_in::launch_untouched(launch.grid, launch.block, launch.shared, turn, arguments) }
 }
 
-/// Likewise for the kernel that makes images of grey levels.
+/// Does the same for the kernel that makes images of grey levels.
 pub fn run_colour(launch: &Launch, running: &mut Running) -> Result<(), String> {
     let [table, levels, images] = [0, 1, 2].map(|index| launch.address(index));
     let output = launch.arguments[3].as_ptr();

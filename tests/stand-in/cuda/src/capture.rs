@@ -1,6 +1,6 @@
-//! Stream capture, as far as it concerns who captures nothing: which calls spoil a capture that goes on elsewhere in
-//! the process (the driver's documentation of `cuThreadExchangeStreamCaptureMode` and the programming guide on
-//! prohibited and unhandled operations). Nothing is ever captured: a stream in capture mode takes no work here.
+//! Stream capture, as far as it concerns code that captures nothing: which calls spoil a capture elsewhere in the
+//! process (the driver's documentation of `cuThreadExchangeStreamCaptureMode` and the programming guide on prohibited
+//! and unhandled operations). Nothing is ever captured: a stream in capture mode takes no work here.
 
 use crate::status::{self, Status};
 use crate::world::World;
@@ -11,9 +11,9 @@ use std::cell::Cell;
 pub enum Mode {
     /// No thread may make an unsafe call.
     Global,
-    /// The thread that captures may not.
+    /// The thread that captures may not make an unsafe call.
     ThreadLocal,
-    /// Every thread may.
+    /// Every thread may make unsafe calls.
     Relaxed,
 }
 
@@ -29,7 +29,7 @@ impl Mode {
 }
 
 thread_local! {
-    /// The calling thread's own mode.
+    /// The mode of the calling thread.
     pub static MODE: Cell<Mode> = const { Cell::new(Mode::Global) };
 }
 
@@ -40,18 +40,18 @@ pub struct Capture {
     pub stream: usize,
     pub mode: Mode,
     pub thread: u64,
-    /// The call that spoiled it.
+    /// The call that spoiled it, if one did.
     pub spoiled: Option<&'static str>,
 }
 
-/// The calling thread.
+/// The id of the calling thread.
 pub fn this_thread() -> u64 {
     // SAFETY: no arguments, always succeeds.
     (unsafe { libc::pthread_self() }) as u64
 }
 
-/// "Potentially unsafe API calls": what asks, waits, or allocates outside of any stream's order. The documentation has
-/// no list; these are more rather than fewer.
+/// "Potentially unsafe API calls": those that ask, wait, or allocate outside of any stream's order. The documentation
+/// has no list; these are more rather than fewer.
 const UNSAFE: &[&str] = &[
     "cuEventQuery",
     "cuEventSynchronize",
@@ -78,9 +78,9 @@ const UNSAFE: &[&str] = &[
 ];
 
 impl World {
-    /// What the calls of a thread in its mode do to the captures there are, before they do anything else.
+    /// Applies what a call by a thread in its mode does to the captures there are, before it does anything else.
     pub fn capture_permits(&mut self, call: &'static str, context: u64) -> Result<(), Status> {
-        // A context's streams are all waited for, those that capture included: whatever the mode.
+        // This call waits for all streams of a context, those that capture included, in every mode.
         let waits_for_all = call == "cuCtxSynchronize"
             && self.captures.iter().any(|capture| self.streams[capture.stream].context == context);
         let (own, thread) = (MODE.get(), this_thread());
@@ -98,8 +98,8 @@ impl World {
         Ok(())
     }
 
-    /// Use of a stream: one that captures takes no work; the legacy default stream none while a blocking stream
-    /// captures.
+    /// Whether a stream may be used: one that captures takes no work, and the legacy default stream none while a
+    /// blocking stream captures.
     pub fn capture_permits_stream(&mut self, call: &'static str, stream: usize) -> Result<(), Status> {
         if matches!(call, "cuStreamBeginCapture_v2" | "cuStreamEndCapture" | "cuStreamIsCapturing") {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Vector clocks: what has surely happened before what.
+//! Vector clocks, which tell what has surely happened before what.
 
-/// The host is one actor: its threads order themselves by means that no driver sees.
+/// The actor of the host: its threads order themselves by means that no driver sees.
 pub const HOST: usize = 0;
 
-/// How far each actor (the host, and each stream) had come in what somebody knows.
+/// How far each actor (the host, and each stream) had come, as somebody knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clock(Vec<u64>);
 
@@ -15,7 +15,7 @@ pub struct Stamp {
 }
 
 impl Clock {
-    /// Whether who has this clock comes after the step.
+    /// Whether the owner of this clock comes after the step.
     pub fn after(&self, step: Stamp) -> bool {
         self.0.get(step.actor).is_some_and(|count| *count >= step.count)
     }
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// The actor's next step.
+    /// Makes the actor's next step.
     pub fn step(&mut self, actor: usize) -> Stamp {
         self.reach(actor + 1);
         self.0[actor] += 1;

@@ -1,4 +1,4 @@
-//! What tests call in the process: faults to come, violations, leaks, counters.
+//! What tests call in the process: planned faults, violations, leaks, counters.
 
 use crate::world::{CHANGED, World, lock};
 use std::ffi::{CStr, c_char};
@@ -22,19 +22,19 @@ fn text(name: *const c_char) -> String {
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// Lets the `nth` call of a function from now on (1 is the next) fail with `status`; 0 chooses one that fits.
+/// Makes the `nth` call of a function from now on (1 is the next) fail with `status`; 0 chooses a suitable one.
 #[unsafe(no_mangle)]
 extern "C" fn standin_fail(name: *const c_char, nth: u64, status: u32) {
     lock().faults.plan(&text(name), nth, status);
 }
 
-/// Whether violations abort the process (1, as from the start) or are only recorded (0).
+/// Sets whether violations abort the process (1, as at the start) or are only recorded (0).
 #[unsafe(no_mangle)]
 extern "C" fn standin_abort(abort: u32) {
     lock().abort = abort != 0;
 }
 
-/// Number of violations since the last reset; their text, a line each, goes to a buffer of `length` bytes.
+/// The number of violations since the last reset; their text, a line each, goes to a buffer of `length` bytes.
 #[unsafe(no_mangle)]
 extern "C" fn standin_violations(to: *mut c_char, length: usize) -> u64 {
     let world = lock_idle();
@@ -42,7 +42,8 @@ extern "C" fn standin_violations(to: *mut c_char, length: usize) -> u64 {
     world.violations.len() as u64
 }
 
-/// Kinds of things that were made and not given back; their text, a line each, goes to a buffer of `length` bytes.
+/// The number of kinds of things that were made and not freed; their text, a line each, goes to a buffer of `length`
+/// bytes.
 #[unsafe(no_mangle)]
 extern "C" fn standin_leaks(to: *mut c_char, length: usize) -> u64 {
     let world = lock_idle();
@@ -57,9 +58,9 @@ extern "C" fn standin_calls(name: *const c_char) -> u64 {
     lock().faults.calls(&text(name))
 }
 
-/// A counter: "bytes to device", "bytes to host", "bytes on device", "launches", "allocations", "cost" (see
-/// `cost.rs`), "spinning waits" (for work that was not done, other than by events that sleep), and "bytes allocated",
-/// which goes down again.
+/// A counter: "bytes to device", "bytes to host", "bytes on device", "launches", "allocations", "cost" (see `cost.rs`),
+/// "spinning waits" (for work that was not done, other than by events that sleep), or "bytes allocated", which goes
+/// down again.
 #[unsafe(no_mangle)]
 extern "C" fn standin_count(name: *const c_char) -> u64 {
     let world = lock();
@@ -69,7 +70,7 @@ extern "C" fn standin_count(name: *const c_char) -> u64 {
     }
 }
 
-/// Waits until all streams are idle, then forgets violations, faults to come and counters.
+/// Waits until all streams are idle, then forgets violations, planned faults and counters.
 #[unsafe(no_mangle)]
 extern "C" fn standin_reset() {
     let mut world = lock_idle();
@@ -78,7 +79,7 @@ extern "C" fn standin_reset() {
     world.counters.clear();
 }
 
-/// The world when all that was queued is done.
+/// Locks the world when all that was queued is done.
 fn lock_idle() -> MutexGuard<'static, World> {
     let busy = CHANGED.wait_while(lock(), |world| !world.is_idle());
     busy.unwrap_or_else(PoisonError::into_inner)

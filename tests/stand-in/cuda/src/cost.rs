@@ -1,13 +1,14 @@
 //! What calls would cost the host on a real machine, as an account: nobody waits, but tests can hold starts and ends to
-//! a budget, on a machine of any load. Estimates, on the high side; what is not here costs next to nothing.
+//! a budget, on a machine of any load. The figures are estimates, on the high side; calls that are not here cost next
+//! to nothing.
 
-/// The counter's name, in microseconds.
+/// The name of the counter, which is in microseconds.
 pub const COUNTER: &str = "cost";
 
-/// Microseconds of a call, beside what depends on its arguments.
+/// The microseconds of a call, beside what depends on its arguments.
 pub fn of(name: &str) -> u64 {
     match name {
-        // Machine code that is copied to the device; PTX, which is compiled, costs more.
+        // This is machine code that is copied to the device; PTX, which is compiled, costs more.
         "cuModuleLoadData" => 5_000,
         "cuModuleUnload" => 1_000,
         "cuMemPoolCreate" | "cuMemPoolDestroy" => 100,
@@ -18,7 +19,7 @@ pub fn of(name: &str) -> u64 {
     }
 }
 
-/// Microseconds of page-locking: 0.1 s a gigabyte.
+/// The microseconds of page-locking: 0.1 s a gigabyte.
 pub fn registering(bytes: usize) -> u64 {
     bytes as u64 / 10_000
 }

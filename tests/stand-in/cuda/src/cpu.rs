@@ -1,8 +1,8 @@
-//! Processor time that each thread spent in here: what is left of a caller's is its own.
+//! The processor time that each thread spent in this library; the rest of a caller's time is its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nanoseconds by thread id, of which the lower bits are as good as all in one test.
+/// The nanoseconds by thread id; its lower bits are enough to tell the threads of one test apart.
 static SPENT: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
 
 /// Adds the time of the calling thread until it is dropped.
@@ -31,7 +31,7 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Nanoseconds that a thread spent in calls.
+/// The nanoseconds that a thread spent in calls.
 #[unsafe(no_mangle)]
 extern "C" fn standin_cpu(thread: u32) -> u64 {
     SPENT[(thread & 0xffff) as usize].load(Ordering::Relaxed)

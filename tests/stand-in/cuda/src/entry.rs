@@ -1,4 +1,4 @@
-//! What every function of the driver does first: count, fail when asked to, refuse what a real driver would.
+//! What every function of the driver does first: it counts, fails when asked to, and refuses what a real driver would.
 
 use crate::cost;
 use crate::cpu::Spending;
@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{MutexGuard, PoisonError};
 
 thread_local! {
-    /// Contexts of this thread, the current one last.
+    /// The contexts of this thread, the current one last.
     pub static CONTEXTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     /// Whether this thread runs a host function, which may not call the driver.
     pub static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
@@ -20,11 +20,11 @@ thread_local! {
 /// What a function needs before it can do anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing, not even `cuInit`.
+    /// It needs nothing, not even `cuInit`.
     Nothing,
-    /// `cuInit`.
+    /// It needs `cuInit`.
     Driver,
-    /// A context that is current.
+    /// It needs a context that is current.
     Context,
 }
 
@@ -51,7 +51,7 @@ impl DerefMut for Call {
 }
 
 impl Call {
-    /// Waits, with the world unlocked, until something is so.
+    /// Waits, with the world unlocked, until `is_so` is true.
     pub fn wait_until(&mut self, is_so: impl Fn(&World) -> bool) {
         let mut world = self.world.take().expect("locked but in wait_until");
         while !is_so(&world) {
@@ -60,7 +60,7 @@ impl Call {
         self.world = Some(world);
     }
 
-    /// The stream of a handle: 0 and 1 the legacy default stream, 2 the thread's, else one that was created.
+    /// The stream of a handle: 0 and 1 are the legacy default stream, 2 is the thread's, others were created.
     pub fn stream(&mut self, handle: u64) -> Result<usize, Status> {
         let context = self.context;
         if handle <= 2 {
@@ -136,7 +136,7 @@ pub fn enter(name: &'static str, needs: Needs, body: impl FnOnce(&mut Call) -> R
     }
 }
 
-/// Stores a result where the caller wants it.
+/// Stores a result at the caller's address.
 pub fn put<T>(place: *mut T, value: T) -> Result<(), Status> {
     if place.is_null() {
         return Err(status::INVALID_VALUE);

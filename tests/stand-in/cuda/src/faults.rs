@@ -3,7 +3,7 @@
 use crate::status::{self, Status};
 use std::collections::HashMap;
 
-/// Faults to come, and how often each function was called.
+/// The planned faults, and how often each function was called.
 #[derive(Default)]
 pub struct Faults {
     planned: Vec<Fault>,
@@ -12,13 +12,13 @@ pub struct Faults {
 
 struct Fault {
     name: String,
-    /// Fails when it has been called this often.
+    /// The call at which it fails, counted from the start.
     at: u64,
     status: Status,
 }
 
 impl Faults {
-    /// What the environment asks for.
+    /// The faults that the environment asks for.
     pub fn from_environment() -> Self {
         let mut faults = Self::default();
         for wish in std::env::var("FORELOAD_STANDIN_FAIL").unwrap_or_default().split(',') {
@@ -31,14 +31,14 @@ impl Faults {
         faults
     }
 
-    /// Lets the `nth` call of `name` from now on (1 is the next) answer `status`; 0 chooses one that fits.
+    /// Makes the `nth` call of `name` from now on (1 is the next) return `status`; 0 chooses a suitable one.
     pub fn plan(&mut self, name: &str, nth: u64, status: Status) {
         let at = self.calls.get(name).copied().unwrap_or(0) + nth;
         let status = if status != 0 { status } else { usual(name) };
         self.planned.push(Fault { name: name.to_owned(), at, status });
     }
 
-    /// Counts a call; answers how it must fail, if it must.
+    /// Counts a call; returns how it must fail, if it must.
     pub fn call(&mut self, name: &'static str) -> Option<Status> {
         let count = self.calls.entry(name).or_default();
         *count += 1;
@@ -51,7 +51,7 @@ impl Faults {
         self.calls.get(name).copied().unwrap_or(0)
     }
 
-    /// No more faults.
+    /// Removes all planned faults.
     pub fn clear(&mut self) {
         self.planned.clear();
     }

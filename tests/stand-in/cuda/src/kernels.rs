@@ -1,4 +1,4 @@
-//! The kernels there are: what each touches, and the function of the CPU that does its work.
+//! The kernels that the stand-in has: what each touches, and the function of the CPU that does its work.
 
 use crate::augment;
 use crate::shadow::{Access, Kind};
@@ -33,13 +33,13 @@ impl Launch {
 /// A kernel that images may have.
 pub struct Kernel {
     pub name: &'static str,
-    /// Sizes of its parameters in bytes.
+    /// The sizes of its parameters in bytes.
     pub parameters: fn() -> Vec<usize>,
-    /// Enters all accesses, then does the work; says what is wrong with the launch.
+    /// Enters all accesses, then does the work; returns what is wrong with the launch.
     pub run: fn(&Launch, &mut Running) -> Result<(), String>,
 }
 
-/// All of them.
+/// All kernels.
 pub const KERNELS: &[Kernel] = &[
     Kernel { name: "standin_add", parameters: || vec![8, 8, 4, 4], run: add },
     Kernel { name: kernels_stand_in::KERNELS[0], parameters: augment::parameters, run: augment::run },
@@ -56,7 +56,7 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// `standin_add(u8 *to, const u8 *from, unsigned count, unsigned addend)`: `to[i] = from[i] + addend`.
+/// The kernel `standin_add(u8 *to, const u8 *from, unsigned count, unsigned addend)`: `to[i] = from[i] + addend`.
 fn add(launch: &Launch, running: &mut Running) -> Result<(), String> {
     let (to, from, count) = (launch.address(0), launch.address(1), u64::from(launch.unsigned(2)));
     let sides = launch.grid.iter().chain(&launch.block).map(|side| u64::from(*side));
@@ -79,7 +79,7 @@ fn add(launch: &Launch, running: &mut Running) -> Result<(), String> {
     Ok(())
 }
 
-/// The bytes of an image, if a device of this capability takes it: ELF for its architecture, or PTX for one no newer.
+/// The bytes of an image, if a device of this capability takes it: ELF for its architecture, or PTX for no newer one.
 pub fn inspect(image: *const u8, (major, minor): (i32, i32)) -> Result<Vec<u8>, Status> {
     // SAFETY: the caller of cuModuleLoadData vouches for an ELF header or a text that ends in NUL: at least 4 bytes.
     let magic = unsafe { std::slice::from_raw_parts(image, 4) };
@@ -95,7 +95,7 @@ pub fn inspect(image: *const u8, (major, minor): (i32, i32)) -> Result<Vec<u8>, 
     if target > 10 * major + minor { Err(NO_BINARY_FOR_GPU) } else { Ok(text.to_vec()) }
 }
 
-/// Machine of CUDA's ELF files.
+/// The machine number of CUDA's ELF files.
 const EM_CUDA: u16 = 190;
 
 fn elf(image: *const u8, major: i32, minor: i32) -> Result<Vec<u8>, Status> {
@@ -108,12 +108,12 @@ fn elf(image: *const u8, major: i32, minor: i32) -> Result<Vec<u8>, Status> {
     if machine != EM_CUDA {
         return Err(INVALID_IMAGE);
     }
-    // The architecture: bits 0.. of the flags, from ABI version 8 on bits 8...
+    // The architecture is in the flags from bit 0 on, with ABI version 8 and later from bit 8 on.
     let target = if version >= 8 { flags >> 8 & 0xffff } else { flags & 0xff } as i32;
     if target / 10 != major || target % 10 > minor {
         return Err(NO_BINARY_FOR_GPU);
     }
-    // The section headers are the last of it.
+    // The section headers come last.
     let end = field(40, 8) + field(58, 2) * field(60, 2);
     let programs = field(32, 8) + field(54, 2) * field(56, 2);
     // SAFETY: the file goes as far as its header says.

@@ -1,13 +1,13 @@
 //! A `libcuda.so.1` for machines without a GPU. It proves orchestration, never speed.
 //!
-//! Device memory is host memory in an address range of its own, every stream is a thread that dawdles at random, and
+//! Device memory is host memory in an address range of its own, every stream is a thread with random delays, and
 //! kernels run through their CPU build. Each access of each operation is checked against all others by vector clocks,
-//! as a race detector does: what is not ordered by a stream, an event or a wait of the host is a violation even when it
-//! happened to go well. Violations are printed and, unless a test asks otherwise, abort the process.
+//! as a race detector does: accesses that are not ordered by a stream, an event or a wait of the host are a violation
+//! even when all went well. Violations are printed and, unless a test asks otherwise, abort the process.
 //!
-//! Captures of CUDA graphs are known by what they forbid others (`capture.rs`), calls that take long on a real machine
-//! by an account of what they would cost (`cost.rs`), and the processor time in here can be told from a caller's own
-//! (`cpu.rs`).
+//! Captures of CUDA graphs are simulated by what they forbid others (`capture.rs`), calls that take long on a real
+//! machine by an account of what they would cost (`cost.rs`), and the processor time in this library can be told from a
+//! caller's own (`cpu.rs`).
 //!
 //! | environment | meaning |
 //! |---|---|

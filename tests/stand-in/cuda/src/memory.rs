@@ -1,5 +1,5 @@
 //! Device memory: host pages in an address range of their own, so that a stray access faults and an address, once
-//! freed, never serves again.
+//! freed, is never used again.
 
 use crate::clock::Stamp;
 use crate::shadow::Operation;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 const PAGE: u64 = 4096;
 
-/// What a fresh allocation holds: bytes that look wrong.
+/// The byte that fills a fresh allocation, so that it looks wrong.
 const FRESH: u8 = 0xA7;
 
-/// Bytes of a fresh allocation that are filled; more would only cost time.
+/// The number of bytes of a fresh allocation that are filled; more would only cost time.
 const FILLED: u64 = 1 << 20;
 
 /// Where an allocation came from.
@@ -23,7 +23,7 @@ pub enum Source {
     Pool(u64),
 }
 
-/// One allocation, kept for messages after its end.
+/// An allocation, which is kept for messages after its end.
 #[derive(Debug)]
 pub struct Allocation {
     pub start: u64,
@@ -31,7 +31,7 @@ pub struct Allocation {
     pub source: Source,
     /// The step that made it usable; `None` until its stream gets there.
     pub born: Option<Stamp>,
-    /// Number of the call that freed it, and that operation.
+    /// The number of the call that freed it, and that operation.
     pub freed: Option<(u64, Arc<Operation>)>,
 }
 
@@ -41,7 +41,7 @@ pub struct Memory {
     next: u64,
     end: u64,
     allocations: BTreeMap<u64, Allocation>,
-    /// Freed, but perhaps still used by an operation that a violation was reported for.
+    /// The pages of freed memory that an operation may still use for which a violation was reported.
     to_release: Vec<(u64, u64)>,
 }
 
@@ -67,10 +67,10 @@ impl Memory {
         (self.base..self.end).contains(&address)
     }
 
-    /// New memory at an address that was never used, behind a page that faults; `None` when addresses run out.
+    /// Allocates memory at an address that was never used, behind a page that faults; `None` when addresses run out.
     pub fn allocate(&mut self, bytes: u64, source: Source) -> Option<u64> {
         let first = self.next + PAGE;
-        // Aligned to 512 and no more, as the driver promises no more.
+        // The address is aligned to 512 and no more, as the driver promises no more.
         let start = first + 512 * (1 + self.allocations.len() as u64 % 7);
         let last = (start + bytes).next_multiple_of(PAGE);
         if last >= self.end {
@@ -102,7 +102,7 @@ impl Memory {
         self.allocations.get_mut(&start)
     }
 
-    /// What nobody has freed.
+    /// The allocations that nobody has freed.
     pub fn live(&self) -> impl Iterator<Item = &Allocation> {
         self.allocations.values().filter(|allocation| allocation.freed.is_none())
     }

@@ -2,21 +2,21 @@
 
 use crate::status::{OUT_OF_MEMORY, Status};
 
-/// The driver takes memory in pieces of this size.
+/// The size of the pieces in which the driver takes memory.
 const CHUNK: u64 = 2 << 20;
 
 /// A pool of one device.
 #[derive(Debug)]
 pub struct Pool {
     pub device: i32,
-    /// Most bytes it may reserve; 0 for as much as the device has.
+    /// The most bytes that it may reserve; 0 for as much as the device has.
     pub most: u64,
     pub threshold: u64,
     pub used: u64,
     pub used_high: u64,
     pub reserved: u64,
     pub reserved_high: u64,
-    /// Destroyed, but some of its memory may live on.
+    /// Whether it was destroyed; some of its memory may still be in use.
     pub destroyed: bool,
 }
 
@@ -34,7 +34,7 @@ impl Pool {
         }
     }
 
-    /// Takes `bytes`, of a device that has `left` bytes beside what the pool reserves.
+    /// Takes `bytes` of a device that has `left` bytes beside what the pool reserves.
     pub fn take(&mut self, bytes: u64, left: u64) -> Result<(), Status> {
         let used = self.used.checked_add(bytes).ok_or(OUT_OF_MEMORY)?;
         let reserved = self.reserved.max(used.next_multiple_of(CHUNK));

@@ -1,8 +1,8 @@
-//! What the environment asks of the stand-in, read once.
+//! The settings of the stand-in from the environment, read once.
 
 use std::sync::OnceLock;
 
-/// What happens at exit when something was not given back.
+/// What happens at exit when something was not freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaks {
     Fail,
@@ -10,7 +10,7 @@ pub enum Leaks {
     Ignore,
 }
 
-/// The environment's wishes; `lib.rs` has the table.
+/// The settings; `lib.rs` has the table.
 #[derive(Debug)]
 pub struct Settings {
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! Who wrote and read which bytes last: the memory of the checks.
+//! Which operations wrote and read which bytes last; the checks compare each access with it.
 
 use crate::clock::{Clock, Stamp};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// An operation, for messages.
 #[derive(Debug)]
 pub struct Operation {
-    /// "cuMemcpyHtoDAsync_v2 (call 12) on stream 1".
+    /// Its text in messages, such as "cuMemcpyHtoDAsync_v2 (call 12) on stream 1".
     pub text: String,
 }
 
@@ -21,15 +21,15 @@ pub struct Mark {
 /// How bytes are touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// All of them are read.
+    /// All of the bytes are read.
     Read,
-    /// Some of them are read; others may never have been written.
+    /// Some of the bytes are read; others may never have been written.
     ReadSome,
-    /// All of them are written.
+    /// All of the bytes are written.
     Write,
 }
 
-/// Bytes `start..end` that an operation touches.
+/// The bytes `start..end` that an operation touches.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
     pub kind: Kind,
@@ -37,7 +37,7 @@ pub struct Access {
     pub end: u64,
 }
 
-/// Two operations that touch the same bytes in no order, or a read of what nobody wrote.
+/// Two unordered operations on the same bytes, or a read of bytes that nobody wrote.
 #[derive(Debug)]
 pub struct Clash {
     pub start: u64,
@@ -60,7 +60,7 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Enters an access; says with what it clashes. `fresh` bytes must have been written before they are read.
+    /// Enters an access; returns what it clashes with. `fresh` bytes must have been written before they are read.
     pub fn access(&mut self, access: Access, mark: &Mark, clock: &Clock, fresh: bool) -> Option<Clash> {
         let Access { kind, start, end } = access;
         self.cover(start, end);
@@ -91,7 +91,7 @@ impl Shadow {
         clash
     }
 
-    /// Forgets `start..end`; says which access is not ordered before who has `clock`.
+    /// Forgets `start..end`; returns an access that is not ordered before the owner of `clock`.
     pub fn end(&mut self, start: u64, end: u64, clock: &Clock) -> Option<Clash> {
         self.cover(start, end);
         let clash = self.pieces.range(start..end).find_map(|(&from, piece)| {
@@ -164,7 +164,7 @@ mod tests {
         b.join(&a);
         let read = mark(&mut b, 2);
         assert!(shadow.access(touch(Kind::Read, 50, 60), &read, &b, true).is_none());
-        // The first stream may write beside what the second reads, and only there.
+        // The first stream may write beside what the second reads, and nowhere else.
         let write = mark(&mut a, 1);
         assert!(shadow.access(touch(Kind::Write, 0, 50), &write, &a, true).is_none());
         let clash = shadow.access(touch(Kind::Write, 40, 70), &write, &a, true).unwrap();

@@ -1,4 +1,4 @@
-//! The driver's answers, as `cuda.h` numbers and names them.
+//! The driver's statuses, as `cuda.h` numbers and names them.
 
 /// A `CUresult`.
 pub type Status = u32;
@@ -7,7 +7,7 @@ macro_rules! statuses {
     ($($name:ident = $number:literal, $text:literal;)*) => {
         $(#[allow(dead_code)] pub const $name: Status = $number;)*
 
-        /// Name and description of a status, both ending in NUL.
+        /// The name and the description of a status, both ending in NUL.
         pub fn texts(status: Status) -> Option<(&'static str, &'static str)> {
             match status {
                 0 => Some(("CUDA_SUCCESS\0", "no error\0")),

@@ -1,4 +1,4 @@
-//! Streams: threads that run queued operations in order, dawdling, and events between them.
+//! Streams: threads that run queued operations in order, with random delays, and events between them.
 
 use crate::clock::{Clock, Stamp};
 use crate::settings::settings;
@@ -14,16 +14,16 @@ pub struct Stream {
     pub flags: u32,
     /// What its latest queued operation knows.
     pub clock: Arc<Clock>,
-    /// Number of its latest operation, and of the latest that is done.
+    /// The number of its latest operation, and of the latest that is done.
     pub queued: u64,
     pub done: u64,
-    /// The legacy default stream: it and blocking streams wait for each other.
+    /// Whether it is the legacy default stream: it and blocking streams wait for each other.
     pub legacy: bool,
     queue: VecDeque<Queued>,
     closing: bool,
 }
 
-/// What the clock and the queue of a stream were when an event was recorded.
+/// The clock and the queue of a stream when an event was recorded.
 #[derive(Clone)]
 pub struct Record {
     pub stream: usize,
@@ -47,7 +47,7 @@ type Work = Box<dyn FnOnce(&mut Running) + Send>;
 struct Queued {
     operation: Running,
     number: u64,
-    /// Streams that must have come so far first.
+    /// How far other streams must have come first.
     waits: Vec<(usize, u64)>,
     accesses: Vec<Access>,
     work: Work,
@@ -59,27 +59,27 @@ pub struct Running {
     pub clock: Arc<Clock>,
     pub order: u64,
     pub context: u64,
-    /// Whether all memory of its accesses is there.
+    /// Whether the memory of all its accesses exists.
     pub sound: bool,
     random: u64,
 }
 
 impl Running {
-    /// Enters an access that is known only now; says whether there is memory to touch.
+    /// Enters an access that becomes known only now; returns whether there is memory to touch.
     pub fn check(&self, access: Access) -> bool {
         lock().check(access, &self.mark, &self.clock, self.order, self.context)
     }
 
     /// A random number of 31 bits.
     pub fn draw(&mut self) -> u64 {
-        // xorshift64*
+        // This is xorshift64*.
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33
     }
 
-    /// Takes its time, or not.
+    /// Sometimes waits for a random time.
     pub fn dawdle(&mut self) {
         let draw = self.draw();
         let longest = settings().delay_us;
@@ -90,7 +90,7 @@ impl Running {
 }
 
 impl Stream {
-    /// Actor 0 is the host; its place in the list is taken by a stream that does nothing.
+    /// The stream at the host's place in the list of actors, number 0, which does nothing.
     pub fn of_the_host() -> Self {
         Self::new(0, NON_BLOCKING, false)
     }
@@ -105,16 +105,16 @@ impl Stream {
     }
 }
 
-/// What an operation needs to be queued.
+/// What is needed to queue an operation.
 #[derive(Default)]
 pub struct Plan {
     pub accesses: Vec<Access>,
-    /// Events to wait for.
+    /// The events to wait for.
     pub after: Vec<Record>,
 }
 
 impl World {
-    /// A new stream with its thread; returns its actor.
+    /// Opens a stream with its thread; returns its actor.
     pub fn open_stream(&mut self, context: u64, flags: u32, legacy: bool) -> usize {
         let actor = self.streams.len();
         self.streams.push(Stream::new(context, flags, legacy));
@@ -184,7 +184,7 @@ impl World {
         Record { stream: actor, number, clock: self.streams[actor].clock.clone(), passed }
     }
 
-    /// The host has seen that a stream came so far.
+    /// Notes that the host has seen how far a stream came.
     pub fn host_joins(&mut self, clock: &Clock) {
         self.host.join(clock);
     }
@@ -196,7 +196,7 @@ impl World {
     }
 }
 
-/// The thread of a stream.
+/// Runs the thread of a stream.
 fn run(actor: usize) {
     let mut world = lock();
     loop {

@@ -12,13 +12,13 @@ use crate::stream::{Event, Stream};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Page-locked host memory.
+/// A range of page-locked host memory.
 #[derive(Debug)]
 pub struct HostRange {
     pub end: u64,
-    /// For every context, or for the one that registered it.
+    /// The context that registered it; `None` for memory of every context.
     pub context: Option<u64>,
-    /// Length of the mapping when it was allocated here; `None` when it was registered.
+    /// The length of the mapping when it was allocated here; `None` when it was registered.
     pub allocated: Option<usize>,
 }
 
@@ -26,33 +26,33 @@ pub struct HostRange {
 #[derive(Debug)]
 pub struct Module {
     pub context: u64,
-    /// All of the image, to look for names of kernels.
+    /// The whole image, which is searched for names of kernels.
     pub image: Vec<u8>,
-    /// Launches that did not run yet.
+    /// The number of launches that did not run yet.
     pub queued: u64,
 }
 
-/// Everything, behind one lock.
+/// The whole state, behind one lock.
 pub struct World {
     /// The process that called `cuInit`; 0 before.
     pub process: u32,
-    /// Number of the latest operation or free.
+    /// The number of the latest operation or free.
     pub order: u64,
     /// What the host knows to be done.
     pub host: Clock,
     /// How often each device's primary context was retained.
     pub retained: Vec<u64>,
-    /// All streams there ever were; the place of each is its actor, of which the host is the first.
+    /// All streams that ever were; the place of each is its actor, of which the host is the first.
     pub streams: Vec<Stream>,
-    /// Actors of streams by handle; the default streams by (context, thread), thread 0 being the legacy one.
+    /// The actors of streams by handle; the default streams by (context, thread), thread 0 being the legacy one.
     pub by_handle: HashMap<u64, usize>,
     pub defaults: HashMap<(u64, u64), usize>,
     pub events: HashMap<u64, Event>,
     pub pools: HashMap<u64, Pool>,
     pub modules: HashMap<u64, Module>,
-    /// Functions: module and place in the list of kernels.
+    /// The functions: module and place in the list of kernels.
     pub functions: HashMap<u64, (u64, usize)>,
-    /// Dynamic shared memory that a function's launches may have, where it was raised.
+    /// The dynamic shared memory that a function's launches may have, where it was raised.
     pub shared_limits: HashMap<(u64, usize), u32>,
     pub memory: Memory,
     pub host_ranges: BTreeMap<u64, HostRange>,
@@ -62,18 +62,18 @@ pub struct World {
     pub violations: Vec<String>,
     pub abort: bool,
     pub counters: BTreeMap<&'static str, u64>,
-    /// Operations that run at the moment.
+    /// The number of operations that are running.
     pub running: u64,
-    /// Queued operations that may write host memory.
+    /// The number of queued operations that may write host memory.
     pub host_writers: u64,
     next_handle: u64,
     dead: HashMap<u64, &'static str>,
 }
 
-/// Told whenever an operation is queued or done.
+/// Notified whenever an operation is queued or done.
 pub static CHANGED: Condvar = Condvar::new();
 
-/// The world, locked.
+/// Locks the world.
 pub fn lock() -> MutexGuard<'static, World> {
     static WORLD: OnceLock<Mutex<World>> = OnceLock::new();
     WORLD.get_or_init(|| Mutex::new(World::new())).lock().unwrap_or_else(PoisonError::into_inner)
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Handle of a device's primary context.
+    /// The handle of a device's primary context.
     pub fn context_of(device: i32) -> u64 {
         0x5ead_c000_0000 + 256 * device as u64
     }
@@ -131,7 +131,7 @@ impl World {
         self.dead.insert(handle, what);
     }
 
-    /// What a bad handle is answered.
+    /// Reports the use of a bad handle; returns the status for it.
     pub fn bad_handle(&mut self, call: &str, handle: u64) -> Status {
         if let Some(what) = self.dead.get(&handle) {
             self.violate(format!("{call} uses a destroyed {what}"));
@@ -153,7 +153,7 @@ impl World {
         self.violations.push(what);
     }
 
-    /// Enters an access of an operation and checks all there is to check; says whether there is memory to touch.
+    /// Enters an access of an operation and makes all checks; returns whether there is memory to touch.
     pub fn check(&mut self, access: Access, mark: &Mark, clock: &Clock, order: u64, context: u64) -> bool {
         let Access { kind, start, end } = access;
         if start >= end {
@@ -200,7 +200,7 @@ impl World {
         range.is_some_and(|(_, range)| end <= range.end && range.context.is_none_or(|own| own == context))
     }
 
-    /// The end of an allocation, as seen by who has `clock`.
+    /// Ends an allocation, as seen by the owner of the clock.
     pub fn end_allocation(&mut self, start: u64, by: &Operation, clock: &Clock) {
         let Some(found) = self.memory.at(start) else { return };
         let (end, born) = (found.end, found.born);
@@ -216,7 +216,7 @@ impl World {
         self.memory.give_up(start, end);
     }
 
-    /// A step of the host.
+    /// Makes a step of the host.
     pub fn host_step(&mut self) -> Stamp {
         self.host.step(crate::clock::HOST)
     }
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// Bytes of a device that nobody has reserved.
+    /// The bytes of a device that nobody has reserved.
     pub fn left(&self, device: i32) -> u64 {
         let pools = self.pools.values().filter(|pool| pool.device == device).map(|pool| pool.reserved);
         let plain = self.memory.live().filter(|found| found.source == crate::memory::Source::Plain);
@@ -245,7 +245,7 @@ impl World {
         self.streams.iter().all(|stream| stream.done == stream.queued)
     }
 
-    /// Everything that was made and not given back.
+    /// Everything that was made and not freed.
     pub fn leaks(&self) -> Vec<String> {
         let mut leaks = Vec::new();
         let mut note = |what: &str, count: usize| {
@@ -264,7 +264,7 @@ impl World {
     }
 }
 
-/// At the end of the process: what was not given back.
+/// Reports at the end of the process what was not freed.
 pub extern "C" fn at_exit() {
     if settings().leaks == Leaks::Ignore {
         return;
@@ -281,7 +281,7 @@ pub extern "C" fn at_exit() {
     }
 }
 
-/// The operation's name and number in messages.
+/// An operation's name and number in messages.
 pub fn operation(name: &str, order: u64, stream: Option<usize>) -> Arc<Operation> {
     let place = stream.map_or_else(|| "by the host".to_owned(), |stream| format!("on stream {stream}"));
     Arc::new(Operation { text: format!("{name} #{order} {place}") })

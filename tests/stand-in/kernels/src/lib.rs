@@ -1,4 +1,4 @@
-//! The kernels of `cuda/` as functions of this machine: what a launch would do on a GPU, thread by thread.
+//! The kernels of `cuda/` as functions of this machine, which do what a launch would do on a GPU, thread by thread.
 
 use std::ffi::c_void;
 
@@ -49,19 +49,19 @@ unsafe extern "C" {
     fn foreload_brain_bits(value: f32) -> u32;
 }
 
-/// Sizes of the parameters of the kernels that make images: table, images, `OutputParams`.
+/// The sizes of the parameters of the kernels that make images: table, images, `OutputParams`.
 pub const PARAMETERS: [usize; 3] = [8, 8, 88];
 
-/// Bytes of an image's entry in the table, the first parameter.
+/// The bytes of an image's entry in the table, the first parameter.
 pub const ENTRY: usize = 280;
 
-/// Sizes of the parameters of [`UNTOUCHED`]: table, counts, poison.
+/// The sizes of the parameters of [`UNTOUCHED`]: table, counts, poison.
 pub const UNTOUCHED_PARAMETERS: [usize; 3] = [8, 8, 4];
 
 /// The name of the kernel that counts lines nobody wrote.
 pub const UNTOUCHED: &str = "foreload_untouched";
 
-/// Sizes of the parameters of [`COLOUR`]: table, levels, images, `OutputParams`, steps.
+/// The sizes of the parameters of [`COLOUR`]: table, levels, images, `OutputParams`, steps.
 pub const COLOUR_PARAMETERS: [usize; 5] = [8, 8, 8, 88, 8];
 
 /// The name of the kernel that makes images of grey levels.
@@ -74,11 +74,11 @@ pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact
 /// two barriers: 1 is ascending, any number without a common divisor with the number of threads another order; the
 /// result must not depend on it.
 ///
-/// An error says what is wrong with the launch.
+/// A text that says what is wrong with the launch.
 ///
 /// # Safety
-/// `arguments` are pointers to the kernel's arguments, of the sizes of [`PARAMETERS`]; the addresses among them and in
-/// the table are memory of this process, as large as the kernel takes it to be, that nobody else uses meanwhile.
+/// `arguments` must be pointers to the kernel's arguments, of the sizes of [`PARAMETERS`]; the addresses among them and
+/// in the table must be memory of this process, as large as the kernel takes it to be, that nobody else uses meanwhile.
 pub unsafe fn launch(
     name: &str,
     grid: [u32; 3],
@@ -105,10 +105,10 @@ pub unsafe fn launch(
     }
 }
 
-/// Runs [`UNTOUCHED`] to its end, as [`launch`] does the others.
+/// Runs [`UNTOUCHED`] to its end, like [`launch`].
 ///
 /// # Safety
-/// As for [`launch`], with the sizes of [`UNTOUCHED_PARAMETERS`].
+/// The rules of [`launch`], with the sizes of [`UNTOUCHED_PARAMETERS`].
 pub unsafe fn launch_untouched(
     grid: [u32; 3],
     block: [u32; 3],
@@ -131,10 +131,10 @@ pub unsafe fn launch_untouched(
     }
 }
 
-/// Runs [`COLOUR`] to its end, as [`launch`] does the others.
+/// Runs [`COLOUR`] to its end, like [`launch`].
 ///
 /// # Safety
-/// As for [`launch`], with the sizes of [`COLOUR_PARAMETERS`].
+/// The rules of [`launch`], with the sizes of [`COLOUR_PARAMETERS`].
 pub unsafe fn launch_colour(
     grid: [u32; 3],
     block: [u32; 3],

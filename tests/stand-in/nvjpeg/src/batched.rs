@@ -17,7 +17,7 @@ use crate::{Answer, Status, answer, misuse};
 
 const INVALID: Status = Status::NVJPEG_STATUS_INVALID_PARAMETER;
 
-/// A state for batches.
+/// The state of a decoder for batches.
 pub struct Batch {
     instance: usize,
     prepared: Option<(usize, nvjpegOutputFormat_t)>,
@@ -43,7 +43,7 @@ fn takes(instance: &Instance, header: &Header, params: &Params) -> bool {
     baseline && !knob(refused) && !(params.region.is_some() && knob("no-region"))
 }
 
-/// Every backend answers by the kind of the file, also one that then refuses to decode batches at all.
+/// Answers for every backend by the kind of the file, also for one that then refuses to decode batches at all.
 fn say(
     handle: nvjpegHandle_t,
     stream: nvjpegJpegStream_t,
@@ -100,7 +100,7 @@ extern "C" fn nvjpegJpegStateDestroy(state: nvjpegJpegState_t) -> Status {
     answer("nvjpegJpegStateDestroy", || end::<State, _>(state))
 }
 
-/// The state for batches behind a handle, which must be of this instance.
+/// Calls `act` with the state for batches behind a handle, which must be of this instance.
 fn with<T>(
     handle: nvjpegHandle_t,
     state: nvjpegJpegState_t,
@@ -169,7 +169,7 @@ struct Images {
 
 impl Images {
     /// # Safety
-    /// There are more than `image` of them.
+    /// There must be more than `image` of them.
     unsafe fn decode(
         &self,
         image: usize,
@@ -225,7 +225,7 @@ fn decode_all(
             match unsafe { images.decode(image, instance, format) } {
                 Ok(decoded) => done.push(decoded),
                 Err(status) => {
-                    // Those before it may be under way: a batch has one status only.
+                    // Images before this one may be under way: a batch has one status only.
                     failure = Err(status);
                     break;
                 }
@@ -312,7 +312,7 @@ fn one(
     Ok((planes, header))
 }
 
-/// Queues what was decoded.
+/// Queues the copies of what was decoded.
 fn send(instance: &Instance, batch: &mut Batch, done: &[Decoded], stream: u64) -> Answer {
     let total = done.iter().map(|decoded| decoded.planes.bytes.len()).sum();
     if total == 0 {
@@ -332,7 +332,7 @@ fn send(instance: &Instance, batch: &mut Batch, done: &[Decoded], stream: u64) -
         sent = planes.send(at, false, target, worker);
         at += planes.bytes.len() as u64;
     }
-    // Also where it failed: what was sent is under way, and the caller can only wait for its own stream.
+    // This is done after a failure too: what was sent is under way, and the caller can only wait for its own stream.
     let marked = batch.staging.used_by(worker);
     let held = marked.and_then(|()| if worker != stream { batch.staging.hold(stream) } else { Ok(()) });
     if held.is_err() {

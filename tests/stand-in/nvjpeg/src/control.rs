@@ -9,7 +9,7 @@ use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 #[derive(Default)]
 struct Control {
     read: bool,
-    /// (function, call at which it fails, status).
+    /// Planned faults: (function, call at which it fails, status).
     faults: Vec<(String, u64, Status)>,
     calls: HashMap<String, u64>,
     knobs: BTreeSet<String>,
@@ -42,7 +42,7 @@ impl Control {
     }
 }
 
-/// Counts a call; how it must fail, if it must.
+/// Counts a call; returns how it must fail, if it must.
 pub fn fault(name: &'static str) -> Option<Status> {
     with(|control| {
         let count = control.calls.entry(name.to_owned()).or_default();
@@ -58,7 +58,7 @@ pub fn fault(name: &'static str) -> Option<Status> {
     })
 }
 
-/// Whether a knob is turned:
+/// Whether a knob is turned on:
 ///
 /// - `no-hardware`: the GPU has no decoding engine;
 /// - `refuse-444`, `refuse-422`, `refuse-420`, `refuse-440`, `refuse-gray`: the engine does not take this sampling;
@@ -67,9 +67,9 @@ pub fn fault(name: &'static str) -> Option<Status> {
 /// - `ignore-region`: the engine's regions all lie at the image's upper left corner;
 /// - `floor-chroma`: the engine rounds the size of chroma planes down where the image's is odd;
 /// - `wrong-beside-2`, `wrong-beside-8`: the engine's last sample is wrong where the image's width is no multiple of
-///   so many;
+///   that number;
 /// - `skip`: the engine leaves the first image of each call untouched and reports success;
-/// - `broken-` and a function: all of its calls fail, for no reason that it tells;
+/// - `broken-` and a function: all of its calls fail, without a reason;
 /// - `no-memory-` and a function: all of its calls fail for want of memory.
 pub fn knob(name: &str) -> bool {
     with(|control| control.knobs.contains(name))
@@ -80,13 +80,13 @@ fn text(name: *const c_char) -> String {
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// Lets the `nth` call of a function from now on (1 is the next) fail with `status`; 0: execution failed.
+/// Makes the `nth` call of a function from now on (1 is the next) fail with `status`; 0 means that execution failed.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_fail(name: *const c_char, nth: u64, status: u32) {
     with(|control| control.plan(&text(name), nth, status));
 }
 
-/// Turns the knobs of a list with commas, and no others.
+/// Turns on the knobs of a list separated by commas, and no others.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_knobs(knobs: *const c_char) {
     with(|control| control.knobs = text(knobs).split(',').map(str::to_owned).collect());
@@ -98,13 +98,13 @@ extern "C" fn nvjpeg_standin_calls(name: *const c_char) -> u64 {
     with(|control| control.calls.get(&text(name)).copied().unwrap_or(0))
 }
 
-/// Objects that were made and not destroyed.
+/// The number of objects that were made and not destroyed.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_objects() -> u64 {
     crate::objects::count()
 }
 
-/// Forgets faults to come, calls and knobs.
+/// Forgets planned faults, calls and knobs.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_reset() {
     with(|control| *control = Control { read: true, ..Control::default() });

@@ -1,10 +1,10 @@
-//! What calls cost where a test wants them to: the caller's processor burnt, the device kept busy, and an account of
-//! both.
+//! What calls cost where a test wants them to: the caller's processor is burnt, the device kept busy, and both are
+//! recorded in an account.
 //!
-//! `FORELOAD_STANDIN_NVJPEG_COSTS` or `nvjpeg_standin_costs` name them with microseconds each: `huffman` for an image
-//! whose codes the host decodes, burnt on the calling thread; `engine` and `kernels` for an image on the engine or by
-//! kernels, in which that part of the device does nothing else; `create` for a handle, slept. With `virtual` among them
-//! nobody burns or sleeps, and only the account is kept.
+//! `FORELOAD_STANDIN_NVJPEG_COSTS` or `nvjpeg_standin_costs` name the costs with microseconds each: `huffman` for an
+//! image whose codes the host decodes, burnt on the calling thread; `engine` and `kernels` for an image on the engine
+//! or by kernels, in which that part of the device does nothing else; `create` for a handle, slept. With `virtual`
+//! among them nobody burns or sleeps, and only the account is kept.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
@@ -14,7 +14,8 @@ use std::time::Duration;
 use crate::Answer;
 use crate::driver;
 
-/// Images that the engine works on side by side: one more than a multiple of it costs as much as the next multiple.
+/// The number of images that the engine works on side by side: one more than a multiple of it costs as much as the next
+/// multiple.
 pub const CORES: u32 = 7;
 
 #[derive(Default)]
@@ -26,7 +27,7 @@ struct Costs {
 
 static COSTS: Mutex<Option<Costs>> = Mutex::new(None);
 
-/// Each does one thing at a time, whoever asks.
+/// The parts of the device; each does one thing at a time, for all callers.
 static ENGINE: Mutex<()> = Mutex::new(());
 static KERNELS: Mutex<()> = Mutex::new(());
 
@@ -52,7 +53,7 @@ fn parse(wishes: &str) -> BTreeMap<String, u64> {
     wishes.split(',').filter(|wish| !wish.is_empty()).filter_map(one).collect()
 }
 
-/// Enters `count` times what `name` costs; what of it is to be spent for real.
+/// Enters `count` times the cost of `name`; returns how much of it is to be spent for real.
 fn charge(name: &'static str, count: u32) -> Duration {
     with(|costs| {
         let cost = costs.of_one.get(name).copied().unwrap_or(0) * u64::from(count);
@@ -62,7 +63,7 @@ fn charge(name: &'static str, count: u32) -> Duration {
     })
 }
 
-/// The host decodes the codes of `images`, on this thread.
+/// Charges for the host's decoding of the codes of `images`, on this thread.
 pub fn huffman(images: u32) {
     let cost = charge("huffman", images);
     let until = processor_time() + cost;
@@ -71,17 +72,17 @@ pub fn huffman(images: u32) {
     }
 }
 
-/// A handle is made.
+/// Charges for making a handle.
 pub fn create() {
     std::thread::sleep(charge("create", 1));
 }
 
-/// The engine decodes `images` before what `stream` gets next.
+/// Charges for the engine's decoding of `images` before what `stream` gets next.
 pub fn engine(images: u32, stream: u64) -> Answer {
     occupy(&ENGINE, charge("engine", images.next_multiple_of(CORES)), stream)
 }
 
-/// Kernels decode `images` before what `stream` gets next.
+/// Charges for the kernels' decoding of `images` before what `stream` gets next.
 pub fn kernels(images: u32, stream: u64) -> Answer {
     occupy(&KERNELS, charge("kernels", images), stream)
 }
@@ -106,7 +107,7 @@ extern "C" fn work(data: *mut c_void) {
     std::thread::sleep(cost);
 }
 
-/// What this thread has used of its processor, which no other thread's load changes.
+/// The time that this thread has used its processor, which no other thread's load changes.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid for the call.
@@ -119,13 +120,13 @@ fn text(name: *const c_char) -> String {
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// Sets the costs of a list with commas, and no others; the account begins anew.
+/// Sets the costs of a list separated by commas, and no others; the account begins anew.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_costs(costs: *const c_char) {
     with(|all| *all = Costs { read: true, of_one: parse(&text(costs)), ..Costs::default() });
 }
 
-/// Microseconds that were spent on a kind of cost since the costs were set.
+/// The microseconds that were spent on a kind of cost since the costs were set.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_spent(name: *const c_char) -> u64 {
     with(|costs| costs.spent.get(text(name).as_str()).copied().unwrap_or(0))

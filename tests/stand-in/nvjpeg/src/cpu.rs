@@ -1,5 +1,5 @@
-//! Processor time that each thread spent in here, without what it spent in the driver: what is left of a caller's is
-//! its own.
+//! The processor time that each thread spent in this library, without what it spent in the driver; the rest of a
+//! caller's time is its own.
 
 use std::ffi::{c_int, c_long};
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libloading::os::unix::{Library, RTLD_NOW};
 
-/// Nanoseconds by thread id, of which the lower bits are as good as all in one test.
+/// The nanoseconds by thread id; its lower bits are enough to tell the threads of one test apart.
 static SPENT: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
 
 /// `struct timespec`.
@@ -53,7 +53,7 @@ fn own(thread: u32) -> u64 {
     (time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64).saturating_sub(in_driver(thread))
 }
 
-/// What the stand-in for the driver has counted; nothing where the driver is another.
+/// The time that the stand-in for the driver has counted; zero where the driver is another.
 fn in_driver(thread: u32) -> u64 {
     static COUNTED: OnceLock<Option<extern "C" fn(u32) -> u64>> = OnceLock::new();
     let find = || {
@@ -67,7 +67,7 @@ fn in_driver(thread: u32) -> u64 {
     COUNTED.get_or_init(find).map_or(0, |counted| counted(thread))
 }
 
-/// Nanoseconds that a thread spent in calls.
+/// The nanoseconds that a thread spent in calls.
 #[unsafe(no_mangle)]
 extern "C" fn nvjpeg_standin_cpu(thread: u32) -> u64 {
     SPENT[(thread & 0xffff) as usize].load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! The driver's functions that the stand-in works with, of whichever `libcuda.so.1` is loaded.
+//! The driver's functions that the stand-in uses, of whichever `libcuda.so.1` is loaded.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -11,7 +11,7 @@ use crate::Answer;
 
 type Code = u32;
 
-/// Work is under way.
+/// The status of work that is under way.
 const NOT_READY: Code = 600;
 
 /// `CUDA_MEMCPY2D`.
@@ -27,7 +27,7 @@ struct Rectangle {
 struct Side {
     x: usize,
     y: usize,
-    /// 1: of the host, 2: of the device.
+    /// The kind of memory: 1 of the host, 2 of the device.
     kind: u32,
     host: *const c_void,
     device: u64,
@@ -50,7 +50,7 @@ struct Driver {
     call_host: extern "C" fn(u64, HostFunction, *mut c_void) -> Code,
 }
 
-/// What a stream may call.
+/// A function that a stream may call.
 pub type HostFunction = extern "C" fn(*mut c_void);
 
 fn driver() -> Answer<&'static Driver> {
@@ -95,13 +95,13 @@ pub fn context() -> Answer {
     if context.is_null() { Err(Status::NVJPEG_STATUS_NOT_INITIALIZED) } else { Ok(()) }
 }
 
-/// A stream of the library's own.
+/// A stream that belongs to the library.
 pub struct Stream(pub u64);
 
 impl Stream {
     pub fn new() -> Answer<Self> {
         let mut stream = 0;
-        // 1: it does not wait for the default stream.
+        // 1 means that it does not wait for the default stream.
         check((driver()?.create_stream)(&mut stream, 1))?;
         Ok(Self(stream))
     }
@@ -131,7 +131,7 @@ pub struct Event(u64);
 impl Event {
     pub fn new() -> Answer<Self> {
         let mut event = 0;
-        // 2: without time.
+        // 2 means that it takes no time.
         check((driver()?.create_event)(&mut event, 2))?;
         Ok(Self(event))
     }

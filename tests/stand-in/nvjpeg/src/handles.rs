@@ -1,4 +1,4 @@
-//! The library's handle, parameters, buffers.
+//! The library's handles, parameters and buffers.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
@@ -70,7 +70,7 @@ extern "C" fn nvjpegCreateExV2(
         costs::create();
         let strict = flags & NVJPEG_FLAGS_BITSTREAM_STRICT != 0;
         let engine = if hardware { Some(Stream::new()?) } else { None };
-        // Both allocators or none, whoever uses them.
+        // Refuses an allocator that lacks one of its two functions.
         Buffer::of_device(&device)?;
         give(Instance { pinned, strict, backend, engine }, handle)
     })
@@ -193,7 +193,7 @@ extern "C" fn nvjpegBufferDeviceDestroy(buffer: nvjpegBufferDevice_t) -> Status 
 #[derive(Default)]
 pub struct Parsed {
     pub header: Option<crate::header::Header>,
-    /// Address and length, where the whole file was parsed: it is not copied.
+    /// The address and length of the file, if it was parsed whole: it is not copied.
     pub file: Option<(usize, usize)>,
 }
 

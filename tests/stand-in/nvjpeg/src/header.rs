@@ -1,4 +1,4 @@
-//! What of a file's headers decides who takes it.
+//! What of a file's headers decides which backend takes it.
 
 use nvjpeg_sys::sys::{nvjpegChromaSubsampling_t as Css, nvjpegStatus_t as Status};
 
@@ -7,14 +7,14 @@ use crate::Answer;
 /// The frame and the first scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// 0xC0 baseline, 0xC1 extended, 0xC2 progressive.
+    /// The marker: 0xC0 baseline, 0xC1 extended, 0xC2 progressive.
     pub marker: u8,
     pub precision: u8,
     pub width: u32,
     pub height: u32,
-    /// Sampling factors.
+    /// The sampling factors of each component.
     pub factors: Vec<(u32, u32)>,
-    /// Components of the first scan.
+    /// The number of components of the first scan.
     pub scan: usize,
 }
 
@@ -82,11 +82,11 @@ impl Header {
     }
 }
 
-/// Whether all segments, those behind coded data too, lie inside of the file and an end-of-image marker follows them.
+/// Whether all segments, also those behind coded data, lie inside of the file and an end-of-image marker follows them.
 pub fn is_whole(bytes: &[u8]) -> bool {
     let mut at = 2;
     loop {
-        // Coded data: no marker but those of restarts.
+        // This is coded data: it has no marker but those of restarts.
         while bytes.get(at).is_some_and(|&byte| byte != 0xFF)
             || bytes.get(at + 1).is_some_and(|&byte| matches!(byte, 0 | 0xFF | 0xD0..=0xD7))
         {

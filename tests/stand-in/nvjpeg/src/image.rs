@@ -1,4 +1,4 @@
-//! One image: from the file's bytes to planes, and to where they are wanted.
+//! One image: from the file's bytes to planes, and to the caller's memory.
 
 use nvjpeg_sys::sys::{
     nvjpegChromaSubsampling_t as Css, nvjpegImage_t as Image, nvjpegOutputFormat_t as Format,
@@ -18,7 +18,7 @@ pub struct Wish {
     pub format: Format,
     pub region: Option<Rectangle>,
     pub strict: bool,
-    /// Where the image's size is odd, chroma planes lose their last samples.
+    /// Whether chroma planes lose their last samples where the image's size is odd.
     pub floor_chroma: bool,
 }
 
@@ -26,11 +26,11 @@ pub struct Wish {
 #[derive(Default)]
 pub struct Planes {
     pub bytes: Vec<u8>,
-    /// (width, height) of each.
+    /// The (width, height) of each plane.
     shapes: Vec<(usize, usize)>,
 }
 
-/// Whether any implementation takes the kind.
+/// Whether any implementation takes this kind of file.
 pub fn is_known(header: &Header) -> bool {
     let known = [
         Css::NVJPEG_CSS_444,
@@ -51,7 +51,7 @@ pub fn decode(file: &[u8], wish: &Wish) -> Answer<Planes> {
         return Err(Status::NVJPEG_STATUS_JPEG_NOT_SUPPORTED);
     }
     let count = header.factors.len();
-    // What planes of chroma a gray image has, the documentation does not say.
+    // The documentation does not say what planes of chroma a gray image has.
     let wanted = if count == 1 { Format::NVJPEG_OUTPUT_Y } else { Format::NVJPEG_OUTPUT_YUV };
     let (x, y, width, height) = wish.region.unwrap_or((0, 0, header.width, header.height));
     let inside = |start: u32, length: u32, full: u32| {
@@ -90,7 +90,7 @@ pub fn decode(file: &[u8], wish: &Wish) -> Answer<Planes> {
 }
 
 impl Planes {
-    /// Refuses targets that cannot hold them.
+    /// Refuses targets that cannot hold the planes.
     pub fn check(&self, target: &Image) -> Answer {
         let fits = |(index, &(width, _)): (usize, &(usize, usize))| {
             !target.channel[index].is_null() && target.pitch[index] >= width
@@ -102,7 +102,7 @@ impl Planes {
         }
     }
 
-    /// Queues their copy from `address`, where their bytes lie.
+    /// Queues the copies of the planes from `address`, where their bytes lie.
     pub fn send(&self, address: u64, on_device: bool, target: &Image, stream: u64) -> Answer {
         let mut at = address;
         for (index, &(width, height)) in self.shapes.iter().enumerate() {

@@ -1,12 +1,12 @@
 //! A `libnvjpeg.so.13` for machines without a GPU. It proves orchestration, never speed, and says nothing about how a
 //! GPU rounds.
 //!
-//! It answers what the real ones answer (12.4 and 13.3), also where that misleads: batches with parameters are for the
-//! engine alone, and are called supported everywhere. libjpeg decodes; the planes go to device memory by the driver's
-//! public functions, whichever `libcuda.so.1` is loaded. What the documentation forbids is refused as nvJPEG refuses
-//! it; what it leaves undefined, and what real libraries do not forgive, ends the process with a sentence: memory or a
-//! state used again while its last work is under way. As on real hardware the engine does not wait for what its stream
-//! has queued.
+//! It answers what the real ones answer (12.4 and 13.3), also where that is misleading: batches with parameters are for
+//! the engine alone, and are called supported everywhere. libjpeg decodes; the planes go to device memory by the
+//! driver's public functions, whichever `libcuda.so.1` is loaded. What the documentation forbids is refused as nvJPEG
+//! refuses it. What it leaves undefined and real libraries do not forgive, such as memory or a state that is used again
+//! while its last work is under way, ends the process with a sentence. As on real hardware, the engine does not wait
+//! for what its stream has queued.
 //!
 //! | environment | meaning |
 //! |---|---|
@@ -27,10 +27,10 @@ mod phased;
 
 use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 
-/// What a call answers.
+/// The result of a call.
 type Answer<T = ()> = Result<T, Status>;
 
-/// Runs a call unless it is to fail; a panic is an internal error.
+/// Runs a call unless a fault is planned for it; a panic is an internal error.
 fn answer(name: &'static str, call: impl FnOnce() -> Answer) -> Status {
     let _spending = cpu::Spending::begin();
     if let Some(status) = control::fault(name) {
@@ -43,7 +43,7 @@ fn answer(name: &'static str, call: impl FnOnce() -> Answer) -> Status {
     }
 }
 
-/// Ends the process: a mistake that a real library may or may not survive.
+/// Ends the process for a mistake that a real library may or may not survive.
 fn misuse(what: &str) -> ! {
     eprintln!("nvJPEG stand-in: {what}");
     std::process::abort();

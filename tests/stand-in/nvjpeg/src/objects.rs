@@ -1,4 +1,4 @@
-//! The objects behind the opaque handles: what lives, and of which kind it is.
+//! The objects behind the opaque handles: which of them exist, and their kinds.
 
 use std::any::{Any, type_name};
 use std::collections::HashMap;
@@ -23,12 +23,12 @@ fn with<T>(act: impl FnOnce(&mut usize, &mut HashMap<usize, Object>) -> T) -> T 
     act(next, objects)
 }
 
-/// How many live.
+/// The number of objects that exist.
 pub fn count() -> u64 {
     with(|_, objects| objects.len() as u64)
 }
 
-/// Gives an object a handle, never one that was used before, and stores that in `place`.
+/// Gives an object a handle that was never used before, and stores it in `place`.
 pub fn give<T: Any + Send + Sync, R>(object: T, place: *mut *mut R) -> Answer {
     if place.is_null() {
         return Err(Status::NVJPEG_STATUS_INVALID_PARAMETER);
@@ -63,7 +63,7 @@ pub fn end<T: Any + Send + Sync, R>(handle: *mut R) -> Answer {
     Ok(())
 }
 
-/// Locks what only one thread may use at a time.
+/// Locks what only one thread may use at a time; other use is a mistake.
 pub fn alone<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.try_lock() {
         Ok(guard) => guard,
@@ -77,7 +77,7 @@ pub struct Instance {
     pub pinned: PinnedAllocator,
     pub strict: bool,
     pub backend: sys::nvjpegBackend_t,
-    /// What the decoding engine works on.
+    /// The stream of the decoding engine, if there is one.
     pub engine: Option<Stream>,
 }
 
@@ -93,7 +93,7 @@ pub struct Buffer {
     context: *mut c_void,
     address: u64,
     capacity: usize,
-    /// Passed when the work that uses it is done.
+    /// The event that is passed when the work that uses the memory is done.
     done: Option<Event>,
 }
 
@@ -118,7 +118,7 @@ impl Buffer {
         Ok(Self { allocate, free, context, address: 0, capacity: 0, done: None })
     }
 
-    /// Its address, with room for `bytes`; the host may write it.
+    /// The address of the memory, with room for `bytes`, which the host may write.
     pub fn room(&mut self, bytes: usize, stream: u64) -> Answer<u64> {
         if self.done.as_ref().is_some_and(|done| !done.is_passed().unwrap_or(true)) {
             misuse("a buffer is used again while its last work is under way");
@@ -136,7 +136,7 @@ impl Buffer {
         Ok(self.address)
     }
 
-    /// Notes that work on `stream` uses it.
+    /// Notes that work on `stream` uses the memory.
     pub fn used_by(&mut self, stream: u64) -> Answer {
         if self.done.is_none() {
             self.done = Some(Event::new()?);

@@ -18,9 +18,9 @@ const INVALID: Status = Status::NVJPEG_STATUS_INVALID_PARAMETER;
 
 /// `nvjpegJpegState`.
 pub enum State {
-    /// Of `nvjpegJpegStateCreate`.
+    /// The state that `nvjpegJpegStateCreate` makes.
     Batch(Mutex<Batch>),
-    /// Of `nvjpegDecoderStateCreate`.
+    /// The state that `nvjpegDecoderStateCreate` makes.
     Phases(Mutex<Phases>),
 }
 
@@ -29,7 +29,7 @@ pub struct Phases {
     decoder: usize,
     pinned: Option<Arc<PinnedBuffer>>,
     device: Option<Arc<DeviceBuffer>>,
-    /// What the host's phase made, and where it lies once it was transferred.
+    /// The planes that the host's phase made, and where they lie once they were transferred.
     planes: Option<Planes>,
     address: Option<u64>,
 }

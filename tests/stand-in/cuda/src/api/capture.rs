@@ -45,7 +45,7 @@ extern "C" fn cuStreamEndCapture(stream: u64, graph: *mut u64) -> Status {
                 eprintln!("CUDA stand-in: a capture was spoiled by {by}");
                 Err(status::STREAM_CAPTURE_INVALIDATED)
             }
-            // A graph of nothing, which is never looked at.
+            // This is an empty graph, which is never looked at.
             None => put(graph, call.new_handle()),
         }
     })

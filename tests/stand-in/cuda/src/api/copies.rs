@@ -7,7 +7,7 @@ use crate::stream::{Plan, Running};
 use crate::world::lock;
 use std::ffi::c_void;
 
-/// What a copy's target holds until the copy is done.
+/// The byte that a copy's target holds until the copy is done.
 const UNFINISHED: u8 = 0x5D;
 
 /// Rows of bytes somewhere.
@@ -98,7 +98,7 @@ fn copy(
     Ok((actor, number))
 }
 
-/// Does the work of a copy; says whether the source is not what it was when the copy was queued.
+/// Does the work of a copy; returns whether the source has changed since the copy was queued.
 fn carry(
     running: &mut Running,
     [to, from]: [Rows; 2],
@@ -128,7 +128,7 @@ fn line(call: &mut Call, stream: u64, to: u64, from: u64, bytes: usize) -> Resul
     copy(call, stream, rows, [bytes, 1], true).map(drop)
 }
 
-/// A copy that is done when the function returns; host memory need not be page-locked.
+/// Does a copy that is done when the function returns; host memory need not be page-locked.
 fn line_now(call: &mut Call, to: u64, from: u64, bytes: usize) -> Result<(), Status> {
     if bytes == 0 {
         return Ok(());
@@ -142,7 +142,7 @@ fn line_now(call: &mut Call, to: u64, from: u64, bytes: usize) -> Result<(), Sta
     Ok(())
 }
 
-/// Whether each address is where the function's name says.
+/// Checks that each address is where the function's name says.
 fn places(call: &mut Call, to: (u64, bool), from: (u64, bool)) -> Result<(), Status> {
     for (address, device) in [to, from] {
         if call.memory.is_device(address) != device {
@@ -212,7 +212,7 @@ struct Rectangle {
 struct Side {
     x: usize,
     y: usize,
-    /// 1 host, 2 device, 3 array, 4 unified.
+    /// The kind of memory: 1 host, 2 device, 3 array, 4 unified.
     kind: u32,
     host: u64,
     device: u64,

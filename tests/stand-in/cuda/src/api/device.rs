@@ -49,7 +49,7 @@ extern "C" fn cuGetErrorString(error: Status, text: *mut *const c_char) -> Statu
     enter("cuGetErrorString", Needs::Nothing, |_| error_text(text, status::texts(error).map(|texts| texts.1)))
 }
 
-/// The address of a function of this library, of its newest version.
+/// The address of a function of this library, in its newest version.
 fn address(symbol: *const c_char) -> *mut c_void {
     // SAFETY: all zeros is a valid value, to be filled in.
     let mut own: libc::Dl_info = unsafe { std::mem::zeroed() };

@@ -91,7 +91,7 @@ extern "C" fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: 
     })
 }
 
-/// Dynamic shared memory of a block that needs no permission.
+/// The dynamic shared memory of a block that needs no permission.
 const STATIC_LIMIT: u32 = 48 << 10;
 
 #[unsafe(no_mangle)]

@@ -38,7 +38,7 @@ extern "C" fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) -> Status {
     })
 }
 
-/// Notes that an allocation is being freed; refuses what is none or was freed before.
+/// Notes that an allocation is being freed; refuses addresses that are none or were freed before.
 fn begin_free(call: &mut Call, pointer: u64) -> Result<(), Status> {
     let by = std::sync::Arc::new(call.by_host());
     let (order, name) = (call.order, call.name);
@@ -81,7 +81,7 @@ extern "C" fn cuMemFree_v2(pointer: u64) -> Status {
     })
 }
 
-/// `CUmemPoolProps`, as far as it matters here.
+/// The part of `CUmemPoolProps` that matters here.
 #[repr(C)]
 struct Properties {
     kind: u32,
@@ -109,7 +109,7 @@ extern "C" fn cuMemPoolCreate(pool: *mut u64, properties: *const Properties) -> 
         if !valid {
             return Err(status::INVALID_VALUE);
         }
-        // More than the device has is refused here; what a real driver says of it is not documented.
+        // More than the device has is refused here; what a real driver answers is not documented.
         if most as u64 > crate::settings::settings().memory {
             return Err(status::INVALID_VALUE);
         }
@@ -133,7 +133,7 @@ extern "C" fn cuMemPoolDestroy(pool: u64) -> Status {
     enter("cuMemPoolDestroy", Needs::Driver, |call| {
         let pool_state = known(call, pool)?;
         pool_state.destroyed = true;
-        // What is in use stays, what is only kept goes.
+        // Memory in use stays, memory that is only kept goes.
         pool_state.reserved = pool_state.used;
         call.bury(pool, "memory pool");
         Ok(())
@@ -246,7 +246,7 @@ extern "C" fn cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: u32)
     })
 }
 
-/// Takes a range out; what still uses it is a violation.
+/// Removes a range; using it afterwards is a violation.
 fn remove_range(call: &mut Call, start: u64, allocated: bool) -> Result<HostRange, Status> {
     let fits = call.host_ranges.get(&start).is_some_and(|range| range.allocated.is_some() == allocated);
     let range = fits.then(|| call.host_ranges.remove(&start)).flatten();

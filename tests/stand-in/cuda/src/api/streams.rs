@@ -6,7 +6,7 @@ use crate::stream::{Event, Plan};
 use std::ffi::{c_int, c_void};
 use std::sync::PoisonError;
 
-/// `CU_EVENT_BLOCKING_SYNC`: who waits for it sleeps; for all else a real driver may spin.
+/// `CU_EVENT_BLOCKING_SYNC`: a wait for such an event sleeps; in all other waits a real driver may spin.
 const BLOCKING: u32 = 1;
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -95,7 +95,7 @@ extern "C" fn cuStreamWaitEvent(stream: u64, event: u64, _flags: u32) -> Status 
     enter("cuStreamWaitEvent", Needs::Context, |call| {
         let actor = call.stream(stream)?;
         let record = known(call, event)?.record.clone();
-        // An event that was never recorded is nothing to wait for.
+        // An event that was never recorded is not waited for.
         if let Some(record) = record {
             let plan = Plan { after: vec![record], ..Plan::default() };
             call.queue(actor, "cuStreamWaitEvent", plan, |_| ());
