@@ -36,7 +36,7 @@ fn write(path: &Path, version: u8) {
 struct WritingReader {
     inner: Box<dyn Reader>,
     path: PathBuf,
-    versions: std::iter::Cycle<std::ops::Range<u8>>,
+    versions: std::iter::Cycle<std::ops::RangeInclusive<u8>>,
 }
 
 impl Reader for WritingReader {
@@ -106,7 +106,7 @@ fn members_that_lie_apart_are_of_one_version() {
     let config = options.check(&index).unwrap();
     let open = move |index: &_, slots: &_, config: &foreload::testing::config::LoaderConfig| {
         let inner = foreload::testing::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
-        let versions = (b'a'..b'z').cycle();
+        let versions = (b'a'..=b'z').cycle();
         Ok(Box::new(WritingReader { inner, path: path.clone(), versions }) as _)
     };
     let pipeline = Pipeline::with_reader(index, config, Box::new(open));
