@@ -126,10 +126,11 @@ settings! {
     fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
 
     /// Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or without
-    /// extension) or `sample_id` says which sample a row is of, and whose others are fields by their names; or a
-    /// number, or a list of as many numbers, for each sample in the index's order: the field `label`. Whole numbers are
-    /// int64, others float32, `[n]` or `[n, length]`; anything else text. A sample without a row is an error. `classes`
-    /// and `weights` go by the dataset's own classes. None: the dataset's labels.
+    /// extension) or `sample_id` says which sample a row is of, and whose others are fields by their names; or a number
+    /// or truth value, or a list of as many of them, for each sample in the index's order: the field `label`. Whole
+    /// numbers are int64, others float32, truth values uint8, `[n]` or `[n, length]`; anything else text. A number that
+    /// its type cannot hold is an error. `foreload.fields.Integer`, `Float` and `Text` choose a column's type. A sample
+    /// without a row is an error. `classes` and `weights` go by the dataset's own classes. None: the dataset's labels.
     labels: Option<Labels> = None, Maybe(LabelSource), Fields.images_only();
 
     /// What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have several images,
@@ -197,7 +198,9 @@ settings! {
 
     /// What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch. `skip`: another
     /// sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay full and equal on
-    /// every rank. `zero`: a zero image, or a file without bytes, and its mask is False.
+    /// every rank. `zero`: a zero image, or a file without bytes, and its mask is False. Of other fields, what was to
+    /// be read of the sample is zero in tensors, None in lists, and no rows of a ragged array; what is known without
+    /// reading it stays: its class number in the index, and `labels=`.
     on_error: OnError = OnError::Raise, OneOf::names(), Failures;
 
     /// Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too (from a state of
