@@ -1,8 +1,9 @@
 //! JSON as Python's `json.loads` takes it: which bytes are a document, and what stands on its first level.
 //!
 //! Users' documents are written by Python and read by Python, whose writer makes `NaN` and `Infinity`, and whose reader
-//! takes a byte order mark, UTF-16 and UTF-32, halves of surrogate pairs and documents of any depth. A parser that is
-//! stricter would refuse good samples, so this one only looks; values are for Python to make. What Python's limits
+//! takes a byte order mark, UTF-16 and UTF-32, halves of surrogate pairs and documents of any depth. No crate takes just
+//! these: serde_json refuses NaN, jiter a half of a surrogate pair and more than some depth, and json5 takes comments and
+//! single quotes, too. So this scanner only checks a document; its values are for Python to make. What Python's limits
 //! refuse beside that (its recursion, whole numbers of more than 4300 digits) is found there.
 
 use std::borrow::Cow;

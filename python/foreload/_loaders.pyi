@@ -151,9 +151,11 @@ class ImageLoader(Loader):
             `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
         labels: Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or
             without extension) or `sample_id` says which sample a row is of, and whose others are fields by their names;
-            or a number, or a list of as many numbers, for each sample in the index's order: the field `label`. Whole
-            numbers are int64, others float32, `[n]` or `[n, length]`; anything else text. A sample without a row is an
-            error. `classes` and `weights` go by the dataset's own classes. None: the dataset's labels.
+            or a number or truth value, or a list of as many of them, for each sample in the index's order: the field
+            `label`. Whole numbers are int64, others float32, truth values uint8, `[n]` or `[n, length]`; anything else
+            text. A number that its type cannot hold is an error. `foreload.fields.Integer`, `Float` and `Text` choose a
+            column's type. A sample without a row is an error. `classes` and `weights` go by the dataset's own classes.
+            None: the dataset's labels.
         transforms: What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have
             several images, the first leads and the others follow its geometry; or a dict has for each image field what
             is done to it. It takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and
@@ -191,7 +193,9 @@ class ImageLoader(Loader):
             decodes what nvJPEG, told to be strict, refuses; what damage nvJPEG passes over it does not tell.
         on_error: What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch.
             `skip`: another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay
-            full and equal on every rank. `zero`: a zero image, or a file without bytes, and its mask is False.
+            full and equal on every rank. `zero`: a zero image, or a file without bytes, and its mask is False. Of other
+            fields, what was to be read of the sample is zero in tensors, None in lists, and no rows of a ragged array;
+            what is known without reading it stays: its class number in the index, and `labels=`.
         max_errors: Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too
             (from a state of another rank, that one's).
         max_pixels: Images of more pixels are refused, for they may be decompression bombs. By default 2**27.
@@ -365,7 +369,9 @@ class FileLoader(Loader):
         epoch_size: Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
         on_error: What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch.
             `skip`: another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay
-            full and equal on every rank. `zero`: a zero image, or a file without bytes, and its mask is False.
+            full and equal on every rank. `zero`: a zero image, or a file without bytes, and its mask is False. Of other
+            fields, what was to be read of the sample is zero in tensors, None in lists, and no rows of a ragged array;
+            what is known without reading it stays: its class number in the index, and `labels=`.
         max_errors: Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too
             (from a state of another rank, that one's).
         resources: `threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict;

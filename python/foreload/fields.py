@@ -24,7 +24,8 @@ class Field:
 
     Args:
         name: The key of the member in the shards, `image` or `label`.
-        optional: Samples may be without it. A sample without one that is not optional is a failed sample.
+        optional: Samples may be without it, and `batch.present(name)` says which have it. A sample without one that is
+            not optional is a failed sample.
     """
 
     name: str
@@ -75,8 +76,8 @@ class Boxes(Field):
     """Boxes in an image, an array [boxes, 4] as `numpy.save` writes it, in pixels of the whole image.
 
     They go through the image's geometry and are clipped to what is shown of it: a pair (values, offsets), float32
-    [boxes of all samples, 4] and int64 [n + 1], sample i having `values[offsets[i]:offsets[i + 1]]`. In host memory; a
-    list of tensors, with None, where an optional one is absent.
+    [boxes of all samples, 4] and int64 [n + 1], sample i having `values[offsets[i]:offsets[i + 1]]`. In host memory. A
+    sample without has no boxes; `batch.present(name)` says which have an optional one.
 
     Args:
         format: `xyxy` (left, top, right, bottom), `xywh` (left, top, width, height) or `cxcywh` (centre, width,
@@ -93,14 +94,21 @@ class Boxes(Field):
 
 @dataclass(frozen=True)
 class Text(Field):
-    """UTF-8 text: a list of n `str`, or None where an optional one is absent."""
+    """UTF-8 text: a list of n `str`, or None where an optional one is absent.
+
+    A column of `labels=` by this kind has its cells as they are written: `007` stays `007`.
+    """
 
     _kind: ClassVar[str] = "text"
 
 
 @dataclass(frozen=True)
 class Json(Field):
-    """A JSON document: a list of n of what `json.loads` gives, or None where an optional one is absent."""
+    """A JSON document: a list of n of what `json.loads` gives, or None where an optional one is absent.
+
+    What `json.loads` takes is taken: also NaN and Infinity, a byte order mark, UTF-16 and UTF-32. `batch.present(name)`
+    tells an absent one from `null`.
+    """
 
     _kind: ClassVar[str] = "json"
 
@@ -109,12 +117,15 @@ class Json(Field):
 class Array(Field):
     """An array of numbers as `numpy.save` writes it, in host memory.
 
-    Where all arrays of a batch have one shape it is one tensor, [n, ...]; where they differ in their first dimension
-    alone, a pair (values, offsets): the rows of all samples, and int64 [n + 1], sample i having
-    `values[offsets[i]:offsets[i + 1]]`; else a list of tensors, with None where an optional one is absent.
+    Where all arrays of a batch have one type and shape it is one tensor, [n, ...]; where they differ in their first
+    dimension alone, a pair (values, offsets): the rows of all samples, and int64 [n + 1], sample i having
+    `values[offsets[i]:offsets[i + 1]]`; else, of arrays of several types, of single numbers beside others, or of rows
+    of several sizes, a list of tensors. A sample without, because it failed or an optional one is absent, has zeros in
+    the tensor, no rows in the pair, and None in the list, and does not change which of these it is.
 
     Args:
-        ragged: Always the pair, also where all arrays of a batch happen to have one shape.
+        ragged: Always the pair, also where all arrays of a batch happen to have one shape. Arrays that cannot be rows
+            of one pair are a ConfigError.
     """
 
     _kind: ClassVar[str] = "array"
@@ -123,14 +134,21 @@ class Array(Field):
 
 @dataclass(frozen=True)
 class Integer(Field):
-    """A whole number as text: int64 [n]; 0 where an optional one is absent, as `batch.present(name)` says."""
+    """A whole number as text: int64 [n]; 0 where an optional one is absent, as `batch.present(name)` says.
+
+    A column of `labels=` by this kind is whole numbers, or an error names the first other one.
+    """
 
     _kind: ClassVar[str] = "integer"
 
 
 @dataclass(frozen=True)
 class Float(Field):
-    """A decimal number as text: float32 [n]; 0 where an optional one is absent, as `batch.present(name)` says."""
+    """A decimal number as text: float32 [n]; 0 where an optional one is absent, as `batch.present(name)` says.
+
+    `inf` and `nan` are numbers; a finite number beyond what float32 holds is an error of its sample. A column of
+    `labels=` by this kind is rounded to float32, whole numbers too.
+    """
 
     _kind: ClassVar[str] = "float"
 

@@ -246,8 +246,7 @@ impl ShardContents {
         match suffixes.find(|key| FieldKind::of_key(&text(key)) == FieldKind::Image) {
             None => self.notes.skip("samples without an image", || text(stem)),
             Some(key) => {
-                let reason = "samples without an image of their own, for a name is parted at its first dot (\
-                              000.left.jpg is the member left.jpg of the sample 000)";
+                let reason = "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of sample 0)";
                 self.notes.skip(reason, || format!("{}.{}", text(stem), text(key)));
             }
         }

@@ -68,6 +68,11 @@ impl LabelFault {
         self.shard == String::from_utf8_lossy(shard)
     }
 
+    /// What is wrong with the shard's first sample that is to blame.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The error of whoever wants labels of the dataset at `root`.
     pub(super) fn error(&self, root: &Path) -> Error {
         let shard = if self.shard.is_empty() { root.to_path_buf() } else { root.join(&self.shard) };

@@ -75,7 +75,8 @@ impl NpyArray {
 }
 
 impl NpyArray {
-    /// The elements as single-precision floats; `None` for booleans and for floats of two bytes.
+    /// The elements as single-precision floats; `None` for booleans, for floats of two bytes, and where an element is
+    /// finite and more than such floats hold.
     pub(crate) fn floats(&self) -> Option<Vec<f32>> {
         macro_rules! read {
             ($type:ty) => {
@@ -92,7 +93,13 @@ impl NpyArray {
             Number::Unsigned(4) => read!(u32),
             Number::Unsigned(_) => read!(u64),
             Number::Float(4) => read!(f32),
-            Number::Float(8) => read!(f64),
+            Number::Float(8) => {
+                let rounded = |&bytes| {
+                    let element = f64::from_ne_bytes(bytes);
+                    Some(element as f32).filter(|float| float.is_infinite() == element.is_infinite())
+                };
+                return self.bytes.as_chunks().0.iter().map(rounded).collect();
+            }
             Number::Bool | Number::Float(_) => return None,
         })
     }

@@ -310,7 +310,11 @@ fn fill_boxes(
     let array = NpyArray::decode(bytes)?;
     let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
     let numbers = numbers.ok_or_else(|| {
-        DecodeError::Damaged(format!("is an array of shape {:?}, must be numbers [boxes, 4]", array.shape))
+        DecodeError::Damaged(format!(
+            "is an array of {} {:?}, must be numbers [boxes, 4] that float32 holds",
+            element(array.number).name(),
+            array.shape
+        ))
     })?;
     let boxes = numbers.as_chunks::<4>().0;
     for (number, drawn) in (first..).zip(image.views()) {

@@ -127,10 +127,11 @@ settings! {
     fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
 
     /// Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or without
-    /// extension) or `sample_id` says which sample a row is of, and whose others are fields by their names; or a
-    /// number, or a list of as many numbers, for each sample in the index's order: the field `label`. Whole numbers are
-    /// int64, others float32, `[n]` or `[n, length]`; anything else text. A sample without a row is an error. `classes`
-    /// and `weights` go by the dataset's own classes. None: the dataset's labels.
+    /// extension) or `sample_id` says which sample a row is of, and whose others are fields by their names; or a number
+    /// or truth value, or a list of as many of them, for each sample in the index's order: the field `label`. Whole
+    /// numbers are int64, others float32, truth values uint8, `[n]` or `[n, length]`; anything else text. A number that
+    /// its type cannot hold is an error. `foreload.fields.Integer`, `Float` and `Text` choose a column's type. A sample
+    /// without a row is an error. `classes` and `weights` go by the dataset's own classes. None: the dataset's labels.
     labels: Option<Labels> = None, Maybe(LabelSource), Fields.images_only();
 
     /// What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have several images,
@@ -199,7 +200,9 @@ settings! {
 
     /// What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch. With `skip`
     /// another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay full and
-    /// equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is False.
+    /// equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is False. Of the other
+    /// fields, those that are read of the sample are zero in tensors, None in lists, and without rows in ragged arrays;
+    /// what is known without reading it stays: its class number in the index, and `labels=`.
     on_error: OnError = OnError::Raise, OneOf::names(), Failures;
 
     /// The number of failures that an epoch of this rank survives with `skip` and `zero`, including those before it was
