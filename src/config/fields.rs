@@ -347,10 +347,7 @@ impl Fields {
 
     /// Whether masks or boxes have the geometry of the image of this number.
     pub fn follow(&self, image: usize) -> bool {
-        self.list.iter().any(|field| match field.content {
-            FieldContent::Masks { image: of, .. } | FieldContent::Boxes { image: of, .. } => of == image,
-            _ => false,
-        })
+        self.list.iter().any(|field| field.followed_image() == Some(image))
     }
 
     /// Whether batches have labels of `labels`, whatever the dataset has.
@@ -416,6 +413,14 @@ impl Field {
 }
 
 impl LoaderConfig {
+
+    /// The number of the image whose geometry masks and boxes have; `None` for all others.
+    pub fn followed_image(&self) -> Option<usize> {
+        match self.content {
+            FieldContent::Masks { image, .. } | FieldContent::Boxes { image, .. } => Some(image),
+            _ => None,
+        }
+    }
     /// The tensors of the batches: each one's field, element type and dimensions of a sample; several of a field that
     /// has views.
     ///
@@ -452,18 +457,4 @@ impl LoaderConfig {
         }
         Ok(tensors)
     }
-}
-
-impl Choice for FieldKind {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("image", Self::Image),
-        ("mask", Self::Mask),
-        ("boxes", Self::Boxes),
-        ("text", Self::Text),
-        ("json", Self::Json),
-        ("array", Self::Array),
-        ("integer", Self::Integer),
-        ("float", Self::Float),
-        ("bytes", Self::Bytes),
-    ];
 }
