@@ -400,6 +400,12 @@ impl PyBatch {
     }
 
     /// Lets another stream read the batch too.
+    /// int64 [n].
+    #[getter]
+    fn occurrences(&self) -> PyTensor {
+        self.batch.occurrences().into()
+    }
+
     fn used_by(&self, py: Python<'_>, stream: i64) -> PyResult<()> {
         // torch has 0 for the handle of its default stream, which is the legacy one.
         let number = if stream == 0 { 1 } else { stream };

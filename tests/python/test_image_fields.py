@@ -307,6 +307,25 @@ def test_what_follows_an_absent_image_is_absent(tmp_path: Path, transforms: list
         assert array(batch.mask).tolist() == [True, False, True, True]
 
 
+def test_views_are_found_by_the_occurrences_of_a_batch(root: Path) -> None:
+    """Where an epoch draws samples again each has another crop, of which the number says which."""
+    crop = [T.RandomCrop(8), T.ToDtype("uint8")]
+    loader = load(root, ["left.jpg"], crop, epoch_size=3 * SAMPLES, decode="exact")
+    originals = load(root, ["left.jpg"], [T.ToDtype("uint8")], shuffle=False, train=False, decode="exact")
+    whole = [array(image) for batch in originals for image in batch["left.jpg"]]
+    drawn = set()
+    for batch in loader:
+        assert batch.occurrences.dtype == "int64"
+        pairs = zip(array(batch.sample_ids).tolist(), array(batch.occurrences).tolist(), strict=True)
+        for (sample, occurrence), image in zip(pairs, array(batch["left.jpg"]), strict=True):
+            view = loader.view(sample, 0, occurrence=occurrence)
+            top, left = view["y"] + view["top"], view["x"] + view["left"]
+            assert np.array_equal(whole[sample][:, top : top + 8, left : left + 8], image)
+            drawn.add((sample, occurrence))
+    assert drawn == {(sample, occurrence) for sample in range(SAMPLES) for occurrence in range(3)}
+    assert not any(array(batch.occurrences).any() for batch in originals)
+
+
 def test_an_optional_field_that_no_sample_has_is_said(root: Path) -> None:
     asked = ["left.jpg", fields.Text("caption.txt", optional=True), fields.Image("top.jpg", optional=True)]
     with pytest.warns(foreload.Warning, match=r'"caption.txt", which no sample of .* optional') as told:
