@@ -307,6 +307,27 @@ def test_what_follows_an_absent_image_is_absent(tmp_path: Path, transforms: list
         assert array(batch.mask).tolist() == [True, False, True, True]
 
 
+def test_grays_of_16_bits_are_told_once_with_the_field_that_keeps_them(tmp_path: Path) -> None:
+    values = np.arange(20 * 24, dtype=np.uint16).reshape(20, 24) * 100
+
+    def made(number: int) -> shards.Members:
+        rgb = shards.saved(Image.new("RGB", (24, 20)), "png")
+        return {"jpg": shards.jpeg(np.random.default_rng(number), 24, 20), "depth.png": depth, "rgb.png": rgb}
+
+    depth = shards.saved(Image.fromarray(values), "png")
+    shards.make(tmp_path, 4, 1, made)
+    settings = {"transforms": [T.ToDtype("uint8")], "batch_size": 2, "shuffle": False}
+    batches = load(tmp_path, ["jpg", "depth.png"], **settings)
+    with pytest.warns(foreload.Warning, match='16 bits of gray.*"depth.png" of sample 0.*int32') as told:
+        (first, _) = list(batches)
+    assert len(told) == 1
+    assert np.array_equal(array(first["depth.png"][1])[0], values >> 8)
+    # What the warning advises, and what it does not concern, is silent.
+    keeping = fields.Mask("depth.png", dtype="int32")
+    for batch in load(tmp_path, ["jpg", "rgb.png", keeping], **settings):
+        assert np.array_equal(array(batch["depth.png"][1]), values)
+
+
 def test_views_are_found_by_the_occurrences_of_a_batch(root: Path) -> None:
     """Where an epoch draws samples again each has another crop, of which the number says which."""
     crop = [T.RandomCrop(8), T.ToDtype("uint8")]
