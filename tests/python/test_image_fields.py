@@ -347,6 +347,14 @@ def test_views_are_found_by_the_occurrences_of_a_batch(root: Path) -> None:
     assert not any(array(batch.occurrences).any() for batch in originals)
 
 
+def test_the_reason_for_the_cpu_names_the_field(root: Path) -> None:
+    each = {"left.jpg": LIST, "right.jpg": []}
+    loader = load(root, ["left.jpg", "right.jpg"], each, device="auto")
+    assert (loader.device, load(root, ["left.jpg"]).device_reason) == ("cpu", "as asked")
+    assert 'which the transforms of "right.jpg" leave them' in loader.device_reason
+    assert "without images" in load(root, ["cls"], None, device="auto").device_reason
+
+
 def test_an_optional_field_that_no_sample_has_is_said(root: Path) -> None:
     asked = ["left.jpg", fields.Text("caption.txt", optional=True), fields.Image("top.jpg", optional=True)]
     with pytest.warns(foreload.Warning, match=r'"caption.txt", which no sample of .* optional') as told:
