@@ -134,6 +134,7 @@ impl LoaderOptions {
         device::validate(&self.device)?;
         self.cache(1)?;
         let given = self.given_names()?;
+        labels::check_names(self.fields.as_deref().unwrap_or_default(), &given)?;
         self.images(&given)?;
         self.members(&given)?;
         if self.labels.is_some() && !self.decoded {

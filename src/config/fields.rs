@@ -1,5 +1,6 @@
 //! The fields of the batches: what was asked for, and what that means for one dataset.
 
+use super::labels::check_no_member;
 use super::{Choice, Images, LoaderConfig};
 use crate::augment::{BoxFormat, Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
@@ -259,6 +260,7 @@ impl Fields {
         for (number, field) in asked.iter().enumerate() {
             if let Some(of) = given.iter().position(|column| column.name == field.name) {
                 let content = given[of].content(of, &mut layout);
+                check_no_member(index, &field.name)?;
                 check_always_there(field, "a column of labels=")?;
                 list.push(Field { name: field.name.clone(), member: None, content, optional: None });
                 continue;
