@@ -72,9 +72,10 @@ impl FieldOptions {
         self.kind.unwrap_or_else(by_name)
     }
 
-    /// Whether it is an image, or the file of what is one: a sample without is left out where it must have it.
-    pub(super) fn is_image(&self) -> bool {
-        self.kind() == FieldKind::Image || IMAGE_EXTENSIONS.contains(&self.name.as_str())
+    /// Whether it is what makes a stem of a shard a sample, or its file: an image whose name is an extension alone.
+    /// Stems without one are left out where samples must have it.
+    pub(super) fn is_plain_image(&self) -> bool {
+        self.name == IMAGE || IMAGE_EXTENSIONS.contains(&self.name.as_str())
     }
 }
 
@@ -259,8 +260,8 @@ impl Fields {
         let mut members = 0..;
         for (number, field) in asked.iter().enumerate() {
             if let Some(of) = given.iter().position(|column| column.name == field.name) {
-                let content = given[of].content(of, &mut layout);
                 check_no_member(index, &field.name)?;
+                let content = given[of].content(of, &mut layout);
                 check_always_there(field, "a column of labels=")?;
                 list.push(Field { name: field.name.clone(), member: None, content, optional: None });
                 continue;
@@ -412,9 +413,6 @@ impl Field {
             FieldContent::Values(_, kind) => kind,
         }
     }
-}
-
-impl LoaderConfig {
 
     /// The number of the image whose geometry masks and boxes have; `None` for all others.
     pub fn followed_image(&self) -> Option<usize> {
@@ -423,6 +421,9 @@ impl LoaderConfig {
             _ => None,
         }
     }
+}
+
+impl LoaderConfig {
     /// The tensors of the batches: each one's field, element type and dimensions of a sample; several of a field that
     /// has views.
     ///
