@@ -90,7 +90,7 @@ class Batch:
             KeyError: The batch has no such field.
             AttributeError: The field is not optional: all samples have it.
         """
-
+    def _present_bytes(self, name: str) -> Tensor: ...
     @property
     def images(self) -> Tensor:
         """The first image field, of several views the first: RGB, [n, 3, height, width] or [n, height, width, 3].

@@ -315,6 +315,8 @@ class ImageLoader(Loader):
     @property
     def fields(self) -> dict[str, str]:
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
+    @property
+    def _optional(self) -> list[str]: ...
     def _dense(self) -> list[tuple[str, str, int]]: ...
     def view(
         self,

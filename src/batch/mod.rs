@@ -158,7 +158,7 @@ impl Batch {
 
     /// The mask as `uint8 [n]`, for consumers that have no type for bool.
     pub fn mask_bytes(&self) -> Tensor {
-        Tensor { element: Element::U8, ..self.mask() }
+        self.mask().of_bytes()
     }
 
     /// Which samples count, `bool [n]`: false for padding and for failed samples that were replaced by zeros.

@@ -199,6 +199,14 @@ impl PyBatch {
             .ok_or_else(|| PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", "))))
     }
 
+    /// Which samples have an optional field.
+    fn presence(&self, name: &str) -> PyResult<batch::Tensor> {
+        let column = self.field(name)?.optional.ok_or_else(|| {
+            PyAttributeError::new_err(format!("the field {name:?} is not optional: all samples have it"))
+        })?;
+        Ok(self.batch.further(column))
+    }
+
     /// A tuple of what `of` gives for each view of the image of this number, `numbers` of a batch's parts; or the only
     /// one.
     fn views<'py>(
@@ -378,18 +386,24 @@ impl PyBatch {
 
     /// Which samples have an optional field: bool [n].
     fn present(&self, name: &str) -> PyResult<PyTensor> {
-        match self.field(name)?.optional {
-            Some(column) => Ok(self.batch.further(column).into()),
-            None => Err(PyAttributeError::new_err(format!(
-                "the field {name:?} is not optional: all samples have it"
-            ))),
-        }
+        Ok(self.presence(name)?.into())
+    }
+
+    /// The same as uint8, for a torch too old to take bool by DLPack.
+    fn _present_bytes(&self, name: &str) -> PyResult<PyTensor> {
+        Ok(self.presence(name)?.of_bytes().into())
     }
 
     /// int64 [n].
     #[getter]
     fn sample_ids(&self) -> PyTensor {
         self.batch.sample_ids().into()
+    }
+
+    /// int64 [n].
+    #[getter]
+    fn occurrences(&self) -> PyTensor {
+        self.batch.occurrences().into()
     }
 
     /// bool [n]; false for padding and for failed samples replaced by zeros.
@@ -405,12 +419,6 @@ impl PyBatch {
     }
 
     /// Lets another stream read the batch too.
-    /// int64 [n].
-    #[getter]
-    fn occurrences(&self) -> PyTensor {
-        self.batch.occurrences().into()
-    }
-
     fn used_by(&self, py: Python<'_>, stream: i64) -> PyResult<()> {
         // torch has 0 for the handle of its default stream, which is the legacy one.
         let number = if stream == 0 { 1 } else { stream };
