@@ -1,7 +1,7 @@
 //! The fields of the batches: what was asked for, and what that means for one dataset.
 
 use super::labels::check_no_member;
-use super::{Choice, Images, LoaderConfig};
+use super::{Images, LoaderConfig};
 use crate::augment::{BoxFormat, Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::kind::IMAGE_EXTENSIONS;
