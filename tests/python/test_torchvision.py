@@ -38,17 +38,17 @@ from torchvision.transforms import transforms as v1
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLOAT = v2.ToDtype(torch.float32, scale=True)
 
-# In 8-bit levels over a batch; `make fidelity` finds 0.033 over 500 photographs.
+# The limit in 8-bit levels over a batch; `make fidelity` finds 0.033 over 500 photographs.
 EXACT_MEAN = 0.25
 LEVELS = 255 * torch.tensor(STD).reshape(3, 1, 1)
 
 
 def taken_over(dataset: Path, *steps: Any, **settings: Any) -> tuple[ImageDataset, dict[str, Any]]:
-    """The dataset made of the steps, and the settings it shows."""
+    """Return the dataset made of the steps, and the settings that it shows."""
     made = ImageDataset.from_torchvision(
         ImageFolder(str(dataset), v1.Compose(steps)), batch_size=4, **settings
     )
-    # The text is the very call that makes the same dataset.
+    # The text is the call that makes the same dataset.
     names = {"ImageDataset": lambda path, **shown: {"path": path, **shown}, "torch": torch, **vars(T)}
     return made, eval(repr(made), names)
 
@@ -103,7 +103,7 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
     )
     views = [made.loader.view(sample, epoch) for epoch in range(50) for sample in range(60)]
     sizes = [v2.functional.get_size(image) for image, _ in ImageFolder(str(dataset))]
-    # Small enough that each crop fits at the first try. Rounding to pixels moves an edge by half of one.
+    # Areas are so small that each crop fits at the first try. Rounding to pixels moves an edge by half of one.
     for at, view in enumerate(views):
         height, width = sizes[at % 60]
         slack = 1 / view["width"] + 1 / view["height"]
@@ -222,7 +222,7 @@ def test_values_keep_the_scale_that_the_user_says(dataset: Path) -> None:
 def as_drawn(
     image: Image.Image, view: dict[str, Any], how: InterpolationMode, padding: dict[str, Any]
 ) -> torch.Tensor:
-    """A view as torchvision computes it of a uint8 tensor: crop, resize, pad, crop, flip, with the numbers drawn."""
+    """Return a view as torchvision computes it of a uint8 tensor: crop, resize, pad, crop, flip, as drawn."""
     pixels = v2.functional.pil_to_tensor(image.convert("RGB"))
     crop = view["y"], view["x"], view["height"], view["width"]
     size = [view["resized_height"], view["resized_width"]]
@@ -263,10 +263,10 @@ def test_what_is_drawn_gives_torchvisions_pixels(dataset: Path, how: str, mode: 
 
 
 def test_two_images_and_a_mask_are_what_one_call_of_torchvision_gives(tmp_path: Path) -> None:
-    """v2 does to all images of a call the same; here what follows is drawn with the first."""
+    """v2 does the same to all images of a call; here a follower is drawn with the first image."""
 
     class Drawn(v2.RandomResizedCrop):
-        """The crop that was drawn here, in place of one that is drawn there."""
+        """Crop with the numbers that were drawn here, instead of torchvision's own."""
 
         def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
             return {"top": view["y"], "left": view["x"], "height": view["height"], "width": view["width"]}
