@@ -1,4 +1,4 @@
-"""`help()` says of every setting what it is."""
+"""`help()` explains every setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`transforms=` without torchvision: what the list takes, what it refuses, what it shares with the flat settings."""
+"""`transforms=` without torchvision: what the list takes, what it refuses, and the equivalent flat settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def batches(dataset: Path, **settings: Any) -> list[bytes]:
-    """The bytes of all images of an epoch."""
+    """Return the bytes of all images of an epoch."""
     loader = foreload.ImageLoader(dataset, batch_size=20, seed=3, **settings)
     return [np.from_dlpack(batch.images).tobytes() for batch in loader]
 

@@ -1,4 +1,4 @@
-"""What a user hears though nothing failed: once, at a line of their own, and never at the price of a batch."""
+"""What a user is warned of though nothing failed: once, at a line of their own, and never at the cost of a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conftest import paths
 
 
 def heard(work: object) -> list[warnings.WarningMessage]:
-    """The warnings of Foreload that a callable issues."""
+    """Return the warnings of Foreload that a callable issues."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()  # type: ignore[operator]
@@ -27,7 +27,7 @@ def heard(work: object) -> list[warnings.WarningMessage]:
 
 
 def epochs(loader: foreload.ImageLoader, count: int) -> list[int]:
-    """The samples of some epochs."""
+    """Return the samples of some epochs."""
     taken: list[int] = []
     for epoch in range(count):
         loader.set_epoch(epoch)
