@@ -9,10 +9,10 @@
 
 PyTorch users want `foreload.torch.ImageDataset`.
 
-What is left out of a dataset, replaced or slowed though nothing failed is said by `foreload.Warning`, through Python's
-`warnings`, with what to do about it: when a loader is made, before a batch is asked for and at the end of an epoch,
-once of each loader. With warnings as errors no batch is lost. What is merely good to know goes, as INFO, to
-`logging.getLogger("foreload")`.
+When samples are left out or replaced, or loading is slower than it could be, though nothing failed, Foreload issues a
+`foreload.Warning` through Python's `warnings`, which says what to do about it. Each loader warns of a thing once: when
+it is made, before a batch is asked for, or at the end of an epoch. Where warnings are errors no batch is lost. What is
+merely good to know is logged as INFO to `logging.getLogger("foreload")`.
 """
 
 from foreload import fields, transforms

@@ -12,7 +12,7 @@ def main() -> NoReturn:
     """Run the command line with this process's arguments and exit with its code."""
     # Python's own handler only sets a flag for the interpreter, which waits for the Rust code to return.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Which of the environments here is meant, for what is looked up in one (the photographs of `synth`).
+    # The environment in which packages are looked up (the photographs of `synth`), if there are several.
     os.environ.setdefault("FORELOAD_PYTHON", sys.executable)
     sys.exit(_core.main(["foreload", *sys.argv[1:]]))
 

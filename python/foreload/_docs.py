@@ -1,4 +1,4 @@
-"""Docstrings of classes that hand settings on to `ImageLoader`: what they say of their own, and what that says."""
+"""Docstrings of classes that hand settings on to `ImageLoader`: their own arguments, then those of `ImageLoader`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Class = TypeVar("Class", bound=type)
 
 
 def arguments(documented: type) -> dict[str, str]:
-    """What the docstring of a class says of each of its arguments, by name, as it stands there."""
+    """Return the paragraph of each argument in the docstring of a class, by name, as it stands there."""
     doc = inspect.cleandoc(documented.__doc__ or "")
     section = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
-    # An argument is indented by four; what else is said of it by more.
+    # An argument begins with an indent of four; the rest of its paragraph is indented by more.
     found = re.finditer(r"^    (\w+): .*(?:\n {5,}.*)*", section, re.MULTILINE)
     return {paragraph[1]: paragraph[0] for paragraph in found}
 
 
 def hands_on_settings(made: Class) -> Class:
-    """Put what `ImageLoader` says of the settings that a class takes as `**settings` into the class's docstring."""
+    """Add the paragraphs of `ImageLoader` on the settings that a class takes as `**settings` to its docstring."""
     own = arguments(made)
     # Without docstrings (`python -OO`) there is nothing to complete.
     if "settings" in own:

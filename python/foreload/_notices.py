@@ -1,4 +1,4 @@
-"""How Foreload speaks to its user though nothing failed: by Python's `warnings`, and by its `logging`."""
+"""How Foreload notifies its user when nothing failed: through Python's `warnings` and `logging`."""
 
 from __future__ import annotations
 

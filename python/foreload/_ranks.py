@@ -1,7 +1,7 @@
-"""Which part of each global batch is this process's: its rank among how many.
+"""Which part of each global batch belongs to this process: its rank and the number of ranks.
 
-Asked when an iteration begins, not when a loader is made: the process group may be initialised in between. torch is
-never imported for it.
+It is found when an iteration begins, not when a loader is made, because the process group may be initialised in
+between. torch is never imported for it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ LAUNCHERS = (
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Cray MPI
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH2
 )
-"""Variables of rank and world size; the first launcher that set one of its two is the one meant."""
+"""Variables of rank and world size; the first launcher of which one variable is set counts."""
 
 SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
-"""Those of an srun step. The latter decides: a batch script alone has a SLURM_PROCID too, and the SLURM_NTASKS of the
-whole job, but is one process. Last, since mpirun's daemons hand their own step's variables on to the ranks."""
+"""Variables of an srun step. The second decides: a batch script, which is one process, has a SLURM_PROCID too, and the
+SLURM_NTASKS of the whole job. They are read last, since mpirun's daemons pass their own step's variables to ranks."""
 
 LOCAL_WORLD_SIZES = (
     "LOCAL_WORLD_SIZE",
@@ -35,13 +35,13 @@ SLURM_TASKS_PER_NODE = "SLURM_STEP_TASKS_PER_NODE"
 
 
 def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return (rank, world size): as given, else of an initialised `torch.distributed`, else of a launcher's variables.
+    """Return (rank, world size): as given, else from an initialised `torch.distributed`, else from a launcher.
 
-    Launchers are torchrun, MPI's mpirun and Slurm's srun, in this order; without one it is (0, 1).
+    Launchers are torchrun, MPI's mpirun and Slurm's srun, in this order; without any of them the result is (0, 1).
 
     Raises:
-        foreload.ConfigError: only one of a pair is there, a variable is no number, or the rank is not below the world
-            size.
+        foreload.ConfigError: Only one of a pair is given or set, a variable is no number, or the rank is not below
+            the world size.
     """
     if (rank is None) != (world_size is None):
         missing = "rank" if rank is None else "world_size"
@@ -60,10 +60,10 @@ def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
 
 def local_world_size(given: int | None) -> int | None:
-    """Return how many ranks share this node: as given, else of the launcher's variables; None where neither says.
+    """Return how many ranks share this node: as given, else from the launcher's variables; None if neither says it.
 
     Raises:
-        foreload.ConfigError: the variable cannot be read.
+        foreload.ConfigError: The variable cannot be read.
     """
     if given is not None:
         return given
@@ -76,7 +76,7 @@ def local_world_size(given: int | None) -> int | None:
 
 
 def _pair(rank_name: str, world_name: str) -> tuple[int, int]:
-    """Rank and world size of a launcher's two variables."""
+    """Return rank and world size from a launcher's two variables."""
     for name, other in ((rank_name, world_name), (world_name, rank_name)):
         if name not in os.environ:
             message = f"{other} is set in the environment, but {name} is not: set both or none"
@@ -90,7 +90,7 @@ def _pair(rank_name: str, world_name: str) -> tuple[int, int]:
 
 
 def _number(setting: str, name: str, *, least: int) -> int:
-    """The number in a variable of the environment."""
+    """Return the number in a variable of the environment."""
     text = os.environ[name].strip()
     if not (text.isascii() and text.isdigit()) or int(text) < least:
         raise ConfigError(f"config: {setting}: {name}={text!r} must be a number, at least {least}")
@@ -98,7 +98,7 @@ def _number(setting: str, name: str, *, least: int) -> int:
 
 
 def _tasks_of_this_node() -> int:
-    """This node's entry in Slurm's list, in which `4(x2),3` means 4, 4, 3."""
+    """Return this node's entry in Slurm's list, in which `4(x2),3` means 4, 4, 3."""
     text = os.environ[SLURM_TASKS_PER_NODE]
     tasks: list[int] = []
     for part in text.split(","):

@@ -1,4 +1,4 @@
-"""What torchvision's `ImageFolder` and its transforms say, as settings and transforms of Foreload.
+"""Translates torchvision's `ImageFolder` and its transforms into settings and transforms of Foreload.
 
 torchvision is never imported: its classes are known by module and name. A class derived from one of them is another
 class, because what it changes cannot be known.
@@ -52,7 +52,7 @@ def settings_of(dataset: Any) -> dict[str, Any]:
         dataset: A `torchvision.datasets.ImageFolder` or `ImageNet`, or a `torch.utils.data.Subset` of one.
 
     Raises:
-        ConfigError: It does something that Foreload does not; says what, and what to do.
+        ConfigError: It does something that Foreload does not do; the message says what, and what to do.
     """
     dataset, indices = _subset(dataset)
     _check_dataset(dataset)
@@ -63,10 +63,10 @@ def settings_of(dataset: Any) -> dict[str, Any]:
 
 
 def merged(taken: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The settings taken over together with those the caller gave, which may not say the same again.
+    """The settings of the dataset together with the caller's, which may not repeat them.
 
     Raises:
-        ConfigError: They do. Only one float type may take the place of another.
+        ConfigError: One is given twice. Only a float type may be replaced by another float type.
     """
     given = dict(given)
     dtype = str(given.get("dtype")).removeprefix("torch.")
@@ -82,25 +82,25 @@ def merged(taken: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dtype_of(steps: list[transforms.Transform]) -> str:
-    """The element type of what a list makes."""
+    """The element type of the images that a list makes."""
     return next((step.dtype for step in reversed(steps) if isinstance(step, transforms.ToDtype)), "uint8")
 
 
 def _of_dtype(step: transforms.Transform, dtype: str) -> transforms.Transform:
-    """The step, but floats are of this type."""
+    """The step, with this type in the place of another float type."""
     if isinstance(step, transforms.ToDtype) and step.dtype in _FLOATS:
         return transforms.ToDtype(dtype, scale=step.scale)
     return step
 
 
 def check_same_samples(dataset: Any, loader: Any) -> None:
-    """Stop unless samples and class numbers of `loader`, of all of the dataset, are those of the ImageFolder.
+    """Check that the samples and class numbers of `loader` are those of the whole ImageFolder.
 
     Classes and the number of samples are compared always, paths of some 1000 samples, evenly spread: a file that took
     the place of another between two of these is not noticed.
 
     Raises:
-        ConfigError: They differ; names the class or the path.
+        ConfigError: They differ; the message names the class or the path.
     """
     dataset, _ = _subset(dataset)
     numbers = getattr(dataset, "wnid_to_idx", dataset.class_to_idx)
@@ -135,7 +135,7 @@ def _folder(dataset: Any) -> str:
 
 
 def _subset(dataset: Any) -> tuple[Any, list[int] | None]:
-    """The dataset within (subsets of) subsets, and which of its samples they have."""
+    """The dataset within (subsets of) subsets, and the numbers of its samples that they have."""
     indices = None
     while _is(dataset, "torch.utils.data", "Subset"):
         of_this = [int(index) for index in dataset.indices]
@@ -145,7 +145,7 @@ def _subset(dataset: Any) -> tuple[Any, list[int] | None]:
 
 
 def _check_dataset(dataset: Any) -> None:
-    """Stop unless it reads images as Foreload does."""
+    """Check that a dataset reads images as Foreload does."""
     kind = type(dataset)
     if not _is(dataset, "torchvision.datasets", "ImageFolder", "ImageNet"):
         raise ConfigError(
@@ -176,23 +176,23 @@ def _check_dataset(dataset: Any) -> None:
 
 
 def _is(thing: Any, package: str, *names: str) -> bool:
-    """Whether `thing` is of one of these very classes, of this package or of a module of it."""
+    """Whether the class of `thing` is one of these, not derived from one, in this package or a module of it."""
     module = type(thing).__module__
     return type(thing).__name__ in names and (module == package or module.startswith(f"{package}."))
 
 
 @dataclass
 class _Reader:
-    """Goes through the transforms in their order, and makes Foreload's of them."""
+    """Goes through the transforms in their order, and translates each into Foreload's."""
 
     steps: list[transforms.Transform] = field(default_factory=list)
     dtype: str | None = None
-    """Of the tensor so far; None: still a PIL image."""
+    """The element type of the tensor so far; None while it is still a PIL image."""
     place: str = ""
     """The transform at hand, for errors."""
 
     def read(self, transform: Any) -> list[transforms.Transform]:
-        """The list that a whole `transform` is."""
+        """Translate a whole `transform` into a list."""
         steps = list(_flatten(transform))
         size = None
         for number, step in enumerate(steps, start=1):
@@ -214,13 +214,13 @@ class _Reader:
         return self.steps
 
     def _add(self, name: str, step: Any) -> tuple[int, int] | None:
-        """Add what a step is, if Foreload can do it there; answers the size of images by then, where all have one."""
+        """Add a step, if Foreload can do it there; return the size of the images after it, if all have the same."""
         known = len(self.steps)
         try:
             self.steps += _READERS[name](self, step, name)
             return compiled_size(transforms.to_json(self.steps))
         except ConfigError as refusal:
-            # What the core says of the last step is said of torchvision's.
+            # The core's message about the last step must name torchvision's transform.
             ours = type(self.steps[-1]).__name__ if len(self.steps) > known else name
             said = str(refusal)
             if said.startswith("config: transforms: "):
@@ -229,7 +229,7 @@ class _Reader:
             raise
 
     def same(self, step: Any, name: str) -> list[transforms.Transform]:
-        """Foreload's transform of this name with the parameters of torchvision's, which are kept by their names."""
+        """Foreload's transform of the same name, with the same parameters."""
         kind = getattr(transforms, name)
         parameters = {parameter.name: getattr(step, parameter.name) for parameter in fields(kind)}
         if "interpolation" in parameters:
@@ -237,7 +237,7 @@ class _Reader:
         return [kind(**parameters)]
 
     def random_crop(self, step: Any, _: str) -> list[transforms.Transform]:
-        """The same; what v2 keeps of `padding` is in an order of its own."""
+        """Translate a padding transform; v2 stores `padding` in another order than it takes it."""
         padding = step.padding
         if padding is not None and _is(step, "torchvision.transforms.v2", "RandomCrop"):
             left, right, top, bottom = padding
@@ -245,13 +245,13 @@ class _Reader:
         return [transforms.RandomCrop(step.size, padding, step.pad_if_needed, step.fill, step.padding_mode)]
 
     def to_grey_levels(self, step: Any, _: str) -> list[transforms.Transform]:
-        """Values 0..255, as they are."""
+        """Keep values of 0..255."""
         self._check_image("leave it out, these are tensors already")
         self.dtype = "uint8"
         return []
 
     def to_tensor(self, step: Any, _: str) -> list[transforms.Transform]:
-        """Values 0..1, float32."""
+        """Make values of 0..1, float32."""
         self._check_image(
             "leave it out, these are tensors already; ToDtype(torch.float32, scale=True) scales them"
         )
@@ -259,7 +259,7 @@ class _Reader:
         return [transforms.ToDtype("float32")]
 
     def convert(self, step: Any, _: str) -> list[transforms.Transform]:
-        """`ToDtype` with the user's scale; ConvertImageDtype always scales."""
+        """Translate to `ToDtype` with the user's scale; ConvertImageDtype always scales."""
         if self.dtype is None:
             raise self._refusal("must come after ToImage() or PILToTensor()")
         wanted = step.dtype if not isinstance(step.dtype, dict) else None
@@ -280,11 +280,11 @@ class _Reader:
         return self.same(step, name)
 
     def _interpolation(self, step: Any) -> Any:
-        """How pixels are interpolated: antialiased, where torchvision can do without."""
+        """The interpolation of pixels, which must be antialiased where torchvision can leave that out."""
         # torchvision's enumeration in v1, a text in v2; the preset of weights has one too.
         interpolation = getattr(step.interpolation, "value", step.interpolation)
-        # Of PIL images antialias says nothing: those are always antialiased. Tensors are if it is True: None is False
-        # to torchvision, and so is "warn", the default before 0.17.
+        # PIL images are always antialiased, whatever `antialias` says. Tensors are if it is True: torchvision takes
+        # None for False, and so it takes "warn", the default before 0.17.
         antialias = getattr(step, "antialias", True)
         if self.dtype is not None and antialias is not True and not str(interpolation).startswith("nearest"):
             raise self._refusal(
@@ -301,7 +301,7 @@ class _Reader:
         return ConfigError(f"config: transform: {self.place} {problem}")
 
     def _unknown(self, step: Any) -> ConfigError:
-        """A transform that is not Foreload's, with what can be done."""
+        """The error for a transform that Foreload does not have, with what can be done."""
         name = getattr(step, "__name__", type(step).__name__)
         if type(step).__module__.startswith("torchvision.transforms"):
             what = _WHAT_TO_DO.get(name, _ON_BATCHES).format(name=name)
@@ -320,11 +320,11 @@ _READERS = {
     "ToDtype": _Reader.convert,
     "Normalize": _Reader.normalize,
 }
-"""How each class of torchvision's is taken over; those with Foreload's names and parameters need no line here."""
+"""How each class of torchvision's is translated; those with Foreload's names and parameters need no line here."""
 
 
 def _flatten(transform: Any) -> Iterator[Any]:
-    """The transforms one after another, out of whatever holds them together."""
+    """The transforms one after another, out of the containers that hold them."""
     if transform is None or _is(transform, "torch.nn", "Identity"):
         return
     if _is(transform, "torchvision.transforms", "Compose"):
@@ -342,7 +342,7 @@ def _flatten(transform: Any) -> Iterator[Any]:
 
 
 def _preset(transform: Any) -> Iterator[SimpleNamespace]:
-    """What `weights.transforms()` does, step by step."""
+    """The steps of `weights.transforms()`."""
 
     def step(name: str, **parameters: Any) -> SimpleNamespace:
         return SimpleNamespace(name=name, owner="ImageClassification", **parameters)

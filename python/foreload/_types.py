@@ -1,4 +1,4 @@
-"""What loaders give and take, for type checkers."""
+"""Types of what loaders take and return, for type checkers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Protocol, TypeAlias, TypedDict
 
 
 class Array(Protocol):
-    """An array or tensor of any library: what it holds is what its `tolist` gives."""
+    """An array or tensor of any library; its values are read by `tolist`."""
 
     def tolist(self) -> Any:
-        """Its numbers as lists of Python's own."""
+        """Return its numbers as Python lists."""
 
 
 Numbers: TypeAlias = Sequence[float] | Array
 
 
 class LoaderState(TypedDict):
-    """What a checkpoint keeps of a loader: JSON-able, and the same on every rank but for `errors`."""
+    """The state of a loader in a checkpoint: JSON-able, and the same on every rank but for `errors`."""
 
     version: int
     fingerprint: str
@@ -34,7 +34,7 @@ class LoaderState(TypedDict):
 
 
 class View(TypedDict):
-    """What an epoch makes of a sample."""
+    """How an image of a sample is cropped, resized, padded and flipped in an epoch, in pixels."""
 
     x: int
     y: int

@@ -10,7 +10,7 @@
         images = fn.decoders.image_random_crop(files, device="mixed")
         ...
 
-With `decoded=False` DALI decodes and augments as ever and only the reading is Foreload's. With `decoded=True` the
+With `decoded=False` Foreload only reads; DALI decodes and augments as ever. With `decoded=True` the
 images come cropped, resized and normalised.
 """
 
@@ -41,35 +41,36 @@ _ONE_PROCESS = (
 class ImageSource:
     """A callable for `fn.external_source`: DALI's `BatchInfo` in, a tuple (images, labels) out.
 
-    What it gives is a function of (`epoch_idx`, `iteration`) alone, so a pipeline restored from a checkpoint of DALI's
-    goes on where it was, in the middle of an epoch too. Without those, `state_dict` and `load_state_dict` do that, for
-    another number of ranks as well; use one or the other. Steps that follow one another come from one pass over the
-    dataset.
+    Its outputs depend on (`epoch_idx`, `iteration`) alone, so a pipeline that is restored from a checkpoint of DALI
+    resumes where it was, in the middle of an epoch too. Without DALI's checkpoints use `state_dict` and
+    `load_state_dict`, which also allow another number of ranks; use one or the other. Consecutive steps come from one
+    pass over the dataset.
 
-    Hand it to DALI with `data_nodes()`, or by hand with all of `fn.external_source(source=source, num_outputs=2,
+    Hand it to DALI with `data_nodes()`, or yourself with all of `fn.external_source(source=source, num_outputs=2,
     batch=True, batch_info=True, no_copy=True, device=...)`.
 
     Args:
         path: The dataset: a directory of class directories, or of tar shards; or a list of several.
         decoded: True: images, [n, 3, height, width] (`nchw`) or [n, height, width, 3] (`nhwc`), on the GPU where the
             loader decodes there. False: the n image files, uint8 [bytes] each, in the memory they were read
-            into, for `fn.decoders`; the settings of images mean nothing.
-        with_labels: Labels, the second output. False, as for a dataset without labels: there is none. Without meaning
-            beside `fields`: then the outputs are these, a tensor for each view of images and masks; they must have one
-            size for all samples, which texts, JSON, bytes and arrays have not.
-        with_mask: A last output: 0 for padding (`last_batch="pad"`) and failed samples (`on_error="zero"`), else 1.
-        prefetch_queue_depth: The pipeline's, or its cpu_size * gpu_size where they differ. Two batches more than that
-            stay as they are, for DALI looks at them without a copy.
-        batch_size: Samples per step and rank; the pipeline's must be at least that.
-        dtype: `float32`, `float16` or `uint8`, of the images. None: float32, or what `transforms` says.
-        memory_format: `nchw` or `nhwc`, of the images.
+            into, for `fn.decoders`; the settings of images mean nothing then.
+        with_labels: Whether labels are the second output; False for a dataset without labels. It means nothing with
+            `fields`: the outputs are then the fields, a tensor for each view of images and masks. They must have the
+            same size for all samples, unlike texts, JSON, bytes and arrays.
+        with_mask: Whether there is a last output, which is 0 for padding (`last_batch="pad"`) and failed samples
+            (`on_error="zero"`), else 1.
+        prefetch_queue_depth: The value of the pipeline, or its cpu_size * gpu_size where they differ. Two batches more
+            than that are kept, because DALI reads them without a copy.
+        batch_size: Samples per step and rank; the pipeline's batch size must be at least that.
+        dtype: The type of the images: `float32`, `float16` or `uint8`. None: float32, or what `transforms` says.
+        memory_format: The layout of the images: `nchw` or `nhwc`.
         settings: All other settings of `foreload.ImageLoader`: `image_size`, `seed`, `train`, `last_batch`, ...
 
     Labels are int64, the mask is uint8, 0 or 1, and both are a scalar for each sample.
 
     Raises:
-        ConfigError: As `ImageLoader`; `with_labels` is True and the dataset has no labels; and for what DALI cannot
-            take: bfloat16; empty files, that is `decoded=False` with `on_error="zero"`.
+        ConfigError: The same as for `ImageLoader`; or `with_labels` is True and the dataset has no labels; or DALI
+            cannot take the outputs: bfloat16, or empty files, that is `decoded=False` with `on_error="zero"`.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class ImageSource:
             message = "is this source's own to say: give prefetch_queue_depth, the pipeline's"
             raise ConfigError(f"config: keep: {message}")
         self._keep = int(prefetch_queue_depth) + 2
-        # First of all, for it looks at what the settings are.
+        # This comes first, because it checks the settings.
         self.loader = ImageLoader(
             path,
             batch_size=batch_size,
@@ -105,7 +106,7 @@ class ImageSource:
             keep=self._keep,
             **settings,
         )
-        # The fields of the outputs, each tensor's; of files the first has none.
+        # The field of each output; the output of encoded files has none.
         self._tensors = self.loader._dense() if decoded else [("", "uint8", 1), ("label", "int64", 0)]
         if not settings.get("fields"):
             self._tensors = [tensor for tensor in self._tensors if with_labels or tensor[0] != "label"]
@@ -122,16 +123,16 @@ class ImageSource:
         self._ranks = settings.get("rank"), settings.get("world_size")
         usual = "drop" if settings.get("train", True) else "partial"
         self._partial = (settings.get("last_batch") or usual) == "partial"
-        # What DALI may still look at, by (epoch, step): as many as its queue is deep, the one whose outputs are being
-        # used, and the one that is being fed.
+        # The batches that DALI may still read, by (epoch, step): as many as its queue is deep, the one whose outputs
+        # are being used, and the one that is being fed.
         self._kept: OrderedDict[tuple[int, int], Batch] = OrderedDict()
         self._depth = prefetch_queue_depth
         self._pass: Batches | None = None
         self._next = (-1, 0)
-        # What DALI's first step is, the step after the last that DALI was given, and the state it goes on from.
+        # DALI's first step, the step after the last that DALI was given, and whether a loaded state is yet to be used.
         self._begin = self._end = (0, 0)
         self._goes_on = False
-        # The latest pass of each epoch that a state may still be asked of.
+        # The latest pass of each epoch whose state may still be asked for.
         self._passes: dict[int, Batches] = {}
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -139,20 +140,20 @@ class ImageSource:
             self.loader._check_labeled()
 
     def __len__(self) -> int:
-        """Batches of this rank in one epoch."""
+        """The number of batches of this rank in one epoch."""
         return len(self.loader)
 
     @property
     def epoch(self) -> int:
-        """The epoch that DALI's first is: 0, or that of the state that was loaded."""
+        """The epoch in which DALI begins: 0, or that of the loaded state."""
         return self._begin[0]
 
     def first_step(self, epoch: int) -> int:
-        """The step that DALI's first batch of `epoch` is: 0, or in a loaded state's epoch the step after its last."""
+        """The step at which DALI begins `epoch`: 0, or in the epoch of a loaded state the step after its last."""
         return self._begin[1] if epoch == self._begin[0] else 0
 
     def state_dict(self, *, epoch: int, at_step: int) -> LoaderState:
-        """What a checkpoint keeps: JSON-able, the same on every rank but for `errors`.
+        """Return what a checkpoint keeps: JSON-able, and the same on every rank but for `errors`.
 
         DALI reads ahead, and begins the next epoch ahead too; so the training loop must say where it is:
 
@@ -162,14 +163,14 @@ class ImageSource:
                     state = source.state_dict(epoch=epoch, at_step=step + 1)
 
         Args:
-            epoch: Its epoch.
-            at_step: How many steps of that epoch are done, those of former runs too.
+            epoch: The epoch of the training loop.
+            at_step: How many steps of that epoch are done, with those of former runs.
 
         Raises:
-            ConfigError: DALI was not given the steps up to there.
+            ConfigError: DALI was not given all steps up to this one.
         """
         steps = len(self.loader)
-        # As numbers, for the end of an epoch is the beginning of the next.
+        # Steps are compared as numbers, since the end of an epoch is the beginning of the next.
         first = max(self._begin, (self._end[0] - self._keep + 1, 0))
         begin, here, end = (e * steps + step for e, step in (first, (epoch, at_step), self._end))
         if not (0 <= at_step <= steps and begin <= here <= end):
@@ -187,12 +188,12 @@ class ImageSource:
         return {**state, "epoch": epoch, "position": 0, "errors": 0}
 
     def load_state_dict(self, state: LoaderState) -> None:
-        """Go on where `state` was saved, in a pipeline that is yet to be built: DALI's first batch is the one after it.
+        """Resume where `state` was saved, before a pipeline is built: DALI's first batch is the one after it.
 
         A state at the end of an epoch is the beginning of the next.
 
         Raises:
-            ConfigError: As `ImageLoader.load_state_dict`.
+            ConfigError: The same as for `ImageLoader.load_state_dict`.
         """
         with self._lock:
             self.loader.load_state_dict(state)
@@ -205,15 +206,15 @@ class ImageSource:
             self._passes = {}
 
     def __call__(self, info: Any) -> tuple[Any, ...]:
-        """The batch of step `info.iteration` in epoch `info.epoch_idx`, `info` being DALI's `BatchInfo`.
+        """Return the batch of step `info.iteration` in epoch `info.epoch_idx`, where `info` is DALI's `BatchInfo`.
 
         After `load_state_dict` both count from where the state was saved.
 
         Raises:
-            StopIteration: The epoch has no such step; however often it is asked.
-            TypeError: `info` is something else.
+            StopIteration: The epoch has no such step; however often it is asked for.
+            TypeError: `info` is not a `BatchInfo`.
             UnavailableError: It is called in a process of `parallel=True`.
-            Error: As iterating over an `ImageLoader`.
+            Error: The same as for iterating over an `ImageLoader`.
         """
         if os.getpid() != self._process:
             raise UnavailableError(_ONE_PROCESS)
@@ -228,12 +229,12 @@ class ImageSource:
             output = batch.files if field == "" else batch.labels if not self._decoded else batch[field]
             outputs += output if isinstance(output, tuple) else [output]
         if self._with_mask:
-            # As bytes: DALI takes the array interface's bool for int8.
+            # The mask goes as bytes: DALI takes the array interface's bool for int8.
             outputs.append(batch._mask_bytes)
         return tuple(self._for_dali(output) for output in outputs)
 
     def data_nodes(self, device: Literal["cpu", "gpu"] | None = None) -> tuple[Any, ...]:
-        """DALI's data nodes of the outputs, for use inside of a pipeline definition.
+        """Return DALI's data nodes of the outputs, for use inside of a pipeline definition.
 
         It is `fn.external_source` with all arguments that belong to this source: types, dimensions, layout (`CHW` or
         `HWC`), and no copy where the memory is on `device` already.
@@ -271,7 +272,7 @@ class ImageSource:
             self._passes = known | {epoch: self._pass}
             self._goes_on = False
             self._next = epoch, step
-        # Before the next is waited for: it may need the memory of the oldest.
+        # The oldest goes before the next is waited for, which may need its memory.
         while len(self._kept) >= self._keep:
             self._kept.popitem(last=False)
         try:
@@ -279,7 +280,7 @@ class ImageSource:
         except StopIteration:
             raise
         except BaseException:
-            # The pass is over, the step is not: who asks again shall hear it again.
+            # The pass is over, but not the step: a second call for it must get the error again.
             self._pass = None
             raise
         self._kept[epoch, step] = batch
@@ -288,7 +289,7 @@ class ImageSource:
         return batch
 
     def _from(self, epoch: int, step: int) -> Batches:
-        """A new pass."""
+        """Begin a new pass over the dataset at a step."""
         if self._goes_on and (epoch, step) == self._begin:
             # The loader knows more of a state than its step: whether the ranks fit it, and the errors spent.
             return iter(self.loader)
@@ -297,7 +298,7 @@ class ImageSource:
         return self.loader.batches(epoch, step)
 
     def _for_dali(self, output: Tensor | list[Tensor]) -> Any:
-        """What DALI takes without a copy, and keeps alive: NumPy arrays, or objects with the CUDA array interface."""
+        """Convert to what DALI takes without a copy and keeps alive: NumPy arrays, or CUDA array interfaces."""
         if isinstance(output, list):
             return [np.from_dlpack(tensor) for tensor in output]
         return output if self._on_gpu else np.from_dlpack(output)
@@ -335,7 +336,7 @@ class ImageSource:
         return tuple(nodes)
 
     def _check(self, pipeline: Any) -> None:
-        """Whether a pipeline fits this source."""
+        """Check that a pipeline fits this source."""
         cpu, gpu = pipeline.cpu_queue_size, pipeline.gpu_queue_size
         depth = cpu if cpu == gpu else cpu * gpu
         if depth > self._depth:
@@ -346,7 +347,7 @@ class ImageSource:
             raise ConfigError(f"config: batch_size: {message}")
 
     def _check_last_batch(self) -> None:
-        """DALI takes no empty batch, which the last one is for some ranks when it has fewer samples than ranks."""
+        """Refuse an empty last batch, which DALI cannot take and some ranks get when few samples are left."""
         rank, world_size = _ranks.resolve(*self._ranks)
         left = self.loader.epoch_size % (self._batch_size * world_size)
         if self._partial and 0 < left <= rank:

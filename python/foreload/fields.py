@@ -1,13 +1,14 @@
-"""The fields of a batch: what of each sample is read, and what becomes of it.
+"""The fields of a batch: which members of each sample are read, and what they become.
 
     loader = foreload.ImageLoader("shards", batch_size=8, fields=["jpg", Mask("seg.png"), Text("txt", optional=True)])
     for batch in loader:
         batch["jpg"], batch["seg.png"], batch["txt"]
 
-A field is named by what follows the first dot of its member's name in the shard, in lower case: `0001.seg.png` is
-`seg.png`. `image` is a sample's image whatever its extension, `label` its class number. A name alone means the kind
-that its end says: the extension of an image, as `jpg` or `png`, an image; `seg.png`, `mask.png` a mask; `txt` text;
-`json` JSON; `npy` an array; `cls` a whole number; anything else bytes. The classes here say another kind, or more.
+The name of a field is what follows the first dot of its member's name in the shard, in lower case: `0001.seg.png` is
+the field `seg.png`. `image` is a sample's image whatever its extension, `label` its class number. The end of a name
+decides its kind: an extension of images, such as `jpg` or `png`, means an image; `seg.png` and `mask.png` mean a mask;
+`txt` text; `json` JSON; `npy` an array; `cls` a whole number; and anything else bytes. Use one of the classes here to
+choose another kind or to set more.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class Field:
     """A field of the batches. Make one of its kinds.
 
     Args:
-        name: The key of the member in the shards, `image` or `label`.
-        optional: Samples may be without it, and `batch.present(name)` says which have it. A sample without one that is
-            not optional is a failed sample.
+        name: The name of the member in the shards, or `image` or `label`.
+        optional: Whether samples may lack it; `batch.present(name)` says which have it. A sample that lacks a field
+            which is not optional fails.
     """
 
     name: str
@@ -40,12 +41,12 @@ class Field:
 class Image(Field):
     """An image, which goes through the loader's transforms: a tensor of their dtype, [n, 3, height, width].
 
-    Zeros where an optional one is absent; `batch.present(name)` says where.
+    An optional image that is absent is zeros; `batch.present(name)` says where.
 
     Args:
-        follows: The image that leads this one: it goes through the same transforms with the same random numbers, as two
-            images in one call of torchvision v2 do. Both must be of one size. None: where `transforms` is a list, the
-            first image leads all others; where it is a dict, this image has transforms of its own there.
+        follows: The name of the image that this one follows: it goes through the same transforms with the same random
+            numbers, like two images in one call of torchvision v2. Both must have the same size. None: where
+            `transforms` is a list, all images follow the first; where it is a dict, this image has its own there.
     """
 
     _kind: ClassVar[str] = "image"
@@ -56,13 +57,13 @@ class Image(Field):
 class Mask(Field):
     """A mask of class numbers, a PNG of one channel: [n, height, width].
 
-    It goes through the geometry of its image, and each value is one of the file's: palette indices stay what they are,
-    and 16-bit values too. It must be as large as its image.
+    It goes through the geometry of its image, and every value in it is one of the file's: palette indices and 16-bit
+    values are kept. It must have the size of its image.
 
     Args:
-        dtype: Type of the values: `uint8`, where a value above 255 is an error of its sample, `int32` or `int64`.
-        interpolation: `nearest`, torchvision's for masks, or `nearest-exact`.
-        follows: The image that it is the mask of. None: the first.
+        dtype: The type of the values: `uint8`, `int32` or `int64`. With `uint8` a sample with a value above 255 fails.
+        interpolation: `nearest`, which torchvision uses for masks, or `nearest-exact`.
+        follows: The name of the image that it is the mask of. None: the first image.
     """
 
     _kind: ClassVar[str] = "mask"
@@ -75,15 +76,15 @@ class Mask(Field):
 class Boxes(Field):
     """Boxes in an image, an array [boxes, 4] as `numpy.save` writes it, in pixels of the whole image.
 
-    They go through the image's geometry and are clipped to what is shown of it: a pair (values, offsets), float32
-    [boxes of all samples, 4] and int64 [n + 1], sample i having `values[offsets[i]:offsets[i + 1]]`. In host memory. A
-    sample without has no boxes; `batch.present(name)` says which have an optional one.
+    They go through the image's geometry and are clipped to the part of it that is shown. In a batch they are a pair
+    (values, offsets) in host memory: float32 [boxes of all samples, 4] and int64 [n + 1], where sample i has
+    `values[offsets[i]:offsets[i + 1]]`. A sample that lacks an optional one has no boxes.
 
     Args:
         format: `xyxy` (left, top, right, bottom), `xywh` (left, top, width, height) or `cxcywh` (centre, width,
             height), in the file and in the batch.
-        shares: A fifth number says what share of each box's area is left: 0 of one that is not shown.
-        follows: The image that they are in. None: the first.
+        shares: Whether a fifth number gives the share of each box's area that is left, 0 for a box that is not shown.
+        follows: The name of the image that they are in. None: the first image.
     """
 
     _kind: ClassVar[str] = "boxes"
@@ -94,9 +95,9 @@ class Boxes(Field):
 
 @dataclass(frozen=True)
 class Text(Field):
-    """UTF-8 text: a list of n `str`, or None where an optional one is absent.
+    """A UTF-8 text. A batch has a list of n `str`, with None where an optional one is absent.
 
-    A column of `labels=` by this kind has its cells as they are written: `007` stays `007`.
+    A column of `labels=` of this kind has its cells as they are written: `007` stays `007`.
     """
 
     _kind: ClassVar[str] = "text"
@@ -104,10 +105,10 @@ class Text(Field):
 
 @dataclass(frozen=True)
 class Json(Field):
-    """A JSON document: a list of n of what `json.loads` gives, or None where an optional one is absent.
+    """A JSON document. A batch has a list of what `json.loads` gives, with None where an optional one is absent.
 
-    What `json.loads` takes is taken: also NaN and Infinity, a byte order mark, UTF-16 and UTF-32. `batch.present(name)`
-    tells an absent one from `null`.
+    Whatever `json.loads` takes is taken, also NaN and Infinity, a byte order mark, UTF-16 and UTF-32.
+    `batch.present(name)` tells an absent document from `null`.
     """
 
     _kind: ClassVar[str] = "json"
@@ -117,15 +118,15 @@ class Json(Field):
 class Array(Field):
     """An array of numbers as `numpy.save` writes it, in host memory.
 
-    Where all arrays of a batch have one type and shape it is one tensor, [n, ...]; where they differ in their first
-    dimension alone, a pair (values, offsets): the rows of all samples, and int64 [n + 1], sample i having
-    `values[offsets[i]:offsets[i + 1]]`; else, of arrays of several types, of single numbers beside others, or of rows
-    of several sizes, a list of tensors. A sample without, because it failed or an optional one is absent, has zeros in
-    the tensor, no rows in the pair, and None in the list, and does not change which of these it is.
+    Where all arrays of a batch have the same type and shape they are one tensor, [n, ...]. Where only their first
+    dimensions differ they are a pair (values, offsets): the rows of all samples, and int64 [n + 1], where sample i has
+    `values[offsets[i]:offsets[i + 1]]`. Otherwise they are a list of tensors. A sample without one, because it failed
+    or lacks an optional one, does not change which of these it is: it has zeros in the tensor, no rows in the pair, and
+    None in the list.
 
     Args:
-        ragged: Always the pair, also where all arrays of a batch happen to have one shape. Arrays that cannot be rows
-            of one pair are a ConfigError.
+        ragged: Whether a batch always has the pair, even if all of its arrays happen to have the same shape. Arrays
+            that cannot be rows of one pair are then a ConfigError.
     """
 
     _kind: ClassVar[str] = "array"
@@ -134,9 +135,9 @@ class Array(Field):
 
 @dataclass(frozen=True)
 class Integer(Field):
-    """A whole number as text: int64 [n]; 0 where an optional one is absent, as `batch.present(name)` says.
+    """A whole number as text: int64 [n]. An optional one that is absent is 0; `batch.present(name)` says where.
 
-    A column of `labels=` by this kind is whole numbers, or an error names the first other one.
+    A column of `labels=` of this kind has whole numbers; an error names the first cell that is none.
     """
 
     _kind: ClassVar[str] = "integer"
@@ -144,10 +145,10 @@ class Integer(Field):
 
 @dataclass(frozen=True)
 class Float(Field):
-    """A decimal number as text: float32 [n]; 0 where an optional one is absent, as `batch.present(name)` says.
+    """A decimal number as text: float32 [n]. An optional one that is absent is 0; `batch.present(name)` says where.
 
-    `inf` and `nan` are numbers; a finite number beyond what float32 holds is an error of its sample. A column of
-    `labels=` by this kind is rounded to float32, whole numbers too.
+    `inf` and `nan` are numbers; a finite number beyond float32 is an error of its sample. A column of `labels=` of this
+    kind is rounded to float32, whole numbers too.
     """
 
     _kind: ClassVar[str] = "float"
@@ -155,6 +156,6 @@ class Float(Field):
 
 @dataclass(frozen=True)
 class Bytes(Field):
-    """The member's bytes: a list of n `bytes`, or None where an optional one is absent."""
+    """The member's bytes. A batch has a list of n `bytes`, with None where an optional one is absent."""
 
     _kind: ClassVar[str] = "bytes"

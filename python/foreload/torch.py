@@ -45,7 +45,7 @@ _NO_BATCHES_OF_BATCHES = (
 
 
 def _repr(value: Any) -> str:
-    """As `repr`, but paths are texts, and long lists, of indices for instance, are cut short."""
+    """Return the `repr` of a value, with paths as texts, and long lists, of indices for instance, cut short."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     elif isinstance(value, list):
@@ -69,21 +69,21 @@ class ImageDataset(IterableDataset):
             [n, 3, height, width] in both cases.
         dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`. None: float32, or what `transforms`
             says.
-        device: As `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA. CUDA tensors
-            are ready for the stream that is torch's current one when they are yielded.
-        with_labels: Yield labels behind the images. False, as a dataset without labels needs: images alone, a tensor
-            and no tuple unless the mask or the ids come with them.
-        with_mask: Yield (images, labels, mask); for `last_batch="pad"` and `on_error="zero"`.
-        with_ids: Yield the samples' numbers in the index last, int64 [n].
-        fields: As `foreload.ImageLoader`'s. With it each batch is a dict: for each field by its name a tensor, a list
-            of texts, of JSON or of bytes, or for ragged arrays a pair of tensors (values, offsets); with `mask` and
-            `sample_ids` where they were asked for. What is not of one size is in host memory on any device.
+        device: A device of `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA. CUDA
+            tensors are ready for the stream that is torch's current one when they are yielded.
+        with_labels: Whether labels are yielded after the images. With False, as a dataset without labels needs, a batch
+            is the images alone: a tensor, and a tuple only with the mask or the ids.
+        with_mask: Whether (images, labels, mask) is yielded; for `last_batch="pad"` and `on_error="zero"`.
+        with_ids: Whether the samples' numbers in the index are yielded last, int64 [n].
+        fields: The fields of `foreload.ImageLoader`. With them each batch is a dict by their names: of tensors, lists
+            of texts, of JSON or of bytes, and for ragged arrays pairs of tensors (values, offsets); with `mask` and
+            `sample_ids` where they were asked for. Values whose sizes differ are in host memory on any device.
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
 
     A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.
 
     Raises:
-        ConfigError: As `foreload.ImageLoader`; `with_labels` is True and the dataset has no labels.
+        ConfigError: The same as for `foreload.ImageLoader`; or `with_labels` is True and the dataset has no labels.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ImageDataset(IterableDataset):
             message = f"is {memory_format!r}, must be torch.contiguous_format or torch.channels_last"
             raise ConfigError(f"config: memory_format: {message}")
         if isinstance(device, torch.device) and device.type == "cpu":
-            device = "cpu"  # Frameworks number it.
+            device = "cpu"  # Frameworks may number the CPU.
         if dtype is not None:
             settings["dtype"] = str(dtype).removeprefix("torch.")
         shown = {**settings, "memory_format": memory_format, "device": device}
@@ -133,22 +133,23 @@ class ImageDataset(IterableDataset):
 
     @classmethod
     def from_torchvision(cls, dataset: Any, *, batch_size: int, **settings: Any) -> ImageDataset:
-        """The images and labels of a torchvision dataset, by Foreload; `repr` shows what was taken over.
+        """Loads the images and labels of a torchvision dataset with Foreload; `repr` shows what was taken over.
 
-        Order and last batch are Foreload's, not the defaults of a `DataLoader`: training shuffles and drops the samples
-        that fill no batch, as `DataLoader(dataset, batch_size, shuffle=True, drop_last=True)` does; evaluation keeps
-        the order and ends in a smaller batch. `shuffle` and `last_batch` say otherwise. Crops and flips are drawn from
+        Order and last batch are Foreload's, not the defaults of a `DataLoader`. Training shuffles and drops the samples
+        that fill no batch, as `DataLoader(dataset, batch_size, shuffle=True, drop_last=True)` does. Evaluation keeps
+        the order and ends in a smaller batch. `shuffle` and `last_batch` change that. Crops and flips are drawn from
         the same distributions, by `seed` and epoch.
 
         Args:
             dataset: A `torchvision.datasets.ImageFolder` or `ImageNet`, or a `torch.utils.data.Subset` of one, with
-                the transforms that `foreload.transforms` has, and a conversion to tensors; of torchvision's
-                `transforms` or `transforms.v2`.
+                transforms that `foreload.transforms` has, and a conversion to tensors; of torchvision's `transforms`
+                or `transforms.v2`.
             batch_size: Samples per step and rank.
-            settings: Of `ImageDataset`, what the dataset does not say: `seed`, `decode`, `cache`, ...
+            settings: Settings of `ImageDataset` that the dataset does not determine: `seed`, `decode`, `cache`, ...
 
         Raises:
-            ConfigError: The dataset or one of its transforms does what Foreload does not; says which, and what to do.
+            ConfigError: The dataset or one of its transforms does what Foreload does not do; the message says which,
+                and what to do.
         """
         from foreload import _torchvision
 
@@ -158,7 +159,7 @@ class ImageDataset(IterableDataset):
         return made
 
     def __repr__(self) -> str:
-        """What it was made with."""
+        """Show the settings that it was made with."""
         return f"{type(self).__name__}({self._shown})"
 
     @property
@@ -175,8 +176,10 @@ class ImageDataset(IterableDataset):
     def targets(self) -> np.ndarray:
         """Class numbers of all samples of the dataset, drawn or not, by their number in the index: int64 [samples].
 
-        It is made at each call, so keep it where it is needed more than once. An `AttributeError` where the dataset has
-        no labels.
+        The tensor is made at each call, so keep it where you need it more than once.
+
+        Raises:
+            AttributeError: The dataset has no labels.
         """
         return self.loader.targets
 
@@ -204,14 +207,14 @@ class ImageDataset(IterableDataset):
 
     @property
     def batch_sampler(self) -> SimpleNamespace:
-        """For Lightning: it tells the sampler in there, which is this, what epoch comes, wherever it goes on."""
+        """The dataset itself, for Lightning, which tells a batch sampler's sampler which epoch comes next."""
         return SimpleNamespace(sampler=self, batch_size=self._batch_size)
 
     def state_dict(self, *, at_step: int | None = None) -> LoaderState:
         """Where the latest iteration stands; see `foreload.ImageLoader.state_dict`.
 
         Args:
-            at_step: After so many steps of the epoch, for frameworks that read ahead of what is trained on.
+            at_step: The number of steps of the epoch after which the state is wanted, for frameworks that read ahead.
         """
         return self.loader.state_dict(at_step=at_step)
 
@@ -224,14 +227,14 @@ class ImageDataset(IterableDataset):
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch: (images, labels), with the mask and the ids behind them where they were asked for.
+        """Yield one epoch: (images, labels), followed by the mask and the ids where they were asked for.
 
         Images alone are a tensor, not a tuple of one. With `fields` each batch is a dict.
 
         Raises:
-            ConfigError: A `DataLoader` would put batches together to batches of batches.
+            ConfigError: A `DataLoader` would collate batches into batches of batches.
         """
-        # torch's own object asks for the iterator, and knows what becomes of what it yields.
+        # The caller is torch's fetcher, which knows whether it collates what this yields.
         fetcher = sys._getframe(1).f_locals.get("self")
         if getattr(fetcher, "auto_collation", False) and getattr(fetcher, "collate_fn", 0) is default_collate:
             raise ConfigError(_NO_BATCHES_OF_BATCHES)
@@ -247,7 +250,7 @@ class ImageDataset(IterableDataset):
     def _tensors(self, batch: Batch) -> Any:
         named: dict[str, torch.Tensor] = {}
         if self._with_mask:
-            # By way of bytes: torch before 2.2 takes no bool by DLPack.
+            # The mask goes as bytes: torch before 2.2 takes no bool by DLPack.
             named["mask"] = torch.from_dlpack(batch._mask_bytes).bool()
         if self._with_ids:
             named["sample_ids"] = torch.from_dlpack(batch.sample_ids)
@@ -260,7 +263,7 @@ class ImageDataset(IterableDataset):
         return tensors if len(tensors) > 1 else images
 
     def _field(self, field: Any, kind: str) -> Any:
-        """A field as torch has it: its tensors, wherever they are in it, and all else as it is."""
+        """Convert a field's tensors to torch's, wherever they are in it; leave all else as it is."""
         if kind == "json":
             return field
         if isinstance(field, tuple | list):

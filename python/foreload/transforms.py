@@ -9,15 +9,15 @@
         T.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
     ])
 
-A list is checked and compiled once, when a loader is made; what it does then runs in one pass over the pixels. Images
-are RGB, and `uint8` until `ToDtype`. Geometry comes first, then `Grayscale`, `ToDtype`, `Normalize`;
-`RandomHorizontalFlip` may stand anywhere. A list that would have to resample twice, or that stands in another order, is
-refused by name. `docs/transforms.md` says what fuses, and what is drawn how.
+A list is checked and compiled once, when a loader is made, and then runs in one pass over the pixels. Images are RGB,
+and `uint8` until `ToDtype`. Geometry comes first, then `Grayscale`, `ToDtype` and `Normalize`; `RandomHorizontalFlip`
+may stand anywhere. A list in another order, or one that would resample twice, is refused with the name of the
+transform. `docs/transforms.md` says which lists can run in one pass, and how random numbers are drawn.
 
-Where samples have several images the first leads, and the others follow its geometry; a dict has for each image field
-what is done to it: `transforms={"left.jpg": [...], "right.jpg": [...]}`.
+Where samples have several images, the other images follow the geometry of the first. A dict gives each image field
+transforms of its own: `transforms={"left.jpg": [...], "right.jpg": [...]}`.
 
-Each is a frozen dataclass, equal to another with the same parameters. Wherever a tuple is taken a list is, too.
+Each transform is a frozen dataclass, equal to another with the same parameters. Lists are taken wherever tuples are.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _DTYPES = ("float32", "float16", "bfloat16", "uint8")
 
 @dataclass(frozen=True)
 class Transform:
-    """What all transforms have in common. Make one of the others."""
+    """The base of all transforms. Make one of the others."""
 
     _checks: ClassVar[Mapping[str, Any]] = {}
-    """What brings each parameter into its usual form, or raises `ValueError` with what it must be."""
+    """Functions that bring each parameter into its usual form, or raise `ValueError` with what it must be."""
 
     def __post_init__(self) -> None:
         """Check the parameters' types; what their values may be is checked where they are used.
 
         Raises:
-            ConfigError: A parameter is nothing that it could be; names the transform and the parameter.
+            ConfigError: A parameter has a wrong type; the message names the transform and the parameter.
         """
         name = type(self).__name__
         if type(self) is Transform:
@@ -81,7 +81,7 @@ class Transform:
 
 
 def _shown(given: Any) -> str:
-    """As `repr`, which is the object's own affair and may fail."""
+    """Return the `repr` of an object, which may fail."""
     try:
         return repr(given)
     except Exception:
@@ -89,7 +89,7 @@ def _shown(given: Any) -> str:
 
 
 def _whole(given: Any) -> int:
-    """A whole number of pixels, of any type of number."""
+    """Return a whole number of pixels, given as any type of number."""
     if not _is_number(given) or int(given) != given or not 0 <= given < 2**32:
         raise ValueError("a whole number from 0 on")
     return int(given)
@@ -101,7 +101,7 @@ def _is_number(given: Any) -> bool:
 
 
 def _listed(given: Any) -> list[Any] | None:
-    """The items of a sequence, of an array or of a tensor; None for what is none."""
+    """Return the items of a sequence, an array or a tensor; None for anything else."""
     if hasattr(given, "tolist"):
         given = given.tolist()
     is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
@@ -115,7 +115,7 @@ def _number(given: Any) -> float:
 
 
 def _numbers(count: int, what: str) -> Any:
-    """What checks a sequence of so many numbers."""
+    """Return a check for a sequence of `count` numbers."""
 
     def check(given: Any) -> tuple[float, ...]:
         listed = _listed(given)
@@ -127,7 +127,7 @@ def _numbers(count: int, what: str) -> Any:
 
 
 def _sides(given: Any) -> tuple[int, int]:
-    """Height and width; one number is a square."""
+    """Return height and width; one number is a square."""
     try:
         listed = [_whole(given)] if (items := _listed(given)) is None else list(map(_whole, items))
     except ValueError:
@@ -138,7 +138,7 @@ def _sides(given: Any) -> tuple[int, int]:
 
 
 def _resize_sides(given: Any) -> int | tuple[int, int] | None:
-    """One number is the shorter side's, also in a list."""
+    """Return a size for `Resize`; one number is the shorter side's, also in a list."""
     if given is None:
         return None
     items = _listed(given)
@@ -147,7 +147,7 @@ def _resize_sides(given: Any) -> int | tuple[int, int] | None:
 
 
 def _margins(given: Any) -> int | tuple[int, int] | tuple[int, int, int, int]:
-    """Pixels around an image; torchvision's sequences of one, two and four."""
+    """Return pixels around an image, from torchvision's sequences of one, two or four numbers."""
     items = _listed(given)
     try:
         listed = [_whole(given)] if items is None else list(map(_whole, items))
@@ -163,7 +163,7 @@ def _margins(given: Any) -> int | tuple[int, int] | tuple[int, int, int, int]:
 
 
 def _fill(given: Any) -> int | tuple[int, int, int]:
-    """Grey levels; torchvision's None is 0."""
+    """Return grey levels; None is 0, as in torchvision."""
     if given is None:
         return 0
     items = _listed(given)
@@ -187,7 +187,7 @@ def _optional(check: Any) -> Any:
 
 
 def _one_of(known: Iterable[str]) -> Any:
-    """What checks a text; of an enumeration, as torchvision's InterpolationMode, the value counts."""
+    """Return a check for a text; an enumeration such as torchvision's InterpolationMode counts by its value."""
 
     def check(given: Any) -> str:
         value = getattr(given, "value", given)
@@ -199,7 +199,7 @@ def _one_of(known: Iterable[str]) -> Any:
 
 
 def _dtype(given: Any) -> str:
-    """The name of an element type: of a text, of NumPy's or torch's."""
+    """Return the name of an element type, given as a text or as NumPy's or torch's type."""
     name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given)
     name = str(name).removeprefix("torch.")
     if name not in _DTYPES:
@@ -212,9 +212,9 @@ class RandomResizedCrop(Transform):
     """Crops a part of random area and shape at a random place, and resizes it.
 
     Args:
-        size: Of the output, pixels: a side of a square, or (height, width).
-        scale: Bounds of the crop's share of the image's area, uniform between them.
-        ratio: Bounds of the crop's width / height, log-uniform between them.
+        size: The output's size in pixels: the side of a square, or (height, width).
+        scale: The bounds of the crop's share of the image's area, which is uniform between them.
+        ratio: The bounds of the crop's width / height, which is log-uniform between them.
         interpolation: `bilinear`, `bicubic` (both antialiased, as torchvision's `antialias=True`), `nearest` or
             `nearest-exact`; or torchvision's `InterpolationMode`.
     """
@@ -237,10 +237,10 @@ class Resize(Transform):
     """Resizes the whole image.
 
     Args:
-        size: Pixels: the shorter side's length, which keeps the shape; or (height, width). None, with `max_size`: the
-            longer side becomes that long.
-        interpolation: As `RandomResizedCrop`'s.
-        max_size: The longer side's length at most, where `size` is the shorter side's.
+        size: The length of the shorter side in pixels, which keeps the shape; or (height, width). None with `max_size`:
+            the longer side becomes that long.
+        interpolation: The same as for `RandomResizedCrop`.
+        max_size: The most pixels of the longer side, where `size` is the length of the shorter side.
     """
 
     size: int | Sequence[int] | None
@@ -256,10 +256,10 @@ class Resize(Transform):
 
 @dataclass(frozen=True)
 class CenterCrop(Transform):
-    """Takes the middle; a smaller image is padded with black.
+    """Crops the middle of an image; a smaller image is padded with black.
 
     Args:
-        size: Of the output, pixels: a side of a square, or (height, width).
+        size: The output's size in pixels: the side of a square, or (height, width).
     """
 
     size: int | Sequence[int]
@@ -269,15 +269,16 @@ class CenterCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomCrop(Transform):
-    """Pads, and takes a part at a random place.
+    """Pads an image, and crops a part of it at a random place.
 
-    An image that is smaller is an error of its sample, unless `pad_if_needed`.
+    The sample of an image that is smaller than the crop fails, unless `pad_if_needed` is set.
 
     Args:
-        size: Of the output, pixels: a side of a square, or (height, width).
-        padding: Pixels added before: on all sides; or (left and right, top and bottom); or (left, top, right, bottom).
-        pad_if_needed: Pad both sides of an image by what it lacks.
-        fill: Grey level of what is added, or those of R, G and B; for `constant`.
+        size: The output's size in pixels: the side of a square, or (height, width).
+        padding: The pixels added before the crop: on all sides; or (left and right, top and bottom); or (left, top,
+            right, bottom).
+        pad_if_needed: Whether a smaller image is padded on both sides by what it lacks.
+        fill: The grey level of added pixels, or the levels of R, G and B; for `constant`.
         padding_mode: `constant`; `edge`, the nearest pixel; `reflect`, mirrored without repeating the outermost pixel;
             `symmetric`, mirrored with it.
     """
@@ -302,9 +303,9 @@ class Pad(Transform):
     """Adds pixels around the image.
 
     Args:
-        padding: How many: on all sides; or (left and right, top and bottom); or (left, top, right, bottom).
-        fill: As `RandomCrop`'s.
-        padding_mode: As `RandomCrop`'s.
+        padding: The pixels added: on all sides; or (left and right, top and bottom); or (left, top, right, bottom).
+        fill: The same as for `RandomCrop`.
+        padding_mode: The same as for `RandomCrop`.
     """
 
     padding: int | Sequence[int]
@@ -320,10 +321,10 @@ class Pad(Transform):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Transform):
-    """Mirrors left and right, or not.
+    """Mirrors left and right at random.
 
     Args:
-        p: How likely it does.
+        p: The probability that an image is mirrored.
     """
 
     p: float = 0.5
@@ -333,12 +334,12 @@ class RandomHorizontalFlip(Transform):
 
 @dataclass(frozen=True)
 class Grayscale(Transform):
-    """Takes the colours away: .2989 R + .587 G + .114 B, truncated, as torchvision does to uint8 tensors.
+    """Converts to grey: .2989 R + .587 G + .114 B, truncated, as torchvision does with uint8 tensors.
 
-    It stands behind the geometry and before `ToDtype`.
+    It comes after the geometry and before `ToDtype`.
 
     Args:
-        num_output_channels: 3, other than torchvision's default of 1: images have R, G and B, which are then the same.
+        num_output_channels: 3, unlike torchvision's default of 1: images keep R, G and B, which become equal.
     """
 
     num_output_channels: int = 3
@@ -351,9 +352,9 @@ class ToDtype(Transform):
     """Converts the images' element type.
 
     Args:
-        dtype: `float32`, `float16`, `bfloat16` or `uint8`, as a text or of NumPy or torch.
-        scale: Floats have values of 0..1, other than torchvision's default; False: of 0..255, then also for
-            `Normalize`.
+        dtype: `float32`, `float16`, `bfloat16` or `uint8`, as a text or as NumPy's or torch's type.
+        scale: True: floats have values of 0..1, unlike torchvision's default. False: they have values of 0..255, also
+            for `Normalize`.
     """
 
     dtype: Any
@@ -367,8 +368,8 @@ class Normalize(Transform):
     """Subtracts the mean of each channel and divides by the standard deviation.
 
     Args:
-        mean: Of R, G and B, on the scale of the values: 0..1 after `ToDtype(dtype)`.
-        std: Likewise.
+        mean: The means of R, G and B, on the scale of the values, which is 0..1 after `ToDtype(dtype)`.
+        std: The standard deviations of R, G and B, on the same scale.
     """
 
     mean: Sequence[float]
@@ -382,14 +383,14 @@ class Normalize(Transform):
 
 @dataclass(frozen=True)
 class Views:
-    """So many views of each image, each an independent draw of the same list.
+    """Makes several views of each image, each an independent draw of the same list.
 
-    As `transforms=Views(2, [...])`, or several of them in a list with lists of their own:
+    Use it as `transforms=Views(2, [...])`, or several of them with lists of their own:
     `transforms=[Views(2, [...]), Views(8, [...])]`. An image is decoded once for all its views.
 
     Args:
-        n: How many.
-        transforms: What is done for each.
+        n: The number of views.
+        transforms: The list of transforms for each view.
     """
 
     n: int
@@ -399,7 +400,7 @@ class Views:
         """Check the types.
 
         Raises:
-            ConfigError: One is nothing that it could be.
+            ConfigError: `n` or `transforms` has a wrong type.
         """
         try:
             object.__setattr__(self, "n", _whole(self.n))
@@ -413,11 +414,11 @@ class Views:
 
 
 Transforms: TypeAlias = Sequence[Transform] | Views | Sequence[Views]
-"""What is done to the images of one field."""
+"""The transforms of the images of one field."""
 
 
 def _list(given: Any) -> list[Transform]:
-    """The transforms of a list of nothing else."""
+    """Return a list of transforms, which may hold nothing else."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ConfigError(
             f"config: transforms: is {_shown(given)}, must be a list of foreload.transforms, or Views"
@@ -436,11 +437,11 @@ def _list(given: Any) -> list[Transform]:
 
 
 def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
-    """The text that Foreload's core reads: each transform an object of its name and its parameters.
+    """Return the JSON that Foreload's core reads: each transform is an object of its name and its parameters.
 
     Raises:
-        ConfigError: It is no list of transforms, and neither Views, nor a list of such, nor a dict of these by the
-            names of image fields.
+        ConfigError: `transforms` is neither a list of transforms, nor Views, nor a list of Views, nor a dict of these
+            by the names of image fields.
     """
     if not isinstance(transforms, Mapping):
         return json.dumps(_document(transforms))
@@ -455,7 +456,7 @@ def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
 
 
 def _document(transforms: Transforms) -> Any:
-    """What JSON says of the transforms of one image."""
+    """Return the transforms of one image as a JSON value."""
     if isinstance(transforms, Views):
         return transforms._as_json()
     listed = (

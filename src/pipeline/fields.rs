@@ -1,6 +1,6 @@
-//! The fields of a sample beside its images: from the bytes that were read to what the batch holds of them.
+//! The fields of a sample beside its images: from the bytes that were read to what the batch holds.
 
-use super::{Run, Shared};
+use super::{EpochRun, PipelineShared};
 use crate::augment::{DrawnView, DrawnViews, render_mask};
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent};
@@ -12,43 +12,45 @@ use crate::json;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What was drawn of an image of a sample: the fields that follow it are seen likewise.
+/// What was drawn of an image of a sample, which the fields that follow the image need.
 pub(super) struct SeenImage {
-    /// Columns and rows of the image.
+    /// The width and the height of the image.
     pub size: (u32, u32),
-    /// `None` where no field asks for it.
+    /// The views that were drawn; `None` where no field asks for them.
     pub drawn: Option<DrawnViews>,
 }
 
 impl SeenImage {
-    /// One for each tensor of images.
+    /// The views, one for each tensor of images.
     fn views(&self) -> &[DrawnView] {
         self.drawn.as_ref().map_or(&[], DrawnViews::views)
     }
 }
 
-impl Shared {
-    /// The bytes of a field, of which `record` is what was read of its sample; `None` where the sample is without and
-    /// may be. What lies elsewhere in the shard is read here and now.
+impl PipelineShared {
+    /// The bytes of a field of a sample, of which `record` was read. `None` where the sample has no such member and
+    /// need not have it. A member that lies elsewhere in the shard is read here and now.
     ///
     /// # Errors
-    /// [`DecodeError::Field`] for a member that must be there and is not, or is there twice; as reading.
+    /// [`DecodeError::Field`] for a member that must be there and is not, or is there twice, and the errors of reading
+    /// it.
     pub(super) fn field_bytes<'a>(
         &self,
-        run: &Run,
+        run: &EpochRun,
         field: &Field,
         sample: u64,
         record: &'a [u8],
     ) -> Result<Option<Cow<'a, [u8]>>> {
         let bytes = self.member_bytes(field, sample, record)?;
         if let Some(Cow::Owned(bytes)) = &bytes {
-            run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
-            self.tell_apart(sample, &field.name);
+            run.counters.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+            self.notify_apart(sample, &field.name);
         }
         Ok(bytes)
     }
 
-    /// The same, uncounted: owned bytes were read.
+    /// The bytes of a field, like [`PipelineShared::field_bytes`], but without counting a read. Bytes that were read
+    /// here and now are owned.
     fn member_bytes<'a>(
         &self,
         field: &Field,
@@ -74,11 +76,11 @@ impl Shared {
         }
     }
 
-    /// The image of this number of a sample, of which `record` was read; of files that are handed over as they are, all
-    /// of it.
+    /// The bytes of the image with this number of a sample, of which `record` was read. With `decoded=False`, where
+    /// files are handed over as they are, that is all of it.
     ///
     /// # Errors
-    /// As [`Shared::field_bytes`]; [`DecodeError::Damaged`] for a sample without image.
+    /// The errors of [`PipelineShared::field_bytes`]; [`DecodeError::Damaged`] for a sample without an image.
     pub(super) fn image_bytes<'a>(
         &self,
         image: usize,
@@ -94,7 +96,7 @@ impl Shared {
         self.member_bytes(field, sample, record)?.ok_or_else(none)
     }
 
-    /// The error of the image of this number; where samples have several, by its name.
+    /// Makes `error` that of the image with this number, which is named where samples have several images.
     pub(super) fn of_image(&self, image: usize, error: Error) -> Error {
         match self.config.images.list() {
             [_] => error,
@@ -102,18 +104,19 @@ impl Shared {
         }
     }
 
-    /// What to say before anything of the image of this number; where samples have several, its name.
-    pub(super) fn said_of(&self, image: usize) -> String {
+    /// What messages about the image with this number begin with: its name where samples have several images, else
+    /// nothing.
+    pub(super) fn name_prefix(&self, image: usize) -> String {
         match self.config.images.list() {
             [_] => String::new(),
             images => format!("{:?}: ", images[image].name),
         }
     }
 
-    /// That an image of this `size` is as large as the one that it follows, if that was `seen`.
+    /// Checks that an image of this `size` is as large as the one that it follows, if that is among those `seen`.
     ///
     /// # Errors
-    /// [`DecodeError::Damaged`].
+    /// [`DecodeError::Damaged`] with both sizes.
     pub(super) fn check_size(
         &self,
         image: usize,
@@ -137,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// Where in what was read of a sample a field's bytes are.
+    /// The range of a field's bytes in what was read of a sample; `None` where they are elsewhere.
     pub(super) fn member_range(&self, field: &Field, sample: u64) -> Option<Range<usize>> {
         match self.index.member(sample, field.member?) {
             MemberBytes::Within(range) => Some(range),
@@ -145,13 +148,15 @@ impl Shared {
         }
     }
 
-    /// Fills all fields of a place but its images, of which this was `seen`; `None` where the sample is without.
+    /// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
+    /// it.
     ///
     /// # Errors
-    /// [`DecodeError::Field`] for bytes that are not what they should be; as [`Shared::field_bytes`].
+    /// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of
+    /// [`PipelineShared::field_bytes`].
     pub(super) fn fill_fields(
         &self,
-        run: &Run,
+        run: &EpochRun,
         sample: u64,
         record: &[u8],
         seen: &[Option<SeenImage>],
@@ -178,7 +183,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Fills the fields of a place that are columns of `labels=`: they are known of any sample.
+    /// Fills the fields of a place that are columns of `labels=`, which are known of every sample.
     fn fill_given(&self, sample: u64, ticket: &mut Ticket) {
         for field in &self.config.fields.list {
             match field.content {
@@ -197,8 +202,8 @@ impl Shared {
         }
     }
 
-    /// Fills all fields of a place but its images with zeros, or with nothing where they have no fixed size: its sample
-    /// failed. What is known of the sample without reading it stays.
+    /// Fills all fields of a place but its images with zeros, or with no value where they have no fixed size, because
+    /// its sample failed. What is known of the sample without reading it stays.
     pub(super) fn blank_fields(&self, sample: u64, ticket: &mut Ticket) {
         for number in 0..self.config.layout.columns.len() {
             ticket.column(number).fill(0);
@@ -328,7 +333,7 @@ fn of_field(field: &Field, error: DecodeError) -> Error {
     DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
 }
 
-/// A number written as text.
+/// The number that is written as text.
 fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeError> {
     let text = std::str::from_utf8(bytes).ok().map(str::trim);
     text.and_then(|text| text.parse().ok()).ok_or_else(|| {
@@ -337,10 +342,10 @@ fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeErr
     })
 }
 
-/// A number written as text, which float32 can hold; `inf` and `nan` are such numbers.
+/// The number that is written as text, which float32 must be able to hold; `inf` and `nan` are such numbers.
 fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
     let float: f32 = number(bytes, "a number")?;
-    // Numbers that are too large are read as infinite, too. The word for that has no digit.
+    // Numbers that are too large are read as infinite, too. The word for infinity has no digit.
     if float.is_infinite() && bytes.iter().any(u8::is_ascii_digit) {
         let shown = String::from_utf8_lossy(bytes.trim_ascii());
         return Err(DecodeError::Damaged(format!("{shown:?} is more than float32 holds")));
@@ -348,7 +353,7 @@ fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
     Ok(float)
 }
 
-/// What the bytes of a field say.
+/// The value that the bytes of a field of this `kind` are.
 fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeError> {
     let text = || {
         let text = std::str::from_utf8(bytes).map_err(|error| {
@@ -376,7 +381,7 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
     }
 }
 
-/// The type of a tensor of such numbers.
+/// The type of a tensor's elements for such numbers.
 fn element(number: Number) -> Element {
     match number {
         Number::Bool => Element::Bool,

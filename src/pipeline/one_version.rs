@@ -1,4 +1,4 @@
-//! Keeps what is read of a sample to one version of its shard.
+//! Makes sure that all members of a sample are read from one version of its shard.
 //!
 //! Members that lie apart in a shard are read one after another. A reader checks the shard's stamp before and after
 //! each read, and takes a shard that was written anew and holds the same samples for the dataset's from then on. So a
@@ -13,13 +13,13 @@ use crate::io::{MOST_MOVES, read_blocking};
 pub(super) struct OneVersion {
     /// The stamp of the shard when the latest attempt began; `None` for the first, whose reads began before.
     before: Option<Stamp>,
-    /// How often the members were read anew.
+    /// The number of times that the members were read again.
     repeated: u8,
 }
 
 impl OneVersion {
-    /// Reads once more what is read of a `sample` at once, if its members may be of two versions; else `None`. To be
-    /// asked when all its members have been read, until it gives none.
+    /// Reads the record of a `sample` once more if its members may be of two versions; else `None`. Call it when all
+    /// members have been read, until it returns `None`.
     ///
     /// # Errors
     /// The errors of reading; [`Error::DatasetChanged`] for a shard that is written to again and again.

@@ -1,8 +1,8 @@
-//! The table of settings: each one's name, type, default, form, topic and meaning, here and nowhere else.
+//! The table of settings. The name, type, default, form, topic and meaning of each stand here and nowhere else.
 //!
-//! To add one, add a row. The comment above it is what users read in Rust, in Python's `help()`, in the stub, in
-//! `docs/settings.md` and in the help of the command line, so it says units, and what `None` means. Clauses behind the
-//! topic say what else is special, see [`Setting`].
+//! To add a setting, add a row. The comment above it is what users read in Rust, in Python's `help()`, in the stub, in
+//! `docs/settings.md` and in the help of the command line, so it says units and what `None` means. Clauses after the
+//! topic say what else is special: see [`Setting`].
 
 use super::SettingsObject::{Directory as OfCache, Resources as OfResources};
 use super::forms::{
@@ -19,16 +19,16 @@ use crate::schedule::LastBatch;
 use crate::tier::{FillChoice, Verify};
 use std::path::PathBuf;
 
-/// An epoch of more draws would be no epoch: their numbers would no longer be exact in the arithmetic of shares.
+/// The largest number of draws of an epoch. The numbers of more draws would not be exact in the arithmetic of shares.
 const MOST_DRAWS: u64 = 1 << 48;
 
-/// More threads than any machine has processors for.
+/// The largest number of threads, for which no machine has the processors.
 const MOST_THREADS: u64 = 1024;
 
-/// What the kernel lets one io_uring hold.
+/// The largest number of reads that the kernel lets one io_uring hold.
 const DEEPEST_QUEUE: u64 = 32_768;
 
-/// Makes the options' type, with its defaults, and the table of its fields.
+/// Defines the type of the options with its defaults, and the table of the settings.
 macro_rules! settings {
     ($(
         $(#[doc = $line:literal])+
