@@ -202,8 +202,8 @@ impl IndexOpening<'_> {
         let mut builder =
             IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
         let more = if layout.is_sharded() {
-            // Whoever wants images finds none in shards without; whoever wants other members, among which may be images
-            // by other names, takes all samples there are.
+            // A loader of images finds none in shards without images. A loader of other members, which may be images by
+            // other names, takes all stems.
             let any_image = || {
                 let mut images = shards.iter().map(|shard| shards::first_image(root, shard, cancel));
                 images.find_map(Result::transpose).transpose()
