@@ -200,9 +200,9 @@ settings! {
 
     /// What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch. With `skip`
     /// another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay full and
-    /// equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is False. Of the other
-    /// fields, those that are read of the sample are zero in tensors, None in lists, and without rows in ragged arrays;
-    /// what is known without reading it stays: its class number in the index, and `labels=`.
+    /// equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is False. Of the
+    /// other fields, those that are read of the sample are zero in tensors, None in lists, and without rows in ragged
+    /// arrays; what is known without reading it stays: its class number in the index, and `labels=`.
     on_error: OnError = OnError::Raise, OneOf::names(), Failures;
 
     /// The number of failures that an epoch of this rank survives with `skip` and `zero`, including those before it was
