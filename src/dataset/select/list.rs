@@ -110,7 +110,7 @@ struct ListedFile {
 struct WantedLines<'a> {
     whole: HashMap<&'a [u8], u32>,
     labeled: HashMap<&'a [u8], u32>,
-    /// Whether a line may name more than a path below the root.
+    /// Whether some line is an absolute path.
     absolute: bool,
 }
 
