@@ -16,7 +16,7 @@ fn tick() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (name, data) in members {
         let mut header = tar::Header::new_ustar();

@@ -1,5 +1,6 @@
 //! The index file may be damaged before a run and changed in any way during one, and needs no home directory.
 
+use crate::changes::tar;
 use crate::common::child;
 use crate::common::scene::{Scene, summary};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions, IndexOrigin};
@@ -92,6 +93,26 @@ fn damage_anywhere_is_noticed_when_it_is_loaded() {
         rebuilt += usize::from(summary(&index).origin != IndexOrigin::Loaded);
     }
     assert!(rebuilt + 10 > places.len(), "{rebuilt} of {}", places.len());
+}
+
+/// A loader of images leaves out the sections of members, which a shard that was touched is compared with all the same.
+#[test]
+fn damage_that_only_a_changed_dataset_meets_is_built_again() {
+    let scene = Scene::new();
+    let members: [(&str, &[u8]); 3] = [("1.jpg", b"1"), ("1.txt", b"one"), ("2.jpg", b"2")];
+    let shard = scene.write("s.tar", &tar(&members));
+    let first = scene.open().unwrap();
+    let (expected, path) = (all_of(&first), summary(&first).index_path);
+    let mut damaged = fs::read(&path).unwrap();
+    // The members are the last section.
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(&path, damaged).unwrap();
+    assert!(summary(&scene.open().unwrap()).origin == IndexOrigin::Loaded, "images need no members");
+    let touched = FileTimes::new().set_modified(SystemTime::now() - Duration::from_secs(60));
+    File::options().write(true).open(shard).unwrap().set_times(touched).unwrap();
+    let index = scene.open().unwrap();
+    assert_eq!(all_of(&index), expected);
+    assert!(matches!(summary(&index).origin, IndexOrigin::Built(because) if because.contains("damaged")));
 }
 
 #[test]
