@@ -167,9 +167,14 @@ impl IndexOpening<'_> {
                 if moved.is_empty() {
                     return Ok(FoundIndex::Same(index));
                 }
-                // What moved is compared whole.
-                let index = if index.file.has_members() { index } else { self.load(file, true)? };
-                Ok(FoundIndex::Moved(index, moved))
+                if index.file.has_members() {
+                    return Ok(FoundIndex::Moved(index, moved));
+                }
+                // Shards that moved are compared with all their members.
+                match self.load(file, true) {
+                    Ok(index) => Ok(FoundIndex::Moved(index, moved)),
+                    Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
+                }
             }
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 Ok(FoundIndex::Nothing("there was no index yet".to_owned()))
