@@ -1,4 +1,4 @@
-//! Settings in two steps: [`LoaderOptions`] is what was asked, [`LoaderConfig`] is what it means, checked once.
+//! Settings in two steps: [`LoaderOptions`] is what was asked for, and [`LoaderConfig`] is what it means, checked once.
 
 mod choice;
 mod device;
@@ -16,15 +16,16 @@ mod units;
 pub(crate) use choice::Choice;
 pub use device::{AllowedBackends, CpuDecode, Device, LANES};
 pub(crate) use device::{
-    Chosen, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
+    ChosenDevice, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
     unavailable as unavailable_device,
 };
 pub use fields::FieldOptions;
 pub(crate) use fields::{Field, FieldContent, Fields, LABEL};
 pub(crate) use images::{ImageField, Images};
 pub use labels::Labels;
+pub(crate) use labels::numbers as label_numbers;
 pub use pfs::parse_pfs;
-pub(crate) use recipe::check_said_once;
+pub(crate) use recipe::check_given_once;
 pub use selection::Weights;
 pub(crate) use settings::{Given, Setting, docstring, python_name, unknown_setting};
 pub use settings::{
@@ -59,53 +60,53 @@ pub enum OnError {
 /// What the options mean for one dataset on this machine.
 #[derive(Debug, Clone)]
 pub struct LoaderConfig {
-    /// Samples per batch and rank.
+    /// The number of samples per batch and rank.
     pub batch_size: u32,
-    /// Seed of order and augmentation.
+    /// The seed of order and augmentation.
     pub seed: u64,
-    /// Shuffled or sequential.
+    /// Whether the samples are shuffled.
     pub shuffle: bool,
-    /// The samples left over at the end.
+    /// What happens to the samples that do not fill the last batch.
     pub last_batch: LastBatch,
     /// What an epoch draws from.
     pub selection: Arc<Selection>,
-    /// Images, or the files' bytes.
+    /// Whether batches hold decoded images, or else the files' bytes.
     pub decoded: bool,
-    /// Where batches end.
+    /// The device on which batches end.
     pub device: Device,
-    /// Why there, in words.
+    /// Why it is that device, in words.
     pub device_reason: String,
     /// What the CPU decodes when that is a GPU.
     pub cpu_decode: CpuDecode,
-    /// Which decoders may serve then.
+    /// Which decoders may be used then.
     pub backends: AllowedBackends,
-    /// The GPU's memory, when that is a GPU.
+    /// The pools of the GPU's memory; `None` on the CPU.
     pub device_pools: Option<DevicePools>,
     /// The images among the fields, and what is done to each.
     pub images: Images,
     /// The fields of a batch.
     pub fields: Fields,
-    /// Where they lie in it.
+    /// Where the fields lie in a batch.
     pub layout: BatchLayout,
     /// The columns of `labels`.
     pub given: Arc<Vec<SampleColumn>>,
-    /// Decoding threads.
+    /// The number of decoding threads.
     pub threads: usize,
-    /// How to read.
+    /// How files are read.
     pub io: IoChoice,
-    /// Whether to bypass the page cache.
+    /// Whether reads bypass the page cache.
     pub direct: Direct,
-    /// Reads in flight.
+    /// The largest number of reads in flight.
     pub queue_depth: usize,
-    /// The tier on NVMe.
+    /// The tier on NVMe; `None` without a cache.
     pub cache: Option<CacheOptions>,
-    /// What happens to JPEGs with damage inside their entropy-coded data.
+    /// What happens to JPEGs with damage inside their coded data.
     pub damaged: Damaged,
     /// What happens when a sample fails.
     pub on_error: OnError,
-    /// Failures an epoch survives.
+    /// The number of failures that an epoch survives.
     pub max_errors: u64,
-    /// Images of more pixels are refused.
+    /// The number of pixels above which an image is refused.
     pub max_pixels: u64,
     /// The pools' sizes.
     pub pools: Pools,
@@ -119,10 +120,10 @@ impl LoaderConfig {
 }
 
 impl LoaderOptions {
-    /// Checks what can be checked without the dataset: call it before an index is built for nothing.
+    /// Checks what can be checked without the dataset, so that no index is built in vain.
     ///
     /// # Errors
-    /// [`Error::Config`] naming the setting; [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
+    /// [`Error::Config`] that names the setting; [`Error::Unavailable`] for a GPU that is asked for and cannot be used.
     pub fn validate(&self) -> Result<()> {
         SETTINGS.iter().try_for_each(|setting| setting.check(self))?;
         if !self.decoded && self.device.starts_with("cuda") {
@@ -145,24 +146,42 @@ impl LoaderOptions {
     /// The names of the columns of `labels`, where fields can name them.
     ///
     /// # Errors
-    /// As reading them.
+    /// The errors of reading them.
     fn given_names(&self) -> Result<Vec<String>> {
         let labels = self.labels.as_ref().filter(|_| self.fields.is_some());
         labels.map_or(Ok(Vec::new()), Labels::names)
     }
 
-    /// The members that are read of each sample, where `labels` gives the columns `given`; `None`: its image alone.
+    /// The members that are read of each sample, where `labels` gives the columns `given`; `None` where only its image
+    /// is read.
     ///
     /// # Errors
-    /// [`Error::Config`] for fields that cannot be.
+    /// [`Error::Config`] for fields that cannot work.
     fn members(&self, given: &[String]) -> Result<Option<Vec<String>>> {
         let Some(fields) = &self.fields else { return Ok(None) };
         Fields::members(fields, given).map_err(|is| Error::config("fields", is))
     }
 
-    /// How to find or build the index of a dataset for this loader. What is wrong with its fields is for
-    /// [`LoaderOptions::validate`] to say.
+    /// Whether samples in shards need no image, where `labels` gives the columns `given`: other members are read of
+    /// them, and no image that must be there.
+    fn takes_every_stem(&self, given: &[String]) -> bool {
+        let members = self.members(given).unwrap_or_default().unwrap_or_default();
+        let needed = |field: &&FieldOptions| !field.optional && members.contains(&field.name);
+        !members.is_empty() && !self.fields.iter().flatten().filter(needed).any(FieldOptions::is_image)
+    }
+
+    /// Whether batches have the dataset's own labels, where `labels` gives the columns `given`.
+    fn wants_labels(&self, given: &[String]) -> bool {
+        match &self.fields {
+            None => self.labels.is_none(),
+            Some(fields) => fields.iter().any(|field| field.name == LABEL && !given.contains(&field.name)),
+        }
+    }
+
+    /// How to find or build the index of a dataset for this loader. [`LoaderOptions::validate`] reports what is wrong
+    /// with its fields.
     pub fn index_options(&self, contents: Contents) -> IndexOptions {
+        let given = self.given_names().unwrap_or_default();
         IndexOptions {
             directory: self.index_dir.clone(),
             rebuild: self.rebuild_index,
@@ -176,7 +195,9 @@ impl LoaderOptions {
                 .filter(|field| field.optional)
                 .map(|field| field.name.clone())
                 .collect(),
-            members: self.given_names().and_then(|given| self.members(&given)).unwrap_or_default(),
+            members: self.members(&given).unwrap_or_default(),
+            every_stem: self.takes_every_stem(&given),
+            without_labels: !self.wants_labels(&given),
             ..IndexOptions::default()
         }
     }
@@ -184,18 +205,19 @@ impl LoaderOptions {
     /// Checks everything that can be wrong and decides what was left open.
     ///
     /// # Errors
-    /// As [`LoaderOptions::validate`]; [`Error::Config`] for a `memory` too small for this dataset;
+    /// The errors of [`LoaderOptions::validate`]; [`Error::Config`] for a `memory` too small for this dataset;
     /// [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
     pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
         self.validate()?;
         let images = self.images(&self.given_names()?)?;
-        self.question_scale(&images, index);
+        self.warn_about_scale(&images, index);
         let ranks = self.local_world_size.unwrap_or(1);
-        // Bytes that are only passed on need no more than one.
+        // Bytes that are only passed on need no more than one thread.
         let processors = || if self.decoded { share::processors(ranks) } else { 1 };
         let threads = self.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = self.queue_depth.unwrap_or(32) as usize;
-        let given = self.labels.as_ref().map_or(Ok(Vec::new()), |labels| labels.columns(index))?;
+        let asked = self.fields.as_deref().unwrap_or_default();
+        let given = self.labels.as_ref().map_or(Ok(Vec::new()), |labels| labels.columns(index, asked))?;
         let (fields, layout) = self.fields(index, &images, &given)?;
         let batch_bytes = layout.bytes(self.batch_size as usize);
         let chosen = self.choose_device(&images, index)?;
@@ -212,7 +234,7 @@ impl LoaderOptions {
                 Some(DevicePools::new(self.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
             }
         };
-        let host = pools::Host { options: self, index, threads, queue_depth };
+        let host = pools::PoolSizing { options: self, index, threads, queue_depth };
         let pools = match &device_pools {
             None => host.with_batches(batch_bytes)?,
             Some(device) => host.beside(device)?,
@@ -250,7 +272,7 @@ impl LoaderOptions {
         })
     }
 
-    /// The fields of the batches, and where they lie in it.
+    /// The fields of the batches, and where they lie in a batch.
     fn fields(
         &self,
         index: &DatasetIndex,

@@ -65,6 +65,7 @@ mod dlpack;
 mod error;
 mod gpu;
 mod io;
+mod json;
 mod notices;
 mod pipeline;
 #[cfg(feature = "python")]

@@ -1,4 +1,5 @@
-//! The order of an epoch: an invertible permutation and the batches cut from it. Pure; knows the whole future.
+//! The order of an epoch: an invertible permutation, and the batches that are cut from it. It is pure, and knows the
+//! whole epoch in advance.
 
 mod order;
 mod permutation;
@@ -15,7 +16,7 @@ pub enum LastBatch {
     /// They are left out of this epoch.
     #[default]
     Drop,
-    /// The batch is filled from the epoch's beginning; the mask says which are padding.
+    /// The batch is filled with samples from the epoch's beginning; the mask says which are padding.
     Pad,
     /// The batch is shorter. The remainder is split as evenly as it goes, lower ranks first, so that every rank
     /// still makes the same number of steps: a rank's last batch may be one sample shorter than another's, and
@@ -26,18 +27,18 @@ pub enum LastBatch {
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchEntry {
-    /// Position in the epoch's order (for padding: the position it repeats).
+    /// The position in the epoch's order; for padding, the position that it repeats.
     pub position: u64,
     /// The sample, and which of its draws this is.
     pub draw: Draw,
-    /// False for padding.
+    /// Whether the place counts; false for padding.
     pub valid: bool,
 }
 
 /// The batches of one rank.
 ///
-/// Global batch `g` is positions `[g·B, (g+1)·B)` with `B = batch_size · world_size`; rank `r` takes its `r`-th
-/// slice. So the global batches are the same for any world size that gives the same `B`.
+/// Global batch `g` is positions `[g·B, (g+1)·B)` with `B = batch_size · world_size`; rank `r` takes its `r`-th slice.
+/// So the global batches are the same for any world size that gives the same `B`.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     order: Order,
@@ -49,7 +50,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// `batch_size` samples per rank and step; the global batch is `batch_size * world_size`.
+    /// Makes a schedule of `batch_size` samples per rank and step; the global batch is `batch_size * world_size`.
     ///
     /// # Errors
     /// [`crate::Error::Config`] for a batch size of 0, a rank outside the world, or (with `Drop`) fewer samples than
@@ -59,7 +60,7 @@ impl Schedule {
         Ok(Self { order, batch_size, rank, world_size, last, steps })
     }
 
-    /// Steps of an epoch of so many `draws`, without its order.
+    /// The number of steps of an epoch with this number of `draws`, whatever its order.
     ///
     /// # Errors
     /// The errors of [`Schedule::new`].
@@ -90,12 +91,13 @@ impl Schedule {
         Ok(steps)
     }
 
-    /// Steps of the epoch: the same on every rank.
+    /// The number of steps of the epoch, which is the same on every rank.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Samples this rank gets in `step`: the batch size, padding included, but in a partial last batch.
+    /// The number of samples that this rank gets in `step`: the batch size including padding, or less in a partial last
+    /// batch.
     ///
     /// # Panics
     /// Panics when `step` is not below [`Schedule::steps`].
@@ -103,7 +105,7 @@ impl Schedule {
         self.slice(step).1
     }
 
-    /// Place `index` of this rank's batch `step`. O(1).
+    /// The place `index` of this rank's batch in `step`, in O(1).
     ///
     /// # Panics
     /// Panics when `step` is not below [`Schedule::steps`] or `index` not below [`Schedule::batch_len`].
@@ -113,34 +115,34 @@ impl Schedule {
         let len = self.order.len();
         let start = step * self.global_batch();
         let within = offset + u64::from(index);
-        // Written as differences so that nothing overflows whatever `len` is.
+        // These are differences, so that nothing overflows whatever `len` is.
         let left = len - start;
         let valid = within < left;
         let position = if valid { start + within } else { (within - left) % len };
         BatchEntry { position, draw: self.order.draw(position), valid }
     }
 
-    /// The order underneath.
+    /// The order that the batches are cut from.
     pub fn order(&self) -> &Order {
         &self.order
     }
 
-    /// Samples per rank and step.
+    /// The number of samples per rank and step.
     pub fn batch_size(&self) -> u32 {
         self.batch_size
     }
 
-    /// Whose batches these are.
+    /// The rank whose batches these are.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Of how many ranks.
+    /// The number of ranks.
     pub fn world_size(&self) -> u32 {
         self.world_size
     }
 
-    /// Samples all ranks take in a step.
+    /// The number of samples that all ranks together take in a step.
     pub fn global_batch(&self) -> u64 {
         u64::from(self.batch_size) * u64::from(self.world_size)
     }

@@ -1,5 +1,5 @@
 //! How far a training has come with its data: what a checkpoint keeps of a loader, and whether it fits the loader at
-//! hand. Pure.
+//! hand. All of it is pure.
 
 use crate::config::Choice;
 use crate::error::{Error, Result};

@@ -16,7 +16,7 @@ pub mod augment {
     }
 }
 pub mod batch {
-    pub use crate::batch::{Batch, Place, Tensor};
+    pub use crate::batch::{Batch, FieldValues, Place, Tensor};
 }
 pub mod config {
     pub use crate::config::{

@@ -60,26 +60,35 @@ class Tensor:
 class Batch:
     """One step's samples. It may be kept for as long as you like: a buffer in use is never overwritten.
 
-    It is a mapping of fields: `batch["image"]` and `batch["label"]`, or those that `fields=` names; its length is the
-    number of samples. What each kind of field gives is said by the classes of `foreload.fields`.
+    Its fields are found by name, as in a dict: `batch["image"]` and `batch["label"]`, or those that `fields=` names.
+    Other than a dict's its length is the number of samples, not of fields; `dict(batch)` is one. What each kind of
+    field gives is said by the classes of `foreload.fields`.
     """
 
     def keys(self) -> list[str]:
         """The names of the fields, in the order in which they were asked for."""
     def __iter__(self) -> Iterator[str]: ...
-    def __contains__(self, name: str, /) -> bool: ...
+    def __contains__(self, name: object, /) -> bool: ...
+    def values(self) -> list[Any]:
+        """The fields, in the order of `keys()`."""
+    def items(self) -> list[tuple[str, Any]]:
+        """Pairs of name and field, in the order of `keys()`."""
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field by its name, or `default` where the batch has none of it."""
     def __getitem__(self, name: str, /) -> Any:
         """A field: a tensor, a list of texts, of JSON documents or of bytes, or for ragged arrays (values, offsets).
 
         Raises:
             KeyError: The batch has no such field; the message names those it has.
+            SampleError: A JSON document is sound, but more than Python takes: too deep, or a number of thousands of
+                digits.
         """
     def present(self, name: str) -> Tensor:
-        """Which samples have an optional image, mask or number: bool [n].
+        """Which samples have an optional field: bool [n]. False for a failed sample that is replaced by zeros.
 
         Raises:
             KeyError: The batch has no such field.
-            AttributeError: The field is not optional, or says itself by None where it is absent.
+            AttributeError: The field is not optional: all samples have it.
         """
 
     @property

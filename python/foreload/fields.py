@@ -25,7 +25,8 @@ class Field:
 
     Args:
         name: The name of the member in the shards, or `image` or `label`.
-        optional: Whether samples may lack it. A sample that lacks a field which is not optional fails.
+        optional: Whether samples may lack it; `batch.present(name)` says which have it. A sample that lacks a field
+            which is not optional fails.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Boxes(Field):
 
     They go through the image's geometry and are clipped to the part of it that is shown. In a batch they are a pair
     (values, offsets) in host memory: float32 [boxes of all samples, 4] and int64 [n + 1], where sample i has
-    `values[offsets[i]:offsets[i + 1]]`. Where an optional one is absent they are a list of tensors and None.
+    `values[offsets[i]:offsets[i + 1]]`. A sample that lacks an optional one has no boxes.
 
     Args:
         format: `xyxy` (left, top, right, bottom), `xywh` (left, top, width, height) or `cxcywh` (centre, width,
@@ -94,14 +95,21 @@ class Boxes(Field):
 
 @dataclass(frozen=True)
 class Text(Field):
-    """A UTF-8 text. A batch has a list of n `str`, with None where an optional one is absent."""
+    """A UTF-8 text. A batch has a list of n `str`, with None where an optional one is absent.
+
+    A column of `labels=` of this kind has its cells as they are written: `007` stays `007`.
+    """
 
     _kind: ClassVar[str] = "text"
 
 
 @dataclass(frozen=True)
 class Json(Field):
-    """A JSON document. A batch has a list of what `json.loads` gives, with None where an optional one is absent."""
+    """A JSON document. A batch has a list of what `json.loads` gives, with None where an optional one is absent.
+
+    Whatever `json.loads` takes is taken, also NaN and Infinity, a byte order mark, UTF-16 and UTF-32.
+    `batch.present(name)` tells an absent document from `null`.
+    """
 
     _kind: ClassVar[str] = "json"
 
@@ -110,12 +118,15 @@ class Json(Field):
 class Array(Field):
     """An array of numbers as `numpy.save` writes it, in host memory.
 
-    Where all arrays of a batch have the same shape they are one tensor, [n, ...]. Where only their first dimensions
-    differ they are a pair (values, offsets): the rows of all samples, and int64 [n + 1], where sample i has
-    `values[offsets[i]:offsets[i + 1]]`. Otherwise they are a list of tensors, and None where an optional one is absent.
+    Where all arrays of a batch have the same type and shape they are one tensor, [n, ...]. Where only their first
+    dimensions differ they are a pair (values, offsets): the rows of all samples, and int64 [n + 1], where sample i has
+    `values[offsets[i]:offsets[i + 1]]`. Otherwise they are a list of tensors. A sample without one, because it failed
+    or lacks an optional one, does not change which of these it is: it has zeros in the tensor, no rows in the pair, and
+    None in the list.
 
     Args:
-        ragged: Whether a batch always has the pair, even if all of its arrays happen to have the same shape.
+        ragged: Whether a batch always has the pair, even if all of its arrays happen to have the same shape. Arrays
+            that cannot be rows of one pair are then a ConfigError.
     """
 
     _kind: ClassVar[str] = "array"
@@ -124,14 +135,21 @@ class Array(Field):
 
 @dataclass(frozen=True)
 class Integer(Field):
-    """A whole number as text: int64 [n]. An optional one that is absent is 0; `batch.present(name)` says where."""
+    """A whole number as text: int64 [n]. An optional one that is absent is 0; `batch.present(name)` says where.
+
+    A column of `labels=` of this kind has whole numbers; an error names the first cell that is none.
+    """
 
     _kind: ClassVar[str] = "integer"
 
 
 @dataclass(frozen=True)
 class Float(Field):
-    """A decimal number as text: float32 [n]. An optional one that is absent is 0; `batch.present(name)` says where."""
+    """A decimal number as text: float32 [n]. An optional one that is absent is 0; `batch.present(name)` says where.
+
+    `inf` and `nan` are numbers; a finite number beyond float32 is an error of its sample. A column of `labels=` of this
+    kind is rounded to float32, whole numbers too.
+    """
 
     _kind: ClassVar[str] = "float"
 

@@ -1,15 +1,15 @@
 //! Encoded files as a batch keeps them: the bytes stay where they were read to.
 
-use super::memory::{Base, Storage};
+use super::memory::{Base, BatchStorage};
 use super::{Batch, Element, Tensor};
 use crate::io::Filled;
 use std::collections::BTreeMap;
 
 /// The encoded bytes of one sample, and what keeps them.
 pub(crate) enum Encoded {
-    /// In a slot of the reader's arena.
+    /// The bytes are in a slot of the reader's arena.
     Slot(Filled),
-    /// Read outside of it: a substitute.
+    /// The bytes are a substitute's, which is read outside of the arena.
     Owned(Vec<u8>),
 }
 
@@ -23,40 +23,40 @@ impl std::ops::Deref for Encoded {
     }
 }
 
-/// Encoded samples of a batch by place. A place without one has no bytes.
+/// The encoded files of a batch by place. A place without a file has no bytes.
 #[derive(Default)]
-pub(super) struct Kept(BTreeMap<u32, Place>);
+pub(super) struct EncodedFiles(BTreeMap<u32, EncodedFile>);
 
-struct Place {
-    /// Its first byte: from here on the only way to the bytes, which consumers may write.
+struct EncodedFile {
+    /// The address of the first byte. All access goes through it from now on, because consumers may write the bytes.
     base: Base,
     len: usize,
     #[expect(dead_code, reason = "held, not used")]
     owner: Encoded,
 }
 
-impl Kept {
+impl EncodedFiles {
     pub(super) fn insert(&mut self, index: u32, mut owner: Encoded) {
         let len = owner.len();
         let base = Base(match &mut owner {
             Encoded::Slot(bytes) => bytes.as_mut_ptr(),
             Encoded::Owned(bytes) => bytes.as_mut_ptr(),
         });
-        self.0.insert(index, Place { base, len, owner });
+        self.0.insert(index, EncodedFile { base, len, owner });
     }
 }
 
 impl Batch {
-    /// Whether it holds encoded files instead of images.
+    /// Whether the batch holds encoded files instead of images.
     pub fn is_encoded(&self) -> bool {
-        matches!(self.buffer.storage(), Storage::Slots)
+        matches!(self.buffer.storage(), BatchStorage::Slots)
     }
 
-    /// The files of the samples, `uint8 [bytes]` each; no bytes for a failed sample with `on_error = zero`. They
-    /// begin at any address: where the reader put them.
+    /// The files of the samples, each `uint8 [bytes]`; a failed sample with `on_error = zero` has no bytes. A file
+    /// begins wherever the reader put it, at no particular alignment.
     pub fn encoded(&self) -> Vec<Tensor> {
         let tensor = |index: u32| {
-            let place = self.buffer.kept.0.get(&index);
+            let place = self.buffer.encoded.0.get(&index);
             let (data, len) = place.map_or((self.buffer.memory().base(), 0), |place| (place.base, place.len));
             Tensor::in_host_memory(&self.buffer, data, vec![len as i64], Element::U8)
         };

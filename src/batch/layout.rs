@@ -3,15 +3,15 @@
 use super::{Element, Raggedness};
 use crate::augment::{DType, MemoryFormat, Output};
 
-/// Every tensor of a batch begins at a multiple of this: what DLPack asks of a tensor's data.
+/// Every tensor of a batch begins at a multiple of this number of bytes, as DLPack asks of a tensor's data.
 const ALIGN: usize = 256;
 
-/// What a batch holds of each sample beside its label, id and mask bit.
+/// What a batch holds of each sample beside its label, id and mask.
 #[derive(Debug, Clone, Default)]
 pub struct BatchLayout {
-    /// Images that the pass makes: a tensor for each, [n, 3, height, width] or [n, height, width, 3].
+    /// The images: a tensor for each, [n, 3, height, width] or [n, height, width, 3].
     pub images: Vec<Output>,
-    /// Further tensors, of as many elements for every sample.
+    /// The further tensors, which have as many elements for every sample.
     pub columns: Vec<Column>,
     /// The fields whose values differ in length from sample to sample, and how their arrays are put together.
     pub values: Vec<Raggedness>,
@@ -20,14 +20,14 @@ pub struct BatchLayout {
 /// A tensor with as many elements for every sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Their type.
+    /// The type of its elements.
     pub element: Element,
-    /// Lengths of the dimensions behind the first, which counts the samples.
+    /// The lengths of the dimensions after the first, which counts the samples.
     pub shape: Vec<u32>,
 }
 
 impl Column {
-    /// Bytes of a sample.
+    /// The number of bytes of a sample.
     pub fn bytes(&self) -> usize {
         let elements = self.shape.iter().fold(1usize, |product, &n| product.saturating_mul(n as usize));
         elements.saturating_mul(self.element.size())
@@ -35,67 +35,68 @@ impl Column {
 }
 
 impl BatchLayout {
-    /// A batch of images alone.
+    /// The layout of a batch that holds images alone.
     pub fn of_images(output: Output) -> Self {
         Self { images: vec![output], ..Self::default() }
     }
 
-    /// Bytes of a buffer for `capacity` samples.
+    /// The number of bytes of a buffer for `capacity` samples.
     pub fn bytes(&self, capacity: usize) -> usize {
-        Plan::new(self, capacity).bytes
+        BufferPlan::new(self, capacity).bytes
     }
 
-    /// Bytes of what a buffer for `capacity` samples holds beside the images.
+    /// The number of bytes that a buffer for `capacity` samples holds beside the images.
     pub fn column_bytes(&self, capacity: usize) -> usize {
-        let Plan { bytes, columns, .. } = Plan::new(self, capacity);
+        let BufferPlan { bytes, columns, .. } = BufferPlan::new(self, capacity);
         bytes - columns
     }
 }
 
-/// Where everything lies in a buffer: the images, then the columns.
+/// Where everything lies in a buffer: first the images, then the columns.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
-    /// First byte and bytes a sample of each tensor of images.
-    pub images: Vec<Span>,
-    /// Where the columns begin.
+pub(super) struct BufferPlan {
+    /// The tensors of images.
+    pub images: Vec<TensorSpan>,
+    /// The offset of the columns, from which those of the fields below are counted.
     pub columns: usize,
-    /// From there on.
+    /// The offset of the labels, int64.
     pub labels: usize,
-    /// From there on.
+    /// The offset of the sample ids, int64.
     pub ids: usize,
-    /// From there on.
+    /// The offset of the mask, one byte a sample.
     pub mask: usize,
-    /// First byte from there on, and bytes a sample, of each further column.
-    pub further: Vec<Span>,
-    /// Bytes in all.
+    /// The further columns, whose offsets are from the columns' beginning too.
+    pub further: Vec<TensorSpan>,
+    /// The number of bytes in all.
     pub bytes: usize,
 }
 
 /// A tensor in a buffer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
-    /// Its first byte.
+pub(super) struct TensorSpan {
+    /// The offset of its first byte.
     pub start: usize,
-    /// Bytes of a sample.
+    /// The number of bytes of a sample.
     pub each: usize,
 }
 
-impl Plan {
-    /// Saturates instead of overflowing: such a batch is refused by whoever compares it with memory.
+impl BufferPlan {
+    /// The plan of a buffer for `capacity` samples. Sizes saturate instead of overflowing; the check of the memory
+    /// refuses such a batch.
     pub(crate) fn new(layout: &BatchLayout, capacity: usize) -> Self {
         let mut end = 0usize;
         let mut take = |each: usize| {
             let start = end;
             let bytes = capacity.saturating_mul(each).checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
             end = end.saturating_add(bytes);
-            Span { start, each }
+            TensorSpan { start, each }
         };
         let images = layout.images.iter().map(|output| take(output.bytes())).collect();
         let labels = take(8).start;
         let ids = take(8).start;
         let mask = take(1).start;
-        let further: Vec<Span> = layout.columns.iter().map(|column| take(column.bytes())).collect();
-        let from_columns = |span: Span| Span { start: span.start - labels, ..span };
+        let further: Vec<TensorSpan> = layout.columns.iter().map(|column| take(column.bytes())).collect();
+        let from_columns = |span: TensorSpan| TensorSpan { start: span.start - labels, ..span };
         Self {
             images,
             columns: labels,

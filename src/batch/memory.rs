@@ -1,6 +1,6 @@
-//! Where the bytes of a batch are: in host memory, or on a GPU.
+//! The memory that the bytes of a batch are in: of the host, or of a GPU.
 
-use super::layout::Plan;
+use super::layout::BufferPlan;
 use super::tensor::Place;
 use crate::error::{Error, Result};
 use crate::gpu::{
@@ -10,49 +10,52 @@ use crate::slot::Slot;
 use memmap2::{Advice, MmapMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Events of a buffer that are kept for its next batches.
+/// The largest number of events that a buffer keeps for its next batches.
 const MOST_SPARE: usize = 8;
 
-/// Where a pool's buffers are.
+/// Where the buffers of a pool are.
 #[derive(Clone, Default)]
-pub(crate) enum Storage {
-    /// In host memory.
+pub(crate) enum BatchStorage {
+    /// Buffers are in host memory.
     #[default]
     Host,
-    /// Host memory for the columns; encoded files stay in the slots they were read into.
+    /// The columns are in host memory, and encoded files stay in the slots that they were read into.
     Slots,
-    /// On a GPU.
+    /// Buffers are on a GPU.
     Cuda(CudaStorage),
 }
 
-/// What buffers on a GPU are made of.
+/// What buffers on a GPU are made from.
 #[derive(Clone)]
 pub(crate) struct CudaStorage {
-    /// Where their memory comes from.
+    /// The pool that their memory comes from.
     pub pool: MemoryPool,
-    /// In whose order it is taken and given back; nothing else is queued there.
+    /// The stream in whose order memory is taken and given back; nothing else is queued there.
     pub stream: Stream,
-    /// Page-locked memory, of which each batch in the making takes a slot for its columns.
-    pub desk: Registration,
+    /// Staging buffers: page-locked memory, of which each batch that is being filled takes a slot for its columns.
+    pub staging: Registration,
 }
 
-impl Storage {
-    pub(super) fn allocate(&self, plan: &Plan) -> Result<Memory> {
+impl BatchStorage {
+    pub(super) fn allocate(&self, plan: &BufferPlan) -> Result<BufferMemory> {
         match self {
             Self::Host | Self::Slots => {
                 let mut map = map(plan.bytes)?;
                 let base = Base(map.as_mut_ptr());
-                Ok(Memory::Host(HostMemory { base, _map: map }))
+                Ok(BufferMemory::Host(HostMemory { base, _map: map }))
             }
             Self::Cuda(storage) => {
                 let buffer = storage.pool.allocate(&storage.stream, plan.bytes)?;
                 let allocated = Event::new(storage.pool.device())?;
                 allocated.record(&storage.stream)?;
-                Ok(Memory::Cuda(CudaMemory {
+                Ok(BufferMemory::Cuda(CudaMemory {
                     buffer: Some(buffer),
-                    desk: storage.desk.clone(),
+                    staging: storage.staging.clone(),
                     columns: None,
-                    users: Mutex::new(Users { earlier: vec![Arc::new(allocated)], ..Users::default() }),
+                    users: Mutex::new(BufferUsers {
+                        earlier: vec![Arc::new(allocated)],
+                        ..BufferUsers::default()
+                    }),
                 }))
             }
         }
@@ -60,29 +63,29 @@ impl Storage {
 }
 
 /// The memory of one buffer.
-pub(super) enum Memory {
+pub(super) enum BufferMemory {
     Host(HostMemory),
     Cuda(CudaMemory),
 }
 
-impl Memory {
-    /// Makes it ready for a batch; false when there is no page-locked memory for its columns now.
-    pub(super) fn open(&mut self, plan: &Plan) -> bool {
+impl BufferMemory {
+    /// Makes the memory ready for a batch; false when no staging buffer is free for its columns now.
+    pub(super) fn open(&mut self, plan: &BufferPlan) -> bool {
         match self {
             Self::Host(_) => true,
             Self::Cuda(memory) => {
-                memory.columns = memory.desk.slots().try_take(plan.bytes - plan.columns);
+                memory.columns = memory.staging.slots().try_take(plan.bytes - plan.columns);
                 memory.columns.is_some()
             }
         }
     }
 
-    /// Whether nobody who had it is in the way of its next user.
+    /// Whether the buffer can be waited for, so that it can have a next user.
     pub(super) fn is_left(&self) -> bool {
         self.cuda().is_none_or(CudaMemory::is_left)
     }
 
-    /// Where the images are written by the CPU.
+    /// The address at which the CPU writes the images; `None` on a GPU.
     pub(super) fn host_images(&self) -> Option<Base> {
         match self {
             Self::Host(memory) => Some(memory.base),
@@ -90,15 +93,16 @@ impl Memory {
         }
     }
 
-    /// Where the columns are written, by the CPU always.
-    pub(super) fn host_columns(&mut self, plan: &Plan) -> Base {
+    /// The address at which the CPU writes the columns, wherever the batch is.
+    pub(super) fn host_columns(&mut self, plan: &BufferPlan) -> Base {
         match self {
             Self::Host(memory) => Base(memory.base.0.wrapping_add(plan.columns)),
             Self::Cuda(memory) => Base(memory.columns.as_mut().expect("opened").as_mut_ptr()),
         }
     }
 
-    /// Its first byte, where [`Memory::place`] says: all that use the buffer go through this pointer.
+    /// The address of the first byte, in the memory that [`BufferMemory::place`] says. All access to the buffer goes
+    /// through this pointer.
     pub(super) fn base(&self) -> Base {
         match self {
             Self::Host(memory) => memory.base,
@@ -127,7 +131,7 @@ impl Memory {
         }
     }
 
-    /// What the pool keeps of a buffer nobody uses any more.
+    /// The memory as the pool keeps it, once nobody uses the buffer any more.
     pub(super) fn given_back(mut self) -> Self {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
@@ -145,52 +149,54 @@ pub(super) struct HostMemory {
     _map: MmapMut,
 }
 
-/// A buffer on a GPU, and who must have passed before somebody else writes to it.
+/// A buffer on a GPU, and whom its next writer must wait for.
 pub(super) struct CudaMemory {
     buffer: Option<DeviceBuffer>,
-    desk: Registration,
-    /// Labels, ids and mask while the batch is made.
+    staging: Registration,
+    /// The staging buffer of labels, ids, mask and further columns, while the batch is being filled.
     columns: Option<Slot>,
-    users: Mutex<Users>,
+    users: Mutex<BufferUsers>,
 }
 
 #[derive(Default)]
-struct Users {
-    /// Who had the buffer before, or its allocation.
+struct BufferUsers {
+    /// What the next writer waits for: the former users of the buffer, or its allocation.
     earlier: Vec<Arc<Event>>,
-    /// Events that nobody waits for any more: no batch shall have to make any.
+    /// Events that nobody waits for any more, kept so that no batch has to create any.
     spare: Vec<Arc<Event>>,
-    /// The batch is there.
+    /// Passed when the batch is there.
     ready: Option<Arc<Event>>,
-    /// Streams that have read it, each with its latest mark: a batch may be lent again and again.
+    /// The streams that have read the batch, each with its latest event, because a batch may be lent again and again.
     passed: Vec<(StreamRef, Arc<Event>)>,
-    /// Streams that may read it until the batch is over.
+    /// The streams that may read the batch until its last tensor is gone.
     until_the_end: Vec<StreamRef>,
-    /// Those that have read it and capture a CUDA graph, of which a mark would become a part.
+    /// The streams that have read the batch and capture a CUDA graph, of which an event recorded now would become a
+    /// part.
     capturing: Vec<StreamRef>,
-    /// One that has read it could not be marked, for its handle is no stream's any more.
+    /// Whether no event could be recorded on a stream that has read the batch, because its handle is no stream's any
+    /// more.
     gone: bool,
 }
 
-impl Users {
-    /// The batch is over: what its readers had queued is what the next user waits for.
+impl BufferUsers {
+    /// Ends the batch: what its readers have queued is what the next user waits for.
     fn leave(&mut self) {
-        // A batch that nobody made has the users it had before.
+        // A batch that was never completed has the users that the buffer had before.
         if let Some(ready) = self.ready.take() {
-            // Readers waited for it; but there may be none.
+            // All readers waited for this event, but there may have been none.
             self.earlier = vec![ready];
         }
         self.earlier.extend(self.passed.drain(..).map(|(_, event)| event));
     }
 
-    /// An event that nobody waits for.
+    /// An event that nobody waits for, a spare one if there is one.
     fn event(&mut self, device: &GpuDevice) -> Result<Arc<Event>> {
-        // One that somebody holds may be waited for by now, for the batch that it was the end of.
+        // An event that somebody still holds may be waited for by now, as the end of an earlier batch.
         let unused = self.spare.iter().position(|event| Arc::strong_count(event) == 1);
         unused.map_or_else(|| Event::new(device).map(Arc::new), |at| Ok(self.spare.swap_remove(at)))
     }
 
-    /// `ready` lies behind all that was waited for.
+    /// Notes that the batch is complete. `ready` comes after everything that was waited for before.
     fn complete(&mut self, ready: Arc<Event>) {
         self.ready = Some(ready);
         self.spare.append(&mut self.earlier);
@@ -199,7 +205,7 @@ impl Users {
 }
 
 impl CudaMemory {
-    fn users(&self) -> std::sync::MutexGuard<'_, Users> {
+    fn users(&self) -> std::sync::MutexGuard<'_, BufferUsers> {
         // Valid after every statement: a panic elsewhere cannot have broken it.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -208,7 +214,8 @@ impl CudaMemory {
         self.buffer().stream().device()
     }
 
-    /// Whether all who had the buffer are marked, so that it can be waited for them: not while one of them captures.
+    /// Whether an event is recorded for everybody who had the buffer, so that they can be waited for. None can be
+    /// recorded while one of them captures a CUDA graph.
     fn is_left(&self) -> bool {
         let mut users = self.users();
         while let Some(&reader) = users.capturing.last() {
@@ -222,10 +229,10 @@ impl CudaMemory {
         true
     }
 
-    /// Marks what `stream` has queued, by `event` or a new one; `None` when it captures.
+    /// Records `event`, or else a new one, behind what `stream` has queued; `None` when the stream captures.
     fn mark(
         &self,
-        users: &mut Users,
+        users: &mut BufferUsers,
         event: Option<Arc<Event>>,
         stream: StreamRef,
     ) -> Result<Option<Arc<Event>>> {
@@ -237,24 +244,24 @@ impl CudaMemory {
         Ok(Some(event))
     }
 
-    /// Lets `stream` write to the buffer once everybody before has passed.
+    /// Lets `stream` write to the buffer once all its former users are done.
     pub(super) fn wait_for_earlier(&self, stream: &Stream) -> Result<()> {
         let mut users = self.users();
         if users.gone {
-            // Nobody can tell what is left of that reader's work: all work is waited for.
+            // Nobody can tell what is left of that reader's work, so all work of the device is waited for.
             self.device().synchronize()?;
             users.gone = false;
         }
         users.earlier.iter().try_for_each(|event| stream.wait(event))
     }
 
-    /// Queues the copy of the columns behind the images and marks the batch as ready from there on.
-    pub(super) fn complete(&mut self, plan: &Plan, flight: &mut InFlight) -> Result<()> {
-        // A batch without a single image was not waited for before.
+    /// Queues the copy of the columns behind the images, and then the event by which the batch is ready.
+    pub(super) fn complete(&mut self, plan: &BufferPlan, flight: &mut InFlight) -> Result<()> {
+        // A batch without images has waited for nobody yet.
         self.wait_for_earlier(flight.stream())?;
         let columns = self.columns.take().ok_or_else(|| Error::Internal("a batch completed twice".into()))?;
         let bytes = plan.bytes - plan.columns;
-        let from = self.desk.pin(columns)?.part(0..bytes)?;
+        let from = self.staging.pin(columns)?.part(0..bytes)?;
         flight.copy_to_device(self.buffer().range(plan.columns, bytes)?, &from)?;
         let ready = self.users().event(self.device())?;
         ready.record(flight.stream())?;
@@ -262,12 +269,12 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// The batch is there when this has passed.
+    /// The event that is passed when the batch is there.
     pub(super) fn ready(&self) -> Option<Arc<Event>> {
         self.users().ready.clone()
     }
 
-    /// `stream` reads the batch from now on, once it is there.
+    /// Lets `stream` read the batch once it is there.
     pub(super) fn lend(&self, stream: StreamRef) -> Result<()> {
         if stream.captures(self.device())? {
             let message = "captures a CUDA graph, of which no batch can be a part: take batches before the capture, \
@@ -277,7 +284,7 @@ impl CudaMemory {
         self.ready().map_or(Ok(()), |ready| stream.wait(&ready))
     }
 
-    /// Likewise, until the batch is over.
+    /// Lets `stream` read the batch once it is there, until its last tensor is gone.
     pub(super) fn lend_until_the_end(&self, stream: StreamRef) -> Result<()> {
         self.lend(stream)?;
         let mut users = self.users();
@@ -287,26 +294,26 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// `stream` reads no more than what it has queued: the next user of the buffer waits for that. May come from any
-    /// thread.
+    /// Notes that `stream` reads nothing beyond what it has queued by now, which the next user of the buffer waits for.
+    /// Any thread may call this.
     pub(super) fn return_from(&self, stream: StreamRef) {
-        // "This thread's default stream" was another thread's when it was lent. The legacy default stream waits for
-        // those of all threads.
+        // "This thread's default stream" may have been another thread's when it was lent. The legacy default stream
+        // waits for those of all threads.
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
         let mut users = self.users();
-        // Nobody waits for a mark of this batch before the batch is over: it may be set anew.
+        // Nobody waits for an event of this batch before the batch has ended, so the event can be recorded again.
         let known = users.passed.iter().find(|(known, _)| *known == stream).map(|(_, event)| event.clone());
         let is_new = known.is_none();
         match self.mark(&mut users, known, stream) {
             Ok(Some(event)) if is_new => users.passed.push((stream, event)),
             Ok(Some(_)) => {}
             Ok(None) => users.capturing.push(stream),
-            // Where the GPU is lost, waiting for it fails the next batch.
+            // Where the GPU is lost, waiting for it makes the next batch fail.
             Err(_) => users.gone = true,
         }
     }
 
-    /// Copies a part of the buffer to the host; returns when it is there.
+    /// Copies a part of the buffer to the host, and returns when it is there.
     pub(super) fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
         let stream = Stream::new(self.device())?;
         if let Some(ready) = self.ready() {
@@ -324,22 +331,23 @@ impl CudaMemory {
 impl Drop for CudaMemory {
     fn drop(&mut self) {
         if !self.is_left() {
-            // A reader captures, perhaps this very thread: nobody can wait for it. Leaking is the one safe end.
+            // A reader captures a CUDA graph, perhaps on this very thread, so that nobody can wait for it. Leaking the
+            // memory is the only safe end.
             std::mem::forget(self.buffer.take());
             return;
         }
-        // The memory goes back in the order of its stream.
+        // The memory is given back in the order of its stream.
         let stream = self.buffer().stream().clone();
         let _ = self.wait_for_earlier(&stream);
     }
 }
 
-/// An address in a buffer.
+/// An address in a buffer, which threads may share.
 #[derive(Clone, Copy)]
 pub(super) struct Base(pub *mut u8);
 
-// SAFETY: the memory is kept by the buffer (or the encoded file) beside it; tickets write through it each to a place of
-// its own, and tensors exist only when the last ticket is gone.
+// SAFETY: the buffer or the encoded file beside it keeps the memory. Each ticket writes through it to a place of its
+// own, and tensors exist only when the last ticket is gone.
 unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}

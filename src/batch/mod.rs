@@ -1,21 +1,21 @@
-//! The batch: one buffer of images, labels, sample ids and mask, filled by many threads, owned by whoever holds it.
+//! The batch: one buffer of images, labels, sample ids and mask. Many threads fill it, and whoever holds it owns it.
 //!
 //! A buffer lives in one of three places: free in its [`BatchPool`], in the pipeline (a [`Ticket`] per place and one
-//! [`Seal`], then waiting to be delivered), or with the consumer, who keeps it for as long as any [`Tensor`] of it
-//! exists.
+//! [`BatchCloser`], then waiting to be delivered), or with the consumer, who keeps it for as long as any [`Tensor`] of
+//! it exists.
 
 mod encoded;
-mod filling;
 mod layout;
 mod memory;
+mod open_batch;
 mod pool;
 mod tensor;
 mod values;
 
 pub(crate) use encoded::Encoded;
-pub(crate) use filling::{Seal, Ticket};
 pub(crate) use layout::{BatchLayout, Column};
-pub(crate) use memory::{CudaStorage, Storage};
+pub(crate) use memory::{BatchStorage, CudaStorage};
+pub(crate) use open_batch::{BatchCloser, Ticket};
 pub(crate) use pool::{BatchPool, Pools};
 pub(crate) use tensor::Loan;
 pub use tensor::{Element, Place, Tensor};
@@ -25,27 +25,27 @@ pub(crate) use values::{Array, Raggedness, Value};
 use crate::error::{Error, Result};
 use crate::gpu::StreamRef;
 use memory::Base;
-use pool::Buffer;
+use pool::BatchBuffer;
 use std::sync::Arc;
 
-/// Where a finished batch goes.
+/// Where finished batches go.
 pub(crate) trait Sink: Send + Sync {
-    /// Takes the batch, or drops it when nobody waits for it any more.
+    /// Takes a batch, or drops it when nobody waits for it any more.
     fn put(&self, batch: Batch);
-    /// Hears that there was no memory to complete a batch: it does not come.
+    /// Learns that a batch does not come because there was no memory to complete it.
     fn fail(&self, error: Error);
 }
 
-/// A sample that could not become an image.
+/// A sample that could not be read or decoded.
 #[derive(Debug)]
 pub struct Failure {
-    /// Its place in the batch.
+    /// The sample's place in the batch.
     pub index: u32,
-    /// Its id.
+    /// The sample's id.
     pub sample: u64,
-    /// Why.
+    /// Why it failed.
     pub error: Error,
-    /// The epoch cannot go on without it.
+    /// Whether the epoch cannot go on without it.
     pub fatal: bool,
 }
 
@@ -54,38 +54,38 @@ pub struct Batch {
     step: u64,
     len: u32,
     failures: Vec<Failure>,
-    buffer: Arc<Buffer>,
+    buffer: Arc<BatchBuffer>,
 }
 
 impl Batch {
-    /// Its number in the epoch.
+    /// The number of the batch in its epoch.
     pub fn step(&self) -> u64 {
         self.step
     }
 
-    /// Number of samples.
+    /// The number of samples.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether it holds no sample (a partial last batch of a large world).
+    /// Whether the batch holds no sample, as a partial last batch of a large world may.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The samples that failed, by place.
+    /// Takes out the samples that failed, in the order of their places.
     pub fn take_failures(&mut self) -> Vec<Failure> {
         std::mem::take(&mut self.failures)
     }
 
-    /// From here on the buffer is the consumer's and no longer counts as the pipeline's.
+    /// Hands the buffer to the consumer, so that it no longer counts as the pipeline's.
     pub(crate) fn deliver(&mut self) {
         let buffer =
             Arc::get_mut(&mut self.buffer).expect("nobody has a tensor of a batch before its delivery");
         buffer.deliver();
     }
 
-    /// Waits until a batch on a GPU is there; one in host memory is.
+    /// Waits until a batch on a GPU is there. A batch in host memory is there already.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -95,8 +95,9 @@ impl Batch {
     }
 
     /// Lets the GPU stream `stream` read any tensor of the batch until the last of them is gone; the stream must live
-    /// as long. For a second stream beside the one that a tensor was [lent](Tensor::lend) to: the buffer is not written
-    /// again before that stream, too, has passed what it has queued by then. Nothing for a batch in host memory.
+    /// as long. This is for a second stream beside the one that a tensor was [lent](Tensor::lend) to: the buffer is not
+    /// written again before this stream, too, has done what it has queued by then. For a batch in host memory there is
+    /// nothing to do.
     ///
     /// # Errors
     /// [`Error::Config`] while the stream captures a CUDA graph; [`Error::Gpu`].
@@ -104,12 +105,12 @@ impl Batch {
         self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.lend_until_the_end(stream))
     }
 
-    /// How many tensors of images there are.
+    /// The number of tensors of images.
     pub fn num_images(&self) -> usize {
         self.buffer.layout().images.len()
     }
 
-    /// The first tensor of images; uint8 [n, 0] when there are none.
+    /// The first tensor of images; `uint8 [n, 0]` when there is none.
     pub fn images(&self) -> Tensor {
         if self.num_images() == 0 {
             return self.tensor(0, vec![i64::from(self.len), 0], Element::U8);
@@ -117,19 +118,20 @@ impl Batch {
         self.images_of(0)
     }
 
-    /// Images: [n, 3, height, width] or [n, height, width, 3], in the loader's dtype; those of the view of this number.
+    /// The tensor of images with this number, `[n, 3, height, width]` or `[n, height, width, 3]` in the loader's dtype.
+    /// Each view of each image field is a tensor.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// Panics when there are not that many.
     pub fn images_of(&self, number: usize) -> Tensor {
         let (shape, element) = layout::of_images(&self.buffer.layout().images[number], self.len);
         self.tensor(self.buffer.plan().images[number].start, shape, element)
     }
 
-    /// The further column of this number: [n, ...].
+    /// The further column with this number, `[n, ...]`.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// Panics when there are not that many.
     pub fn further(&self, number: usize) -> Tensor {
         let Column { element, shape } = &self.buffer.layout().columns[number];
         let shape = std::iter::once(self.len).chain(shape.iter().copied()).map(i64::from).collect();
@@ -137,23 +139,23 @@ impl Batch {
         self.tensor(offset, shape, *element)
     }
 
-    /// Class numbers: `int64 [n]`. They mean nothing where the dataset has none; ask
-    /// [`crate::dataset::DatasetIndex::is_labeled`].
+    /// The class numbers, `int64 [n]`. They mean nothing where the dataset has no classes, which
+    /// [`crate::dataset::DatasetIndex::is_labeled`] tells.
     pub fn labels(&self) -> Tensor {
         self.column(self.buffer.plan().labels, Element::I64)
     }
 
-    /// Sample ids: `int64 [n]`.
+    /// The sample ids, `int64 [n]`.
     pub fn sample_ids(&self) -> Tensor {
         self.column(self.buffer.plan().ids, Element::I64)
     }
 
-    /// As [`Batch::mask`], as bytes, for consumers that know no bool.
+    /// The mask as `uint8 [n]`, for consumers that have no type for bool.
     pub fn mask_bytes(&self) -> Tensor {
         Tensor { element: Element::U8, ..self.mask() }
     }
 
-    /// Which images count: `bool [n]`; false for padding and for failed samples replaced by zeros.
+    /// Which samples count, `bool [n]`: false for padding and for failed samples that were replaced by zeros.
     pub fn mask(&self) -> Tensor {
         self.column(self.buffer.plan().mask, Element::Bool)
     }
@@ -180,11 +182,11 @@ mod tests {
     use crate::augment::{DType, Fidelity, MemoryFormat, Output};
     use std::sync::Mutex;
 
-    /// Batches as they come.
+    /// Keeps batches as they come.
     #[derive(Default)]
-    struct Shelf(Mutex<Vec<Batch>>);
+    struct Collected(Mutex<Vec<Batch>>);
 
-    impl Sink for Shelf {
+    impl Sink for Collected {
         fn put(&self, batch: Batch) {
             self.0.lock().unwrap().push(batch);
         }
@@ -193,9 +195,9 @@ mod tests {
         }
     }
 
-    fn shelf() -> (Arc<dyn Sink>, Arc<Shelf>) {
-        let shelf = Arc::<Shelf>::default();
-        (shelf.clone(), shelf)
+    fn collector() -> (Arc<dyn Sink>, Arc<Collected>) {
+        let collector = Arc::<Collected>::default();
+        (collector.clone(), collector)
     }
 
     fn pool(prefetch: usize, batches: usize) -> BatchPool {
@@ -213,16 +215,16 @@ mod tests {
             4,
             BatchLayout::of_images(output),
             Pools { slot_bytes: 0, prefetch, batches },
-            Storage::Host,
+            BatchStorage::Host,
             || {},
         )
     }
 
     #[test]
     fn a_batch_is_ready_when_its_last_place_is() {
-        let (ready, finished) = shelf();
-        let (seal, mut tickets) = pool(1, 1).begin(7, 3, &ready).unwrap().unwrap();
-        seal.close();
+        let (ready, finished) = collector();
+        let (closer, mut tickets) = pool(1, 1).begin(7, 3, &ready).unwrap().unwrap();
+        closer.close();
         for (index, mut ticket) in tickets.drain(..).enumerate().rev() {
             assert!(finished.0.lock().unwrap().is_empty());
             ticket.image(0).fill(index as u8);
@@ -242,29 +244,29 @@ mod tests {
 
     #[test]
     fn nothing_goes_on_before_the_seal_is_closed() {
-        let (ready, finished) = shelf();
+        let (ready, finished) = collector();
         let pool = pool(3, 3);
-        let (seal, tickets) = pool.begin(0, 1, &ready).unwrap().unwrap();
+        let (closer, tickets) = pool.begin(0, 1, &ready).unwrap().unwrap();
         for ticket in tickets {
             ticket.finish(0, 0, true);
         }
         assert!(finished.0.lock().unwrap().is_empty());
-        seal.close();
+        closer.close();
         assert_eq!(finished.0.lock().unwrap().len(), 1);
-        let (seal, _) = pool.begin(1, 0, &ready).unwrap().unwrap();
-        drop(seal);
-        assert_eq!(finished.0.lock().unwrap().len(), 1, "a broken seal spoils the batch");
-        let (seal, _) = pool.begin(2, 0, &ready).unwrap().unwrap();
-        seal.close();
-        assert!(finished.0.lock().unwrap()[1].is_empty(), "a batch without places needs only its seal");
+        let (closer, _) = pool.begin(1, 0, &ready).unwrap().unwrap();
+        drop(closer);
+        assert_eq!(finished.0.lock().unwrap().len(), 1, "a dropped closer spoils the batch");
+        let (closer, _) = pool.begin(2, 0, &ready).unwrap().unwrap();
+        closer.close();
+        assert!(finished.0.lock().unwrap()[1].is_empty(), "a batch without places needs only its closer");
     }
 
     #[test]
     fn an_unfinished_place_spoils_the_batch_but_not_the_buffer() {
-        let (ready, finished) = shelf();
+        let (ready, finished) = collector();
         let pool = pool(1, 1);
-        let (seal, mut tickets) = pool.begin(0, 2, &ready).unwrap().unwrap();
-        seal.close();
+        let (closer, mut tickets) = pool.begin(0, 2, &ready).unwrap().unwrap();
+        closer.close();
         tickets.pop().unwrap().finish(0, 0, true);
         assert!(pool.begin(1, 2, &ready).unwrap().is_none(), "the pipeline's share is one buffer");
         drop(tickets);
@@ -274,11 +276,11 @@ mod tests {
 
     #[test]
     fn a_held_tensor_keeps_its_buffer_out_of_the_pool() {
-        let (ready, finished) = shelf();
+        let (ready, finished) = collector();
         let pool = pool(1, 3);
         let next = |step| {
-            let (seal, tickets) = pool.begin(step, 1, &ready).unwrap()?;
-            seal.close();
+            let (closer, tickets) = pool.begin(step, 1, &ready).unwrap()?;
+            closer.close();
             for ticket in tickets {
                 ticket.finish(step, 0, true);
             }

@@ -1,22 +1,22 @@
 //! The buffers of batches: a fixed number of them, used again and again.
 
 use super::Sink;
-use super::encoded::Kept;
-use super::filling::{self, Seal, Ticket};
-use super::layout::{BatchLayout, Plan};
-use super::memory::{Memory, Storage};
+use super::encoded::EncodedFiles;
+use super::layout::{BatchLayout, BufferPlan};
+use super::memory::{BatchStorage, BufferMemory};
+use super::open_batch::{self, BatchCloser, Ticket};
 use super::values::Gathered;
 use crate::error::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How the memory is shared out.
+/// How the memory is divided into pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pools {
-    /// Bytes of the arena that files are read into.
+    /// The number of bytes of the arena that files are read into.
     pub slot_bytes: usize,
-    /// Batches being filled or waiting for the consumer.
+    /// The number of batches that are being filled or wait for the consumer.
     pub prefetch: usize,
-    /// Batch buffers in all, those the consumer keeps included.
+    /// The number of batch buffers in all, including those that the consumer keeps.
     pub batches: usize,
 }
 
@@ -25,21 +25,21 @@ pub struct Pools {
 pub(crate) struct BatchPool(Arc<PoolShared>);
 
 struct PoolShared {
-    plan: Plan,
+    plan: BufferPlan,
     layout: BatchLayout,
     limits: Pools,
-    storage: Storage,
+    storage: BatchStorage,
     state: Mutex<PoolState>,
-    /// Called when a buffer comes back: the reader thread may be waiting for one.
+    /// Called when a buffer comes back, because the reading thread may be waiting for one.
     on_free: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
 struct PoolState {
-    free: Vec<Memory>,
+    free: Vec<BufferMemory>,
     allocated: usize,
     in_pipeline: usize,
-    /// The consumer waits for a batch and has not given an earlier one back: it keeps some.
+    /// Whether the consumer waits for a batch and has not given an earlier one back, which shows that it keeps some.
     may_grow: bool,
 }
 
@@ -49,26 +49,26 @@ impl BatchPool {
         capacity: usize,
         layout: BatchLayout,
         limits: Pools,
-        storage: Storage,
+        storage: BatchStorage,
         on_free: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let plan = Plan::new(&layout, capacity);
+        let plan = BufferPlan::new(&layout, capacity);
         let state = Mutex::default();
         Self(Arc::new(PoolShared { plan, layout, limits, storage, state, on_free: Box::new(on_free) }))
     }
 
-    /// A buffer for the pipeline, or `None` while it holds its share or the consumer holds all.
+    /// Takes a buffer for the pipeline. `None` while the pipeline holds its share or the consumer holds all.
     ///
     /// # Errors
-    /// As [`BatchPool::begin`].
-    fn take(&self) -> Result<Option<Buffer>> {
+    /// The errors of [`BatchPool::begin`].
+    fn take(&self) -> Result<Option<BatchBuffer>> {
         let mut state = self.0.lock();
         if state.in_pipeline >= self.0.limits.prefetch {
             return Ok(None);
         }
-        // One more than the pipeline's share is what a consumer needs that drops each batch when it has the next.
+        // A consumer that drops each batch when it has the next one needs one more than the pipeline's share.
         let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
-        let mut memory = match state.free.iter().rposition(Memory::is_left) {
+        let mut memory = match state.free.iter().rposition(BufferMemory::is_left) {
             Some(latest) => state.free.remove(latest),
             None if may_allocate && state.allocated < self.0.limits.batches => {
                 let memory = self.0.storage.allocate(&self.0.plan)?;
@@ -82,9 +82,9 @@ impl BatchPool {
             return Ok(None);
         }
         state.in_pipeline += 1;
-        Ok(Some(Buffer {
+        Ok(Some(BatchBuffer {
             memory: Some(memory),
-            kept: Kept::default(),
+            encoded: EncodedFiles::default(),
             values: Vec::new(),
             delivered: false,
             pool: self.0.clone(),
@@ -92,34 +92,35 @@ impl BatchPool {
         }))
     }
 
-    /// Takes a buffer for batch `step` of `len` samples and hands out one ticket per place and the seal. When all of
-    /// them are done the batch goes to `ready`. `None`: see [`BatchPool`]'s limits; try again after a buffer came back.
+    /// Takes a buffer for the batch of `step`, which has `len` samples. Returns the closer and one ticket for each
+    /// place; when all of them are done, the batch goes to `ready`. `None` means that no buffer is free within the
+    /// pool's limits: try again after one has come back.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the system, [`Error::Gpu`](crate::Error::Gpu) when the device has no memory
-    /// left.
+    /// [`Error::Io`](crate::Error::Io) when the system has no memory left, [`Error::Gpu`](crate::Error::Gpu) when the
+    /// device has none.
     pub(crate) fn begin(
         &self,
         step: u64,
         len: u32,
         ready: &Arc<dyn Sink>,
-    ) -> Result<Option<(Seal, Vec<Ticket>)>> {
-        Ok(self.take()?.map(|buffer| filling::begin(buffer, step, len, ready)))
+    ) -> Result<Option<(BatchCloser, Vec<Ticket>)>> {
+        Ok(self.take()?.map(|buffer| open_batch::begin(buffer, step, len, ready)))
     }
 
-    /// The consumer asks for the next batch: what it has not given back by now it keeps for longer.
+    /// Notes that the consumer asks for the next batch. What it has not given back by now, it keeps for longer.
     pub(crate) fn consumer_waits(&self) {
         self.0.lock().may_grow = true;
         (self.0.on_free)();
     }
 
-    /// Whether nothing can move until the consumer gives a buffer back: it holds every one there may be.
+    /// Whether the consumer holds every buffer there may be, so that nothing can go on until it gives one back.
     pub(crate) fn all_held(&self) -> bool {
         let state = self.0.lock();
         state.in_pipeline == 0 && state.free.is_empty() && state.allocated == self.0.limits.batches
     }
 
-    /// Number of buffers there may be, and bytes of each.
+    /// The largest number of buffers, and the number of bytes of each.
     pub(crate) fn limits(&self) -> (usize, usize) {
         (self.0.limits.batches, self.0.plan.bytes)
     }
@@ -132,22 +133,22 @@ impl PoolShared {
     }
 }
 
-/// One buffer; its memory goes back to the pool when it is dropped.
-pub(super) struct Buffer {
-    memory: Option<Memory>,
-    /// Encoded files that stay where they are.
-    pub(super) kept: Kept,
-    /// Values whose lengths differ, by field.
+/// One buffer. Its memory goes back to the pool when it is dropped.
+pub(super) struct BatchBuffer {
+    memory: Option<BufferMemory>,
+    /// The encoded files, which stay where they were read to.
+    pub(super) encoded: EncodedFiles,
+    /// The values whose lengths differ from sample to sample, by field.
     pub(super) values: Vec<Gathered>,
     delivered: bool,
     pool: Arc<PoolShared>,
-    /// Which took it: a forked child has a copy of the buffer, but the pool's locks may be held by threads that it has
-    /// not.
+    /// The process that took the buffer. A forked child has a copy of it, but the pool's locks may be held by threads
+    /// that the child does not have.
     process: u32,
 }
 
-impl Buffer {
-    pub(super) fn plan(&self) -> &Plan {
+impl BatchBuffer {
+    pub(super) fn plan(&self) -> &BufferPlan {
         &self.pool.plan
     }
 
@@ -155,41 +156,41 @@ impl Buffer {
         &self.pool.layout
     }
 
-    pub(super) fn storage(&self) -> &Storage {
+    pub(super) fn storage(&self) -> &BatchStorage {
         &self.pool.storage
     }
 
-    pub(super) fn memory(&self) -> &Memory {
+    pub(super) fn memory(&self) -> &BufferMemory {
         self.memory.as_ref().expect("only dropping takes it out")
     }
 
-    pub(super) fn memory_mut(&mut self) -> &mut Memory {
+    pub(super) fn memory_mut(&mut self) -> &mut BufferMemory {
         self.memory.as_mut().expect("only dropping takes it out")
     }
 
-    /// From here on it is the consumer's and no longer counts as the pipeline's.
+    /// Hands the buffer to the consumer, so that it no longer counts as the pipeline's.
     pub(super) fn deliver(&mut self) {
         self.delivered = true;
         let mut state = self.pool.lock();
         state.in_pipeline -= 1;
-        // The consumer is about to drop the batch before this one, whose buffer will serve.
+        // The consumer is about to drop the batch before this one, and that buffer can be used then.
         state.may_grow = false;
     }
 }
 
-impl Drop for Buffer {
+impl Drop for BatchBuffer {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             std::mem::forget((
                 self.memory.take(),
-                std::mem::take(&mut self.kept),
+                std::mem::take(&mut self.encoded),
                 std::mem::take(&mut self.values),
             ));
             return;
         }
-        let memory = self.memory.take().map(Memory::given_back);
-        // Before anybody is told that something came free.
-        self.kept = Kept::default();
+        let memory = self.memory.take().map(BufferMemory::given_back);
+        // The files' slots come free before anybody is told that something did.
+        self.encoded = EncodedFiles::default();
         {
             let mut state = self.pool.lock();
             state.free.extend(memory);

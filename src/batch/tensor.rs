@@ -1,13 +1,13 @@
 //! What a consumer holds of a batch.
 
 use super::memory::{Base, CudaMemory};
-use super::pool::Buffer;
+use super::pool::BatchBuffer;
 use crate::error::Result;
 use crate::gpu::StreamRef;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Type of a tensor's elements.
+/// The type of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
     /// 32-bit float.
@@ -39,7 +39,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Bytes of an element.
+    /// The number of bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -49,7 +49,7 @@ impl Element {
         }
     }
 
-    /// The name NumPy and torch know it by.
+    /// The name by which NumPy and torch know it.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
@@ -69,7 +69,7 @@ impl Element {
     }
 }
 
-/// Where a tensor's bytes are.
+/// Where the bytes of a tensor are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Host memory.
@@ -78,10 +78,10 @@ pub enum Place {
     Cuda(u32),
 }
 
-/// One contiguous array of a batch. While it lives its buffer is not used again.
+/// One contiguous array of a batch. While it lives, its buffer is not used again.
 #[derive(Clone)]
 pub struct Tensor {
-    pub(super) buffer: Arc<Buffer>,
+    pub(super) buffer: Arc<BatchBuffer>,
     pub(super) data: Base,
     pub(super) shape: Vec<i64>,
     pub(super) element: Element,
@@ -92,7 +92,7 @@ pub struct Tensor {
 impl Tensor {
     /// A tensor in host memory that `buffer` keeps, wherever the buffer itself is.
     pub(super) fn in_host_memory(
-        buffer: &Arc<Buffer>,
+        buffer: &Arc<BatchBuffer>,
         data: Base,
         shape: Vec<i64>,
         element: Element,
@@ -105,12 +105,12 @@ impl Tensor {
         if self.on_host { None } else { self.buffer.memory().cuda() }
     }
 
-    /// Lengths of the dimensions, outermost first.
+    /// The lengths of the dimensions, outermost first.
     pub fn shape(&self) -> &[i64] {
         &self.shape
     }
 
-    /// Type of the elements.
+    /// The type of the elements.
     pub fn element(&self) -> Element {
         self.element
     }
@@ -120,7 +120,7 @@ impl Tensor {
         if self.on_host { Place::Host } else { self.buffer.memory().place() }
     }
 
-    /// Number of bytes of all elements.
+    /// The number of bytes of all elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product::<i64>() as usize * self.element.size()
     }
@@ -133,15 +133,15 @@ impl Tensor {
     /// The elements' bytes, row-major.
     ///
     /// # Panics
-    /// When they are on a GPU: see [`Tensor::read`].
+    /// Panics when they are on a GPU: see [`Tensor::read`].
     pub fn bytes(&self) -> &[u8] {
         assert_eq!(self.place(), Place::Host, "only tensors in host memory can be looked at");
-        // SAFETY: the range is of memory that the buffer keeps, which lives as long as `self`. A consumer that writes
+        // SAFETY: the range lies in memory that the buffer keeps, which lives as long as `self`. A consumer that writes
         // through `data` while it reads here races with itself, as with any shared tensor.
         unsafe { std::slice::from_raw_parts(self.data(), self.len()) }
     }
 
-    /// The elements' bytes, row-major, wherever they are: copied from a GPU once they are there.
+    /// The elements' bytes, row-major, wherever they are. Those on a GPU are copied to the host once they are there.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
@@ -156,8 +156,9 @@ impl Tensor {
         self.data.0
     }
 
-    /// Lets the GPU stream `stream` read the tensor: it waits until the batch is there, and until it has passed what it
-    /// has queued when the loan is dropped, the memory is not written again. Nothing for tensors in host memory.
+    /// Lets the GPU stream `stream` read the tensor. The stream waits until the batch is there. The memory is not
+    /// written again before the stream has done what it has queued when the loan is dropped. For a tensor in host
+    /// memory there is nothing to do.
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) while the stream captures a CUDA graph;
@@ -170,10 +171,10 @@ impl Tensor {
     }
 }
 
-/// A batch lent to a stream, which must live at least as long; one that captures a CUDA graph when this is dropped, as
-/// long as the batch's pool, for it is looked at again when the capture may have ended.
+/// A batch that is lent to a stream, which must live at least as long. A stream that captures a CUDA graph when the
+/// loan is dropped must live as long as the batch's pool, which asks it later whether the capture has ended.
 pub struct Loan {
-    buffer: Arc<Buffer>,
+    buffer: Arc<BatchBuffer>,
     stream: StreamRef,
 }
 

@@ -5,7 +5,7 @@ use super::layout::of_images;
 use super::memory::{Base, map};
 use super::{Batch, Element, Tensor};
 use crate::augment::Output;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use memmap2::MmapMut;
 
 /// What a field of a sample holds.
@@ -93,11 +93,16 @@ impl Block {
 /// Whether a field's arrays are put together by what they happen to be, or must be so.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Raggedness {
-    /// One tensor where the shapes of a batch agree, else ragged, else a list.
+    /// One tensor where the shapes of a batch agree, zero where a sample has no array; else ragged, else a list.
     #[default]
     AsTheyAre,
-    /// Always values and offsets.
-    Always,
+    /// Always values and offsets. Of a batch that has no array at all: the type of the values, and how many a row has.
+    Always {
+        /// Their type.
+        element: Element,
+        /// `None`: rows are single numbers.
+        columns: Option<u32>,
+    },
     /// Always a list of tensors.
     Never,
 }
@@ -105,20 +110,15 @@ pub enum Raggedness {
 /// Puts the values of one field together, those of sample 0 first.
 pub(super) fn gather(values: Vec<Option<Value>>, raggedness: Raggedness) -> Result<Gathered> {
     let first = values.iter().flatten().next();
-    match first {
-        Some(Value::Array(first)) => {
-            let (element, tail) = (first.element, first.shape.get(1..).map(<[i64]>::to_vec));
-            let shape = first.shape.clone();
-            let arrays: Vec<Option<Array>> = values
-                .into_iter()
-                .map(|value| match value {
-                    Some(Value::Array(array)) => Some(array),
-                    _ => None,
-                })
-                .collect();
-            gather_arrays(arrays, element, &shape, tail, raggedness)
+    match (first, raggedness) {
+        (Some(Value::Array(_)), _) | (None, Raggedness::Always { .. }) => {
+            let array = |value| match value {
+                Some(Value::Array(array)) => Some(array),
+                _ => None,
+            };
+            gather_arrays(values.into_iter().map(array).collect(), raggedness)
         }
-        Some(Value::Bytes(_)) => {
+        (Some(Value::Bytes(_)), _) => {
             let bytes = |value| match value {
                 Some(Value::Bytes(bytes)) => Some(bytes),
                 _ => None,
@@ -135,43 +135,65 @@ pub(super) fn gather(values: Vec<Option<Value>>, raggedness: Raggedness) -> Resu
     }
 }
 
-fn gather_arrays(
-    arrays: Vec<Option<Array>>,
-    element: Element,
-    shape: &[i64],
-    tail: Option<Vec<i64>>,
-    raggedness: Raggedness,
-) -> Result<Gathered> {
-    let all = |like: &dyn Fn(&Array) -> bool| {
-        arrays.iter().all(|array| array.as_ref().is_some_and(|array| array.element == element && like(array)))
+fn gather_arrays(arrays: Vec<Option<Array>>, raggedness: Raggedness) -> Result<Gathered> {
+    let like = arrays.iter().flatten().next();
+    let all = |fits: &dyn Fn(&Array, &Array) -> bool| {
+        let Some(like) = like else { return true };
+        arrays.iter().flatten().all(|array| array.element == like.element && fits(array, like))
     };
-    let parts = arrays.iter().flatten().map(|array| &array.bytes[..]);
-    let may_be_ragged = tail.is_some()
-        && raggedness != Raggedness::Never
-        && all(&|array| array.shape.get(1..) == tail.as_deref());
-    if raggedness == Raggedness::AsTheyAre && all(&|array| array.shape == shape) {
-        let shape = [&[arrays.len() as i64], shape].concat();
-        return Ok(Gathered::Dense(Block::of(parts)?, element, shape));
+    let are_rows = all(&|array, like| !array.shape.is_empty() && array.shape.get(1..) == like.shape.get(1..));
+    match (raggedness, like) {
+        (Raggedness::Always { .. }, Some(like)) if !are_rows => {
+            let odd = arrays.iter().flatten().find(|array| {
+                array.element != like.element || array.shape.is_empty() || array.shape[1..] != like.shape[1..]
+            });
+            let shown = |array: &Array| format!("{} {:?}", array.element.name(), array.shape);
+            let message = format!(
+                "has an array with ragged=True, of which one batch holds {} and {}: rows of one type and size can be \
+                 put one behind another; without ragged=True they are a list",
+                shown(like),
+                shown(odd.unwrap_or(like))
+            );
+            Err(Error::config("fields", message))
+        }
+        (Raggedness::Always { element, columns }, None) => {
+            let shape = [0].into_iter().chain(columns.map(i64::from)).collect();
+            Gathered::ragged(&arrays, element, shape)
+        }
+        (Raggedness::AsTheyAre, Some(like)) if all(&|array, like| array.shape == like.shape) => {
+            let shape = [&[arrays.len() as i64], &like.shape[..]].concat();
+            let nothing = vec![0; like.bytes.len()];
+            let parts = arrays.iter().map(|array| array.as_ref().map_or(&nothing[..], |array| &array.bytes));
+            Ok(Gathered::Dense(Block::of(parts)?, like.element, shape))
+        }
+        (Raggedness::Always { .. } | Raggedness::AsTheyAre, Some(like)) if are_rows => {
+            Gathered::ragged(&arrays, like.element, like.shape.clone())
+        }
+        _ => {
+            let whole = |array: Array| {
+                let block = Block::of(std::iter::once(&array.bytes[..]))?;
+                Ok((block, array.element, array.shape))
+            };
+            let tensors = arrays.into_iter().map(|array| array.map(whole).transpose());
+            Ok(Gathered::Tensors(tensors.collect::<Result<_>>()?))
+        }
     }
-    if let (true, Some(tail)) = (may_be_ragged, tail) {
+}
+
+impl Gathered {
+    /// Arrays one behind another, whose shapes are that of one but for the first dimension; an absent one has no rows.
+    fn ragged(arrays: &[Option<Array>], element: Element, mut shape: Vec<i64>) -> Result<Self> {
         let mut end = 0;
         let mut offsets = vec![0i64.to_ne_bytes()];
-        for array in arrays.iter().flatten() {
-            end += array.shape[0];
+        for array in arrays {
+            end += array.as_ref().map_or(0, |array| array.shape[0]);
             offsets.push(end.to_ne_bytes());
         }
-        let shape = [&[end], &tail[..]].concat();
+        shape[0] = end;
         let offsets = Block::of(offsets.iter().map(|offset| &offset[..]))?;
-        return Ok(Gathered::Ragged { values: Block::of(parts)?, element, shape, offsets });
+        let values = Block::of(arrays.iter().flatten().map(|array| &array.bytes[..]))?;
+        Ok(Self::Ragged { values, element, shape, offsets })
     }
-    let block = |array: Option<Array>| {
-        let whole = |array: Array| {
-            let block = Block::of(std::iter::once(&array.bytes[..]))?;
-            Ok((block, array.element, array.shape))
-        };
-        array.map(whole).transpose()
-    };
-    Ok(Gathered::Tensors(arrays.into_iter().map(block).collect::<Result<_>>()?))
 }
 
 impl Batch {
@@ -217,8 +239,13 @@ mod tests {
         let same = || vec![array(&[2, 1], &[1, 2]), array(&[2, 1], &[3, 4])];
         let Ok(Gathered::Dense(block, _, shape)) = gather(same(), Raggedness::AsTheyAre) else { panic!() };
         assert_eq!((shape, bytes(&block, 4)), (vec![2, 2, 1], vec![1, 2, 3, 4]));
-        let Ok(Gathered::Ragged { shape, .. }) = gather(same(), Raggedness::Always) else { panic!() };
+        let always = Raggedness::Always { element: Element::F32, columns: Some(4) };
+        let Ok(Gathered::Ragged { shape, .. }) = gather(same(), always) else { panic!() };
         assert_eq!(shape, [4, 1]);
+        let Ok(Gathered::Ragged { shape, element, .. }) = gather(vec![None, None], always) else { panic!() };
+        assert_eq!((shape, element), (vec![0, 4], Element::F32));
+        let Err(error) = gather(vec![array(&[], &[1])], always) else { panic!() };
+        assert!(error.to_string().contains("uint8 []"), "{error}");
         let rows = vec![array(&[1, 2], &[1, 2]), array(&[0, 2], &[]), array(&[2, 2], &[3, 4, 5, 6])];
         let Ok(Gathered::Ragged { values, shape, offsets, .. }) = gather(rows, Raggedness::AsTheyAre) else {
             panic!()
@@ -229,6 +256,13 @@ mod tests {
             .map(|raw| i64::from_ne_bytes(raw.try_into().expect("eight bytes")))
             .collect();
         assert_eq!(ends, [0, 1, 1, 3]);
+        // Who is absent has nothing, in whatever the others are.
+        let some = vec![None, array(&[2, 1], &[1, 2]), array(&[2, 1], &[3, 4])];
+        let Ok(Gathered::Dense(block, _, shape)) = gather(some, Raggedness::AsTheyAre) else { panic!() };
+        assert_eq!((shape, bytes(&block, 6)), (vec![3, 2, 1], vec![0, 0, 1, 2, 3, 4]));
+        let some = vec![array(&[1, 1], &[1]), None, array(&[2, 1], &[3, 4])];
+        let Ok(Gathered::Ragged { offsets, .. }) = gather(some, Raggedness::AsTheyAre) else { panic!() };
+        assert_eq!(bytes(&offsets, 32).chunks(8).map(|end| end[0]).collect::<Vec<_>>(), [0, 1, 1, 3]);
         let any = vec![array(&[1, 2], &[1, 2]), None, array(&[3], &[3, 4, 5])];
         let Ok(Gathered::Tensors(tensors)) = gather(any, Raggedness::AsTheyAre) else { panic!() };
         assert_eq!(tensors.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);

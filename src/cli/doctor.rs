@@ -144,7 +144,7 @@ fn nvjpeg() -> String {
 /// Finds out by trying what nvJPEG's decoders can do, as a loader does; empty if no GPU will be used. A loader would
 /// keep decoders and kernels for the process, while this only looks.
 fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
-    let Ok(config::Chosen { device: config::Device::Cuda { ordinal }, .. }) =
+    let Ok(config::ChosenDevice { device: config::Device::Cuda { ordinal }, .. }) =
         config::choose_device_of("auto", || gpu.clone())
     else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Settings with a few named values: the names stand here, for Python and the command line alike.
+//! Settings with a few named values. The names stand here, for Python and the command line alike.
 
 use super::OnError;
 use crate::augment::{DType, Fidelity, MemoryFormat};
@@ -9,9 +9,9 @@ use crate::io::{Direct, IoChoice};
 use crate::schedule::LastBatch;
 use crate::tier::{FillChoice, Verify};
 
-/// A setting with a few named values: one list of names for Python and the command line.
+/// A setting with a few named values, in one list for Python and the command line.
 pub(crate) trait Choice: Copy + PartialEq + 'static {
-    /// Every value by the name users write.
+    /// Every value, by the name that users write.
     const NAMES: &'static [(&'static str, Self)];
 
     /// The value called `name`.
@@ -72,7 +72,7 @@ impl Choice for FillChoice {
 }
 
 impl Choice for Verify {
-    /// Not at all is said by `immutable`.
+    /// [`Verify::Never`] has no name, because the setting `immutable` stands for it.
     const NAMES: &'static [(&'static str, Self)] = &[("stamp", Self::Stamp), ("checksum", Self::Checksum)];
 }
 

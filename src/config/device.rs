@@ -1,4 +1,4 @@
-//! Where batches end: what was asked, and what this machine has.
+//! The device on which batches end: what was asked for, and what this machine has.
 
 use super::Choice;
 use crate::decode::nvjpeg;
@@ -6,15 +6,15 @@ use crate::error::{Error, Result};
 use crate::gpu::{self, DeviceInfo};
 use std::path::PathBuf;
 
-/// Where batches end.
+/// The device on which batches end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Device {
-    /// Host memory; decoded by the CPU.
+    /// Batches are in host memory, and the CPU decodes.
     #[default]
     Cpu,
-    /// Memory of a GPU.
+    /// Batches are in the memory of a GPU.
     Cuda {
-        /// Its number among the devices the driver shows this process.
+        /// The GPU's number among the devices that the driver shows this process.
         ordinal: u32,
     },
 }
@@ -31,38 +31,39 @@ impl std::fmt::Display for Device {
 /// What the CPU decodes when batches end on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CpuDecode {
-    /// What the GPU's decoders do not know: CMYK, 12 bits, PNG, ...; and that of which they would have the host decode
-    /// the Huffman codes, which costs it more: progressive images, and batches that are too small where there is no
-    /// engine.
+    /// The CPU decodes what the GPU's decoders do not know (CMYK, 12 bits, PNG, ...). It also decodes images whose
+    /// Huffman codes they would have the host decode, which costs more: progressive images, and batches that are too
+    /// small where there is no engine.
     #[default]
     Fallback,
-    /// That, and as much more as makes the whole fastest.
+    /// The CPU decodes what it decodes with `fallback`, and as many more images as makes the whole fastest.
     Auto,
-    /// Nothing: what the GPU's decoders do not know is an error of its sample.
+    /// The CPU decodes nothing: what the GPU's decoders do not know is an error of its sample.
     Never,
 }
 
-/// Which decoders may serve on the way to a GPU: for tests and measurements, by the variable `FORELOAD_GPU_BACKEND`.
+/// Which decoders may be used on the way to a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
+/// measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AllowedBackends {
-    /// Each image the first that knows its kind.
+    /// Each image is decoded by the first decoder that knows its kind.
     #[default]
     All,
-    /// The GPU's decoding engine; the CPU for the rest.
+    /// The GPU's decoding engine decodes, and the CPU what that does not take.
     Hardware,
-    /// CUDA kernels in large batches; the CPU for the rest.
+    /// CUDA kernels decode in large batches, and the CPU what these do not take.
     CudaBatched,
-    /// CUDA kernels, image by image; the CPU for the rest.
+    /// CUDA kernels decode image by image, and the CPU what these do not take.
     Cuda,
-    /// The CPU for all.
+    /// The CPU decodes everything.
     Cpu,
 }
 
 impl AllowedBackends {
-    /// What the environment asks for.
+    /// The decoders that the environment asks for.
     ///
     /// # Errors
-    /// [`Error::Config`] for a name there is not.
+    /// [`Error::Config`] for a name that does not exist.
     pub fn from_environment() -> Result<Self> {
         match std::env::var("FORELOAD_GPU_BACKEND") {
             Ok(name) if !name.is_empty() => Self::parse("FORELOAD_GPU_BACKEND", &name),
@@ -86,144 +87,146 @@ impl Choice for CpuDecode {
         &[("fallback", Self::Fallback), ("auto", Self::Auto), ("never", Self::Never)];
 }
 
-/// `device=` as text.
+/// What `device=` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum DeviceRequest {
     Auto,
     Cpu,
-    /// With the number, if one was given.
+    /// A GPU, by its number if one was given.
     Cuda(Option<u32>),
 }
 
-fn parse(text: &str) -> Result<Asked> {
+fn parse(text: &str) -> Result<DeviceRequest> {
     let bad = || Error::config("device", format!("is {text:?}, must be auto, cpu, cuda or cuda:N"));
     match text {
-        "auto" => Ok(Asked::Auto),
-        "cpu" => Ok(Asked::Cpu),
-        "cuda" => Ok(Asked::Cuda(None)),
+        "auto" => Ok(DeviceRequest::Auto),
+        "cpu" => Ok(DeviceRequest::Cpu),
+        "cuda" => Ok(DeviceRequest::Cuda(None)),
         _ => {
             let number = text.strip_prefix("cuda:").ok_or_else(bad)?;
-            Ok(Asked::Cuda(Some(number.parse().map_err(|_| bad())?)))
+            Ok(DeviceRequest::Cuda(Some(number.parse().map_err(|_| bad())?)))
         }
     }
 }
 
-/// Whether `text` is a way to name a device, there or not.
+/// Whether `text` names a device, whether that exists or not.
 pub(super) fn is_device(text: &str) -> bool {
     parse(text).is_ok()
 }
 
-/// Whether `text` can be had.
+/// Checks that the device that `text` names can be used.
 ///
 /// # Errors
-/// As [`choose`].
+/// The errors of [`choose`].
 pub(super) fn validate(text: &str) -> Result<()> {
     match parse(text)? {
-        Asked::Auto | Asked::Cpu => Ok(()),
-        Asked::Cuda(_) => choose(text).map(|_| ()),
+        DeviceRequest::Auto | DeviceRequest::Cpu => Ok(()),
+        DeviceRequest::Cuda(_) => choose(text).map(|_| ()),
     }
 }
 
-/// Makes NVIDIA's libraries be looked for in these directories of Python packages too (`sys.path`).
+/// Adds directories of Python packages (`sys.path`) to those in which NVIDIA's libraries are searched.
 pub(crate) fn look_for_libraries_in(packages: Vec<PathBuf>) {
     nvjpeg::Library::look_in(packages);
 }
 
-/// A device, and why it is that one.
+/// The device that was chosen, and why.
 #[derive(Debug, Clone)]
-pub(crate) struct Chosen {
-    /// Where batches end.
+pub(crate) struct ChosenDevice {
+    /// The device on which batches end.
     pub device: Device,
-    /// In words.
+    /// The reason, in words.
     pub why: String,
-    /// Bytes of a GPU's memory.
+    /// The number of bytes of the GPU's memory; 0 for the CPU.
     pub memory: u64,
-    /// A GPU is there, or a driver that does not start; none was asked for by name, and it does not serve.
+    /// Whether there is a GPU that cannot be used, or a driver that does not start, while no GPU was asked for by name.
     pub overlooked: bool,
 }
 
-/// The device that `text` means here.
+/// Chooses the device that `text` means on this machine.
 ///
 /// # Errors
-/// [`Error::Config`] for text that means nothing; [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
-pub(crate) fn choose(text: &str) -> Result<Chosen> {
+/// [`Error::Config`] for a text that means nothing; [`Error::Unavailable`] for a GPU that is asked for and cannot be
+/// used.
+pub(crate) fn choose(text: &str) -> Result<ChosenDevice> {
     choose_of(text, gpu::probe)
 }
 
-/// As [`choose`], among what `probe` finds, which is asked only when it matters.
+/// Chooses the device like [`choose`], among those that `probe` finds. It is called only when the answer depends on it.
 ///
 /// # Errors
-/// As [`choose`].
-pub(crate) fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<Chosen> {
-    let cpu = |why: String, overlooked| Chosen { device: Device::Cpu, why, memory: 0, overlooked };
+/// The errors of [`choose`].
+pub(crate) fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<ChosenDevice> {
+    let cpu = |why: String, overlooked| ChosenDevice { device: Device::Cpu, why, memory: 0, overlooked };
     let asked = parse(text)?;
-    if asked == Asked::Cpu {
+    if asked == DeviceRequest::Cpu {
         return Ok(cpu("as asked".into(), false));
     }
-    let wish = match asked {
-        Asked::Cuda(Some(ordinal)) => Ok(Wish::Exactly(ordinal)),
-        _ => launchers_wish(),
+    let request = match asked {
+        DeviceRequest::Cuda(Some(ordinal)) => Ok(GpuRequest::Exactly(ordinal)),
+        _ => launcher_request(),
     };
     let probe = probe();
-    match (wish.and_then(|wish| gpu_that_serves(&probe, wish)), asked) {
+    match (request.and_then(|request| gpu_that_serves(&probe, request)), asked) {
         (Ok(gpu), _) => {
             let device = Device::Cuda { ordinal: gpu.ordinal };
-            Ok(Chosen { device, why: gpu.name, memory: gpu.memory, overlooked: false })
+            Ok(ChosenDevice { device, why: gpu.name, memory: gpu.memory, overlooked: false })
         }
-        (Err(why), Asked::Auto) => Ok(cpu(why, !probe.absent)),
+        (Err(why), DeviceRequest::Auto) => Ok(cpu(why, !probe.absent)),
         (Err(why), _) => Err(unavailable(text, &why)),
     }
 }
 
-/// That the GPU asked for as `device` cannot serve.
+/// The error that the GPU asked for as `device` cannot be used.
 pub(crate) fn unavailable(device: &str, why: &str) -> Error {
     Error::Unavailable(format!("device: {device}: {why}; device=\"cpu\" decodes without a GPU"))
 }
 
-/// Which GPU is meant.
+/// The GPU that is meant.
 #[derive(Debug, Clone, Copy)]
-enum Wish {
-    /// The first that serves.
+enum GpuRequest {
+    /// The first GPU that can be used.
     Any,
-    /// This one.
+    /// The GPU with this number.
     Exactly(u32),
-    /// The one of a process with this local rank, which stands in that variable.
+    /// The GPU of the process with this local rank, which that environment variable gives.
     LocalRank(&'static str, u32),
 }
 
-/// Where launchers say which of its node's ranks a process is: torchrun; Open MPI; MPICH and Intel MPI; MVAPICH2.
+/// The variables in which launchers give a process its local rank: torchrun's, Open MPI's, that of MPICH and Intel MPI,
+/// and MVAPICH2's.
 pub(super) const LOCAL_RANKS: [&str; 4] =
     ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"];
 
-/// The GPU a launcher means for this process.
-fn launchers_wish() -> Result<Wish, String> {
-    // Outside of a step, in a batch script, Slurm's says nothing.
+/// The GPU that a launcher means for this process.
+fn launcher_request() -> Result<GpuRequest, String> {
+    // Outside of a job step, in a batch script, Slurm's variable says nothing.
     let slurm = std::env::var_os("SLURM_STEP_NUM_TASKS").map(|_| "SLURM_LOCALID");
     for variable in LOCAL_RANKS.into_iter().chain(slurm) {
         if let Ok(text) = std::env::var(variable) {
             let rank = text.trim().parse().map_err(|_| format!("{variable} is {text:?}, not a number"))?;
-            return Ok(Wish::LocalRank(variable, rank));
+            return Ok(GpuRequest::LocalRank(variable, rank));
         }
     }
-    Ok(Wish::Any)
+    Ok(GpuRequest::Any)
 }
 
-/// The GPU that is wished for, or why it cannot be had.
-fn gpu_that_serves(probe: &gpu::Probe, wish: Wish) -> Result<DeviceInfo, String> {
+/// The GPU that is meant, or why it cannot be used.
+fn gpu_that_serves(probe: &gpu::Probe, request: GpuRequest) -> Result<DeviceInfo, String> {
     let problem = || probe.problem.clone().unwrap_or_else(|| "the NVIDIA driver finds no device".into());
     let count = probe.devices.len() as u32;
-    let found = match wish {
+    let found = match request {
         _ if probe.usable().next().is_none() => return Err(problem()),
-        Wish::Any => probe.usable().next(),
-        Wish::Exactly(ordinal) | Wish::LocalRank(_, ordinal) if ordinal < count => {
+        GpuRequest::Any => probe.usable().next(),
+        GpuRequest::Exactly(ordinal) | GpuRequest::LocalRank(_, ordinal) if ordinal < count => {
             probe.devices.get(ordinal as usize)
         }
-        // Launchers that show each process a GPU of its own leave its local rank as it is.
-        Wish::LocalRank(..) if count == 1 => probe.devices.first(),
-        Wish::Exactly(ordinal) => {
+        // Launchers that show each process a GPU of its own leave the process's local rank as it is.
+        GpuRequest::LocalRank(..) if count == 1 => probe.devices.first(),
+        GpuRequest::Exactly(ordinal) => {
             return Err(format!("there is no GPU cuda:{ordinal}, the driver shows {count}"));
         }
-        Wish::LocalRank(variable, rank) => {
+        GpuRequest::LocalRank(variable, rank) => {
             return Err(format!("{variable} is {rank}, and the driver shows {count} GPUs"));
         }
     };
@@ -235,32 +238,32 @@ fn gpu_that_serves(probe: &gpu::Probe, wish: Wish) -> Result<DeviceInfo, String>
     Ok(info.clone())
 }
 
-/// Batches under way on a GPU at a time, each in a stage of its own: copied, decoded, augmented.
+/// The number of lanes: how many batches a GPU works on at a time, while one is copied, one decoded and one augmented.
 pub const LANES: usize = 3;
 
 const MIB: usize = 1 << 20;
 
-/// Most bytes that the images a lane decodes have at a time, however much memory there is.
+/// The largest arena of a lane in bytes, however much memory there is.
 const LARGEST_ARENA: usize = 512 * MIB;
 
-/// How the memory of a GPU is shared out.
+/// How the memory of a GPU is divided into pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DevicePools {
-    /// Bytes of everything together.
+    /// The number of bytes of everything together.
     pub cap: usize,
-    /// Most bytes that the images a lane decodes have at a time.
+    /// The number of bytes of a lane's arena, which holds the planes of the images that it decodes at a time.
     pub arena: usize,
-    /// Bytes that are not for images being decoded in any case.
+    /// The number of bytes that are never for images that are being decoded.
     beside: usize,
-    /// Batches being filled or waiting for the consumer.
+    /// The number of batches that are being filled or wait for the consumer.
     pub prefetch: usize,
-    /// Batch buffers in all.
+    /// The number of batch buffers in all.
     pub batches: usize,
 }
 
 impl DevicePools {
-    /// Shares `asked` bytes, or a quarter of the device's `memory`, between images being decoded, batches of
-    /// `batch_bytes`, and `lane_bytes` that each lane needs for itself.
+    /// Divides `asked` bytes, or a quarter of the device's `memory`, among the arenas of images that are being decoded,
+    /// batches of `batch_bytes`, and `lane_bytes` that each lane needs for itself.
     ///
     /// # Errors
     /// [`Error::Config`] when that is too little.
@@ -271,7 +274,7 @@ impl DevicePools {
         batch_bytes: usize,
     ) -> Result<Self> {
         let cap = usize::try_from(asked.unwrap_or(memory / 4)).unwrap_or(usize::MAX);
-        // One batch with the consumer, two in the making. Allocations are rounded up.
+        // The consumer has one batch, and two are being filled. Allocations are rounded up.
         let batch_bytes = batch_bytes.saturating_add(MIB / 256);
         let batches = batch_bytes.saturating_mul(3);
         let lane_bytes = lane_bytes.saturating_add(MIB / 4);
@@ -286,11 +289,11 @@ impl DevicePools {
         let beside = batches + LANES * lane_bytes;
         let arena = ((cap - beside) / LANES / 2).clamp(16 * MIB, LARGEST_ARENA);
         let batches = (cap - LANES * (arena + lane_bytes)) / batch_bytes;
-        // Each lane has one, one waits, one comes.
+        // Each lane has a batch, one waits, and one is being gathered.
         Ok(Self { cap, arena, beside, prefetch: (LANES + 2).min(batches - 1), batches })
     }
 
-    /// Bytes of `device_memory` that would give a lane's images `needed` bytes; `None` where none would.
+    /// The `device_memory`, in bytes, that would give a lane's arena `needed` bytes; `None` where none would.
     pub fn cap_for(&self, needed: u64) -> Option<u64> {
         (needed <= LARGEST_ARENA as u64).then_some(self.beside as u64 + LANES as u64 * (2 * needed + 1))
     }
@@ -324,9 +327,9 @@ mod tests {
 
     #[test]
     fn devices_have_the_names_torch_gives_them() {
-        assert_eq!(parse("auto").unwrap(), Asked::Auto);
-        assert_eq!(parse("cuda").unwrap(), Asked::Cuda(None));
-        assert_eq!(parse("cuda:3").unwrap(), Asked::Cuda(Some(3)));
+        assert_eq!(parse("auto").unwrap(), DeviceRequest::Auto);
+        assert_eq!(parse("cuda").unwrap(), DeviceRequest::Cuda(None));
+        assert_eq!(parse("cuda:3").unwrap(), DeviceRequest::Cuda(Some(3)));
         for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CPU"] {
             assert!(parse(wrong).unwrap_err().to_string().contains("device: is"), "{wrong}");
         }

@@ -3,6 +3,7 @@
 use super::{Choice, Images, LoaderConfig};
 use crate::augment::{BoxFormat, Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
+use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
 use crate::error::{Error, Result};
 use serde::Deserialize;
@@ -69,6 +70,11 @@ impl FieldOptions {
         let by_name = || if self.name == IMAGE { FieldKind::Image } else { FieldKind::of_key(&self.name) };
         self.kind.unwrap_or_else(by_name)
     }
+
+    /// Whether it is an image, or the file of what is one: a sample without is left out where it must have it.
+    pub(super) fn is_image(&self) -> bool {
+        self.kind() == FieldKind::Image || IMAGE_EXTENSIONS.contains(&self.name.as_str())
+    }
 }
 
 /// The type of a mask's values.
@@ -111,9 +117,8 @@ pub struct Field {
     pub member: Option<usize>,
     /// Where it lies in the batch.
     pub content: FieldContent,
-    /// Samples may be without it: number of the column that says which have it. Values whose lengths differ say it
-    /// themselves.
-    pub optional: Option<Option<usize>>,
+    /// Samples may be without it: the number of the column that says which have it.
+    pub optional: Option<usize>,
 }
 
 /// What a field is in a batch.
@@ -254,11 +259,18 @@ impl Fields {
         for (number, field) in asked.iter().enumerate() {
             if let Some(of) = given.iter().position(|column| column.name == field.name) {
                 let content = given[of].content(of, &mut layout);
+                check_always_there(field, "a column of labels=")?;
                 list.push(Field { name: field.name.clone(), member: None, content, optional: None });
                 continue;
             }
             if field.name == LABEL {
                 index.check_labeled("fields")?;
+                check_always_there(field, "the dataset's class number")?;
+                if !matches!(field.kind, None | Some(FieldKind::Integer)) {
+                    let message =
+                        format!("has {LABEL:?}, the dataset's class number, as another kind than Integer");
+                    return Err(Error::config("fields", message));
+                }
                 let name = field.name.clone();
                 list.push(Field { name, member: None, content: FieldContent::Label, optional: None });
                 continue;
@@ -276,7 +288,9 @@ impl Fields {
                 FieldKind::Boxes => {
                     let image = images.followed_by(field)?;
                     let (first, views) = (layout.values.len(), images.recipe(image).views().len());
-                    layout.values.extend((0..views).map(|_| Raggedness::Always));
+                    let columns = Some(4 + u32::from(field.shares));
+                    let always = Raggedness::Always { element: Element::F32, columns };
+                    layout.values.extend((0..views).map(|_| always));
                     FieldContent::Boxes { image, first, views, format: field.format, shares: field.shares }
                 }
                 FieldKind::Mask => {
@@ -306,14 +320,12 @@ impl Fields {
                 FieldKind::Integer => FieldContent::Integers(column(&mut layout, Element::I64, Vec::new())),
                 FieldKind::Float => FieldContent::Floats(column(&mut layout, Element::F32, Vec::new())),
                 FieldKind::Text | FieldKind::Json | FieldKind::Bytes | FieldKind::Array => {
-                    layout.values.push(if field.ragged { Raggedness::Always } else { Raggedness::AsTheyAre });
+                    let always = Raggedness::Always { element: Element::F32, columns: None };
+                    layout.values.push(if field.ragged { always } else { Raggedness::AsTheyAre });
                     FieldContent::Values(layout.values.len() - 1, kind)
                 }
             };
-            let says_it_itself = matches!(content, FieldContent::Values(..) | FieldContent::Boxes { .. });
-            let optional = field
-                .optional
-                .then(|| (!says_it_itself).then(|| column(&mut layout, Element::Bool, Vec::new())));
+            let optional = field.optional.then(|| column(&mut layout, Element::Bool, Vec::new()));
             list.push(Field { name: field.name.clone(), member: members.next(), content, optional });
         }
         Ok((Self { list }, layout))
@@ -355,6 +367,16 @@ impl Fields {
     pub fn image(&self) -> Option<&Field> {
         self.list.iter().find(|field| field.kind() == FieldKind::Image)
     }
+}
+
+/// That nobody expects a field to be absent which no sample is without.
+fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
+    if !field.optional {
+        return Ok(());
+    }
+    let message =
+        format!("has {:?}, {what}, as optional, but all samples have it: leave that out", field.name);
+    Err(Error::config("fields", message))
 }
 
 /// Whether images have sizes of their own.

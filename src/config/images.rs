@@ -1,4 +1,4 @@
-//! The images of a sample: what is done to each, and which of them are seen alike.
+//! The images of a sample: what is done to each, and which of them share their geometry.
 
 use super::fields::FieldOptions;
 use super::{LABEL, LoaderOptions};
@@ -9,60 +9,61 @@ use crate::error::{Error, Result};
 /// The image fields of a loader.
 #[derive(Debug, Clone)]
 pub struct Images {
-    /// Those that lead come first; each group in the order in which they were asked for.
+    /// The images that lead come first, then those that follow; both in the order in which they were asked for.
     list: Vec<ImageField>,
-    /// What is done to each that leads and to its followers; at least one.
+    /// What is done to each image that leads and to its followers; there is at least one recipe.
     recipes: Vec<Recipe>,
 }
 
 /// A field whose members are images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImageField {
-    /// Its name.
+    /// The field's name.
     pub name: String,
-    /// Number of its field.
+    /// The number of the field.
     pub field: usize,
-    /// Number of the image whose recipe and random numbers it has: its own, where it leads.
+    /// The number of the image whose recipe and random numbers it has, which is its own where it leads.
     pub leader: usize,
 }
 
 impl Images {
-    /// The image fields; other code knows them by their numbers in this list.
+    /// The image fields. Other code refers to them by their numbers in this list.
     pub(crate) fn list(&self) -> &[ImageField] {
         &self.list
     }
 
-    /// The recipes of those that lead: what is done to each of these and to its followers.
+    /// The recipes of the images that lead, which are also those of their followers.
     pub(crate) fn recipes(&self) -> &[Recipe] {
         &self.recipes
     }
 
-    /// What is done to the image of this number.
+    /// What is done to the image with this number.
     pub(crate) fn recipe(&self, image: usize) -> &Recipe {
         &self.recipes[self.list[image].leader]
     }
 
-    /// Number of the image that was asked for first.
+    /// The number of the image that was asked for first.
     pub(crate) fn first(&self) -> Option<usize> {
         (0..self.list.len()).min_by_key(|&image| self.list[image].field)
     }
 
-    /// What is done to that; without images, what would be.
+    /// What is done to the image that was asked for first; without images, what would be done to it.
     pub(crate) fn first_recipe(&self) -> &Recipe {
         self.first().map_or(&self.recipes[0], |image| self.recipe(image))
     }
 
-    /// The views of all images, one image's behind another's.
+    /// The views of all images, one image after another.
     pub(crate) fn views(&self) -> impl Iterator<Item = &RecipeView> {
         (0..self.list.len()).flat_map(|image| self.recipe(image).views())
     }
 
-    /// Whether anything that is done to an image is drawn at random.
+    /// Whether anything that is done to images is drawn at random.
     pub(crate) fn are_random(&self) -> bool {
         self.recipes.iter().any(Recipe::is_random)
     }
 
-    /// The keys of an epoch's random numbers, for each recipe: those of the first leader go without a name.
+    /// The keys of an epoch's random numbers, for each recipe. The name of the field is part of all keys but the first
+    /// leader's.
     pub(crate) fn keys(&self, seed: u64, epoch: u64) -> Vec<RecipeKeys> {
         let of = |(leader, recipe): (usize, &Recipe)| match leader {
             0 => recipe.keys(seed, epoch),
@@ -71,12 +72,13 @@ impl Images {
         self.recipes.iter().enumerate().map(of).collect()
     }
 
-    /// Number of the image of this name.
+    /// The number of the image with this name.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.list.iter().position(|image| image.name == name)
     }
 
-    /// Number of the image whose geometry the mask or the boxes of a `field` have: the first, unless it says which.
+    /// The number of the image whose geometry the mask or the boxes of `field` follow: the first one, unless the field
+    /// names another.
     ///
     /// # Errors
     /// [`Error::Config`] where there is no such image.
@@ -97,10 +99,14 @@ impl Images {
         self.list.iter().map(|image| image.name.as_str()).collect()
     }
 
-    /// The images that were `asked` for, of which `leaders` have these `recipes`.
-    fn new(asked: &[AskedImage<'_>], leaders: &[AskedImage<'_>], recipes: Vec<Recipe>) -> Result<Self> {
+    /// Makes the list of the images that were `asked` for, of which the `leaders` have these `recipes`.
+    fn new(
+        asked: &[RequestedImage<'_>],
+        leaders: &[RequestedImage<'_>],
+        recipes: Vec<Recipe>,
+    ) -> Result<Self> {
         let position = |name: &str| leaders.iter().position(|leader| leader.options.name == name);
-        let image = |asked: &AskedImage<'_>, leader| ImageField {
+        let image = |asked: &RequestedImage<'_>, leader| ImageField {
             name: asked.options.name.clone(),
             field: asked.field,
             leader,
@@ -133,22 +139,22 @@ impl Images {
 
 /// An image field as it is asked for, and the number of its field.
 #[derive(Clone, Copy)]
-struct AskedImage<'a> {
+struct RequestedImage<'a> {
     field: usize,
     options: &'a FieldOptions,
 }
 
 impl LoaderOptions {
-    /// The images, and what is done to them; `given` are the columns of `labels`.
+    /// The images, and what is done to them. `given` are the names of the columns of `labels`.
     ///
     /// # Errors
     /// [`Error::Config`] naming the setting, the field and the transform.
     pub(super) fn images(&self, given: &[String]) -> Result<Images> {
         let usual = [FieldOptions::named(IMAGE)];
         let asked = self.fields.as_deref().unwrap_or(&usual).iter().enumerate();
-        let asked: Vec<AskedImage<'_>> = asked
-            .map(|(field, options)| AskedImage { field, options })
-            .filter(|AskedImage { options, .. }| {
+        let asked: Vec<RequestedImage<'_>> = asked
+            .map(|(field, options)| RequestedImage { field, options })
+            .filter(|RequestedImage { options, .. }| {
                 options.kind() == FieldKind::Image && options.name != LABEL && !given.contains(&options.name)
             })
             .collect();
@@ -191,8 +197,8 @@ impl LoaderOptions {
     }
 }
 
-/// One recipe for all: the first image leads, and the others follow it.
-fn led_by_first(asked: &[AskedImage<'_>], recipe: Recipe) -> Result<Images> {
+/// Gives all images one recipe: the first image leads, and the others follow it.
+fn led_by_first(asked: &[RequestedImage<'_>], recipe: Recipe) -> Result<Images> {
     let first = asked.iter().find(|image| image.options.follows.is_none());
     Images::new(asked, first.map(std::slice::from_ref).unwrap_or_default(), vec![recipe])
 }
@@ -203,7 +209,7 @@ fn no_image(field: &FieldOptions, follows: &str, names: &[&str]) -> Error {
     Error::config("fields", message)
 }
 
-/// The images there are, in words.
+/// The images that there are, in words.
 fn listed(names: &[&str]) -> String {
     match names {
         [] => "there is none".into(),

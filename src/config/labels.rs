@@ -1,8 +1,10 @@
 //! Labels of the user's own: what was given, and the columns that it becomes.
 
-use super::{FieldContent, LABEL};
+use super::{FieldContent, FieldOptions, Given, LABEL};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
-use crate::dataset::{ColumnValues, DatasetIndex, SampleColumn, column_names, read_columns};
+use crate::dataset::{
+    ColumnItem, ColumnValues, DatasetIndex, FieldKind, SampleColumn, column_names, read_columns, typed_column,
+};
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 
@@ -11,8 +13,8 @@ use std::path::PathBuf;
 pub enum Labels {
     /// The columns of a table in a file.
     File(PathBuf),
-    /// One column, [`LABEL`]: the values of each sample, by its number in the index.
-    Values(ColumnValues),
+    /// One column, [`LABEL`]: a number, or a list of as many, for each sample by its number in the index.
+    Values(Given),
 }
 
 impl Labels {
@@ -27,31 +29,88 @@ impl Labels {
         }
     }
 
-    /// The columns, for the samples of `index`.
+    /// The columns, for the samples of `index`, as the fields that are `asked` want them.
     ///
     /// # Errors
-    /// [`Error::Config`] for rows that do not fit the samples; as reading the file.
-    pub fn columns(&self, index: &DatasetIndex) -> Result<Vec<SampleColumn>> {
+    /// [`Error::Config`] for rows that do not fit the samples, and for values that a field's kind cannot have; as
+    /// reading the file.
+    pub fn columns(&self, index: &DatasetIndex, asked: &[FieldOptions]) -> Result<Vec<SampleColumn>> {
+        let kind = |name: &str| asked.iter().find(|field| field.name == name)?.kind;
         let values = match self {
-            Self::File(path) => return read_columns(path, index),
+            Self::File(path) => return read_columns(path, index, kind),
             Self::Values(values) => values,
         };
-        let count = values.samples();
+        let wrong = |message| Error::config("labels", message);
+        let count = values.items().map_or(0, |items| items.len()) as u64;
         if count != index.len() {
-            let message = format!(
+            return Err(wrong(format!(
                 "has {count} values, the dataset {} samples: give one for each, in the index's order",
                 index.len()
-            );
-            return Err(Error::config("labels", message));
+            )));
         }
-        Ok(vec![SampleColumn { name: LABEL.to_owned(), values: values.clone() }])
+        let kind = kind(LABEL);
+        if !matches!(kind, None | Some(FieldKind::Integer | FieldKind::Float)) {
+            let message = format!(
+                "has {LABEL:?}, the numbers of labels=, as another kind than they can be: ask for it by its name, or \
+                 by foreload.fields.Integer or Float"
+            );
+            return Err(Error::config("fields", message));
+        }
+        let (each, items) = numbers(values).map_err(wrong)?;
+        let typed = typed_column(items.iter().copied(), each, kind).map_err(|(at, why)| {
+            let sample = at / each.unwrap_or(1).max(1) as usize;
+            let row = values.items().and_then(|mut items| items.nth(sample)).unwrap_or(Given::Nothing);
+            let number = match each {
+                Some(each) => row.items().and_then(|mut items| items.nth(at % each as usize)).unwrap_or(row),
+                None => row,
+            };
+            wrong(format!("has {number} for sample {sample}, {why}"))
+        })?;
+        Ok(vec![SampleColumn { name: LABEL.to_owned(), values: typed }])
     }
+}
+
+/// The numbers of a list that has one for each sample (`None`), or a list of so many; or what is wrong with it.
+pub(crate) fn numbers(given: &Given) -> Result<(Option<u32>, Vec<ColumnItem>), String> {
+    let item = |sample: usize, item: &Given| {
+        Ok(match item {
+            Given::Truth(truth) => ColumnItem::Truth(*truth),
+            Given::Whole(number) => {
+                i64::try_from(*number).map_or(ColumnItem::Large(*number as f64), ColumnItem::Whole)
+            }
+            Given::Number(number) => ColumnItem::Other(*number),
+            other => return Err(format!("has {other} for sample {sample}, which is no number")),
+        })
+    };
+    let Some(rows) = given.items().filter(|rows| rows.len() > 0) else { return Err(format!("is {given}")) };
+    let (mut each, mut items) = (None, Vec::with_capacity(rows.len()));
+    for (sample, row) in rows.enumerate() {
+        let length = row.items().map(|items| items.len() as u32);
+        if sample == 0 {
+            each = length;
+        } else if each != length {
+            let has = |length: Option<u32>| {
+                length.map_or("a number".to_owned(), |length| format!("a list of {length}"))
+            };
+            return Err(format!("has {} for sample {sample}, {} for sample 0", has(length), has(each)));
+        }
+        match row.items() {
+            None => items.push(item(sample, &row)?),
+            Some(row) => {
+                for number in row {
+                    items.push(item(sample, &number)?);
+                }
+            }
+        }
+    }
+    Ok((each, items))
 }
 
 impl SampleColumn {
     /// What it is in a batch, as column number `of` of `labels`.
     pub(super) fn content(&self, of: usize, layout: &mut BatchLayout) -> FieldContent {
         let (each, element) = match &self.values {
+            ColumnValues::Truths(each, _) => (each, Element::U8),
             ColumnValues::Integers(each, _) => (each, Element::I64),
             ColumnValues::Floats(each, _) => (each, Element::F32),
             ColumnValues::Texts(_) => {

@@ -1,13 +1,14 @@
-//! How slow a parallel file system is, as people write it.
+//! The rates of an emulated parallel file system, as users write them.
 
 use super::units::{parse_bytes, parse_duration};
 use crate::error::{Error, Result};
 use crate::io::PfsRates;
 
-/// The rates of `open=2ms,read=1ms,bandwidth=200MB,opens=6000,concurrency=64`: what is not said costs nothing.
+/// Parses the rates from a text such as `open=2ms,read=1ms,bandwidth=200MB,opens=6000,concurrency=64`. What is not
+/// given costs nothing.
 ///
 /// # Errors
-/// [`Error::Config`] naming `setting` and the part that is wrong.
+/// [`Error::Config`] that names `setting` and the part that is wrong.
 pub fn parse_pfs(setting: &'static str, text: &str) -> Result<PfsRates> {
     let mut rates = PfsRates::default();
     let mut seen = Vec::new();

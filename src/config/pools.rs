@@ -1,4 +1,4 @@
-//! How host memory is shared out between slots and batches.
+//! How host memory is divided between slots and batches.
 
 use super::{DevicePools, LANES, LoaderOptions};
 use crate::batch::Pools;
@@ -7,28 +7,29 @@ use crate::error::{Error, Result};
 
 const MIB: usize = 1 << 20;
 
-/// Largest arena for the reads of decoded images, bytes.
+/// The largest arena for the reads of decoded images, in bytes.
 const LARGEST_ARENA: usize = 256 * MIB;
 
-/// What sizes the pools.
-pub(super) struct Host<'a> {
+/// What the sizes of the pools depend on.
+pub(super) struct PoolSizing<'a> {
     pub options: &'a LoaderOptions,
     pub index: &'a DatasetIndex,
     pub threads: usize,
     pub queue_depth: usize,
 }
 
-impl Host<'_> {
-    /// Slots for the reads in flight and those waiting to be decoded, then batches of `batch_bytes`.
+impl PoolSizing<'_> {
+    /// The sizes for batches of `batch_bytes` in host memory, with slots for the reads in flight and for those that
+    /// wait to be decoded.
     ///
     /// # Errors
     /// [`Error::Config`] for a `memory` too small for them, or a `batch_size` too large.
     pub(super) fn with_batches(&self, batch_bytes: usize) -> Result<Pools> {
         let keep = self.options.keep as usize;
-        // Images leave their slots at once.
+        // Decoded images leave their slots at once; encoded files stay in them.
         let held = if self.options.decoded { 0 } else { self.slots_of_a_batch() };
         let smallest_slots = arena(self.two_largest().saturating_add(held.saturating_mul(keep + 1)));
-        // Enough batches to ride out a hiccup, not so many that large batches fill the memory.
+        // Enough batches to ride out a hiccup, but not so many that large batches fill the memory.
         let usual_prefetch = (96 * MIB / (batch_bytes.saturating_add(held)).max(1)).clamp(2, 8);
         let usual_slots = arena(self.reads().saturating_add(held.saturating_mul(usual_prefetch + keep)));
         match self.options.memory {
@@ -45,7 +46,7 @@ impl Host<'_> {
             }
             Some(memory) => {
                 let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-                // Those with the consumer, two in the making.
+                // The batches that the consumer has, and two that are being filled.
                 let fewest = keep + 2;
                 let batches_bytes = batch_bytes.saturating_mul(fewest);
                 let least = smallest_slots.saturating_add(batches_bytes);
@@ -66,7 +67,7 @@ impl Host<'_> {
         }
     }
 
-    /// That batches need more memory than there is, by the setting that makes them so many or so large.
+    /// The error that batches need more memory than there is. It names the setting that makes them so many or so large.
     fn too_large(&self, bytes: usize, needed: usize, machine: usize) -> Error {
         let LoaderOptions { keep, local_world_size, .. } = self.options;
         let part = local_world_size
@@ -80,10 +81,10 @@ impl Host<'_> {
         }
     }
 
-    /// Slots beside batches on a GPU: files stay in their slots until their whole batch is decoded.
+    /// The sizes where batches are on a GPU. Files stay in their slots until their whole batch is decoded.
     ///
     /// # Errors
-    /// [`Error::Config`] for a `memory` too small.
+    /// [`Error::Config`] for a `memory` that is too small.
     pub(super) fn beside(&self, device: &DevicePools) -> Result<Pools> {
         let smallest = self.two_largest();
         let held = self.slots_of_a_batch().saturating_mul(LANES + 1);
@@ -101,30 +102,30 @@ impl Host<'_> {
         Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
     }
 
-    /// Bytes of memory of this machine, as many for each of its ranks.
+    /// The number of bytes of this machine's memory that each of its ranks has.
     fn memory_here(&self) -> usize {
         let machine = usize::try_from(crate::io::storage::memory_limit()).unwrap_or(usize::MAX);
         machine / self.options.local_world_size.unwrap_or(1).max(1) as usize
     }
 
-    /// Two of the largest samples must fit, so that one can be read while another is decoded; but one monstrous file
-    /// shall not size the arena: what does not fit fails like any other bad sample.
+    /// The room for two of the largest samples, so that one can be read while another is decoded. One huge file does
+    /// not decide the size: what does not fit fails like any other bad sample.
     fn two_largest(&self) -> usize {
         arena(2 * slot_bytes(self.index.largest() as usize)).min(LARGEST_ARENA)
     }
 
-    /// The reads in flight, as many again that have arrived, and a few for each worker; half as much again because
-    /// sizes vary.
+    /// The room for the reads in flight, for as many that have arrived, and for a few of each worker; and half of that
+    /// again because sizes vary.
     fn reads(&self) -> usize {
         let samples = 2 * self.queue_depth + 8 * self.threads;
         (samples * mean_bytes(self.index) / 2 * 3).clamp(16 * MIB, LARGEST_ARENA)
     }
 
-    /// Bytes of slots that the encoded files of a batch take.
+    /// The number of bytes of slots that the encoded files of a batch take.
     fn slots_of_a_batch(&self) -> usize {
         let (index, n) = (self.index, self.options.batch_size as usize);
         let largest = slot_bytes(index.largest() as usize);
-        // A quarter more than the mean, and two of the largest: a batch of few is not an average one.
+        // A quarter more than the mean, and two of the largest, because a small batch is seldom an average one.
         let usual = n.saturating_mul(slot_bytes(mean_bytes(index)) / 4 * 5).saturating_add(2 * largest);
         usual.min(n.saturating_mul(largest))
     }
@@ -134,12 +135,12 @@ fn mean_bytes(index: &DatasetIndex) -> usize {
     (index.total_bytes() / index.len().max(1)) as usize
 }
 
-/// What a slot for a file of `length` bytes takes of the arena, at most.
+/// The number of bytes of the arena that a slot for a file of `length` bytes takes at most.
 fn slot_bytes(length: usize) -> usize {
     length + 3 * 4096
 }
 
-/// Whole huge pages.
+/// Rounds up to whole huge pages.
 fn arena(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(2 * MIB).unwrap_or(usize::MAX)
 }

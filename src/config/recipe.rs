@@ -1,16 +1,16 @@
-//! What is done to images: the list that was asked for, or the one that the flat settings mean.
+//! What is done to images: the list of transforms that was given, or the one that the flat settings stand for.
 
 use super::Images;
 use super::LoaderOptions;
-use super::device::{self, Chosen, Device};
+use super::device::{self, ChosenDevice, Device};
 use super::fields::is_sized;
 use crate::augment::cuda::MOST_COLOUR_STEPS;
 use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, Sides, Transform, Transforms};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 
-/// The settings that a list of transforms says itself, and by what.
-const SAID_BY_TRANSFORMS: &[(&str, &str)] = &[
+/// The settings that a list of transforms includes, each with the transform that has its place.
+const INCLUDED_IN_TRANSFORMS: &[(&str, &str)] = &[
     ("image_size", "the size of RandomResizedCrop, RandomCrop, Resize or CenterCrop"),
     ("scale", "RandomResizedCrop(scale=...)"),
     ("ratio", "RandomResizedCrop(ratio=...)"),
@@ -21,12 +21,12 @@ const SAID_BY_TRANSFORMS: &[(&str, &str)] = &[
     ("std", "Normalize(mean, std)"),
 ];
 
-/// Refuses what `transforms` says and another setting that is `given` says again.
+/// Refuses a setting that is `given` beside `transforms` and says what the list says already.
 ///
 /// # Errors
-/// [`Error::Config`] naming both.
-pub(crate) fn check_said_once(given: &[&str]) -> Result<()> {
-    match SAID_BY_TRANSFORMS.iter().find(|(setting, _)| given.contains(setting)) {
+/// [`Error::Config`] that names both.
+pub(crate) fn check_given_once(given: &[&str]) -> Result<()> {
+    match INCLUDED_IN_TRANSFORMS.iter().find(|(setting, _)| given.contains(setting)) {
         None => Ok(()),
         Some((setting, by)) => Err(Error::config(
             setting,
@@ -36,8 +36,8 @@ pub(crate) fn check_said_once(given: &[&str]) -> Result<()> {
 }
 
 impl LoaderOptions {
-    /// The list of transforms that the flat settings mean.
-    fn meant(&self) -> Vec<Transform> {
+    /// The list of transforms that the flat settings stand for.
+    fn usual_transforms(&self) -> Vec<Transform> {
         let (height, width) = self.image_size;
         let size = Sides::Both([height, width]);
         let mut list = if self.train {
@@ -51,7 +51,7 @@ impl LoaderOptions {
                 Transform::RandomHorizontalFlip { p: self.flip },
             ]
         } else {
-            // Saturating, because it is checked later.
+            // This saturates, because the size is checked later.
             let usual = (height.max(width).saturating_mul(8) / 7).clamp(1, LARGEST_SIDE);
             let size_before = Some(Sides::One(self.resize.unwrap_or(usual)));
             vec![
@@ -66,20 +66,20 @@ impl LoaderOptions {
         list
     }
 
-    /// What a list of transforms does.
+    /// Compiles a list of transforms.
     ///
     /// # Errors
-    /// [`Error::Config`] naming the transform.
+    /// [`Error::Config`] that names the transform.
     pub(super) fn compiled(&self, asked: &Transforms) -> Result<Recipe> {
         Recipe::new(asked, self.memory_format, self.decode)
     }
 
-    /// What the flat settings do.
+    /// Compiles the list of transforms that the flat settings stand for.
     ///
     /// # Errors
     /// [`Error::Config`] naming the setting.
     pub(super) fn usual_recipe(&self) -> Result<Recipe> {
-        let list = self.meant();
+        let list = self.usual_transforms();
         for transform in &list {
             transform.check().map_err(|BadParameter { parameter, message }| {
                 Error::config(setting_of(transform.name(), parameter), message)
@@ -88,11 +88,11 @@ impl LoaderOptions {
         self.compiled(&Transforms::single(list))
     }
 
-    /// Where batches end, which must be able to do what is asked for the images.
+    /// Chooses the device on which batches end, which must be able to do what is asked for the images.
     ///
     /// # Errors
-    /// As [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
-    pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<Chosen> {
+    /// The errors of [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
+    pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<ChosenDevice> {
         if !self.decoded {
             return device::choose("cpu");
         }
@@ -118,9 +118,9 @@ impl LoaderOptions {
         device::choose("cpu")
     }
 
-    /// Asks whether `mean` and `std` are meant of values in 0..255, as other loaders take them: it is not known, but
-    /// images have no such statistics in 0..1.
-    pub(super) fn question_scale(&self, images: &Images, index: &DatasetIndex) {
+    /// Warns when `mean` and `std` look as if they were meant for values in 0..255, as other loaders take them: images
+    /// have no such statistics in 0..1.
+    pub(super) fn warn_about_scale(&self, images: &Images, index: &DatasetIndex) {
         let outputs = images.recipes().iter().map(|recipe| recipe.views()[0].fixed_output());
         let outputs = outputs.filter(|output| self.decoded && output.dtype != DType::U8);
         for (setting, values) in outputs.flat_map(|output| [("mean", output.mean), ("std", output.std)]) {
@@ -138,7 +138,7 @@ impl LoaderOptions {
     }
 }
 
-/// The flat setting that a parameter of the list's transform comes from.
+/// The flat setting that a parameter of a transform comes from.
 fn setting_of(transform: &str, parameter: &'static str) -> &'static str {
     match (transform, parameter) {
         ("Resize", "size") => "resize",

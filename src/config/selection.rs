@@ -1,4 +1,4 @@
-//! What an epoch draws from: the samples that were selected, by weight, by dataset.
+//! What an epoch draws from: the samples that are selected, with their weights and the ratios of datasets.
 
 use super::LoaderOptions;
 use crate::dataset::{ClassRef, DatasetIndex, Select};
@@ -7,24 +7,25 @@ use crate::schedule::Selection;
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
-/// How often samples are drawn beside one another. Only the ratios count. A weight is 0, or from 1e-50 to 1e50.
+/// How often samples are drawn compared with one another. Only the ratios of weights count. A weight is 0, or from
+/// 1e-50 to 1e50.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Weights {
-    /// Every class as often as every other.
+    /// Every class is drawn as often as every other.
     Balanced,
-    /// That of each sample of a class; 1 for classes that are not named.
+    /// The weight of each sample of a class; 1 for classes that are not named.
     Classes(Vec<(ClassRef, f64)>),
-    /// That of each sample of the dataset, by number.
+    /// The weight of each sample of the dataset, by its id.
     Samples(Vec<f64>),
 }
 
-/// Weights and ratios other than 0: their products and sums are numbers, and never vanish.
+/// The range of weights and ratios other than 0, in which their products and sums neither overflow nor vanish.
 const SCALE: RangeInclusive<f64> = 1e-50..=1e50;
 
-/// What the options mean for a dataset.
+/// The selection that the options mean for a dataset.
 ///
 /// # Errors
-/// [`Error::Config`] naming the setting.
+/// [`Error::Config`] that names the setting.
 pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Selection> {
     let part = Select {
         indices: options.indices.clone(),
@@ -38,12 +39,12 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
         if !shuffled {
             return Err(Error::config(setting, "needs shuffle=True: samples are drawn by their weights"));
         }
-        let weigh = Weigh::new(options, index)?;
+        let weigh = Weighting::new(options, index)?;
         let strata = weigh.strata(index, chosen, setting)?;
         return Ok(sized(Selection::of_strata(index.len(), strata), options));
     }
     if shuffled {
-        // A selection is a set: the same samples in another order are the same training.
+        // A selection is a set: the same samples in another order give the same training.
         chosen.iter_mut().for_each(|members| members.sort_unstable());
     }
     let selection = match chosen {
@@ -61,36 +62,36 @@ fn sized(selection: Selection, options: &LoaderOptions) -> Selection {
 }
 
 /// The weights of a dataset's samples.
-struct Weigh<'a> {
-    by: By<'a>,
-    /// Each dataset's samples and its share, where datasets are mixed by ratios; else all samples.
+struct Weighting<'a> {
+    by: WeightRule<'a>,
+    /// The samples and the share of each dataset where datasets are mixed by ratios, else all samples.
     parts: Vec<(Range<u64>, f64)>,
 }
 
-enum By<'a> {
+enum WeightRule<'a> {
     Nothing,
     Class,
     Classes(Vec<f64>),
     Samples(&'a [f64]),
 }
 
-/// Samples of one weight in one part.
+/// Identifies a stratum: the samples of one weight in one part.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct StratumKey {
     part: usize,
-    /// The class where they are balanced, else the bits of the weight.
+    /// The class where classes are balanced, else the bits of the weight.
     weight: u64,
 }
 
-impl<'a> Weigh<'a> {
+impl<'a> Weighting<'a> {
     fn new(options: &'a LoaderOptions, index: &DatasetIndex) -> Result<Self> {
         if let Some(Weights::Balanced | Weights::Classes(_)) = options.weights {
             index.check_labeled("weights")?;
         }
         let by = match &options.weights {
-            None => By::Nothing,
-            Some(Weights::Balanced) => By::Class,
-            Some(Weights::Classes(given)) => By::Classes(class_weights(given, index)?),
+            None => WeightRule::Nothing,
+            Some(Weights::Balanced) => WeightRule::Class,
+            Some(Weights::Classes(given)) => WeightRule::Classes(class_weights(given, index)?),
             Some(Weights::Samples(weights)) if weights.len() as u64 != index.len() => {
                 let (given, samples) = (weights.len(), index.len());
                 let message = format!("are {given}, must be one for each of the dataset's {samples} samples");
@@ -101,7 +102,7 @@ impl<'a> Weigh<'a> {
                     .iter()
                     .enumerate()
                     .try_for_each(|(sample, weight)| usable(*weight, || format!("sample {sample}")))?;
-                By::Samples(weights)
+                WeightRule::Samples(weights)
             }
         };
         let parts = match &options.ratios {
@@ -123,7 +124,7 @@ impl<'a> Weigh<'a> {
         Ok(Self { by, parts })
     }
 
-    /// The samples by weight, each stratum with its share of the draws.
+    /// The samples by weight: each stratum with its share of the draws.
     fn strata(
         &self,
         index: &DatasetIndex,
@@ -134,10 +135,10 @@ impl<'a> Weigh<'a> {
             let message = format!("are for datasets of up to 2^32 samples, this one has {}", index.len());
             return Err(Error::config(setting, message));
         }
-        let mut strata: BTreeMap<Key, Vec<u32>> = BTreeMap::new();
+        let mut strata: BTreeMap<StratumKey, Vec<u32>> = BTreeMap::new();
         let mut sort = |sample: u32| {
             let key = self.key(index, sample);
-            if f64::from_bits(key.weight) != 0.0 || matches!(self.by, By::Class) {
+            if f64::from_bits(key.weight) != 0.0 || matches!(self.by, WeightRule::Class) {
                 strata.entry(key).or_default().push(sample);
             }
         };
@@ -158,33 +159,34 @@ impl<'a> Weigh<'a> {
             let message = format!("leave nothing to draw from {root}");
             return Err(Error::config(setting, message));
         }
-        let share =
-            |key: &Key, members: &[u32]| self.parts[key.part].1 * self.mass(key, members) / totals[key.part];
+        let share = |key: &StratumKey, members: &[u32]| {
+            self.parts[key.part].1 * self.mass(key, members) / totals[key.part]
+        };
         Ok(strata.into_iter().map(|(key, members)| (share(&key, &members), members)).collect())
     }
 
-    fn key(&self, index: &DatasetIndex, sample: u32) -> Key {
+    fn key(&self, index: &DatasetIndex, sample: u32) -> StratumKey {
         let number = u64::from(sample);
         let part = self.parts.partition_point(|(samples, _)| samples.end <= number);
         let weight = match &self.by {
-            By::Nothing => 1.0f64.to_bits(),
-            By::Class => u64::from(index.label(number)),
-            By::Classes(weights) => weights[index.label(number) as usize].to_bits(),
-            By::Samples(weights) => weights[sample as usize].to_bits(),
+            WeightRule::Nothing => 1.0f64.to_bits(),
+            WeightRule::Class => u64::from(index.label(number)),
+            WeightRule::Classes(weights) => weights[index.label(number) as usize].to_bits(),
+            WeightRule::Samples(weights) => weights[sample as usize].to_bits(),
         };
-        Key { part, weight }
+        StratumKey { part, weight }
     }
 
-    /// What a stratum counts in its part.
-    fn mass(&self, key: &Key, members: &[u32]) -> f64 {
+    /// The weight of a stratum among those of its part.
+    fn mass(&self, key: &StratumKey, members: &[u32]) -> f64 {
         match self.by {
-            By::Class => 1.0,
+            WeightRule::Class => 1.0,
             _ => f64::from_bits(key.weight) * members.len() as f64,
         }
     }
 }
 
-/// One weight for each class.
+/// The weight of each class.
 fn class_weights(given: &[(ClassRef, f64)], index: &DatasetIndex) -> Result<Vec<f64>> {
     let mut weights = vec![1.0; index.num_classes() as usize];
     let mut named = vec![false; weights.len()];

@@ -1,12 +1,12 @@
-//! What of its machine a process takes when other ranks of its job run there too.
+//! How many of a machine's processors a process takes when other ranks of its job run there too.
 
 use std::os::unix::process::parent_id;
 use std::path::Path;
 
-/// Processors for one of `ranks` processes of this machine.
+/// The number of processors for one of `ranks` processes of this machine.
 ///
-/// A launcher may have given each rank processors of its own already, or all of them the same. So what the launcher
-/// itself may use is shared out, and nobody takes more than it may.
+/// A launcher may have given each rank processors of its own already, or all ranks the same ones. So what the launcher
+/// itself may use is divided among the ranks, and no rank takes more than it may.
 pub(super) fn processors(ranks: u32) -> usize {
     let own = std::thread::available_parallelism().map_or(1, usize::from);
     if ranks <= 1 {
@@ -19,12 +19,12 @@ pub(super) fn processors(ranks: u32) -> usize {
         (Some(cpus), None) | (None, Some(cpus)) => cpus.len(),
         (None, None) => own,
     };
-    // Less time than processors: a quota of the control group, which is that of all ranks in it.
+    // There is less processor time than processors: the control group has a quota, which all ranks in it share.
     let together = if own < mine { together.min(own) } else { together };
     share(own, together, ranks as usize)
 }
 
-/// The part of one rank that may use `own` processors, of the `together` that all may use.
+/// The number of processors for one rank that may use `own` of them, where all ranks may use `together`.
 fn share(own: usize, together: usize, ranks: usize) -> usize {
     match together > own {
         true => own.min(together.div_ceil(ranks)),
@@ -32,19 +32,19 @@ fn share(own: usize, together: usize, ranks: usize) -> usize {
     }
 }
 
-/// The process that started the ranks of this machine: the nearest one above that is no rank itself, as a script
-/// between the two would be.
+/// The process that started the ranks of this machine: the nearest ancestor that is no rank itself, as a script between
+/// the two would be.
 fn launcher() -> Option<u32> {
     let mut process = parent_id();
     for _ in 0..8 {
-        // Where it may not be read the process is another user's: a daemon that starts tasks.
+        // Where this may not be read, the process is another user's, such as a daemon that starts tasks.
         let Ok(environment) = std::fs::read(format!("/proc/{process}/environ")) else { break };
         if !is_a_rank(&environment) {
             break;
         }
         process = status(&process.to_string(), "PPid:")?.parse().ok()?;
     }
-    // 0: outside of what this container shows.
+    // The number is 0 for a process outside of this container.
     (process > 0).then_some(process)
 }
 
@@ -53,13 +53,13 @@ fn allowed(process: &str) -> Option<Vec<usize>> {
     listed(&status(process, "Cpus_allowed_list:")?)
 }
 
-/// What the kernel says of a process, by name.
+/// The value of one line of a process's status, by the line's name.
 fn status(process: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
 }
 
-/// Whether a process with this environment was told its rank on its machine.
+/// Whether a process with this environment was told its local rank.
 fn is_a_rank(environment: &[u8]) -> bool {
     let told = |variable: &[u8]| {
         let name = variable.split(|byte| *byte == b'=').next().unwrap_or_default();
@@ -68,7 +68,7 @@ fn is_a_rank(environment: &[u8]) -> bool {
     environment.split(|byte| *byte == 0).any(told)
 }
 
-/// The processors that this process' control group may use; `None` where none says.
+/// The processors that this process's control group may use; `None` where none says so.
 fn group_cpus() -> Option<Vec<usize>> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let files = groups.lines().filter_map(|line| {
@@ -89,7 +89,7 @@ fn group_cpus() -> Option<Vec<usize>> {
     files.filter_map(|list| listed(&list)).min_by_key(Vec::len)
 }
 
-/// The numbers of a list like `0-3,8`.
+/// The numbers in a list such as `0-3,8`.
 fn listed(list: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
@@ -106,17 +106,17 @@ mod tests {
     #[test]
     fn ranks_share_what_they_have_together() {
         for (own, together, ranks, expected) in [
-            // All have the same.
+            // All ranks have the same processors.
             (128, 128, 8, 16),
             (10, 10, 4, 2),
             (2, 2, 8, 1),
-            // Each has its own already: those of a launcher that leaves some to the system.
+            // Each rank has its own processors already, also from a launcher that leaves some to the system.
             (16, 128, 8, 16),
             (15, 120, 8, 15),
             (16, 127, 8, 16),
-            // Those of a socket, which four ranks have in common.
+            // The processors are those of a socket, which four ranks have in common.
             (64, 128, 8, 16),
-            // Fewer than its share.
+            // A rank has fewer processors than its share would be.
             (4, 128, 8, 4),
             (1, 128, 8, 1),
         ] {

@@ -1,12 +1,13 @@
-//! Sizes and durations as people write them.
+//! Sizes and durations as users write them.
 
 use crate::error::{Error, Result};
 use std::time::Duration;
 
-/// Bytes of `text`: a number with an optional unit, `300MB`, `1.5GiB`, `4096`. Units ending in `iB` are powers of 1024.
+/// The number of bytes that `text` gives: a number with an optional unit, such as `300MB`, `1.5GiB` or `4096`. Units
+/// ending in `iB` are powers of 1024.
 ///
 /// # Errors
-/// [`Error::Config`] naming `setting`.
+/// [`Error::Config`] that names `setting`.
 pub(crate) fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
     let (number, unit) = split(text);
     let factor = match unit.to_ascii_lowercase().as_str() {
@@ -27,10 +28,10 @@ pub(crate) fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
     }
 }
 
-/// The time of `text`: a number with its unit, `20ms`, `1.5s`, `250us`, `2min`; `0` needs none.
+/// The duration that `text` gives: a number with its unit, such as `20ms`, `1.5s`, `250us` or `2min`; `0` needs none.
 ///
 /// # Errors
-/// [`Error::Config`] naming `setting`.
+/// [`Error::Config`] that names `setting`.
 pub(crate) fn parse_duration(setting: &'static str, text: &str) -> Result<Duration> {
     let (number, unit) = split(text);
     let factor = match unit {
@@ -49,7 +50,7 @@ pub(crate) fn parse_duration(setting: &'static str, text: &str) -> Result<Durati
     })
 }
 
-/// The number that a text begins with, and the unit behind it.
+/// Splits a text into the number that it begins with and the unit after it.
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,26 +1,26 @@
 //! The members of a tar archive, read header by header: data is stepped over, never read.
 //!
-//! An own reader rather than a general one because an index must tell a truncated shard from a complete one (seeking
-//! past the end succeeds in silence), must not let a header make it allocate, and has to name the byte where an
-//! archive goes wrong. Formats: POSIX.1-1988 ustar, POSIX.1-2001 pax, GNU (`L` long names, base-256 numbers, `S`
-//! sparse files), as described in GNU tar's manual, "Basic Tar Format".
+//! This is a reader of our own because an index must tell a truncated shard from a complete one (seeking past the end
+//! succeeds in silence), must not let a header make it allocate, and has to name the byte where an archive goes wrong.
+//! It reads POSIX.1-1988 ustar, POSIX.1-2001 pax, and GNU's format (`L` long names, base-256 numbers, `S` sparse
+//! files), as described in GNU tar's manual, "Basic Tar Format".
 
 use super::source::{Malformed, ReadAt, WINDOW, Window};
 
 const BLOCK: usize = 512;
-/// Longest name an archive may give a member, in bytes; Linux refuses paths longer than 4096.
+/// The longest name that an archive may give a member, in bytes; Linux refuses paths longer than 4096.
 const MAX_NAME: u64 = 1 << 16;
-/// Longest pax header, in bytes: extended attributes may be large, but not this large.
+/// The longest pax header, in bytes: extended attributes may be large, but not this large.
 const MAX_PAX: u64 = 1 << 20;
 
 /// One member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TarMember {
-    /// Its full name.
+    /// The full name of the member.
     pub name: Vec<u8>,
-    /// Where its data begins.
+    /// The offset of its data.
     pub offset: u64,
-    /// Bytes of data.
+    /// The number of bytes of data.
     pub size: u64,
     /// Whether it is a plain file whose data lies in one piece: no directory, link, device or sparse file.
     pub plain: bool,
@@ -75,7 +75,7 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
                     pax.parse(&records).ok_or_else(|| fail("a malformed pax header"))?;
                     self.at = self.after(start, data, header.size)?;
                 }
-                // Defaults for all later members: comments in practice, never their names or sizes.
+                // These are defaults for all later members: in practice comments, never names or sizes.
                 b'g' => self.at = self.after(start, data, header.size)?,
                 kind => {
                     let size = pax.size.unwrap_or(header.size);
@@ -92,7 +92,7 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         }
     }
 
-    /// Makes sure that only zeros follow the end-of-archive mark at `start`: what else lies there, as in archives put
+    /// Makes sure that only zeros follow the end-of-archive mark at `start`. Anything else there, as in archives put
     /// together by `cat`, would be lost in silence.
     fn check_end(&self, start: u64) -> Result<Option<TarMember>, Malformed> {
         let mut chunk = vec![0; WINDOW];
@@ -114,15 +114,16 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         Ok(None)
     }
 
-    /// `size` bytes at `offset`, all of them.
+    /// Reads exactly `size` bytes at `offset`.
     ///
     /// # Errors
-    /// [`Malformed`] where the archive has fewer bytes or cannot be read. Bound `size` before: it is allocated.
+    /// [`Malformed`] where the archive has fewer bytes or cannot be read. Check `size` before the call, because it is
+    /// allocated.
     pub fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
         self.source.read(offset, size)
     }
 
-    /// Where the header after `size` bytes of data at `data` stands.
+    /// The offset of the header after `size` bytes of data at `data`.
     fn after(&self, start: u64, data: u64, size: u64) -> Result<u64, Malformed> {
         match data.checked_add(size) {
             Some(end) if end <= self.source.size() => Ok(end.next_multiple_of(BLOCK as u64)),
@@ -130,7 +131,7 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         }
     }
 
-    /// Where the data of an old GNU sparse file begins: its map may go on in blocks after the header.
+    /// The offset of the data of an old GNU sparse file, whose map may go on in blocks after the header.
     fn after_sparse_map(&mut self, start: u64) -> Result<u64, Malformed> {
         let mut at = start + BLOCK as u64;
         let mut more = self.read(start, BLOCK as u64)?[482] != 0;
@@ -187,7 +188,7 @@ struct PaxRecords {
 }
 
 impl PaxRecords {
-    /// Records of `"LENGTH KEY=VALUE\n"`, LENGTH counting the whole record: a value may hold any byte.
+    /// Parses records of `"LENGTH KEY=VALUE\n"`. LENGTH counts the whole record, because a value may hold any byte.
     fn parse(&mut self, mut records: &[u8]) -> Option<()> {
         while !records.is_empty() {
             let space = records.iter().position(|&b| b == b' ')?;
@@ -206,7 +207,7 @@ impl PaxRecords {
     }
 }
 
-/// Up to the first NUL.
+/// The text of a field, up to the first NUL.
 fn text(field: &[u8]) -> &[u8] {
     &field[..field.iter().position(|&b| b == 0).unwrap_or(field.len())]
 }

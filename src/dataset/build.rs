@@ -3,6 +3,7 @@
 
 use super::cancel::Cancel;
 use super::format::{HEADER, IndexHeader, Section, SectionEntry};
+use super::member::{MEMBER_ROW, MemberRow};
 use super::{Contents, Layout, Stamp, publish};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
@@ -12,8 +13,8 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Samples whose members are copied at a time.
-const MEMBER_ROWS: usize = 1024;
+/// Members, or counts of them, that are copied at a time.
+const ROWS: u64 = 4096;
 
 /// A loose file in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,37 +38,6 @@ pub struct SampleRow {
     pub label: u32,
 }
 
-/// Where a member of a sample is in its shard. Members begin at multiples of [`MemberPlace::BLOCK`], as tar has them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemberPlace {
-    /// Blocks from the first byte of the sample's image, which may lie behind it.
-    pub blocks: i32,
-    /// Bytes of the member; [`MemberPlace::TWICE`] and more mean something else.
-    pub length: u32,
-}
-
-impl MemberPlace {
-    /// Bytes of a block of a tar archive.
-    pub const BLOCK: i64 = 512;
-    /// The length that says that there are two members of one name.
-    pub const TWICE: u32 = u32::MAX - 1;
-    /// No such member.
-    pub const ABSENT: Self = Self { blocks: 0, length: u32::MAX };
-
-    /// A member that begins at `offset`, of the sample whose image begins at `image`; `None` where they are too far
-    /// apart.
-    pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {
-        let apart = offset.cast_signed().checked_sub(image.cast_signed())?;
-        Some(Self { blocks: i32::try_from(apart / Self::BLOCK).ok()?, length })
-    }
-
-    fn to_bytes(self) -> [u8; 8] {
-        let [a, b, c, d] = self.blocks.to_le_bytes();
-        let [e, f, g, h] = self.length.to_le_bytes();
-        [a, b, c, d, e, f, g, h]
-    }
-}
-
 /// The samples of a shard, and what belongs to them beside their images.
 #[derive(Debug, Default)]
 pub struct ShardRows {
@@ -75,16 +45,22 @@ pub struct ShardRows {
     pub samples: Vec<SampleRow>,
     /// The keys of their members, sorted.
     pub keys: Vec<String>,
-    /// For each sample in turn, the member of each key in turn.
-    pub members: Vec<MemberPlace>,
+    /// The members of each sample in turn, sorted by their keys. Most shards have few keys; but names that count
+    /// something behind their first dot make as many as there are members.
+    pub members: Vec<MemberRow>,
+    /// How many of these each sample has; nothing where there are no keys.
+    pub counts: Vec<u32>,
 }
 
 impl ShardRows {
-    /// The members that a sample has, by their keys.
-    pub(super) fn members_of(&self, sample: usize) -> Vec<(String, MemberPlace)> {
-        let row = self.members[self.keys.len() * sample..].iter().zip(&self.keys);
-        let there = row.filter(|(place, _)| **place != MemberPlace::ABSENT);
-        there.map(|(place, key)| (key.clone(), *place)).collect()
+    /// The members of each sample.
+    pub(super) fn by_sample(&self) -> impl Iterator<Item = &[MemberRow]> {
+        let mut rest = &self.members[..];
+        self.counts.iter().map(move |&count| {
+            let (own, others) = rest.split_at(count as usize);
+            rest = others;
+            own
+        })
     }
 }
 
@@ -139,7 +115,8 @@ pub struct IndexBuilder {
     inodes: bool,
 }
 
-/// A group whose rows are in the spill file: lengths, then labels, offsets and members, or ends of names and names.
+/// A group whose rows are in the spill file: lengths, then labels, offsets, counts of members and members, or ends of
+/// names and names.
 struct SpilledGroup {
     class: u32,
     path: Vec<u8>,
@@ -151,6 +128,8 @@ struct SpilledGroup {
     affixes: [usize; 2],
     /// Keys of the members.
     keys: Vec<String>,
+    /// How many members all samples have.
+    members: u64,
 }
 
 impl SpilledGroup {
@@ -229,11 +208,12 @@ impl IndexBuilder {
             samples,
             names: 0,
             affixes: [0; 2],
-            keys: match &group.rows {
-                GroupRows::Files { .. } => Vec::new(),
-                GroupRows::Shard(rows) => rows.keys.clone(),
-            },
+            keys: Vec::new(),
+            members: 0,
         };
+        if let GroupRows::Shard(rows) = &group.rows {
+            (spilled.keys, spilled.members) = (rows.keys.clone(), rows.members.len() as u64);
+        }
         let written = match &group.rows {
             GroupRows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
             GroupRows::Shard(rows) => self.spill_shard(rows),
@@ -277,13 +257,14 @@ impl IndexBuilder {
     }
 
     fn spill_shard(&mut self, rows: &ShardRows) -> std::io::Result<()> {
-        let ShardRows { samples, members, .. } = rows;
+        let ShardRows { samples, members, counts, .. } = rows;
         for sample in samples {
             self.count(sample.length, sample.label);
             self.put(&sample.length.to_le_bytes())?;
         }
         samples.iter().try_for_each(|sample| self.put(&sample.label.to_le_bytes()))?;
         samples.iter().try_for_each(|sample| self.put(&sample.offset.to_le_bytes()))?;
+        counts.iter().try_for_each(|count| self.put(&count.to_le_bytes()))?;
         members.iter().try_for_each(|member| self.put(&member.to_bytes()))
     }
 
@@ -321,6 +302,7 @@ impl IndexBuilder {
         let spill = self.spill.get_ref();
         let groups = &self.groups;
         let keys: BTreeSet<&String> = groups.iter().flat_map(|group| &group.keys).collect();
+        let keys: Vec<&String> = keys.into_iter().collect();
         let sharded = self.header.layout.is_sharded();
         let mut table = [SectionEntry::default(); Section::COUNT];
         for section in Section::ALL {
@@ -372,6 +354,12 @@ impl IndexBuilder {
                     groups.iter().try_for_each(|g| out.copy(spill, g.at + 8 * g.samples, g.names))?;
                 }
                 Section::Keys => out.put(&serde_json::to_vec(&keys)?)?,
+                Section::MemberEnds => {
+                    let mut end = 0;
+                    for group in groups.iter().filter(|_| !keys.is_empty()) {
+                        out.put_ends(spill, group, &mut end)?;
+                    }
+                }
                 Section::Members => {
                     groups.iter().try_for_each(|group| out.copy_members(spill, group, &keys))?;
                 }
@@ -440,31 +428,44 @@ impl SectionWriter<'_> {
         Ok(())
     }
 
-    /// Copies the members of a shard's samples, which has some of all `keys`.
-    fn copy_members(
-        &mut self,
+    /// Shows the rows of so many bytes each that stand in `from`, from `at` to `end`.
+    fn each_row<const N: usize>(
         from: &File,
-        group: &SpilledGroup,
-        keys: &BTreeSet<&String>,
+        mut at: u64,
+        end: u64,
+        mut show: impl FnMut(&[u8; N]) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
-        let own: Vec<Option<usize>> =
-            keys.iter().map(|key| group.keys.iter().position(|known| known == *key)).collect();
-        let (at, row) = (group.at + 16 * group.samples, 8 * group.keys.len());
-        if own.iter().enumerate().all(|(whole, own)| *own == Some(whole)) {
-            return self.copy(from, at, row as u64 * group.samples);
-        }
-        let absent = MemberPlace::ABSENT.to_bytes();
-        let mut rows = vec![0; row * MEMBER_ROWS];
-        for first in (0..group.samples).step_by(MEMBER_ROWS) {
-            let rows = &mut rows[..row * (group.samples - first).min(MEMBER_ROWS as u64) as usize];
-            from.read_exact_at(rows, at + first * row as u64)?;
-            for sample in 0..(group.samples - first).min(MEMBER_ROWS as u64) as usize {
-                for own in &own {
-                    self.put(own.map_or(&absent[..], |own| &rows[row * sample + 8 * own..][..8]))?;
-                }
-            }
+        let mut buffer = vec![0; (ROWS * N as u64).min(end - at) as usize];
+        while at < end {
+            let part = &mut buffer[..(ROWS * N as u64).min(end - at) as usize];
+            from.read_exact_at(part, at)?;
+            at += part.len() as u64;
+            part.as_chunks().0.iter().try_for_each(&mut show)?;
         }
         Ok(())
+    }
+
+    /// Writes where the members of each of a shard's samples end, of which `end` are before it.
+    fn put_ends(&mut self, from: &File, group: &SpilledGroup, end: &mut u64) -> std::io::Result<()> {
+        if group.keys.is_empty() {
+            return (0..group.samples).try_for_each(|_| self.put(&end.to_le_bytes()));
+        }
+        let at = group.at + 16 * group.samples;
+        Self::each_row(from, at, at + 4 * group.samples, |count: &[u8; 4]| {
+            *end += u64::from(u32::from_le_bytes(*count));
+            self.put(&end.to_le_bytes())
+        })
+    }
+
+    /// Copies the members of a shard's samples, whose keys are some of all `keys`.
+    fn copy_members(&mut self, from: &File, group: &SpilledGroup, keys: &[&String]) -> std::io::Result<()> {
+        let whole: Vec<u32> =
+            group.keys.iter().map(|key| keys.partition_point(|known| *known < key) as u32).collect();
+        let at = group.at + 20 * group.samples;
+        Self::each_row(from, at, at + MEMBER_ROW as u64 * group.members, |row: &[u8; MEMBER_ROW]| {
+            let row = MemberRow::from_bytes(row);
+            self.put(&MemberRow { key: whole[row.key as usize], ..row }.to_bytes())
+        })
     }
 
     fn end(&mut self) -> SectionEntry {

@@ -1,16 +1,16 @@
-//! Stopping the building of an index from another thread.
+//! Cancels the building of an index from another thread.
 
 use crate::error::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether to stop. Cheap enough to ask at every entry.
+/// A flag that asks to stop. Reading it is cheap enough for every entry of a directory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cancel(Option<Arc<AtomicBool>>);
 
 impl Cancel {
-    /// Asked for by setting `flag`; the default is never.
+    /// Stops when `flag` is set; the default never stops.
     pub(crate) fn by(flag: &Arc<AtomicBool>) -> Self {
         Self(Some(flag.clone()))
     }
@@ -27,7 +27,8 @@ impl Cancel {
         Ok(())
     }
 
-    /// The same below, where errors are the system's. Not of the kind `Interrupted`, which means: try again.
+    /// The error that ends the indexing, like [`Cancel::check`], where errors are the system's. Its kind is not
+    /// `Interrupted`, which would mean to try again.
     pub(crate) fn check_io(&self) -> std::io::Result<()> {
         if self.is_asked() { Err(std::io::Error::other("indexing was interrupted")) } else { Ok(()) }
     }

@@ -8,6 +8,7 @@
 
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
+use super::member::MemberRow;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::shards::ShardKind;
@@ -241,11 +242,17 @@ fn compare(
     let full = index.directory_or_shard(group);
     let (found, message) = if index.layout().is_sharded() {
         let (found, about) = {
-            let kind = ShardKind::of(index.layout(), index.notes.imageless);
+            let kind = ShardKind::of(index.layout(), index.notes.every_stem);
             shards::read(index.base(), path, kind, cancel)?
         };
-        // All samples of a dataset have labels, or none has.
-        let odd = if index.notes.unlabeled { about.labeled } else { about.unlabeled };
+        // All samples of a dataset have labels, or none has, or some label is to blame.
+        let at_fault = about.unlabeled.as_ref().or(about.unusable.as_ref());
+        let odd = match &index.notes.label_fault {
+            None if index.notes.unlabeled => about.labeled.or(about.unusable),
+            None => at_fault.cloned(),
+            Some(fault) if fault.is_of(path) && at_fault.is_none() => about.labeled,
+            Some(_) => None,
+        };
         let IndexGroup { rows: GroupRows::Shard(rows), stamp, .. } = found else {
             return Err(Error::Internal("a shard without rows of a shard".to_owned()));
         };
@@ -305,12 +312,10 @@ fn compare_shard(
     if let Some(sample) = odd {
         return Some(format!("has {now} label for its sample {sample:?}, had {then} when indexed"));
     }
-    if !index.file.has_members() {
-        // Within a run that reads images alone: to it nothing has changed.
-        return None;
-    }
-    let moved = |(at, sample): &(usize, u64)| index.members_of(*sample, &keys) != found.members_of(*at);
-    let (_, sample) = known.enumerate().find(moved)?;
+    // Within a run that reads images alone nothing has changed to it.
+    let moved =
+        |(sample, rows): &(u64, &[MemberRow])| index.has_other_members(*sample, &keys, rows, &found.keys);
+    let (sample, _) = known.zip(found.by_sample()).find(moved)?;
     let at = index.image(sample).offset;
     Some(format!("has other members beside its sample at byte {at} than when indexed"))
 }

@@ -44,8 +44,9 @@ impl LabelKind {
 }
 
 impl Classes {
-    /// Brings the labels of `parts` together, as [`super::DatasetIndex::classes`] says.
-    pub(super) fn of(parts: &[DatasetPart]) -> Result<Self> {
+    /// Brings the labels of `parts` together, as [`super::DatasetIndex::classes`] says. Where they do not go together,
+    /// and nobody asks for them if `unasked`, there are none.
+    pub(super) fn of(parts: &[DatasetPart], unasked: bool) -> Result<Self> {
         let labeled = parts.iter().all(|part| LabelKind::of(part) != LabelKind::Missing);
         let largest = parts.iter().map(DatasetPart::num_classes).max().unwrap_or(0);
         let names: BTreeSet<&[u8]> = parts.iter().flat_map(DatasetPart::class_names).collect();
@@ -58,11 +59,12 @@ impl Classes {
             maps: parts.iter().map(|part| differing(own(part))).collect(),
         };
         let Some((first, odd)) = different(parts) else { return Ok(classes) };
-        if first.file.header().contents == Contents::Files {
+        let counted = classes.are_counted_by_numbers(parts);
+        if first.file.header().contents == Contents::Files || unasked && !counted {
             let all_zero = |part: &DatasetPart| differing(vec![0; part.class_names().len().max(1)]);
             let maps = parts.iter().map(all_zero).collect();
             classes = Self { names: Vec::new(), count: 0, labeled: false, maps };
-        } else if !classes.are_counted_by_numbers(parts) {
+        } else if !counted {
             let message = format!(
                 "has {}, but {} has {}: datasets that are read as one need labels of one kind",
                 LabelKind::of(odd).words(),

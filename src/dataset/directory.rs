@@ -70,7 +70,7 @@ impl IndexDirectory {
     ///
     /// # Errors
     /// [`Error::Config`] for a directory inside the dataset: sources are read-only, not even an index is written there.
-    pub(super) fn file(&self, canonical: &Path, contents: Contents) -> Result<PathBuf> {
+    pub(super) fn file(&self, canonical: &Path, options: &IndexOptions) -> Result<PathBuf> {
         let existing = self.path.ancestors().find_map(|path| path.canonicalize().ok());
         if existing.is_some_and(|path| path.starts_with(canonical)) {
             let message = format!(
@@ -82,7 +82,8 @@ impl IndexDirectory {
             return Err(Error::config("index_dir", message));
         }
         let digest = Sha256::digest(canonical.as_os_str().as_bytes());
-        let suffix = match contents {
+        let suffix = match options.contents {
+            Contents::Images if options.every_stem => "-stems.index",
             Contents::Images => ".index",
             Contents::Files => "-files.index",
         };

@@ -1,10 +1,10 @@
-//! Loose files: class directories of images, or files of any kind.
+//! Datasets of single files: class directories of images, or files of any kind.
 //!
-//! They are in torchvision's order: `sorted(os.walk(class, followlinks=True))`, then sorted names, both by code points
-//! (which for UTF-8 is the order of bytes).
+//! The files are in torchvision's order: `sorted(os.walk(class, followlinks=True))`, then sorted names, both by code
+//! points (which for UTF-8 is the order of bytes).
 //!
-//! Where torchvision would fail later or never end, this differs and says so in the notes: broken links and pipes named
-//! like images are left out, links to a directory above are not followed, and a class without images keeps its number
+//! Where torchvision would fail later or never end, this differs, and the notes say so: broken links, and pipes named
+//! like images, are left out, links to a directory above are not followed, and a class without images keeps its number
 //! instead of being an error (torchvision's `allow_empty=True`).
 
 use super::build::{FileRow, GroupRows, IndexBuilder, IndexGroup};
@@ -24,15 +24,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The files of a directory are measured in portions of this many, so that one huge directory keeps all threads busy.
+/// The number of files of a directory whose sizes are read at a time, so that one huge directory keeps all threads
+/// busy.
 const PORTION: usize = 1024;
 /// The size of what is not a regular file.
 const NO_FILE: u32 = u32::MAX;
 
-/// Images torchvision would take and no decoder here knows.
+/// Extensions of images that torchvision would take and no decoder here knows.
 const OTHER_IMAGES: [&str; 5] = [".ppm", ".bmp", ".pgm", ".tif", ".tiff"];
 
-/// Indexes the directories `classes` (sorted names) below `root`; without any, all that is below it, as class 0.
+/// Indexes the directories `classes` (sorted names) below `root`; without classes, everything below `root`, as class 0.
 pub(super) fn index(
     root: &Path,
     classes: &[Vec<u8>],
@@ -79,8 +80,8 @@ pub(super) fn index(
     Ok(notes)
 }
 
-/// Lists one directory below `root` anew, as `index` does: its files, which are not said to be of any class, and the
-/// names of the directories in it, sorted.
+/// Lists one directory below `root` anew, as [`index`] does. Returns its files, whose class means nothing, and the
+/// sorted names of the directories in it.
 pub(super) fn list_again(
     root: &Path,
     contents: Contents,
@@ -104,7 +105,7 @@ pub(super) fn list_again(
     Ok((listing.finish().0, directories))
 }
 
-/// The directories above that at `path` below `root`, the root among them.
+/// The directories above the one at `path` below `root`, including the root.
 fn above(root: &Path, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
     if path.is_empty() {
         return Ok(None);
@@ -122,25 +123,25 @@ fn above(root: &Path, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
 /// A directory to list.
 struct ListedDirectory {
     class: u32,
-    /// Below the root; empty for itself.
+    /// The path below the root; empty for the root itself.
     path: Vec<u8>,
     above: Option<Arc<Ancestors>>,
 }
 
-/// The directories above one, by device and inode: a link to one of them would be a loop.
+/// The directories above one, by device and inode, because a link to one of them would be a loop.
 struct Ancestors {
     identity: (u64, u64),
     next: Option<Arc<Ancestors>>,
 }
 
-/// A listed directory whose files are being measured.
+/// A listed directory, while the sizes of its files are read.
 struct Listing {
     class: u32,
     path: Vec<u8>,
     stamp: Stamp,
     directory: File,
     notes: Notes,
-    /// Names, each followed by NUL: what the system wants to be asked with.
+    /// The names, each followed by NUL, as system calls take them.
     names: Vec<u8>,
     files: Vec<FolderEntry>,
 }
@@ -153,7 +154,7 @@ struct FolderEntry {
 
 enum WalkJob {
     List(ListedDirectory),
-    /// A portion of a listing; who finishes the last one hands the listing over.
+    /// Reads the sizes of a portion of a listing. Whoever finishes the last portion hands the listing over.
     Measure(Arc<Listing>, std::ops::Range<usize>),
 }
 
@@ -178,7 +179,7 @@ impl FolderWalk<'_> {
                 for start in (0..count).step_by(PORTION) {
                     self.queue.push(WalkJob::Measure(listing.clone(), start..count.min(start + PORTION)));
                 }
-                // Also this one's share may be the last to go.
+                // Other threads may have finished all portions already.
                 Ok(Arc::into_inner(listing).map(Listing::finish))
             }
             WalkJob::Measure(listing, portion) => {
@@ -194,7 +195,7 @@ impl FolderWalk<'_> {
         let fail = |error: std::io::Error| Error::io("list", &path, error);
         let directory =
             File::options().read(true).custom_flags(libc::O_DIRECTORY).open(&path).map_err(fail)?;
-        // Before the names are read: what is added meanwhile shows as a change.
+        // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
         let look = || directory.metadata();
         let stamp =
             Stamp::stable(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata))).map_err(fail)?;
@@ -227,7 +228,7 @@ impl FolderWalk<'_> {
             if matches!(kind, FileType::Symlink | FileType::Unknown) {
                 kind = match rustix::fs::statat(&listing.directory, name, AtFlags::empty()) {
                     Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    // A link to nothing, or to itself: a file without a size.
+                    // A link to nothing, or to itself, is a file without a size.
                     Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => FileType::Unknown,
                     Err(error) => {
                         let path = path.join(OsStr::from_bytes(name.to_bytes()));
@@ -276,7 +277,7 @@ impl FolderWalk<'_> {
         Ok(listing)
     }
 
-    /// Looks up the sizes of a portion of the files.
+    /// Reads the sizes of a portion of the files.
     fn measure(&self, listing: &Listing, portion: std::ops::Range<usize>) -> Result<()> {
         for file in &listing.files[portion] {
             self.cancel.check(self.root)?;
@@ -305,7 +306,7 @@ impl Listing {
         &self.names[start..start + file.name_length as usize]
     }
 
-    /// Sorts the files and leaves out what is none.
+    /// Sorts the files, and leaves out what is no regular file.
     fn finish(mut self) -> (IndexGroup, Notes) {
         let mut files = std::mem::take(&mut self.files);
         files.retain(|file| {
@@ -343,7 +344,8 @@ fn has_ending(name: &[u8], ending: &str) -> bool {
     name.len() >= ending.len() && name[name.len() - ending.len()..].eq_ignore_ascii_case(ending.as_bytes())
 }
 
-/// Jobs that make jobs: a stack, so that what was begun is finished first. Empty for good when no job runs any more.
+/// Jobs that may add more jobs. They are a stack, so that what was begun is finished first. It is empty for good when
+/// no job runs any more.
 struct JobQueue {
     state: Mutex<QueueState>,
     changed: Condvar,
@@ -361,7 +363,7 @@ impl JobQueue {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// A panic elsewhere leaves the state whole: it is only changed in single steps.
+    /// The state is valid after every statement, so a panic elsewhere cannot have broken it.
     fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -371,7 +373,7 @@ impl JobQueue {
         self.changed.notify_one();
     }
 
-    /// The next job, to be kept [`RunningJob`]; `None` when all are done or it was stopped.
+    /// Takes the next job, which a [`RunningJob`] must accompany; `None` when all are done or the queue was stopped.
     fn take(&self) -> Option<WalkJob> {
         let mut state = self.state();
         loop {
@@ -395,7 +397,7 @@ impl JobQueue {
     }
 }
 
-/// A job that runs. Ends also when it panics, so that the others do not wait for its jobs for ever.
+/// A job that runs. It ends even when it panics, so that the others do not wait for its jobs for ever.
 struct RunningJob<'a>(&'a JobQueue);
 
 impl Drop for RunningJob<'_> {

@@ -6,6 +6,7 @@
 //! digests tell damage, not malice: answers stay within bounds even where a digest was made to fit.
 
 use super::kind::RULES;
+use super::member::MEMBER_ROW;
 use super::parallel::for_each;
 use super::{Contents, Layout, Stamp};
 use crate::error::{Error, Result};
@@ -19,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// Version of the file format; another one is built anew.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 /// Bytes of the header, its digest included.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
@@ -31,8 +32,6 @@ const WORTH_A_THREAD: usize = 4 << 20;
 pub(super) const GROUP_ROW: usize = 32;
 /// Bytes of a row of [`Section::Stamps`]: a [`Stamp`].
 pub(super) const STAMP_ROW: usize = Stamp::BYTES;
-/// Bytes of a sample's member in [`Section::Members`]: blocks from its image (i32) and length (u32).
-pub(super) const MEMBER_ROW: usize = 8;
 
 /// Parts of the file, in the order they stand in it. A *group* is what holds samples: a directory or a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,13 +59,15 @@ pub(super) enum Section {
     Names,
     /// Keys of the members that samples in shards have, sorted, as JSON.
     Keys,
-    /// For each sample in turn, the place of its member of each key in turn: [`MEMBER_ROW`] bytes. Read on demand: only
-    /// whoever asks for fields needs it.
+    /// Shards with members: of each sample, how many members it and all before it have (u64). Read on demand, as the
+    /// next: only whoever asks for fields needs them.
+    MemberEnds,
+    /// The members of each sample in turn, sorted by the numbers of their keys: rows of [`MEMBER_ROW`] bytes.
     Members,
 }
 
 impl Section {
-    pub(super) const COUNT: usize = 12;
+    pub(super) const COUNT: usize = 13;
     pub(super) const ALL: [Self; Self::COUNT] = [
         Self::Root,
         Self::Classes,
@@ -79,13 +80,19 @@ impl Section {
         Self::Places,
         Self::Names,
         Self::Keys,
+        Self::MemberEnds,
         Self::Members,
     ];
 
     /// Whether it is the same wherever and whenever the same data is indexed, and a part of what the dataset's order is
     /// made from. The members beside the images are not: they may be written anew, and the order stays.
     pub(super) fn is_content(self) -> bool {
-        !matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Keys | Self::Members)
+        !matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Keys) && !self.is_of_members()
+    }
+
+    /// Whether it says where members are. These sections stand last.
+    fn is_of_members(self) -> bool {
+        matches!(self, Self::MemberEnds | Self::Members)
     }
 }
 
@@ -191,6 +198,15 @@ fn digest_at(bytes: &[u8], at: usize) -> [u8; 32] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default()
 }
 
+/// Makes the sections of members empty, and says where what is left ends.
+fn leave_out_members(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
+    let offset = table[Section::MemberEnds as usize].offset;
+    for section in Section::ALL.into_iter().filter(|section| section.is_of_members()) {
+        table[section as usize] = SectionEntry { length: 0, digest: Sha256::digest([]).into(), offset };
+    }
+    offset
+}
+
 /// An index file, read whole and verified. Nothing of it is looked up in the file again.
 pub(super) struct IndexFile {
     path: PathBuf,
@@ -243,10 +259,7 @@ impl IndexFile {
             return Err(damaged("it is truncated"));
         }
         if !members {
-            // It stands last.
-            end = table[Section::Members as usize].offset;
-            table[Section::Members as usize] =
-                SectionEntry { length: 0, digest: Sha256::digest([]).into(), offset: end };
+            end = leave_out_members(&mut table);
         }
         let mut bytes = vec![0; end as usize];
         bytes[..HEADER].copy_from_slice(&head);
@@ -298,7 +311,11 @@ impl IndexFile {
         rows(Section::Places, samples, if self.header.layout.is_sharded() { 8 } else { 4 })?;
         if self.members {
             let keys: Vec<String> = serde_json::from_slice(self.section(Section::Keys)).ok()?;
-            rows(Section::Members, samples, (keys.len() * MEMBER_ROW) as u64)?;
+            let with_members = if keys.is_empty() { 0 } else { samples };
+            rows(Section::MemberEnds, with_members, 8)?;
+            let ends = self.section(Section::MemberEnds).as_chunks().0;
+            let count = ends.last().map_or(0, |end| u64::from_le_bytes(*end));
+            rows(Section::Members, count, MEMBER_ROW as u64)?;
         }
         rows(Section::Groups, groups, GROUP_ROW as u64)?;
         rows(Section::Stamps, groups, STAMP_ROW as u64)
@@ -329,6 +346,14 @@ impl IndexFile {
     /// Whether it was read with its members.
     pub(super) fn has_members(&self) -> bool {
         self.members
+    }
+
+    /// Forgets where members are: whoever asked for some knows by now.
+    pub(super) fn forget_members(&mut self) {
+        let end = leave_out_members(&mut self.table);
+        self.bytes.truncate(end as usize);
+        self.bytes.shrink_to_fit();
+        self.members = false;
     }
 
     /// Bytes of the file.

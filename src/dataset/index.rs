@@ -1,15 +1,18 @@
 //! The index of all datasets a job reads, as one: samples and files are numbered through in the order of the datasets.
 
 use super::cancel::Cancel;
+use super::checks::{check_members, faulty, refuse_repeated};
 use super::classes::Classes;
 use super::format::IndexFile;
 use super::part::DatasetPart;
-use super::record::{IMAGE, MemberBytes};
-use super::{Contents, Extent, FileId, FileVersion, Fingerprint, IndexOptions, IndexSummary, Stamp, open};
+use super::record::MemberBytes;
+use super::{
+    Contents, Extent, FileId, FileVersion, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, Stamp, open,
+};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -100,7 +103,10 @@ impl DatasetIndex {
             check_members(&parts, members, options)?;
             parts.iter_mut().try_for_each(|part| part.select(members))?;
         }
-        let classes = Classes::of(&parts)?;
+        if let Some((part, fault)) = faulty(&parts).filter(|_| !options.without_labels) {
+            return Err(fault.error(&part.root));
+        }
+        let classes = Classes::of(&parts, options.without_labels)?;
         let mut index = Self {
             parts: Vec::with_capacity(parts.len()),
             classes,
@@ -110,7 +116,7 @@ impl DatasetIndex {
             members: options.members.clone(),
         };
         for part in parts {
-            part.notes.notify(&part.root, &index.notices);
+            part.notes.notify(&part.root, part.origin != IndexOrigin::Loaded, &index.notices);
             let (sample, file) = (index.samples, index.files);
             index.samples += part.len();
             index.files = file.checked_add(part.files()).ok_or_else(|| {
@@ -173,10 +179,14 @@ impl DatasetIndex {
     /// That samples have labels, which `setting` needs.
     ///
     /// # Errors
-    /// [`Error::Config`] for `setting`, with what to do.
+    /// [`Error::Config`] for `setting`, with what to do; [`Error::Dataset`] for labels that are there and cannot be
+    /// used.
     pub fn check_labeled(&self, setting: &'static str) -> Result<()> {
         if self.is_labeled() {
             return Ok(());
+        }
+        if let Some((part, fault)) = faulty(self.parts.iter().map(|placed| &placed.part)) {
+            return Err(fault.error(&part.root));
         }
         let message = format!("needs labels, and {} has none: {TO_LABEL}", self.root().display());
         Err(Error::config(setting, message))
@@ -214,6 +224,21 @@ impl DatasetIndex {
             }
             found => found,
         }
+    }
+
+    /// Whether some member of a sample lies so far from the others that it is read by itself.
+    ///
+    /// # Panics
+    /// When `sample` is not below [`DatasetIndex::len`].
+    pub(crate) fn is_apart(&self, sample: u64) -> bool {
+        let placed = self.part_with(sample).1;
+        placed.part.is_apart(sample - placed.sample)
+    }
+
+    /// Whether a shard has another stamp than when the index was opened, though it holds what it held.
+    pub(crate) fn has_moved(&self, file: FileId) -> bool {
+        let (placed, file) = self.part_of(file);
+        placed.part.has_moved(file)
     }
 
     /// A sample that has several images, of which none is more its own than the others: `fields` must say which is
@@ -427,57 +452,4 @@ impl PlacedPart {
     fn whole(&self, file: FileId) -> FileId {
         FileId(self.file + file.0)
     }
-}
-
-/// Checks that each member is one that some sample has. A notice tells of those that samples may be without.
-fn check_members(parts: &[DatasetPart], members: &[String], options: &IndexOptions) -> Result<()> {
-    let keys: BTreeSet<String> = parts.iter().flat_map(DatasetPart::keys).collect();
-    for member in members {
-        if keys.contains(member) || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
-            continue;
-        }
-        let known = Vec::from_iter(keys.iter().map(|key| format!("{key:?}")));
-        let root = parts[0].root.display();
-        let message = match known.is_empty() {
-            true => format!(
-                "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the \
-                 columns of labels="
-            ),
-            false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
-        };
-        if options.optional.contains(member) {
-            options.notices.warn_once("absent field", || {
-                format!("fields: {message}; it is optional, and always absent")
-            });
-            continue;
-        }
-        return Err(Error::config("fields", message));
-    }
-    Ok(())
-}
-
-/// A sample that is there twice would be drawn twice in an epoch by mistake; weights say it on purpose.
-fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
-    if roots.is_empty() {
-        return Err(Error::config("path", "names no dataset"));
-    }
-    let mut known: Vec<(PathBuf, &Path)> = Vec::new();
-    for root in roots.iter().map(AsRef::as_ref) {
-        let canonical = super::open::canonical(root)?;
-        if let Some((path, other)) =
-            known.iter().find(|(path, _)| path.starts_with(&canonical) || canonical.starts_with(path))
-        {
-            let other = other.display();
-            let message = if *path == canonical {
-                format!("is given twice, first as {other}: give each dataset once")
-            } else {
-                format!(
-                    "and {other} lie one within the other, so that samples would come twice: give one of them"
-                )
-            };
-            return Err(Error::dataset(root, message));
-        }
-        known.push((canonical, root));
-    }
-    Ok(())
 }

@@ -27,7 +27,7 @@ pub enum FieldKind {
 /// Version of the rules by which a dataset is listed: what is a sample, what is its image, its label, its order. A
 /// listing by other rules is never trusted, whatever its format: raise it with every change of them, and so of the list
 /// below.
-pub(super) const RULES: u32 = 2;
+pub(super) const RULES: u32 = 3;
 
 /// Extensions of the images that can be decoded. Where a sample has several, the first of this list is its image.
 pub(crate) const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp"];

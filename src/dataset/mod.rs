@@ -16,6 +16,7 @@ pub(crate) mod archive;
 pub(crate) mod build;
 mod cancel;
 mod changes;
+mod checks;
 mod classes;
 mod columns;
 mod directory;
@@ -23,6 +24,8 @@ mod folder;
 mod format;
 mod index;
 pub(crate) mod kind;
+mod labels;
+mod member;
 mod open;
 mod parallel;
 mod part;
@@ -37,7 +40,10 @@ mod stamp;
 mod summary;
 mod survey;
 
-pub(crate) use columns::{ColumnValues, SampleColumn, names as column_names, read as read_columns};
+pub(crate) use columns::{
+    ColumnItem, ColumnValues, SampleColumn, names as column_names, read as read_columns,
+    typed as typed_column,
+};
 pub use index::DatasetIndex;
 pub(crate) use index::TO_LABEL;
 pub use kind::FieldKind;
@@ -150,6 +156,12 @@ pub struct IndexOptions {
     pub members: Option<Vec<String>>,
     /// Those of them that no sample need have.
     pub optional: Vec<String>,
+    /// In tar shards all stems are samples, those without an image, too. They then are another dataset, with an index
+    /// and an order of its own, unless each has an image.
+    pub every_stem: bool,
+    /// Nobody asks for labels, so that it is no error where some are missing or are no class numbers: then samples have
+    /// none.
+    pub without_labels: bool,
     /// Where it is said what the user should hear, of the index and of all that is made of it.
     pub notices: Notices,
 }

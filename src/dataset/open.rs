@@ -8,7 +8,10 @@ use super::format::{IndexFile, Section};
 use super::part::DatasetPart;
 use super::shards::ShardKind;
 use super::survey::{self, Survey};
-use super::{COARSE_TICK, Changed, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, publish, shards};
+use super::{
+    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, publish,
+    shards,
+};
 use crate::error::{Error, Result};
 use crate::notices::NoticeKind;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -32,7 +35,7 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
         },
     }?;
     index.seconds = start.elapsed().as_secs_f64();
-    if index.notes.imageless && options.members.is_none() {
+    if index.notes.imageless && !options.every_stem && options.members.is_none() {
         let keys = Vec::from_iter(index.keys().iter().map(|key| format!("{key:?}"))).join(", ");
         let message = format!("the shards hold no {} image; fields= reads {keys}", kind::image_extensions());
         return Err(Error::dataset(root, message));
@@ -66,7 +69,7 @@ struct IndexOpening<'a> {
 impl IndexOpening<'_> {
     /// The index that is kept in `directory`, built where there is none or the dataset is not what it says.
     fn open_in(&self, directory: &IndexDirectory) -> Result<DatasetPart> {
-        let file = directory.file(&self.canonical, self.options.contents)?;
+        let file = directory.file(&self.canonical, self.options)?;
         let find = || {
             if self.options.rebuild {
                 return Ok(FoundIndex::Nothing("a rebuild was asked for".to_owned()));
@@ -84,7 +87,7 @@ impl IndexOpening<'_> {
             FoundIndex::Nothing(because) => (because, None),
             FoundIndex::Moved(index, moved) => match self.revalidate(index, moved, lock.is_ok())? {
                 Revalidated::Index(index) => return Ok(*index),
-                Revalidated::Changed(change) => ("the dataset changed".to_owned(), Some(change)),
+                Revalidated::Changed(change, was) => ("the dataset changed".to_owned(), Some((change, was))),
             },
         };
         let _lock = lock?;
@@ -92,9 +95,13 @@ impl IndexOpening<'_> {
         self.build(&file).map_err(|error| self.cancel.check(self.root).err().unwrap_or(error))?;
         let mut built = self.load(&file, self.options.members.is_some())?;
         built.origin = IndexOrigin::Built(because);
-        if let Some(change) = change {
-            let then =
-                "its index was built anew, so that orders are others and states saved before do not fit";
+        if let Some((change, was)) = change {
+            let then = match was == built.fingerprint() {
+                true => "its index was built anew; orders stay what they were, and states fit",
+                false => {
+                    "its index was built anew, so that orders are others and states saved before do not fit"
+                }
+            };
             self.notify(&change, then);
         }
         Ok(built)
@@ -114,7 +121,7 @@ impl IndexOpening<'_> {
             return Ok(Revalidated::Index(Box::new(index)));
         };
         match self.options.changed {
-            Changed::Rebuild => return Ok(Revalidated::Changed(change)),
+            Changed::Rebuild => return Ok(Revalidated::Changed(change, index.fingerprint())),
             Changed::Refuse => {
                 return Err(Error::DatasetChanged { path: change.path, message: change.message });
             }
@@ -190,19 +197,23 @@ impl IndexOpening<'_> {
         // Before its names are read: what is added meanwhile shows as a change.
         let stamp = Stamp::stable(COARSE_TICK, || Stamp::at(canonical))
             .map_err(|error| Error::io("open dataset", *root, error))?;
-        let Survey { layout, classes, shards, mut notes, nothing } =
+        let Survey { layout, classes, shards, mut notes, mut nothing } =
             survey::survey(root, canonical, options.contents, cancel)?;
         let mut builder =
             IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
         let more = if layout.is_sharded() {
-            // Whoever wants images finds none in shards without; whoever wants other members takes all samples there
-            // are.
+            // Whoever wants images finds none in shards without; whoever wants other members, among which may be images
+            // by other names, takes all samples there are.
             let any_image = || {
                 let mut images = shards.iter().map(|shard| shards::first_image(root, shard, cancel));
                 images.find_map(Result::transpose).transpose()
             };
-            let imageless = layout == Layout::Tar && options.members.is_some() && any_image()?.is_none();
-            let kind = ShardKind::of(layout, imageless);
+            let every_stem = layout == Layout::Tar
+                && (options.every_stem || options.members.is_some() && any_image()?.is_none());
+            if every_stem {
+                nothing = "the shards hold no sample".to_owned();
+            }
+            let kind = ShardKind::of(layout, every_stem);
             shards::index(root, &shards, kind, &mut builder, threads, &progress, cancel)?
         } else {
             folder::index(root, &classes, options.contents, &mut builder, threads, &progress, cancel)?
@@ -228,8 +239,8 @@ enum FoundIndex {
 /// What comes of an index since which stamps moved.
 enum Revalidated {
     Index(Box<DatasetPart>),
-    /// It is to be built anew.
-    Changed(Change),
+    /// It is to be built anew; its fingerprint.
+    Changed(Change, Fingerprint),
 }
 
 /// Compares all that lies below the root of `index` with it.

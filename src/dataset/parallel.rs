@@ -1,13 +1,13 @@
-//! Work on several threads that end with it: the indexers' and the looks at a dataset.
+//! Work on several threads that end with it, for indexing and for revalidating a dataset.
 
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `work` on `threads` threads; what they send goes, one at a time, to `take` on this one. The first error ends
-/// it.
+/// Runs `work` on `threads` threads. What they send goes to `take` on this thread, one item at a time. The first error
+/// ends it.
 ///
-/// `work` gets a function to send with, which says whether to go on.
+/// `work` gets a function to send with, which returns whether to go on.
 pub(super) fn collect<T: Send>(
     threads: usize,
     work: impl Fn(&dyn Fn(Result<T>) -> bool) + Sync,
@@ -25,7 +25,7 @@ pub(super) fn collect<T: Send>(
                 });
             });
             if let Err(error) = spawned {
-                // Fewer threads do the same work; none cannot.
+                // Fewer threads do the same work, but without any it cannot be done.
                 if i == 0 {
                     return Err(Error::Unavailable(format!("no thread could be started: {error}")));
                 }
@@ -40,8 +40,8 @@ pub(super) fn collect<T: Send>(
     })
 }
 
-/// Calls `work` with every number below `count`, on up to `threads` threads of which this is one, so that little work
-/// needs no other. An error ends it; of several, the one of the lowest number is returned.
+/// Calls `work` with every number below `count`, on up to `threads` threads. This thread is one of them, so that little
+/// work needs no other. An error ends it; of several errors, the one with the lowest number is returned.
 pub(super) fn for_each(
     threads: usize,
     count: usize,
@@ -56,7 +56,7 @@ pub(super) fn for_each(
                 return;
             }
             if let Err(error) = work(number) {
-                // Nobody begins anything more.
+                // No thread begins anything more.
                 next.store(count, Ordering::Relaxed);
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 if failed.as_ref().is_none_or(|(first, _)| number < *first) {

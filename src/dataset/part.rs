@@ -110,16 +110,12 @@ impl DatasetPart {
 
     pub(super) fn sample_of(&self, extent: Extent) -> Option<u64> {
         let sample = if self.layout().is_sharded() {
-            // A shard's samples are indexed in the order in which their images stand in it.
             let Range { start, end } = self.samples_of(extent.file);
-            let last = extent.offset.saturating_add(u64::from(extent.length));
-            let found = search(start, end, |sample| self.image(sample).offset < extent.offset);
-            if self.members.is_some() {
-                // Members lie around the image, wherever their archiver put them.
-                let mut inside = (found..end).take_while(|&sample| self.image(sample).offset <= last);
-                return inside.find(|&sample| self.extent(sample) == extent);
+            match &self.members {
+                Some(members) => self.sample_with(members, start..end, extent)?,
+                // A shard's samples are indexed in the order in which their images stand in it.
+                None => search(start, end, |sample| self.image(sample).offset < extent.offset),
             }
-            found
         } else {
             u64::from(extent.file.0)
         };
@@ -224,6 +220,12 @@ impl DatasetPart {
             return *stamp;
         }
         self.group_stamp(group)
+    }
+
+    /// Whether a shard was accepted with another stamp within this run.
+    pub(super) fn has_moved(&self, file: FileId) -> bool {
+        let group = file.0 as usize;
+        self.layout().is_sharded() && self.stamp_within(group) != self.group_stamp(group)
     }
 
     /// These groups hold other samples than the index says.
@@ -340,7 +342,7 @@ impl DatasetPart {
 }
 
 /// The first of `low..high` that is not `before`, or `high`: those before come first.
-fn search(mut low: u64, mut high: u64, before: impl Fn(u64) -> bool) -> u64 {
+pub(super) fn search(mut low: u64, mut high: u64, before: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = low.midpoint(high);
         if before(middle) { low = middle + 1 } else { high = middle }

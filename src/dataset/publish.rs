@@ -1,4 +1,5 @@
-//! How index files are written: under a name that nobody else uses, then renamed, so that they are there whole or not.
+//! How index files are published: written under a name that nobody else uses and then renamed, so that they are there
+//! whole or not at all.
 
 use crate::error::{Error, Result};
 use rustix::rand::GetRandomFlags;
@@ -7,8 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// After this long without a write nobody works on a half-written file any more, whatever the clocks of two hosts
-/// differ by. Its builder may run on any host that shares the directory, so that asking for a process tells nothing.
+/// After this long without a write, nobody works on a half-written file any more, however much the clocks of two hosts
+/// differ. Its builder may run on any host that shares the directory, so looking for a process would tell nothing.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Puts what `write` writes in the place of `target`.
@@ -31,7 +32,7 @@ pub(super) fn publish(target: &Path, write: impl FnOnce(&File) -> io::Result<()>
     result
 }
 
-/// A new file beside `target`, for reading and writing, that no other process of any host has.
+/// Creates a file beside `target`, for reading and writing, that no other process of any host has.
 ///
 /// # Errors
 /// [`Error::Io`] when it cannot be created.
@@ -41,19 +42,19 @@ pub(super) fn create(target: &Path, kind: &str) -> Result<(File, PathBuf)> {
     file.map(|file| (file, path.clone())).map_err(|error| Error::io("create", path, error))
 }
 
-/// Where a file that is to become `target` is written. Host and process say whose it is, for people; what makes the
-/// name unique is the system's randomness. Containers have equal host names and process numbers, and the crate's own
-/// random numbers are made to be the same in equal jobs.
+/// The path at which a file that is to become `target` is written. Host and process are for people, to see whose it is;
+/// the system's randomness makes the name unique. Containers may have equal host names and process numbers, and the
+/// crate's own random numbers are the same in equal jobs.
 fn temporary(target: &Path, kind: &str) -> io::Result<PathBuf> {
     let random = chance()?;
     let system = rustix::system::uname();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    // A part of a long name is enough for people, and leaves the file name its length.
+    // A part of a long host name is enough for people, and keeps the file name short enough.
     let host: String = system.nodename().to_string_lossy().chars().filter(plain).take(32).collect();
     Ok(target.with_extension(format!("{host}-{}-{random:016x}.{kind}", std::process::id())))
 }
 
-/// The system's randomness.
+/// A number from the system's randomness.
 pub(super) fn chance() -> io::Result<u64> {
     let mut random = [0u8; 8];
     // Up to 256 bytes come whole or not at all.
@@ -72,7 +73,7 @@ pub(super) fn remove_leftovers(target: &Path) {
             let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
             let age = modified.and_then(|modified| modified.elapsed().ok());
             if age.is_some_and(|age| age > ABANDONED) {
-                // Best effort: a leftover costs space, not correctness.
+                // This is best effort: a leftover costs space, not correctness.
                 let _ = std::fs::remove_file(entry.path());
             }
         }

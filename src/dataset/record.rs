@@ -1,10 +1,12 @@
 //! The members of a sample that a loader reads: where each lies, and what is read at once.
 
 use super::Extent;
-use super::build::MemberPlace;
-use super::format::{MEMBER_ROW, Section, u32_at};
-use super::part::DatasetPart;
+use super::format::{Section, u64_at};
+use super::kind::image_rank;
+use super::member::{MEMBER_ROW, MemberPlace, MemberRow};
+use super::part::{DatasetPart, search};
 use crate::error::{Error, Result};
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// The name of a sample's own image among the fields, whatever its extension.
@@ -28,21 +30,18 @@ pub enum MemberBytes {
 
 /// The members that are read of each sample of a part.
 pub(super) struct MemberSelection {
-    fields: Vec<MemberColumn>,
+    /// By their keys.
+    fields: Vec<String>,
+    /// For each sample in turn, where each of these is.
+    places: Vec<MemberPlace>,
     /// Bytes of the largest extent, and of all.
     pub(super) largest: u32,
     pub(super) total: u64,
-}
-
-/// Where a field is found.
-#[derive(Clone, Copy)]
-enum MemberColumn {
-    /// The image that makes the sample one.
-    Image,
-    /// A column of the section of members.
-    Member(usize),
-    /// No sample of this part has it.
-    Nowhere,
+    /// Some sample has members that are not read at once.
+    any_apart: bool,
+    /// For each shard in which samples' extents lie in another order than their images: the samples in that order, by
+    /// their numbers in the shard.
+    sorted: HashMap<u32, Vec<u32>>,
 }
 
 /// A member at work: its first byte, its length, and the number of its field.
@@ -60,30 +59,90 @@ impl DatasetPart {
     }
 
     /// Reads these members of each sample from now on; [`IMAGE`] alone is what is read without. The index file must
-    /// have been read with its members.
+    /// have been read with its members, and forgets where all others are.
     pub(super) fn select(&mut self, fields: &[String]) -> Result<()> {
-        if fields.iter().all(|field| field == IMAGE) && !self.notes.imageless {
+        if fields.iter().all(|field| field == IMAGE) && !self.notes.every_stem {
             return Ok(());
         }
         if !self.file.has_members() {
             return Err(Error::Internal("an index was read without its members".to_owned()));
         }
         let keys = self.keys();
-        let column = |field: &String| match keys.iter().position(|key| key == field) {
-            _ if field == IMAGE && !self.notes.imageless => MemberColumn::Image,
-            Some(column) => MemberColumn::Member(column),
-            None => MemberColumn::Nowhere,
-        };
-        let fields = fields.iter().map(column).collect();
-        self.members = Some(MemberSelection { fields, largest: 0, total: 0 });
-        let (mut largest, mut total) = (0, 0);
-        for sample in 0..self.len() {
-            let length = self.extent(sample).length;
-            largest = largest.max(length);
-            total += u64::from(length);
+        let column = |field: &String| keys.binary_search(field).ok().map(|column| column as u32);
+        let columns: Vec<Option<u32>> = fields.iter().map(column).collect();
+        let is_image: Vec<bool> = keys.iter().map(|key| image_rank(key.as_bytes()).is_some()).collect();
+        let mut places = vec![MemberPlace::ABSENT; fields.len() * self.len() as usize];
+        for (sample, places) in (0..self.len()).zip(places.chunks_exact_mut(fields.len())) {
+            // What stands for the image that a sample has not is no image by its key.
+            let own = |row: &MemberRow| {
+                row.place.blocks == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
+            };
+            let has_image = !self.notes.every_stem || self.members_in_file(sample).any(|row| own(&row));
+            for (field, place) in places.iter_mut().enumerate() {
+                if fields[field] == IMAGE {
+                    if has_image {
+                        *place = MemberPlace { blocks: 0, length: self.image(sample).length };
+                    }
+                } else if let Some(column) = columns[field] {
+                    let found = self.members_in_file(sample).find(|row| row.key == column);
+                    *place = found.map_or(MemberPlace::ABSENT, |row| row.place);
+                }
+            }
         }
-        self.members = self.members.take().map(|members| MemberSelection { largest, total, ..members });
+        self.file.forget_members();
+        let (largest, total, any_apart) = (0, 0, false);
+        let fields = fields.to_vec();
+        let mut members =
+            MemberSelection { fields, places, largest, total, any_apart, sorted: HashMap::new() };
+        for group in 0..self.groups() {
+            let samples = self.samples_of_group(group);
+            let mut offsets = Vec::with_capacity((samples.end - samples.start) as usize);
+            for sample in samples {
+                let pieces = self.pieces(&members, sample, self.image(sample));
+                let extent = self.record(&members, sample);
+                members.largest = members.largest.max(extent.length);
+                members.total += u64::from(extent.length);
+                members.any_apart |= pieces.iter().any(|piece| !piece.is_within(&range(extent)));
+                offsets.push(extent.offset);
+            }
+            if !offsets.is_sorted() {
+                let mut order: Vec<u32> = (0..offsets.len() as u32).collect();
+                order.sort_unstable_by_key(|&number| offsets[number as usize]);
+                members.sorted.insert(group as u32, order);
+            }
+        }
+        self.members = Some(members);
         Ok(())
+    }
+
+    /// The sample of a shard that has `extent`, of those of `samples`: they are sorted by their extents, or it is said
+    /// in which order they are.
+    pub(super) fn sample_with(
+        &self,
+        members: &MemberSelection,
+        samples: Range<u64>,
+        extent: Extent,
+    ) -> Option<u64> {
+        let offset = |sample| self.record(members, sample).offset;
+        let Some(order) = members.sorted.get(&extent.file.0) else {
+            // Mostly the extent begins with its sample's image, or in front of it, or behind.
+            let near = search(samples.start, samples.end, |sample| self.image(sample).offset < extent.offset);
+            let beside = [near, near.wrapping_sub(1)].into_iter().filter(|near| samples.contains(near));
+            let found = beside.into_iter().find(|&sample| self.record(members, sample) == extent);
+            return found
+                .or_else(|| Some(search(samples.start, samples.end, |of| offset(of) < extent.offset)));
+        };
+        let at = order.partition_point(|&number| offset(samples.start + u64::from(number)) < extent.offset);
+        order.get(at).map(|&number| samples.start + u64::from(number))
+    }
+
+    /// Whether some member of a sample is not read with the others.
+    pub(super) fn is_apart(&self, sample: u64) -> bool {
+        self.members.as_ref().filter(|members| members.any_apart).is_some_and(|members| {
+            let extent = range(self.record(members, sample));
+            let pieces = self.pieces(members, sample, self.image(sample));
+            pieces.iter().any(|piece| !piece.is_within(&extent))
+        })
     }
 
     /// What is read of a sample at once: its largest member, and what lies beside it.
@@ -102,59 +161,90 @@ impl DatasetPart {
         let Some(members) = &self.members else {
             return MemberBytes::Within(0..image.length as usize);
         };
-        if let MemberColumn::Member(column) = members.fields[field]
-            && self.member_place(sample, column).length == MemberPlace::TWICE
-        {
+        if members.places_of(sample)[field].length == MemberPlace::TWICE {
             return MemberBytes::Twice;
         }
         let pieces = self.pieces(members, sample, image);
-        let Some(MemberPiece { offset, length, .. }) = pieces.iter().find(|piece| piece.field == field)
-        else {
+        let Some(piece) = pieces.iter().find(|piece| piece.field == field) else {
             return MemberBytes::Absent;
         };
-        let extent = together(&pieces).unwrap_or_default();
-        if extent.start <= *offset && offset + u64::from(*length) <= extent.end {
+        let (extent, MemberPiece { offset, length, .. }) = (together(&pieces).unwrap_or_default(), *piece);
+        if piece.is_within(&extent) {
             let start = (offset - extent.start) as usize;
-            return MemberBytes::Within(start..start + *length as usize);
+            return MemberBytes::Within(start..start + length as usize);
         }
-        MemberBytes::Apart(Extent { offset: *offset, length: *length, ..image })
+        MemberBytes::Apart(Extent { offset, length, ..image })
     }
 
     /// The members of a sample that are there, in the order in which they lie in the shard.
     fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberPiece> {
         let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.fields.len());
-        for (field, column) in members.fields.iter().enumerate() {
-            match column {
-                MemberColumn::Image => {
-                    pieces.push(MemberPiece { offset: image.offset, length: image.length, field })
-                }
-                MemberColumn::Member(column) => {
-                    let MemberPlace { blocks, length } = self.member_place(sample, *column);
-                    if length < MemberPlace::TWICE {
-                        let apart = i64::from(blocks) * MemberPlace::BLOCK;
-                        let offset = image.offset.saturating_add_signed(apart).min(super::part::MAX_OFFSET);
-                        pieces.push(MemberPiece { offset, length, field });
-                    }
-                }
-                MemberColumn::Nowhere => {}
+        for (field, &MemberPlace { blocks, length }) in members.places_of(sample).iter().enumerate() {
+            if length < MemberPlace::TWICE {
+                let apart = i64::from(blocks) * MemberPlace::BLOCK;
+                let offset = image.offset.saturating_add_signed(apart).min(super::part::MAX_OFFSET);
+                pieces.push(MemberPiece { offset, length, field });
             }
         }
         pieces.sort_unstable_by_key(|piece| piece.offset);
         pieces
     }
 
-    fn member_place(&self, sample: u64, column: usize) -> MemberPlace {
-        let section = self.file.section(Section::Members);
-        let at = section.len() / self.len() as usize * sample as usize + MEMBER_ROW * column;
-        MemberPlace { blocks: u32_at(section, at).cast_signed(), length: u32_at(section, at + 4) }
+    /// The members of a sample as the index file has them.
+    fn members_in_file(&self, sample: u64) -> impl Iterator<Item = MemberRow> {
+        let end = |before: u64| match before {
+            0 => 0,
+            before => u64_at(self.file.section(Section::MemberEnds), 8 * (before as usize - 1)) as usize,
+        };
+        let rows = self.file.section(Section::Members).as_chunks::<MEMBER_ROW>().0;
+        let rows = rows.get(end(sample)..end(sample + 1)).unwrap_or_default();
+        rows.iter().map(|row| MemberRow::from_bytes(row))
     }
 
-    /// The members of a sample by their keys, as they were when the shard was indexed.
-    pub(super) fn members_of(&self, sample: u64, keys: &[String]) -> Vec<(String, MemberPlace)> {
-        let place = |(column, key): (usize, &String)| (key.clone(), self.member_place(sample, column));
-        let there = |(_, place): &(String, MemberPlace)| *place != MemberPlace::ABSENT;
-        keys.iter().enumerate().map(place).filter(there).collect()
+    /// Whether a sample has other members than `found`, whose keys are some of `names`, of which the index has `keys`:
+    /// all of them, or, after [`Part::select`], those that were selected. Without either nobody asks.
+    pub(super) fn has_other_members(
+        &self,
+        sample: u64,
+        keys: &[String],
+        found: &[MemberRow],
+        names: &[String],
+    ) -> bool {
+        let there = || found.iter().map(|row| (names[row.key as usize].as_str(), row.place));
+        match &self.members {
+            Some(members) => {
+                let fields = members.fields.iter().zip(members.places_of(sample));
+                fields.filter(|(field, _)| *field != IMAGE).any(|(field, known)| {
+                    let now =
+                        there().find(|(key, _)| key == field).map_or(MemberPlace::ABSENT, |found| found.1);
+                    now != *known
+                })
+            }
+            None if !self.file.has_members() => false,
+            None => {
+                let key = |row: &MemberRow| keys.get(row.key as usize).map_or("", String::as_str);
+                !there().eq(self.members_in_file(sample).map(|row| (key(&row), row.place)))
+            }
+        }
     }
+}
+
+impl MemberSelection {
+    /// Where each field of a sample is.
+    fn places_of(&self, sample: u64) -> &[MemberPlace] {
+        let each = self.fields.len();
+        &self.places[each * sample as usize..][..each]
+    }
+}
+
+impl MemberPiece {
+    fn is_within(&self, extent: &Range<u64>) -> bool {
+        extent.start <= self.offset && self.offset + u64::from(self.length) <= extent.end
+    }
+}
+
+fn range(extent: Extent) -> Range<u64> {
+    extent.offset..extent.offset + u64::from(extent.length)
 }
 
 /// The bytes that are read at once of what lies so, sorted by offset: the largest piece and its neighbours.

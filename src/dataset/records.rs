@@ -1,4 +1,4 @@
-//! TFRecord shards: the records of a file one after the other, each with its length and checksums.
+//! TFRecord shards, which hold one record after another, each with its length and checksums.
 //!
 //! A record is its length (u64), the masked CRC-32C of these eight bytes (u32), the payload, and the payload's masked
 //! CRC-32C (u32), all little-endian; masked is `rotate_right(crc, 15) + 0xa282ead8` (TensorFlow,
@@ -8,15 +8,16 @@ use super::build::SampleRow;
 use super::shards;
 use super::source::{Malformed, ReadAt, Window};
 
-/// Length and its checksum.
+/// The number of bytes of a record's length and its checksum.
 const HEADER: u64 = 12;
-/// The payload's checksum.
+/// The number of bytes of the payload's checksum.
 const FOOTER: u64 = 4;
 
-/// The records of a shard in order: their payloads, without labels.
+/// The payloads of a shard's records, in order and without labels.
 ///
 /// # Errors
-/// [`Malformed`] for a shard that is damaged, truncated, compressed or none, and for a record of 4 GiB or more.
+/// [`Malformed`] for a shard that is damaged, truncated or compressed, for a file that is no shard, and for a record of
+/// 4 GiB or more.
 pub fn records<S: ReadAt + ?Sized>(source: &S) -> Result<Vec<SampleRow>, Malformed> {
     shards::refuse_compressed(source, "uncompressed TFRecord files")?;
     let mut source = Window::new(source);

@@ -6,42 +6,46 @@
 
 use super::Notes;
 use super::archive::{TarMember, TarMembers};
-use super::build::{MemberPlace, SampleRow};
-use super::kind::image_rank;
+use super::build::SampleRow;
+use super::kind::{FieldKind, image_rank};
+use super::labels::{Label, cls, json, reduced};
+use super::member::{MemberPlace, MemberRow};
 use super::shards::refuse_compressed;
 use super::source::{Malformed, ReadAt};
+use super::summary::UNUSABLE_LABELS;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-
-/// Longest `.cls` member: a number and white space.
-const MAX_CLS: u64 = 64;
-/// Longest `.json` member that is searched for a label.
-const MAX_JSON: u64 = 16 << 20;
-/// Most keys that the members of a shard may have: names that count something in their extension are no fields.
-const MAX_KEYS: usize = 64;
+use std::rc::Rc;
 
 /// What a shard holds.
 #[derive(Debug, Default)]
 pub struct ShardContents {
-    /// Its samples in the order of their images; an unlabelled one has label 0. Of a shard without images, all stems in
-    /// the order of their first members, which then stand for the image.
+    /// Its samples in the order of their images; an unlabelled one has label 0. Where an image need not be, of a stem
+    /// without one the first member stands for it.
     pub samples: Vec<SampleRow>,
     /// The keys of all members that samples have, sorted.
     pub keys: Vec<String>,
-    /// For each sample in turn, the member of each key in turn.
-    pub members: Vec<MemberPlace>,
+    /// The members of each sample in turn, sorted by their keys.
+    pub members: Vec<MemberRow>,
+    /// How many of these each sample has.
+    pub counts: Vec<u32>,
     /// What was left out.
     pub notes: Notes,
     /// The first sample without a label.
     pub unlabeled: Option<String>,
     /// The first sample with one.
     pub labeled: Option<String>,
+    /// Why the first label that is no class number is none.
+    pub unusable: Option<String>,
+    /// Whether some sample has an image.
+    pub has_images: bool,
 }
 
 /// Members of one stem: where their data begin, which is behind a header. Small, for there is one for each stem of a
 /// shard.
 #[derive(Default)]
 struct StemMembers {
+    /// By the numbers of their keys.
     members: Vec<MemberAt>,
     /// Of `cls`, else of `json`.
     label: Label,
@@ -53,36 +57,33 @@ struct MemberAt {
     offset: NonZeroU64,
     length: u32,
     /// Number of its key among those of the shard.
-    key: u16,
+    key: u32,
 }
 
-/// The keys of a shard in the order in which they come up.
-#[derive(Default)]
-struct Keys(Vec<Vec<u8>>);
-
-impl Keys {
-    /// The number of a key; `None` where there are too many.
-    fn number(&mut self, key: Vec<u8>) -> Option<u16> {
-        let known = self.0.iter().position(|known| *known == key);
-        let number = known.or_else(|| {
-            (self.0.len() < MAX_KEYS).then(|| {
-                self.0.push(key);
-                self.0.len() - 1
-            })
-        });
-        number.map(|number| number as u16)
+impl StemMembers {
+    /// Where the member with this key is among the others, or would be.
+    fn find(&self, key: u32) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&key, |found| found.key)
     }
 }
 
-/// What a member says of the class.
-#[derive(Clone, Copy, Default)]
-enum Label {
-    /// Nothing: there is no such member, or neither key in it.
-    #[default]
-    Missing,
-    Number(u32),
-    /// Something that is no class number; why is found out again where it matters.
-    Unusable,
+/// The keys of a shard, numbered in the order in which they come up.
+#[derive(Default)]
+struct Keys {
+    numbers: HashMap<Rc<[u8]>, u32>,
+    list: Vec<Rc<[u8]>>,
+}
+
+impl Keys {
+    fn number(&mut self, key: &[u8]) -> u32 {
+        if let Some(&number) = self.numbers.get(key) {
+            return number;
+        }
+        let (key, number) = (Rc::<[u8]>::from(key), self.list.len() as u32);
+        self.list.push(key.clone());
+        self.numbers.insert(key, number);
+        number
+    }
 }
 
 /// Which stems of a shard are samples.
@@ -90,7 +91,7 @@ enum Label {
 pub enum Stems {
     /// Those with an image.
     WithImage,
-    /// All: the dataset holds no image.
+    /// All.
     All,
 }
 
@@ -98,8 +99,7 @@ pub enum Stems {
 ///
 /// # Errors
 /// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two members of one name of
-/// those that make it a sample (image, `.cls`, `.json`), a label that is no class number, and an image of 4 GiB or
-/// more.
+/// those that make it a sample (image, `.cls`, `.json`), and an image of 4 GiB or more.
 pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardContents, Malformed> {
     refuse_compressed(source, "plain tar")?;
     let mut contents = ShardContents::default();
@@ -108,10 +108,7 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
     let mut keys = Keys::default();
     while let Some(member) = members.next_member()? {
         let Some((stem, suffix)) = contents.parted(&member) else { continue };
-        let Some(key) = keys.number(suffix.clone()) else {
-            contents.notes.skip("members of more kinds than fields can be", || text(&member.name));
-            continue;
-        };
+        let key = keys.number(&suffix);
         let sample = match samples.get_mut(stem) {
             Some(sample) => sample,
             None => samples.entry(stem.into()).or_default(),
@@ -124,20 +121,24 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
             contents.notes.skip("members of 4 GiB and more", || text(&member.name));
             continue;
         };
-        if let Some(first) = sample.members.iter_mut().find(|found| found.key == key) {
-            if is_image || matches!(suffix.as_slice(), b"cls" | b"json") {
-                return Err(twice(source, stem, &member, first.offset));
+        let at = match sample.find(key) {
+            Err(at) => at,
+            Ok(first) => {
+                let first = &mut sample.members[first];
+                if is_image || matches!(suffix.as_slice(), b"cls" | b"json") {
+                    return Err(twice(source, stem, &member, first.offset));
+                }
+                // Whoever asks for the field hears of it; the others are not concerned.
+                first.length = MemberPlace::TWICE;
+                continue;
             }
-            // Whoever asks for the field hears of it; the others are not concerned.
-            first.length = MemberPlace::TWICE;
-            continue;
-        }
-        let has_cls = sample.members.iter().any(|found| keys.0[usize::from(found.key)] == b"cls");
-        sample.members.push(MemberAt { offset: place(&member)?, length, key });
+        };
+        sample.members.insert(at, MemberAt { offset: place(&member)?, length, key });
+        let has_cls = || keys.numbers.get(&b"cls"[..]).is_some_and(|&cls| sample.find(cls).is_ok());
         match suffix.as_slice() {
             b"cls" => sample.label = reduced(cls(&mut members, &member)?),
             // Read at once, while the bytes around its header are at hand; a .cls member comes before it in any order.
-            b"json" if !has_cls => sample.label = reduced(json(&mut members, &member)?),
+            b"json" if !has_cls() => sample.label = reduced(json(&mut members, &member)?),
             _ => {}
         }
     }
@@ -169,17 +170,13 @@ impl ShardContents {
         keys: &Keys,
         wanted: Stems,
     ) -> Result<(), Malformed> {
-        let ranks: Vec<Option<usize>> = keys.0.iter().map(|key| image_rank(key)).collect();
-        let rank = |found: &MemberAt| ranks[usize::from(found.key)];
-        // A sample's image, or what stands for it where there are none.
-        let image = |sample: &StemMembers| match wanted {
-            Stems::WithImage => sample
-                .members
-                .iter()
-                .filter(|found| rank(found).is_some())
-                .min_by_key(|found| rank(found))
-                .copied(),
-            Stems::All => sample.members.iter().min_by_key(|found| found.offset).copied(),
+        let ranks: Vec<Option<usize>> = keys.list.iter().map(|key| image_rank(key)).collect();
+        let rank = |found: &&MemberAt| ranks[found.key as usize];
+        // A sample's image, or what stands for it where there need not be one.
+        let image = |sample: &StemMembers| {
+            let image = sample.members.iter().filter(|found| rank(found).is_some()).min_by_key(rank);
+            let first = || sample.members.iter().min_by_key(|found| found.offset);
+            image.or_else(|| first().filter(|_| wanted == Stems::All)).copied()
         };
         let mut samples: Vec<_> =
             samples.into_iter().map(|(stem, sample)| (image(&sample), stem, sample)).collect();
@@ -192,52 +189,79 @@ impl ShardContents {
             self.take_keys(keys, samples.iter().filter(|(image, ..)| image.is_some()).map(|(.., of)| of));
         for (image, stem, sample) in samples {
             let Some(image) = image else {
-                self.notes.skip("samples without an image", || text(&stem));
+                self.note_imageless(&stem, &sample, keys);
                 continue;
             };
-            let label = match sample.label {
-                Label::Number(label) => Some(label),
-                Label::Missing => None,
-                Label::Unusable => return Err(unusable(source, &sample, keys)),
-            };
-            let first = if label.is_some() { &mut self.labeled } else { &mut self.unlabeled };
-            first.get_or_insert_with(|| text(&stem));
-            if wanted == Stems::WithImage
-                && sample.members.iter().filter(|found| rank(found).is_some()).count() > 1
-            {
+            let label = self.label(source, &stem, &sample, keys)?;
+            let images = sample.members.iter().filter(|found| rank(found).is_some()).count();
+            self.has_images |= images > 0;
+            if images > 1 {
                 self.notes.keep_ambiguous(text(&stem));
             }
             let offset = image.offset.get();
             // What stands for an image that is there twice has no length of its own.
             let length = if image.length == MemberPlace::TWICE { 0 } else { image.length };
             self.samples.push(SampleRow { offset, length, label: label.unwrap_or(0) });
-            let row = self.members.len();
-            self.members.resize(row + self.keys.len(), MemberPlace::ABSENT);
+            let first = self.members.len();
             for found in &sample.members {
-                if let Some(column) = order[usize::from(found.key)] {
-                    let place = MemberPlace::new(offset, found.offset.get(), found.length);
-                    self.members[row + column] = place.unwrap_or_else(|| {
-                        self.notes.skip("members more than 1 TiB from their image", || text(&stem));
-                        MemberPlace::ABSENT
-                    });
+                match MemberPlace::new(offset, found.offset.get(), found.length) {
+                    Some(place) => self.members.push(MemberRow { key: order[found.key as usize], place }),
+                    None => self.notes.skip("members more than 1 TiB from their image", || text(&stem)),
                 }
             }
+            self.members[first..].sort_unstable_by_key(|row| row.key);
+            self.counts.push((self.members.len() - first) as u32);
         }
         Ok(())
     }
 
-    /// Takes the keys that these samples have, sorted; and says where each of the shard's is among them.
-    fn take_keys<'a>(
+    /// A sample's label; what is wrong with one, and the first samples with and without, are remembered.
+    fn label<S: ReadAt + ?Sized>(
         &mut self,
+        source: &S,
+        stem: &[u8],
+        sample: &StemMembers,
         keys: &Keys,
-        samples: impl Iterator<Item = &'a StemMembers>,
-    ) -> Vec<Option<usize>> {
-        let mut used = vec![false; keys.0.len()];
-        samples.flat_map(|sample| &sample.members).for_each(|found| used[usize::from(found.key)] = true);
-        let mut sorted: Vec<usize> = (0..keys.0.len()).filter(|&number| used[number]).collect();
-        sorted.sort_unstable_by_key(|&number| &keys.0[number]);
-        self.keys = sorted.iter().map(|&number| text(&keys.0[number])).collect();
-        (0..keys.0.len()).map(|number| sorted.iter().position(|&known| known == number)).collect()
+    ) -> Result<Option<u32>, Malformed> {
+        let label = match sample.label {
+            Label::Number(label) => Some(label),
+            Label::Missing => None,
+            Label::Unusable => {
+                if self.unusable.is_none() {
+                    let Malformed { offset, message } = unusable(source, sample, keys);
+                    self.unusable = Some(format!("at byte {offset}: {message}"));
+                }
+                self.notes.skip(UNUSABLE_LABELS, || text(stem));
+                return Ok(None);
+            }
+        };
+        let first = if label.is_some() { &mut self.labeled } else { &mut self.unlabeled };
+        first.get_or_insert_with(|| text(stem));
+        Ok(label)
+    }
+
+    /// A stem without an image is left out. One with images under further names was perhaps meant as several samples.
+    fn note_imageless(&mut self, stem: &[u8], sample: &StemMembers, keys: &Keys) {
+        let mut suffixes = sample.members.iter().map(|found| &keys.list[found.key as usize]);
+        match suffixes.find(|key| FieldKind::of_key(&text(key)) == FieldKind::Image) {
+            None => self.notes.skip("samples without an image", || text(stem)),
+            Some(key) => {
+                let reason = "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of sample 0)";
+                self.notes.skip(reason, || format!("{}.{}", text(stem), text(key)));
+            }
+        }
+    }
+
+    /// Takes the keys that these samples have, sorted; and says where each of the shard's is among them.
+    fn take_keys<'a>(&mut self, keys: &Keys, samples: impl Iterator<Item = &'a StemMembers>) -> Vec<u32> {
+        let mut used = vec![false; keys.list.len()];
+        samples.flat_map(|sample| &sample.members).for_each(|found| used[found.key as usize] = true);
+        let mut sorted: Vec<usize> = (0..keys.list.len()).filter(|&number| used[number]).collect();
+        sorted.sort_unstable_by_key(|&number| &keys.list[number]);
+        self.keys = sorted.iter().map(|&number| text(&keys.list[number])).collect();
+        let mut order = vec![0; keys.list.len()];
+        (0..).zip(sorted).for_each(|(place, number)| order[number] = place);
+        order
     }
 }
 
@@ -308,9 +332,9 @@ fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first:
 
 /// Why the label of a sample cannot be used.
 fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &StemMembers, keys: &Keys) -> Malformed {
-    let of = |key: &[u8]| sample.members.iter().find(|found| keys.0[usize::from(found.key)] == key);
+    let of = |key: &[u8]| sample.find(*keys.numbers.get(key)?).ok();
     let is_cls = of(b"cls").is_some();
-    let Some(place) = of(b"cls").or_else(|| of(b"json")).map(|found| found.offset) else {
+    let Some(place) = of(b"cls").or_else(|| of(b"json")).map(|found| sample.members[found].offset) else {
         return Malformed { offset: 0, message: CHANGED.to_owned() };
     };
     let mut members = TarMembers::new(source);
@@ -336,64 +360,7 @@ fn member_at<S: ReadAt + ?Sized>(source: &S, place: NonZeroU64) -> Result<TarMem
     Err(Malformed { offset: place.get(), message: CHANGED.to_owned() })
 }
 
-/// A label, or what is wrong with it.
-type ReadLabel = Result<Option<u32>, Malformed>;
-
-/// Without the reason, which is long and mostly not asked for.
-fn reduced(label: ReadLabel) -> Label {
-    match label {
-        Ok(None) => Label::Missing,
-        Ok(Some(number)) => Label::Number(number),
-        Err(_) => Label::Unusable,
-    }
-}
-
-/// The number in a `.cls` member.
-///
-/// # Errors
-/// Outside: it cannot be read at all. Inside: it is no class number.
-fn cls<S: ReadAt + ?Sized>(
-    members: &mut TarMembers<'_, S>,
-    member: &TarMember,
-) -> Result<ReadLabel, Malformed> {
-    let data = if member.size <= MAX_CLS { Some(members.read(member.offset, member.size)?) } else { None };
-    let number = data.as_deref().and_then(|data| std::str::from_utf8(data).ok());
-    let number = number.and_then(|text| text.trim().parse().ok()).filter(|&number| number < u32::MAX);
-    Ok(number.map(Some).ok_or_else(|| Malformed {
-        offset: member.offset,
-        message: format!("{:?} should hold a class number from 0 to 4294967294 as text", text(&member.name)),
-    }))
-}
-
-/// The integer at `label` or `cls` of a `.json` member; `None` where neither key is there. Errors as [`cls`].
-fn json<S: ReadAt + ?Sized>(
-    members: &mut TarMembers<'_, S>,
-    member: &TarMember,
-) -> Result<ReadLabel, Malformed> {
-    let name = text(&member.name);
-    let fail = |message: String| Err(Malformed { offset: member.offset, message });
-    if member.size > MAX_JSON {
-        return Ok(fail(format!(
-            "{name:?} has {} bytes; a label is looked for in up to 16 MiB",
-            member.size
-        )));
-    }
-    let data = members.read(member.offset, member.size)?;
-    let value: serde_json::Value = match serde_json::from_slice(&data) {
-        Ok(value) => value,
-        Err(error) => return Ok(fail(format!("{name:?} is not JSON: {error}"))),
-    };
-    let Some((key, label)) = ["label", "cls"].iter().find_map(|key| Some((key, value.get(key)?))) else {
-        return Ok(Ok(None));
-    };
-    let number = label.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|&n| n < u32::MAX);
-    Ok(number.map_or_else(
-        || fail(format!("{name:?}: {key} should be a class number from 0 to 4294967294")),
-        |number| Ok(Some(number)),
-    ))
-}
-
-fn text(name: &[u8]) -> String {
+pub(super) fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 

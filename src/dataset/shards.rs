@@ -8,6 +8,7 @@ use super::records::records;
 pub(crate) use super::samples::ShardContents;
 pub use super::samples::{Stems, contents};
 use super::source::{Malformed, ReadAt, SizedFile};
+use super::summary::LabelFault;
 use super::{COARSE_TICK, Layout, Notes, Stamp, samples};
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
@@ -54,9 +55,11 @@ pub(super) fn index(
 ) -> Result<Notes> {
     progress.expect(shards.len() as u64, "shards");
     let next = AtomicUsize::new(0);
-    let mut notes = Notes::default();
+    let mut notes = Notes { every_stem: kind == ShardKind::Tar(Stems::All), ..Notes::default() };
+    let mut has_images = false;
     // The first in the order of the shards, whoever found it first.
-    let (mut labeled, mut unlabeled): (Option<Named>, Option<Named>) = (None, None);
+    let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
+        (None, None, None);
     collect(
         threads.min(shards.len()),
         |send| {
@@ -71,35 +74,37 @@ pub(super) fn index(
             progress.step(1);
             keep_first(&mut labeled, &group.path, contents.labeled);
             keep_first(&mut unlabeled, &group.path, contents.unlabeled);
+            keep_first(&mut unusable, &group.path, contents.unusable);
+            has_images |= contents.has_images;
             notes.absorb(contents.notes);
             Ok(())
         },
     )?;
-    match (labeled, unlabeled) {
-        (Some((with, labeled)), Some((shard, sample))) => {
+    notes.label_fault = match (&labeled, unlabeled, unusable) {
+        (_, _, Some((shard, message))) => Some(LabelFault::new(&shard, message)),
+        (Some((with, labeled)), Some((shard, sample)), None) => {
             let message = format!(
                 "sample {sample:?} has neither a .cls member nor a .json member with label or cls, but {labeled:?} of \
                  {} has a label: label all samples or none",
-                join(root, &with).display()
+                join(root, with).display()
             );
-            Err(Error::dataset(join(root, &shard), message))
+            Some(LabelFault::new(&shard, message))
         }
-        (labeled, _) => {
-            notes.unlabeled = labeled.is_none();
-            notes.imageless = kind == ShardKind::Tar(Stems::All);
-            Ok(notes)
-        }
-    }
+        _ => None,
+    };
+    notes.unlabeled = labeled.is_none() || notes.label_fault.is_some();
+    notes.imageless = notes.every_stem && !has_images;
+    Ok(notes)
 }
 
-/// A shard and a sample in it.
+/// A shard, and a sample in it or what is wrong there.
 type Named = (Vec<u8>, String);
 
-fn keep_first(first: &mut Option<Named>, shard: &[u8], sample: Option<String>) {
-    if let Some(sample) = sample
+fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
+    if let Some(said) = said
         && first.as_ref().is_none_or(|(known, _)| shard < known.as_slice())
     {
-        *first = Some((shard.to_vec(), sample));
+        *first = Some((shard.to_vec(), said));
     }
 }
 
@@ -147,11 +152,11 @@ pub(super) enum ShardKind {
 }
 
 impl ShardKind {
-    /// That of shards of `layout`; with no image in any of them if `imageless`.
-    pub(super) fn of(layout: Layout, imageless: bool) -> Self {
+    /// That of shards of `layout`, where samples without an image count if `every_stem` does.
+    pub(super) fn of(layout: Layout, every_stem: bool) -> Self {
         match layout {
             Layout::TfRecord => Self::TfRecord,
-            _ if imageless => Self::Tar(Stems::All),
+            _ if every_stem => Self::Tar(Stems::All),
             _ => Self::Tar(Stems::WithImage),
         }
     }
@@ -178,6 +183,7 @@ pub(super) fn read(
         samples: std::mem::take(&mut contents.samples),
         keys: std::mem::take(&mut contents.keys),
         members: std::mem::take(&mut contents.members),
+        counts: std::mem::take(&mut contents.counts),
     });
     Ok((IndexGroup { path: shard.to_vec(), stamp, rows }, contents))
 }

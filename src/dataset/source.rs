@@ -1,17 +1,18 @@
-//! A shard as a parser sees it: bytes at any place, read a small window at a time.
+//! A shard as a parser sees it: bytes at any offset, read a small window at a time.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// One read covers the small things between two samples: headers, labels, small records.
+/// The number of bytes of a window. One read covers the small things between two samples: headers, labels, small
+/// records.
 pub(super) const WINDOW: usize = 4096;
 
-/// Bytes that can be read at any place.
+/// Bytes that can be read at any offset.
 pub trait ReadAt {
-    /// Number of bytes.
+    /// The number of bytes.
     fn size(&self) -> u64;
-    /// Fills `buffer` from `offset`; returns how many bytes there were.
+    /// Fills `buffer` with the bytes at `offset`, and returns how many there were.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -56,13 +57,13 @@ impl ReadAt for SizedFile {
 /// Why an archive cannot be read, and where.
 #[derive(Debug)]
 pub struct Malformed {
-    /// The byte of the archive where it was noticed.
+    /// The offset in the archive where it was noticed.
     pub offset: u64,
     /// What is wrong.
     pub message: String,
 }
 
-/// Reads a source here and there; what lies close together is read at once.
+/// Reads parts of a source; what lies close together is read at once.
 pub(super) struct Window<'a, S: ReadAt + ?Sized> {
     source: &'a S,
     window: Vec<u8>,
@@ -74,15 +75,16 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
         Self { source, window: Vec::new(), window_at: 0 }
     }
 
-    /// Bytes of the source.
+    /// The number of bytes of the source.
     pub(super) fn size(&self) -> u64 {
         self.source.size()
     }
 
-    /// `size` bytes at `offset`, all of them.
+    /// Reads exactly `size` bytes at `offset`.
     ///
     /// # Errors
-    /// [`Malformed`] where the archive has fewer bytes or cannot be read. Bound `size` before: it is allocated.
+    /// [`Malformed`] where the archive has fewer bytes or cannot be read. Check `size` before the call, because it is
+    /// allocated.
     pub(super) fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
         let end = offset.checked_add(size).filter(|&end| end <= self.source.size());
         let Some(end) = end else { return Err(self.truncated(offset, size)) };
@@ -99,19 +101,19 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
             (self.window, self.window_at) = (window, offset);
         }
         let from = (offset - self.window_at) as usize;
-        // Shorter than asked for only when the file shrank while it was read.
+        // The window is too short only when the file shrank while it was read.
         let bytes = self.window.get(from..from + size as usize).map(<[u8]>::to_vec);
         bytes.ok_or_else(|| self.truncated(offset, size))
     }
 
-    /// Reads what there is of a buffer at `offset`.
+    /// Fills a buffer with the bytes at `offset`, as far as there are any, and returns how many there were.
     pub(super) fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
         self.source
             .read_at(buffer, offset)
             .map_err(|error| Malformed { offset, message: format!("reading failed: {error}") })
     }
 
-    /// What to say where the shard has fewer than `size` bytes at `offset`.
+    /// The error where the shard has fewer than `size` bytes at `offset`.
     pub(super) fn truncated(&self, offset: u64, size: u64) -> Malformed {
         let message = format!(
             "{size} bytes should follow, but the shard ends at byte {}: it is truncated",

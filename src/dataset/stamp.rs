@@ -1,4 +1,5 @@
-//! By what a changed file is recognised: its stamp. Not part of the fingerprint, for a copy has other times and inodes.
+//! The stamp, by which a changed file is recognised. It is not part of the fingerprint, because a copy of a dataset has
+//! other times and inodes.
 //!
 //! A stamp is size, modification and change time, and inode. A write moves the change time when it begins (one through
 //! a mapping may do so a while later), and no program can set that back; a file that took another's place has another
@@ -14,35 +15,36 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Within so much of its last change a file may change again and have the same stamp: a tick of the kernel's clock.
+/// A tick of the kernel's clock. Within this time after its last change a file may change again and keep its stamp.
 pub const TICK: Duration = Duration::from_millis(20);
-/// The same where times are kept in whole seconds, or in two.
+/// The tick where a file system keeps times in whole seconds, or in steps of two.
 pub(crate) const COARSE_TICK: Duration = Duration::from_secs(2);
 
-/// What the system says of a file or directory. 0 in `ctime` or `inode` means: not known, and not compared.
+/// What the system says about a file or directory. A `ctime` or `inode` of 0 is not known and not compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// Bytes; 0 for directories, whose size says nothing.
+    /// The size in bytes; 0 for directories, whose size says nothing.
     pub size: u64,
-    /// Last modification, in nanoseconds since 1970.
+    /// The time of the last modification, in nanoseconds since 1970.
     pub mtime: i64,
-    /// Last change of the file or of what is known of it, in nanoseconds since 1970.
+    /// The time of the last change of the file or of its metadata, in nanoseconds since 1970.
     pub ctime: i64,
-    /// Its number in its file system.
+    /// The file's number in its file system.
     pub inode: u64,
 }
 
-/// One version of a file: a digest of its stamp. What was copied from one version is right as long as the file is it.
+/// One version of a file, as a digest of its stamp. What was copied from a version is right as long as the file has
+/// that version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileVersion(pub u64);
 
 impl FileVersion {
-    /// That of a file of which there can be no copy that is right.
+    /// The version of a file of which no copy can be right.
     pub const NO_COPY: Self = Self(0);
 }
 
 impl Stamp {
-    /// Bytes of [`Stamp::to_bytes`].
+    /// The number of bytes of [`Stamp::to_bytes`].
     pub const BYTES: usize = 32;
 
     /// The stamp of what `metadata` describes.
@@ -55,7 +57,7 @@ impl Stamp {
         }
     }
 
-    /// The stamp of what the system call of this name `found`, asked for basic facts.
+    /// The stamp of what the system call `statx` `found`, when it was asked for the basic facts.
     pub fn of_statx(found: &Statx) -> Self {
         let is_dir = FileType::from_raw_mode(found.stx_mode.into()).is_dir();
         Self {
@@ -69,50 +71,51 @@ impl Stamp {
     /// The stamp of what is at `path` now, links followed.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn at(path: &Path) -> std::io::Result<Self> {
         std::fs::metadata(path).map(|metadata| Self::of(&metadata))
     }
 
-    /// The stamp that `look` finds, where possible one that a later change would not leave as it is: what was changed a
+    /// The stamp that `look` finds; where possible one that every later change would alter. A file that was changed a
     /// moment ago is looked at once more after a tick, or after `patience` if that is shorter.
     ///
     /// # Errors
-    /// What `look` says.
+    /// The errors of `look`.
     pub fn stable<E>(patience: Duration, mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
         let stamp = look()?;
         let wait = stamp.tick().min(patience);
         if !stamp.changed_within(wait) {
             return Ok(stamp);
         }
-        // Soon it is further back: only files that were written a moment ago are waited for.
+        // This wait is for files that were written a moment ago, and never long.
         std::thread::sleep(wait);
         look()
     }
 
-    /// Whether whatever is written from now on gives another stamp.
+    /// Whether every write from now on gives another stamp.
     pub fn is_stable(self) -> bool {
         !self.changed_within(self.tick())
     }
 
-    /// Within how long of its last change the file may change and keep this stamp.
+    /// How long after its last change the file may change again and keep this stamp.
     fn tick(self) -> Duration {
         let is_coarse = self.ctime % 1_000_000_000 == 0;
         if is_coarse { COARSE_TICK } else { TICK }
     }
 
-    /// Whether the last change lies no further off than `tick`, as far as this machine's clock is the file system's.
+    /// Whether the last change is no further away than `tick`, as far as this machine's clock agrees with the file
+    /// system's.
     pub fn changed_within(self, tick: Duration) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         now.abs_diff(Duration::from_nanos(self.ctime.max(0) as u64)) <= tick
     }
 
-    /// The same where inode numbers do not last.
+    /// The stamp without its inode, for file systems where inode numbers do not last.
     pub fn without_inode(self) -> Self {
         Self { inode: 0, ..self }
     }
 
-    /// Little-endian, in the order of the fields.
+    /// The fields in their order, little-endian.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let fields = [self.size, self.mtime as u64, self.ctime as u64, self.inode];
@@ -129,7 +132,8 @@ impl Stamp {
         FileVersion(u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")))
     }
 
-    /// How what was `found` differs from this, in words for "the file …"; `None` where it is the same.
+    /// How the stamp that was `found` differs from this one, in words that follow "the file"; `None` where it is the
+    /// same.
     pub fn difference(self, found: Self) -> Option<String> {
         if found.size != self.size {
             return Some(format!("is {} bytes, was {} when indexed", found.size, self.size));

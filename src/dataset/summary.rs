@@ -1,6 +1,7 @@
 //! What there is to say about an index, for people and for `--json`.
 
 use super::Layout;
+use crate::error::Error;
 use crate::notices::{NoticeKind, Notices};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,15 +33,55 @@ pub struct Notes {
     pub skipped: BTreeMap<String, Skipped>,
     /// Class directories that hold no image; they keep their class number.
     pub empty_classes: Vec<String>,
-    /// No sample has a label.
+    /// No sample has a label, or one that is to be used.
     pub unlabeled: bool,
-    /// There is no image: all stems of the shards are samples.
+    /// Why labels that are there cannot be used.
+    #[serde(default)]
+    pub label_fault: Option<LabelFault>,
+    /// All stems of the shards are samples, with an image or without.
+    #[serde(default)]
+    pub every_stem: bool,
+    /// No sample has an image.
     #[serde(default)]
     pub imageless: bool,
     /// A sample with several images, of which none is more its own than the others.
     #[serde(default)]
     pub ambiguous: Option<String>,
 }
+
+/// What is wrong with the labels of a dataset, which is an error for whoever wants them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelFault {
+    /// The shard, below the root; empty where the root is the shard.
+    shard: String,
+    /// In words, of its first sample that is to blame.
+    message: String,
+}
+
+impl LabelFault {
+    pub(super) fn new(shard: &[u8], message: String) -> Self {
+        Self { shard: String::from_utf8_lossy(shard).into_owned(), message }
+    }
+
+    /// Whether a shard is the one that is named.
+    pub(super) fn is_of(&self, shard: &[u8]) -> bool {
+        self.shard == String::from_utf8_lossy(shard)
+    }
+
+    /// What is wrong with the shard's first sample that is to blame.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The error of whoever wants labels of the dataset at `root`.
+    pub(super) fn error(&self, root: &Path) -> Error {
+        let shard = if self.shard.is_empty() { root.to_path_buf() } else { root.join(&self.shard) };
+        Error::dataset(shard, self.message.clone())
+    }
+}
+
+/// Why samples have no label though they have something in its place: a reason of [`Notes::skipped`].
+pub(super) const UNUSABLE_LABELS: &str = "labels that are no class numbers";
 
 /// Reasons that a message names: a dataset may have as many as files, as those of tar members are their endings.
 const REASONS_NAMED: usize = 5;
@@ -52,6 +93,8 @@ const LONGEST_EXAMPLE: usize = 120;
 enum Loss {
     /// A sample was perhaps meant.
     Sample,
+    /// A label was perhaps meant.
+    Label,
     /// Something beside the samples.
     Beside,
     /// Nobody would expect it to be read.
@@ -61,8 +104,8 @@ enum Loss {
 fn loss(reason: &str) -> Loss {
     match reason {
         "hidden files" | "files beside TFRecord shards" => Loss::Nothing,
+        UNUSABLE_LABELS => Loss::Label,
         "files that are no images" | "files in the root" => Loss::Beside,
-        "members of more kinds than fields can be" => Loss::Beside,
         "directories without images beside shards" | "shards without images beside class directories" => {
             Loss::Beside
         }
@@ -91,8 +134,9 @@ impl Notes {
         }
     }
 
-    /// Says what of the dataset at `root` does not become batches.
-    pub(super) fn notify(&self, root: &Path, notices: &Notices) {
+    /// Says what of the dataset at `root` does not become batches; and of one that was just indexed what of it nobody
+    /// asks for would not.
+    pub(super) fn notify(&self, root: &Path, just_indexed: bool, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(reason, _)| loss(reason) == wanted));
         let root = root.display();
         let (samples, beside) = (of(Loss::Sample), of(Loss::Beside));
@@ -100,6 +144,15 @@ impl Notes {
             let message = format!(
                 "{root}: left out when it was indexed: {samples}; convert, repair or remove them, and index it anew; \
                  `foreload index {root}` shows all"
+            );
+            notices.notify(NoticeKind::Warning, message);
+        }
+        if let Some(LabelFault { message, .. }) = self.label_fault.as_ref().filter(|_| just_indexed) {
+            let all = of(Loss::Label);
+            let all = if all.is_empty() { all } else { format!("; {all}") };
+            let message = format!(
+                "{root}: its samples count as samples without labels, for {message}{all}; whoever asks for labels is \
+                 refused with this"
             );
             notices.notify(NoticeKind::Warning, message);
         }
@@ -130,7 +183,9 @@ impl Notes {
         }
         self.empty_classes.extend(other.empty_classes);
         self.unlabeled |= other.unlabeled;
+        self.every_stem |= other.every_stem;
         self.imageless |= other.imageless;
+        self.label_fault = self.label_fault.take().or(other.label_fault);
         if let Some(stem) = other.ambiguous {
             self.keep_ambiguous(stem);
         }
@@ -216,7 +271,7 @@ mod tests {
 
     fn said(notes: &Notes) -> Vec<crate::notices::Notice> {
         let notices = Notices::default();
-        notes.notify(Path::new("/data"), &notices);
+        notes.notify(Path::new("/data"), true, &notices);
         std::iter::from_fn(|| notices.next()).collect()
     }
 

@@ -1,4 +1,4 @@
-//! What kind of dataset lies at a root, by the names in it; by contents where names say two things.
+//! Finds out what kind of dataset a root holds: by the names in it, and by contents where the names are ambiguous.
 
 use super::cancel::Cancel;
 use super::kind::{image_extensions, is_image_file};
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 /// What is to be indexed.
 pub(super) struct Survey {
     pub(super) layout: Layout,
-    /// Directories that are classes; without any, all loose files below the root are of class 0.
+    /// The directories that are classes. Without any, all files below the root are of class 0.
     pub(super) classes: Vec<Vec<u8>>,
-    /// Names of the shards; one empty name where the root is the shard.
+    /// The names of the shards; one empty name where the root itself is the shard.
     pub(super) shards: Vec<Vec<u8>>,
     pub(super) notes: Notes,
-    /// What to say when no sample is found.
+    /// The message when no sample is found.
     pub(super) nothing: String,
 }
 
@@ -28,17 +28,17 @@ struct RootListing {
     directories: Vec<Vec<u8>>,
     shards: Vec<Vec<u8>>,
     compressed: Vec<Vec<u8>>,
-    /// Files that may lie beside TFRecord shards and be none.
+    /// Files that may lie beside TFRecord shards without being shards.
     descriptions: Vec<Vec<u8>>,
-    /// The first other file.
+    /// The first other file, by name.
     other: Option<Vec<u8>>,
     notes: Notes,
 }
 
-/// How names end of files that describe the TFRecord shards beside them.
+/// The endings of names of files that describe the TFRecord shards beside them.
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
 
-/// Looks at `root`, which is `canonical`.
+/// Surveys `root`, whose canonical path is `canonical`.
 pub(super) fn survey(root: &Path, canonical: &Path, contents: Contents, cancel: &Cancel) -> Result<Survey> {
     if !canonical.is_dir() {
         return single(root, canonical.file_name().unwrap_or_default(), contents);
@@ -114,18 +114,18 @@ fn files(root: &Path, found: RootListing) -> Result<Survey> {
         let (layout, classes) = (Layout::TfRecord, Vec::new());
         return Ok(Survey { layout, classes, shards, notes, nothing: NO_RECORDS.to_owned() });
     }
-    // A file in the root is in no class, so that nothing is.
+    // A file in the root is in no class, so the dataset has no classes.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
     let classes = if has_files { Vec::new() } else { directories };
     if classes.is_empty() {
-        // The root is walked as any directory, and its names are noted then.
+        // The root is walked like any directory, and what is skipped in it is noted then.
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
     let nothing = "holds no file".to_owned();
     Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing })
 }
 
-/// The first image found in these directories, by its path below `root`; nothing is looked at after it.
+/// The first image that is found in these directories, by its path below `root`. The search ends with it.
 fn first_image(root: &Path, directories: &[Vec<u8>], cancel: &Cancel) -> Result<Option<PathBuf>> {
     let mut waiting: Vec<PathBuf> =
         directories.iter().rev().map(|name| OsStr::from_bytes(name).into()).collect();
@@ -146,7 +146,7 @@ fn first_image(root: &Path, directories: &[Vec<u8>], cancel: &Cancel) -> Result<
             let entry = entry.map_err(fail)?;
             let mut kind = entry.file_type().map_err(fail)?;
             if kind.is_symlink() {
-                // A broken one is no image.
+                // A broken link is no image.
                 let Ok(metadata) = entry.path().metadata() else { continue };
                 kind = metadata.file_type();
             }
@@ -192,8 +192,8 @@ fn list_root(root: &Path, contents: Contents, cancel: &Cancel) -> Result<RootLis
 }
 
 impl RootListing {
-    /// Whether the directories are classes. Where shards lie beside them, contents decide: what holds no image is left
-    /// out, with a note.
+    /// Whether the directories are classes. Where shards lie beside them, contents decide: whichever of the two holds
+    /// no image is left out, with a note.
     fn are_classes(&mut self, root: &Path, cancel: &Cancel) -> Result<bool> {
         if self.directories.is_empty() || (self.shards.is_empty() && self.compressed.is_empty()) {
             return Ok(!self.directories.is_empty());

@@ -46,8 +46,8 @@ impl NpyArray {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] if the file is not of this kind, or ends too early or too late;
-    /// [`DecodeError::Unsupported`] for arrays of anything but numbers.
+    /// [`DecodeError::Damaged`] for what is no such file, or ends too early or too late, and for arrays of other things
+    /// than numbers.
     pub(crate) fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
             parted(file).ok_or_else(|| corrupt("it does not begin as one, or is cut short"))?;
@@ -75,7 +75,8 @@ impl NpyArray {
 }
 
 impl NpyArray {
-    /// The elements as single-precision floats; `None` for booleans and for floats of two bytes.
+    /// The elements as single-precision floats; `None` for booleans, for floats of two bytes, and where an element is
+    /// finite and more than such floats hold.
     pub(crate) fn floats(&self) -> Option<Vec<f32>> {
         macro_rules! read {
             ($type:ty) => {
@@ -92,7 +93,13 @@ impl NpyArray {
             Number::Unsigned(4) => read!(u32),
             Number::Unsigned(_) => read!(u64),
             Number::Float(4) => read!(f32),
-            Number::Float(8) => read!(f64),
+            Number::Float(8) => {
+                let rounded = |&bytes| {
+                    let element = f64::from_ne_bytes(bytes);
+                    Some(element as f32).filter(|float| float.is_infinite() == element.is_infinite())
+                };
+                return self.bytes.as_chunks().0.iter().map(rounded).collect();
+            }
             Number::Bool | Number::Float(_) => return None,
         })
     }
@@ -130,8 +137,17 @@ fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
 /// Returns the type of the elements, and whether their bytes are in the other order than this machine's.
 fn number(descr: &str) -> Result<(Number, bool), DecodeError> {
     let unsupported = || {
-        let shown: String = descr.chars().take(40).collect();
-        DecodeError::Unsupported(format!(".npy array of {shown}: it must be of numbers"))
+        // A type is written as a text, or as a list of the parts of a record.
+        let end = match descr.chars().next() {
+            Some(quote @ ('\'' | '"')) => descr[1..].find(quote).map(|end| end + 2),
+            _ => descr.find("'fortran_order'"),
+        };
+        let shown: String = descr[..end.unwrap_or(descr.len())].chars().take(60).collect();
+        let shown = shown.trim_end_matches([' ', ',']);
+        DecodeError::Damaged(format!(
+            "is an array of {shown}, must be of truth values, whole numbers or floats: ask for \
+             foreload.fields.Bytes to have the file as it is"
+        ))
     };
     let quote = descr.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or_else(unsupported)?;
     let (descr, _) = descr[1..].split_once(quote).ok_or_else(unsupported)?;
@@ -218,8 +234,8 @@ mod tests {
         let with = |descr: &str, shape: &str| {
             format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}")
         };
-        assert!(error(&with("'|O'", "(1,)"), &[0; 8]).contains("must be of numbers"));
-        assert!(error(&with("[('a', '<f4')]", "(1,)"), &[0; 4]).contains("must be of numbers"));
+        assert!(error(&with("'|O'", "(1,)"), &[0; 8]).contains("is an array of '|O', must be"));
+        assert!(error(&with("[('a', '<f4')]", "(1,)"), &[0; 4]).contains("of [('a', '<f4')], must"));
         assert!(error(&with("'<f4'", "(2,)"), &[0; 4]).contains("does not fit the 4 bytes"));
         assert!(error(&with("'<f4'", &format!("({0}, {0})", u64::MAX)), &[0; 4]).contains("does not fit"));
         assert!(error("{}", &[]).contains("no descr"));

@@ -294,7 +294,7 @@ pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
 }
 
 /// How often a read begins anew because its file changed meanwhile.
-pub(super) const MOST_MOVES: u8 = 3;
+pub(crate) const MOST_MOVES: u8 = 3;
 
 /// The number of newly opened shards after which those that are gone are closed.
 const SWEEP: u64 = 16;

@@ -16,6 +16,7 @@ mod transfer;
 pub(crate) mod uring;
 
 pub use files::Files;
+pub(crate) use files::MOST_MOVES;
 pub use open::{DataSource, open, open_source};
 pub use own_thread::OwnThread;
 pub use pfs::{Pfs, PfsRates, PfsStats};

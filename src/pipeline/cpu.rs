@@ -1,15 +1,15 @@
-//! The CPU's decoder with the views that a sample's epoch draws.
+//! The CPU's decoder together with the views that an epoch draws of a sample.
 
-use super::watch::Watch;
-use super::{Run, Shared};
+use super::stopwatch::Stopwatch;
+use super::{EpochRun, PipelineShared};
 use crate::augment::{DrawnViews, RecipeKeys};
 use crate::decode::{Decoded, Decoder, Planes, Region};
 use crate::error::{DecodeError, Error, Result};
 use crate::schedule::Draw;
 use crate::trace::Stage;
 
-impl Shared {
-    /// What an epoch with these `keys` makes of the image of this number, which has so many columns and rows.
+impl PipelineShared {
+    /// The views that an epoch with these `keys` draws of the image with this number; `size` is its width and height.
     pub(super) fn draw_views(
         &self,
         keys: &[RecipeKeys],
@@ -22,44 +22,43 @@ impl Shared {
     }
 }
 
-/// Decodes one image after another; owns its scratch memory. One per thread.
+/// Decodes one image after another, in scratch memory of its own. Each thread has one.
 pub(super) struct CpuDecoder {
     decoder: Decoder,
     pub(super) planes: Planes,
 }
 
 impl CpuDecoder {
-    pub(super) fn new(shared: &Shared) -> Self {
+    pub(super) fn new(shared: &PipelineShared) -> Self {
         let config = &shared.config;
         let decoder = Decoder::new(config.max_pixels).with_damaged(config.damaged);
         Self { decoder, planes: Planes::default() }
     }
 
-    /// Decodes what the views of an image need, all of them together, into `planes`: that of this number of a draw's
-    /// sample.
+    /// Decodes the image with this number of a draw's sample into `planes`, as far as all its views together need.
     pub(super) fn decode(
         &mut self,
-        shared: &Shared,
-        run: &Run,
+        shared: &PipelineShared,
+        run: &EpochRun,
         image: usize,
         draw: Draw,
         bytes: &[u8],
-        watch: &mut Watch,
+        stopwatch: &mut Stopwatch,
     ) -> Result<DrawnViews> {
         let (drawn, decoded) = self.draw_and_decode(shared, &run.keys, image, draw, bytes);
-        watch.lap_as(&run.clock.decode, Stage::Decode, bytes.len());
+        stopwatch.lap_as(&run.counters.decode, Stage::Decode, bytes.len());
         let (decoded, drawn) = (decoded?, drawn?);
-        run.clock.count(decoded.backend);
+        run.counters.count(decoded.backend);
         if let Some(damage) = &decoded.concealed {
             run.conceal(shared, image, draw, damage);
         }
         Ok(drawn)
     }
 
-    /// The views that `keys` give to the image of this number of a draw's sample, and how decoding went.
+    /// Draws the views of the image with this number of a draw's sample, and decodes what they need.
     pub(super) fn draw_and_decode(
         &mut self,
-        shared: &Shared,
+        shared: &PipelineShared,
         keys: &[RecipeKeys],
         image: usize,
         draw: Draw,
@@ -68,7 +67,7 @@ impl CpuDecoder {
         let mut drawn = Err(Error::Internal("a decoder did not ask for its region".into()));
         let choose = |width, height| {
             drawn = shared.draw_views(keys, image, draw, (width, height));
-            // An image that a transform cannot take is decoded no further than it must be.
+            // An image that a transform cannot take is decoded as little as possible.
             drawn.as_ref().map_or(Region { x: 0, y: 0, width: 1, height: 1 }, DrawnViews::region)
         };
         let decoded = self.decoder.decode(bytes, choose, &mut self.planes);

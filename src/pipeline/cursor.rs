@@ -1,89 +1,91 @@
-//! Where a loader stands: which epoch comes next and from where, between its user, its iterations and its checkpoints.
+//! The cursor of a loader: which epoch comes next, and from which step, as its user, its iterations and its checkpoints
+//! say.
 
 use super::Progress;
 use crate::error::Result;
 use crate::state::State;
 use std::sync::Arc;
 
-/// Where one loader stands. Of the latest iteration it keeps what outlives that, for an iteration ends when its user
-/// drops it.
+/// Where one loader stands. It keeps the progress of the latest iteration, which outlives the iteration itself: that
+/// ends when its user drops it.
 ///
-/// Every iteration is of the epoch after the one before, whether that came to its end or not. A chosen epoch or a
-/// loaded state says otherwise, for one iteration.
+/// Every iteration is of the epoch after the one before, whether that came to its end or not, unless an epoch was
+/// chosen or a state loaded for it.
 #[derive(Default)]
 pub struct Cursor {
-    /// Which epoch the next iteration runs.
+    /// The epoch that the next iteration runs.
     next: u64,
-    /// The user chose it, and no iteration has begun since.
+    /// Whether the user chose that epoch, and no iteration has begun since.
     chosen: bool,
-    reached: Reached,
+    resume_point: ResumePoint,
 }
 
-/// How far an epoch has come.
+/// How far the latest epoch has come.
 #[derive(Default)]
-enum Reached {
+enum ResumePoint {
     #[default]
     Nothing,
-    /// Where it was saved: there its next iteration begins.
+    /// A loaded state says so: the next iteration of its epoch begins there.
     Saved(State),
-    /// Where the latest iteration is.
+    /// The progress of the latest iteration.
     Run(Arc<Progress>),
 }
 
-/// Where an iteration begins.
+/// The point at which an iteration begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// At the beginning of this epoch.
+    /// It begins with this epoch.
     Epoch(u64),
-    /// Where this state was saved.
+    /// It goes on where this state was saved.
     State(State),
 }
 
 impl Cursor {
-    /// The epoch that is under way; while none is, the one that the next iteration runs.
+    /// The epoch that is under way, or else the one that the next iteration runs.
     pub fn epoch(&self) -> u64 {
-        match &self.reached {
-            Reached::Run(progress) if !self.chosen && progress.is_under_way() => progress.epoch(),
+        match &self.resume_point {
+            ResumePoint::Run(progress) if !self.chosen && progress.is_under_way() => progress.epoch(),
             _ => self.next,
         }
     }
 
-    /// The user chooses the epoch of the next iteration. A state that was loaded of it still says where that begins.
+    /// Chooses the epoch of the next iteration. If a state of that epoch was loaded, the iteration still begins where
+    /// the state says.
     pub fn choose(&mut self, epoch: u64) {
-        let known = match &self.reached {
-            Reached::Nothing => false,
-            Reached::Saved(state) => state.epoch == epoch,
-            Reached::Run(progress) => progress.epoch() == epoch,
+        let known = match &self.resume_point {
+            ResumePoint::Nothing => false,
+            ResumePoint::Saved(state) => state.epoch == epoch,
+            ResumePoint::Run(progress) => progress.epoch() == epoch,
         };
         if !known {
-            self.reached = Reached::Nothing;
+            self.resume_point = ResumePoint::Nothing;
         }
         self.next = epoch;
         self.chosen = true;
     }
 
-    /// The next iteration goes on where `state` was saved; when its epoch is through, with the next one.
+    /// Makes the next iteration go on where `state` was saved, or with the next epoch when that of the state is over.
     ///
-    /// An epoch that was chosen stays chosen when that of the state is through: some frameworks load states only when
-    /// they iterate. Whoever counts epochs by himself and chooses the very one that is through has nothing left to do
-    /// in it, and must not train on it again.
+    /// An epoch that was chosen stays chosen when the state's epoch is over, because some frameworks load states only
+    /// when they iterate. A user who counts epochs and chooses the very one that is over has nothing left to do in it,
+    /// and must not train on it again.
     pub fn load(&mut self, state: State) {
         if !state.is_through() {
             self.next = state.epoch;
         } else if !self.chosen || self.next < state.epoch {
             self.next = state.epoch.saturating_add(1);
         } else if self.next > state.epoch {
-            self.reached = Reached::Nothing;
+            self.resume_point = ResumePoint::Nothing;
             return;
         }
-        self.reached = Reached::Saved(state);
+        self.resume_point = ResumePoint::Saved(state);
     }
 
-    /// Where the next iteration begins. One that was begun and never asked for a batch does not count.
+    /// The point at which the next iteration begins. An iteration that was never asked for a batch does not count.
     pub fn start(&self) -> Start {
-        match &self.reached {
-            Reached::Saved(state) if state.epoch == self.next => Start::State(state.clone()),
-            Reached::Run(progress) if !self.chosen => match progress.unasked() {
+        match &self.resume_point {
+            ResumePoint::Saved(state) if state.epoch == self.next => Start::State(state.clone()),
+            ResumePoint::Run(progress) if !self.chosen => match progress.unasked() {
                 Some(state) => Start::State(state),
                 None => Start::Epoch(self.next),
             },
@@ -91,22 +93,22 @@ impl Cursor {
         }
     }
 
-    /// An iteration begins.
+    /// Notes that an iteration begins.
     pub fn begin(&mut self, progress: Arc<Progress>) {
         self.next = progress.epoch().saturating_add(1);
         self.chosen = false;
-        self.reached = Reached::Run(progress);
+        self.resume_point = ResumePoint::Run(progress);
     }
 
-    /// The state, of `at_step` if that is given; `None` when the epoch has not begun.
+    /// The state to be saved, after `at_step` steps if that is given; `None` when the epoch has not begun.
     ///
     /// # Errors
-    /// [`crate::Error::Config`] for an `at_step` that is not known.
+    /// [`crate::Error::Config`] for an `at_step` whose state is not known.
     pub fn state(&self, at_step: Option<u64>) -> Option<Result<State>> {
-        match &self.reached {
-            Reached::Nothing => None,
-            Reached::Saved(state) => Some(state.clone().at_step(at_step)),
-            Reached::Run(progress) => Some(progress.state(at_step)),
+        match &self.resume_point {
+            ResumePoint::Nothing => None,
+            ResumePoint::Saved(state) => Some(state.clone().at_step(at_step)),
+            ResumePoint::Run(progress) => Some(progress.state(at_step)),
         }
     }
 }
@@ -118,7 +120,7 @@ mod tests {
     use crate::schedule::{LastBatch, Order, Schedule};
     use crate::state::OrderIdentity;
 
-    /// An iteration over an epoch of ten steps, of which the first was `first` and so many were taken.
+    /// An iteration over an epoch of ten steps, which began with step `first` and of which `taken` batches were taken.
     fn progress(epoch: u64, first: u64, taken: u64) -> Arc<Progress> {
         let identity = OrderIdentity {
             fingerprint: String::new(),
@@ -142,7 +144,7 @@ mod tests {
         progress(epoch, steps, 0).state(None).unwrap()
     }
 
-    /// Where the next iteration begins: epoch and position.
+    /// The epoch and the position at which the next iteration begins.
     fn next(cursor: &Cursor) -> (u64, u64) {
         match cursor.start() {
             Start::Epoch(epoch) => (epoch, 0),
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(next(&cursor), (3, 40));
         cursor.choose(3);
         assert_eq!(next(&cursor), (3, 0), "it has begun, so this is to begin it anew");
-        // Of an epoch of no steps there is nothing to ask for.
+        // An epoch without steps has no batch to ask for.
         cursor.begin(progress(3, 10, 0));
         assert_eq!(next(&cursor), (4, 0));
     }
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(reached(&cursor), (3, 100));
         cursor.choose(4);
         assert_eq!(next(&cursor), (4, 0));
-        // Chosen before it was loaded, or after: the next epoch, and the one that is through.
+        // An epoch was chosen before the state was loaded: the next one, or the one that is over.
         for (chosen, steps, expected) in [(1, 10, (1, 0)), (0, 10, (0, 100)), (1, 4, (0, 40))] {
             let mut cursor = Cursor::default();
             cursor.choose(chosen);
@@ -225,7 +227,7 @@ mod tests {
         cursor.load(state(0, 10));
         cursor.choose(0);
         assert_eq!(next(&cursor), (0, 100));
-        // What was chosen for an iteration that has begun says nothing of the next one.
+        // An epoch that was chosen for an iteration that has begun says nothing about the next one.
         let mut cursor = Cursor::default();
         cursor.choose(5);
         cursor.begin(progress(5, 0, 1));

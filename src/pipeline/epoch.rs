@@ -1,6 +1,6 @@
-//! The consumer's end of an epoch: batches in order, failures counted against the budget.
+//! The consumer's end of an epoch: batches in order, and failures counted against `max_errors`.
 
-use super::{ConcealedLog, Progress, Run, Shared};
+use super::{ConcealedLog, EpochRun, PipelineShared, Progress};
 use crate::batch::{Batch, BatchPool, Failure};
 use crate::config::{Device, OnError};
 use crate::error::{Error, Result};
@@ -11,22 +11,22 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the consumer may wait while it holds every buffer itself before that is called an error: another thread of
-/// the consumer may be about to give one back.
+/// How long the consumer may wait while it holds every buffer itself before that is an error. Until then, another
+/// thread of the consumer may be about to give one back.
 const ALL_HELD: Duration = Duration::from_secs(5);
 
-/// Failures kept for the user to look at; more are only counted.
+/// The largest number of failures that are kept for the user to look at; more are only counted.
 const FAILURES_KEPT: usize = 1000;
 
-/// The failures of an epoch so far; a copy sees what is added later.
+/// The failures of an epoch so far. A clone sees what is added later.
 pub type FailureLog = Arc<Mutex<Vec<SampleFailure>>>;
 
-/// One pass over this rank's share of the dataset. Dropping it stops the epoch.
+/// One pass over this rank's part of the dataset. Dropping it stops the epoch.
 pub struct Epoch {
-    shared: Arc<Shared>,
-    run: Arc<Run>,
+    shared: Arc<PipelineShared>,
+    run: Arc<EpochRun>,
     batches: BatchPool,
-    /// Closed when all threads have ended.
+    /// A channel that is closed when all threads have ended.
     ended: Receiver<()>,
     process: u32,
     steps: u64,
@@ -37,30 +37,30 @@ pub struct Epoch {
     all_held_since: Option<Instant>,
     /// How long the consumer has waited for the current batch so far.
     stalled: Duration,
-    /// Samples of the batch that the consumer is busy with.
+    /// The number of samples of the batch that the consumer is busy with.
     busy_with: Option<u64>,
 }
 
-/// Answer of [`Epoch::poll`].
+/// The answer of [`Epoch::poll`].
 pub enum Poll {
     /// The next batch.
     Batch(Batch),
     /// The epoch is over.
     End,
-    /// Nothing yet.
+    /// The next batch is not there yet.
     Pending,
 }
 
 /// A sample that was skipped or replaced by zeros.
 #[derive(Debug, Clone)]
 pub struct SampleFailure {
-    /// Step whose batch it belonged to.
+    /// The step whose batch it belonged to.
     pub step: u64,
-    /// Sample id.
+    /// The sample's id.
     pub sample: u64,
-    /// File or shard.
+    /// The file or shard that it is in.
     pub path: PathBuf,
-    /// Where its bytes begin in the file.
+    /// The offset of its bytes in the file.
     pub offset: u64,
     /// What went wrong, in full.
     pub message: String,
@@ -68,8 +68,8 @@ pub struct SampleFailure {
 
 impl Epoch {
     pub(super) fn new(
-        shared: Arc<Shared>,
-        run: Arc<Run>,
+        shared: Arc<PipelineShared>,
+        run: Arc<EpochRun>,
         batches: BatchPool,
         ended: Receiver<()>,
         progress: Progress,
@@ -96,40 +96,40 @@ impl Epoch {
         self.run.epoch
     }
 
-    /// Steps of the whole epoch.
+    /// The number of steps of the whole epoch.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The step whose batch comes next: how many were delivered, from the epoch's beginning.
+    /// The step whose batch comes next, which is the number of steps before it in the epoch.
     pub fn next_step(&self) -> u64 {
         self.next_step
     }
 
-    /// How far its consumer has come; to be had when the epoch is gone, too.
+    /// How far the consumer of the epoch has come. It outlives the epoch.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// Samples that failed so far in the batches delivered, also before the epoch was resumed.
+    /// The number of samples that failed in the batches delivered so far, including those before the epoch was resumed.
     pub fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// The first of them (up to 1000).
+    /// The samples that failed so far; the first 1000 are kept.
     pub fn failures(&self) -> &FailureLog {
         &self.failures
     }
 
-    /// The samples (the first 1000) whose damage was concealed so far; those read ahead of the consumer among them.
-    /// None of them counts as failed.
+    /// The samples whose damage was concealed so far, including those that were read ahead of the consumer; the first
+    /// 1000 are kept. None of them counts as failed.
     pub fn concealed(&self) -> &ConcealedLog {
         &self.run.concealed
     }
 
-    /// What the stages did so far.
+    /// What the stages have done so far.
     pub fn stats(&self) -> super::EpochStats {
-        let mut stats = self.run.clock.snapshot();
+        let mut stats = self.run.counters.snapshot();
         stats.tiers = self.shared.tiers().since(&self.run.tiers);
         if self.busy_with.is_some() {
             stats.stalls.record(self.stalled);
@@ -137,11 +137,11 @@ impl Epoch {
         stats
     }
 
-    /// Waits until the images of the `batch` that was delivered last are there: on a GPU they may still be in the
-    /// making. It counts as waiting for that batch.
+    /// Waits until the images of the `batch` that was delivered last are there, because a GPU may still be making them.
+    /// The time counts as waiting for that batch.
     ///
     /// # Errors
-    /// As [`Batch::synchronize`].
+    /// The errors of [`Batch::synchronize`].
     pub fn synchronize(&mut self, batch: &Batch) -> Result<()> {
         batch.synchronize()?;
         if self.shared.config.device != Device::Cpu {
@@ -150,10 +150,10 @@ impl Epoch {
         Ok(())
     }
 
-    /// The next batch, or `None` at the end. Blocks.
+    /// Waits for the next batch; `None` at the end of the epoch.
     ///
     /// # Errors
-    /// As [`Epoch::poll`].
+    /// The errors of [`Epoch::poll`].
     pub fn next_batch(&mut self) -> Result<Option<Batch>> {
         loop {
             match self.poll(Duration::from_secs(1))? {
@@ -195,7 +195,7 @@ impl Epoch {
     fn deliver(&mut self, mut batch: Batch) -> Result<Batch> {
         self.all_held_since = None;
         for failure in batch.take_failures() {
-            self.charge(failure)?;
+            self.count_failure(failure)?;
         }
         batch.deliver();
         self.busy_with = Some(batch.len() as u64);
@@ -207,35 +207,37 @@ impl Epoch {
         Ok(batch)
     }
 
-    /// Says what there is to say of the whole epoch: with its last batch, for some consumers ask for no more.
+    /// Notifies the user of what happened in the whole epoch. This is done with the last batch, because some consumers
+    /// ask for no more.
     fn conclude(&self) {
-        self.shared.tell_failures(self.run.epoch, self.failed);
-        self.shared.tell_cache_full(&self.stats().tiers);
+        self.shared.notify_failures(self.run.epoch, self.failed);
+        self.shared.notify_cache_full(&self.stats().tiers);
     }
 
-    /// The consumer turns from the batch it got last to the next one.
+    /// Notes that the consumer turns from the batch that it got last to the next one.
     fn turn(&mut self) {
-        let mut watch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = watch.now();
-        watch.skip_to(Instant::now());
+        let mut stopwatch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = stopwatch.now();
+        stopwatch.skip_to(Instant::now());
         if let Some(samples) = self.busy_with.take() {
-            self.run.clock.stalls.record(std::mem::take(&mut self.stalled));
-            watch.turn_to(self.run.epoch, self.next_step.saturating_sub(1));
-            watch.log(Stage::Train, before, 0, samples);
+            self.run.counters.stalls.record(std::mem::take(&mut self.stalled));
+            stopwatch.turn_to(self.run.epoch, self.next_step.saturating_sub(1));
+            stopwatch.log(Stage::Train, before, 0, samples);
         }
     }
 
-    /// The consumer has waited until now.
+    /// Notes that the consumer has waited until now.
     fn waited(&mut self) {
-        let mut watch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = watch.now();
-        watch.turn_to(self.run.epoch, self.next_step - u64::from(self.busy_with.is_some()));
-        self.stalled += watch.lap(&self.run.clock.consumer);
-        watch.log(Stage::Wait, before, 0, 0);
+        let mut stopwatch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = stopwatch.now();
+        stopwatch.turn_to(self.run.epoch, self.next_step - u64::from(self.busy_with.is_some()));
+        self.stalled += stopwatch.lap(&self.run.counters.consumer);
+        stopwatch.log(Stage::Wait, before, 0, 0);
     }
 
-    /// Counts one failure: in the batches' order, so that the same run always ends at the same one.
-    fn charge(&mut self, Failure { sample, error, fatal, .. }: Failure) -> Result<()> {
+    /// Counts one failure. Failures are counted in the order of the batches, so that the same run always ends at the
+    /// same one.
+    fn count_failure(&mut self, Failure { sample, error, fatal, .. }: Failure) -> Result<()> {
         let config = &self.shared.config;
         if fatal || config.on_error == OnError::Raise {
             return Err(error);
@@ -245,7 +247,7 @@ impl Epoch {
             let (count, max_errors) = (self.failed, config.max_errors);
             return Err(Error::TooManyErrors { count, max_errors, source: Box::new(error) });
         }
-        self.shared.tell_failure(&error);
+        self.shared.notify_failure(&error);
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() < FAILURES_KEPT {
             let extent = self.shared.index.extent(sample);
@@ -260,7 +262,7 @@ impl Epoch {
         Ok(())
     }
 
-    /// Why nothing came, when that will not change.
+    /// Checks whether a batch can still come.
     fn check_alive(&mut self) -> Result<()> {
         if self.run.stopped() {
             return Err(Error::Unavailable(
@@ -271,8 +273,7 @@ impl Epoch {
         if self.ended.try_recv() == Err(TryRecvError::Disconnected) {
             return Err(Error::Internal("the pipeline's threads have ended".into()));
         }
-        // Encoded files stay in their slots: then the slots may be what is used up. They come free when the consumer
-        // drops a batch, not when a worker is done.
+        // Encoded files stay in their slots until the consumer drops their batch, so the slots may be what is used up.
         let decoded = self.shared.config.decoded;
         let slots_held = !decoded && self.shared.stuck.load(Ordering::SeqCst);
         if !slots_held && !self.batches.all_held() {
@@ -295,7 +296,7 @@ impl Epoch {
         let (count, bytes) = self.batches.limits();
         let config = &self.shared.config;
         let (setting, enough) = match &config.device_pools {
-            // Half of what is added may go to the decoders' arenas, and what they round.
+            // Up to half of what is added may go to the decoders' arenas, and some to rounding.
             Some(pools) => {
                 ("device_memory", pools.cap.saturating_add(bytes.saturating_mul(2)).saturating_add(64))
             }
@@ -319,7 +320,7 @@ impl Epoch {
         self.turn();
         self.next_step = self.steps;
         self.progress.end();
-        self.run.stop(&self.shared.bell);
+        self.run.stop(&self.shared.fetch_waker);
     }
 }
 

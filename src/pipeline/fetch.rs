@@ -1,11 +1,11 @@
-//! The reading thread: walks the schedule, takes a buffer for each batch and a slot for each sample, keeps the reader
-//! full, and passes what arrives to the workers.
+//! The reading thread. It walks the schedule, takes a buffer for each batch and a slot for each sample, keeps the
+//! reader's queue full, and passes what arrives to the workers.
 
-use super::cuda::assembly::{Assembly, Lanes, UnderWay};
-use super::watch::Watch;
-use super::work::Job;
-use super::{Run, Shared};
-use crate::batch::{BatchPool, Seal, Sink, Ticket};
+use super::cuda::assembly::{Assembly, LaneQueues, PiecesInFlight};
+use super::stopwatch::Stopwatch;
+use super::work::DecodeJob;
+use super::{EpochRun, PipelineShared};
+use crate::batch::{BatchCloser, BatchPool, Sink, Ticket};
 use crate::error::{Error, Result};
 use crate::io::{Completion, ReadRequest, ReadStats, Reader, Tier, Waker};
 use crate::schedule::BatchEntry;
@@ -19,25 +19,28 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long slots may stay taken before incomplete batches go to the GPU in pieces.
+/// How long the reading thread waits for a slot before it sends incomplete batches to the GPU in pieces.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Rouses the reading thread when something it waits for may have come free. Silent while it waits for nothing.
+/// Wakes the reading thread when something that it waits for may have come free, and leaves it alone while it waits for
+/// nothing.
 #[derive(Default)]
-pub(super) struct Bell {
+pub(super) struct FetchWaker {
+    /// Whether the reading thread waits for a slot or a batch buffer.
     starving: AtomicBool,
     thread: OnceLock<Thread>,
     waker: Mutex<Option<Waker>>,
 }
 
-impl Bell {
-    pub(super) fn ring(&self) {
+impl FetchWaker {
+    /// Wakes the reading thread if it waits for a slot or a batch buffer.
+    pub(super) fn wake_if_starved(&self) {
         if self.starving.swap(false, Ordering::SeqCst) {
             self.wake();
         }
     }
 
-    /// Whatever it waits for.
+    /// Wakes the reading thread, whatever it waits for.
     pub(super) fn wake(&self) {
         if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             (waker.0)();
@@ -49,67 +52,67 @@ impl Bell {
 }
 
 pub(super) struct Fetcher {
-    shared: Arc<Shared>,
+    shared: Arc<PipelineShared>,
     slots: SlotPool,
     batches: BatchPool,
-    jobs: Sender<Job>,
+    jobs: Sender<DecodeJob>,
     reader: Option<Box<dyn Reader>>,
-    /// Reads in flight by token. Those of a stopped run are gone from here; their completions are ignored.
-    pending: HashMap<u64, Pending>,
-    /// The way to a GPU, where there is one.
-    lanes: Option<Lanes>,
-    /// Batches on the way there.
+    /// The reads in flight by token. Those of a stopped run are removed from here, and their completions are ignored.
+    pending: HashMap<u64, PendingRead>,
+    /// The queues of the lanes, on the way to a GPU.
+    lanes: Option<LaneQueues>,
+    /// The batches that are on the way to a GPU and incomplete.
     gathering: Vec<Weak<Assembly>>,
-    /// Pieces that lanes have or will have: what they hold comes free by itself.
-    under_way: UnderWay,
-    /// Since when no slot came free.
+    /// The pieces that lanes have or will have. What these hold comes free by itself.
+    pieces_in_flight: PiecesInFlight,
+    /// The moment since which no slot came free.
     starved_since: Option<Instant>,
     next_token: u64,
     counted: ReadStats,
     arrived: Vec<Completion>,
-    watch: Watch,
+    stopwatch: Stopwatch,
 }
 
 /// A read in flight.
-struct Pending {
+struct PendingRead {
     place: BatchEntry,
     step: u64,
     ticket: Ticket,
     assembly: Option<Arc<Assembly>>,
-    /// When it was asked for, to the lap.
+    /// When it was submitted, as the stopwatch's last lap tells.
     since: Instant,
 }
 
-/// Where in the schedule the next read is.
-struct Cursor {
+/// The place in the schedule that the next read is for.
+struct ScheduleCursor {
     step: u64,
-    /// Places of the current batch not yet asked for, the next one last.
+    /// The places of the current batch whose reads are not submitted yet, the next one last.
     open: Vec<(u32, Ticket)>,
-    /// Where they gather on the way to a GPU.
+    /// The assembly in which the batch gathers on the way to a GPU.
     assembly: Option<Arc<Assembly>>,
 }
 
-/// Why no read was submitted.
+/// What keeps the reading thread from submitting a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lack {
-    /// The schedule is through or the reader is full.
+enum BlockedOn {
+    /// Nothing has to come free: the schedule has ended, or the reader is full.
     Nothing,
-    /// A buffer for a batch.
-    Batch,
-    /// A slot.
+    /// No buffer is free for the next batch.
+    BatchBuffer,
+    /// No slot is free for the next sample.
     Slot,
 }
 
 impl Fetcher {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<PipelineShared>,
         slots: SlotPool,
         batches: BatchPool,
-        jobs: Sender<Job>,
-        lanes: Option<Lanes>,
+        jobs: Sender<DecodeJob>,
+        lanes: Option<LaneQueues>,
     ) -> Self {
         Self {
-            watch: Watch::new(shared.trace.lane("reader")),
+            stopwatch: Stopwatch::new(shared.trace.lane("reader")),
             shared,
             slots,
             batches,
@@ -118,7 +121,7 @@ impl Fetcher {
             pending: HashMap::new(),
             lanes,
             gathering: Vec::new(),
-            under_way: UnderWay::default(),
+            pieces_in_flight: PiecesInFlight::default(),
             starved_since: None,
             next_token: 0,
             counted: ReadStats::default(),
@@ -126,9 +129,9 @@ impl Fetcher {
         }
     }
 
-    /// Fetches one run after another until no more can come.
-    pub(super) fn run(mut self, runs: &Receiver<Arc<Run>>) {
-        let _ = self.shared.bell.thread.set(std::thread::current());
+    /// Fetches one epoch after another until no more can come.
+    pub(super) fn run(mut self, runs: &Receiver<Arc<EpochRun>>) {
+        let _ = self.shared.fetch_waker.thread.set(std::thread::current());
         for run in runs {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.fetch(&run)));
             let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
@@ -139,65 +142,67 @@ impl Fetcher {
         }
     }
 
-    fn fetch(&mut self, run: &Arc<Run>) -> Result<()> {
+    fn fetch(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.open_reader()?;
         let steps = run.schedule.steps();
-        let mut cursor = Cursor { step: run.first_step, open: Vec::new(), assembly: None };
+        let mut cursor = ScheduleCursor { step: run.first_step, open: Vec::new(), assembly: None };
         let sink: Arc<dyn Sink> = run.inbox.clone();
         self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
-        self.watch.skip_to(run.clock.started);
+        self.stopwatch.skip_to(run.counters.started);
         while !run.stopped() {
-            // Raised before looking, so that what comes free in between rings the bell.
-            self.shared.bell.starving.store(true, Ordering::SeqCst);
-            let lack = self.submit(run, &mut cursor, &sink)?;
-            let starved = lack != Lack::Nothing;
-            self.shared.bell.starving.fetch_and(starved, Ordering::SeqCst);
+            // Set before the pools are asked, so that what comes free in between wakes this thread.
+            self.shared.fetch_waker.starving.store(true, Ordering::SeqCst);
+            let blocked_on = self.submit(run, &mut cursor, &sink)?;
+            let starved = blocked_on != BlockedOn::Nothing;
+            self.shared.fetch_waker.starving.fetch_and(starved, Ordering::SeqCst);
             if self.pending.is_empty() && cursor.step >= steps && cursor.open.is_empty() {
                 break;
             }
-            self.watch.lap(&run.clock.read_busy);
+            self.stopwatch.lap(&run.counters.read_busy);
             let reader = self.reader.as_mut().expect("opened above");
             if reader.in_flight() > 0 {
                 reader.wait(&mut self.arrived)?;
             } else if starved {
                 self.shared.stuck.store(true, Ordering::SeqCst);
-                self.park(lack);
+                self.park(blocked_on);
                 self.shared.stuck.store(false, Ordering::SeqCst);
             }
-            let waited = if starved { &run.clock.read_blocked } else { &run.clock.read_waiting };
-            self.watch.lap(waited);
+            let waited = if starved { &run.counters.read_blocked } else { &run.counters.read_waiting };
+            self.stopwatch.lap(waited);
             self.pass_on(run)?;
         }
-        self.shared.bell.starving.store(false, Ordering::SeqCst);
+        self.shared.fetch_waker.starving.store(false, Ordering::SeqCst);
         if let Some(cache) = self.shared.cache.get() {
             cache.end();
         }
         Ok(())
     }
 
-    /// Sleeps until something came free. On the way to a GPU files stay in their slots until their batch is complete:
-    /// when no slot comes free, and no lane has any to give back, incomplete batches go ahead in pieces.
-    fn park(&mut self, lack: Lack) {
-        if self.lanes.is_none() || lack != Lack::Slot {
+    /// Sleeps until something may have come free. On the way to a GPU, files stay in their slots until their batch is
+    /// complete. So when no slot comes free and no lane has any to give back, incomplete batches go ahead in pieces.
+    fn park(&mut self, blocked_on: BlockedOn) {
+        if self.lanes.is_none() || blocked_on != BlockedOn::Slot {
             return std::thread::park();
         }
-        // By the clock and not by whether somebody rang: consumers that wait ring often, and free nothing.
+        // The time decides and not the wake-ups: consumers that wait cause many of these and free nothing.
         let since = *self.starved_since.get_or_insert_with(Instant::now);
         std::thread::park_timeout(PATIENCE);
-        if since.elapsed() >= PATIENCE && self.under_way.is_empty() {
+        if since.elapsed() >= PATIENCE && self.pieces_in_flight.is_empty() {
             for assembly in self.gathering.iter().filter_map(Weak::upgrade) {
                 assembly.flush();
             }
         }
     }
 
-    /// On this thread, which then owns the ring; kept from epoch to epoch with its open shards.
+    /// Opens the reader on this thread, which then owns its io_uring. The reader and its open shards are kept from
+    /// epoch to epoch.
     fn open_reader(&mut self) -> Result<()> {
         if self.reader.is_none() {
             let reader = self.shared.open_reader(&self.slots)?;
             *self.shared.io.lock().unwrap_or_else(PoisonError::into_inner) = reader.describe();
-            *self.shared.bell.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
+            *self.shared.fetch_waker.waker.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(reader.waker());
             self.reader = Some(reader);
         }
         Ok(())
@@ -207,18 +212,23 @@ impl Fetcher {
         &mut **self.reader.as_mut().expect("opened by fetch")
     }
 
-    /// Submits reads until the schedule ends, the reader is full or a pool is empty.
-    fn submit(&mut self, run: &Arc<Run>, cursor: &mut Cursor, sink: &Arc<dyn Sink>) -> Result<Lack> {
+    /// Submits reads until the schedule ends, the reader is full, or a pool is empty.
+    fn submit(
+        &mut self,
+        run: &Arc<EpochRun>,
+        cursor: &mut ScheduleCursor,
+        sink: &Arc<dyn Sink>,
+    ) -> Result<BlockedOn> {
         while self.reader().room() > 0 {
             if cursor.open.is_empty() {
                 if cursor.step >= run.schedule.steps() {
-                    return Ok(Lack::Nothing);
+                    return Ok(BlockedOn::Nothing);
                 }
                 let len = run.schedule.batch_len(cursor.step);
-                let Some((seal, tickets)) = self.batches.begin(cursor.step, len, sink)? else {
-                    return Ok(Lack::Batch);
+                let Some((closer, tickets)) = self.batches.begin(cursor.step, len, sink)? else {
+                    return Ok(BlockedOn::BatchBuffer);
                 };
-                cursor.assembly = self.gather(run, cursor.step, len, seal);
+                cursor.assembly = self.gather(run, cursor.step, len, closer);
                 cursor.open.extend((0..len).zip(tickets).rev());
                 cursor.step += 1;
                 continue;
@@ -233,49 +243,56 @@ impl Fetcher {
                 let assembly = cursor.assembly.clone();
                 let step = cursor.step - 1;
                 self.jobs
-                    .send(Job { run: run.clone(), place, step, ticket, assembly, bytes })
+                    .send(DecodeJob { run: run.clone(), place, step, ticket, assembly, bytes })
                     .map_err(|_| workers_gone())?;
                 continue;
             }
-            let Some(slot) = self.slots.try_take(extent.length as usize) else { return Ok(Lack::Slot) };
+            let Some(slot) = self.slots.try_take(extent.length as usize) else { return Ok(BlockedOn::Slot) };
             self.starved_since = None;
             let (_, ticket) = cursor.open.pop().expect("not empty");
             let token = self.next_token;
             self.next_token += 1;
-            let (step, assembly, since) = (cursor.step - 1, cursor.assembly.clone(), self.watch.now());
-            self.pending.insert(token, Pending { place, step, ticket, assembly, since });
+            let (step, assembly, since) = (cursor.step - 1, cursor.assembly.clone(), self.stopwatch.now());
+            self.pending.insert(token, PendingRead { place, step, ticket, assembly, since });
             self.reader().submit(ReadRequest { token, extent, slot });
         }
-        Ok(Lack::Nothing)
+        Ok(BlockedOn::Nothing)
     }
 
-    /// Where the samples of a batch gather on the way to a GPU; in host memory its places are all there is to fill.
-    fn gather(&mut self, run: &Arc<Run>, step: u64, len: u32, seal: Seal) -> Option<Arc<Assembly>> {
+    /// Makes the assembly in which the samples of a batch gather on the way to a GPU. A batch in host memory needs none
+    /// and is closed at once: filling its places is all there is to do.
+    fn gather(
+        &mut self,
+        run: &Arc<EpochRun>,
+        step: u64,
+        len: u32,
+        closer: BatchCloser,
+    ) -> Option<Arc<Assembly>> {
         let Some(lanes) = self.lanes.as_ref().filter(|_| len > 0) else {
-            seal.close();
+            closer.close();
             return None;
         };
-        let assembly = Assembly::new(run.clone(), lanes, self.under_way.clone(), step, len, seal);
+        let assembly = Assembly::new(run.clone(), lanes, self.pieces_in_flight.clone(), step, len, closer);
         let assembly = Arc::new(assembly);
         self.gathering.retain(|assembly| assembly.strong_count() > 0);
         self.gathering.push(Arc::downgrade(&assembly));
         Some(assembly)
     }
 
-    fn pass_on(&mut self, run: &Arc<Run>) -> Result<()> {
-        self.watch.gauge(Gauge::InFlight, self.pending.len());
+    fn pass_on(&mut self, run: &Arc<EpochRun>) -> Result<()> {
+        self.stopwatch.gauge(Gauge::InFlight, self.pending.len());
         for Completion { token, result, tier, .. } in self.arrived.drain(..) {
-            // Not there: asked for by a run that was stopped.
-            if let Some(Pending { place, step, ticket, assembly, since }) = self.pending.remove(&token) {
-                run.clock.latency(tier).record(self.watch.now() - since);
-                self.watch.turn_to(run.epoch, step);
-                self.watch.log(read_from(tier), since, result.as_ref().map_or(0, |bytes| bytes.len()), 1);
-                let job = Job { run: run.clone(), place, step, ticket, assembly, bytes: result };
+            // A read that is not there was submitted for an epoch that was stopped.
+            if let Some(PendingRead { place, step, ticket, assembly, since }) = self.pending.remove(&token) {
+                run.counters.latency(tier).record(self.stopwatch.now() - since);
+                self.stopwatch.turn_to(run.epoch, step);
+                self.stopwatch.log(read_from(tier), since, result.as_ref().map_or(0, |bytes| bytes.len()), 1);
+                let job = DecodeJob { run: run.clone(), place, step, ticket, assembly, bytes: result };
                 self.jobs.send(job).map_err(|_| workers_gone())?;
             }
         }
         let stats = self.reader.as_ref().expect("opened by fetch").stats();
-        run.clock.add_reads(ReadStats {
+        run.counters.add_reads(ReadStats {
             bytes: stats.bytes - self.counted.bytes,
             reads: stats.reads - self.counted.reads,
             opens: stats.opens - self.counted.opens,

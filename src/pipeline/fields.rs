@@ -1,6 +1,6 @@
-//! The fields of a sample beside its images: from the bytes that were read to what the batch holds of them.
+//! The fields of a sample beside its images: from the bytes that were read to what the batch holds.
 
-use super::{Run, Shared};
+use super::{EpochRun, PipelineShared};
 use crate::augment::{DrawnView, DrawnViews, render_mask};
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent};
@@ -8,46 +8,49 @@ use crate::dataset::{ColumnValues, FieldKind, MemberBytes};
 use crate::decode::{Mask, NpyArray, Number};
 use crate::error::{DecodeError, Error, Result};
 use crate::io::{ReadStats, read_blocking};
+use crate::json;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What was drawn of an image of a sample: the fields that follow it are seen likewise.
+/// What was drawn of an image of a sample, which the fields that follow the image need.
 pub(super) struct SeenImage {
-    /// Columns and rows of the image.
+    /// The width and the height of the image.
     pub size: (u32, u32),
-    /// `None` where no field asks for it.
+    /// The views that were drawn; `None` where no field asks for them.
     pub drawn: Option<DrawnViews>,
 }
 
 impl SeenImage {
-    /// One for each tensor of images.
+    /// The views, one for each tensor of images.
     fn views(&self) -> &[DrawnView] {
         self.drawn.as_ref().map_or(&[], DrawnViews::views)
     }
 }
 
-impl Shared {
-    /// The bytes of a field, of which `record` is what was read of its sample; `None` where the sample is without and
-    /// may be. What lies elsewhere in the shard is read here and now.
+impl PipelineShared {
+    /// The bytes of a field of a sample, of which `record` was read. `None` where the sample has no such member and
+    /// need not have it. A member that lies elsewhere in the shard is read here and now.
     ///
     /// # Errors
-    /// [`DecodeError::Field`] for a member that must be there and is not, or is there twice; as reading.
+    /// [`DecodeError::Field`] for a member that must be there and is not, or is there twice, and the errors of reading
+    /// it.
     pub(super) fn field_bytes<'a>(
         &self,
-        run: &Run,
+        run: &EpochRun,
         field: &Field,
         sample: u64,
         record: &'a [u8],
     ) -> Result<Option<Cow<'a, [u8]>>> {
         let bytes = self.member_bytes(field, sample, record)?;
         if let Some(Cow::Owned(bytes)) = &bytes {
-            run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
-            self.tell_apart(sample, &field.name);
+            run.counters.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+            self.notify_apart(sample, &field.name);
         }
         Ok(bytes)
     }
 
-    /// The same, uncounted: owned bytes were read.
+    /// The bytes of a field, like [`PipelineShared::field_bytes`], but without counting a read. Bytes that were read
+    /// here and now are owned.
     fn member_bytes<'a>(
         &self,
         field: &Field,
@@ -73,11 +76,11 @@ impl Shared {
         }
     }
 
-    /// The image of this number of a sample, of which `record` was read; of files that are handed over as they are, all
-    /// of it.
+    /// The bytes of the image with this number of a sample, of which `record` was read. With `decoded=False`, where
+    /// files are handed over as they are, that is all of it.
     ///
     /// # Errors
-    /// As [`Shared::field_bytes`]; [`DecodeError::Damaged`] for a sample without image.
+    /// The errors of [`PipelineShared::field_bytes`]; [`DecodeError::Damaged`] for a sample without an image.
     pub(super) fn image_bytes<'a>(
         &self,
         image: usize,
@@ -93,7 +96,7 @@ impl Shared {
         self.member_bytes(field, sample, record)?.ok_or_else(none)
     }
 
-    /// The error of the image of this number; where samples have several, by its name.
+    /// Makes `error` that of the image with this number, which is named where samples have several images.
     pub(super) fn of_image(&self, image: usize, error: Error) -> Error {
         match self.config.images.list() {
             [_] => error,
@@ -101,18 +104,19 @@ impl Shared {
         }
     }
 
-    /// What to say before anything of the image of this number; where samples have several, its name.
-    pub(super) fn said_of(&self, image: usize) -> String {
+    /// What messages about the image with this number begin with: its name where samples have several images, else
+    /// nothing.
+    pub(super) fn name_prefix(&self, image: usize) -> String {
         match self.config.images.list() {
             [_] => String::new(),
             images => format!("{:?}: ", images[image].name),
         }
     }
 
-    /// That an image of this `size` is as large as the one that it follows, if that was `seen`.
+    /// Checks that an image of this `size` is as large as the one that it follows, if that is among those `seen`.
     ///
     /// # Errors
-    /// [`DecodeError::Damaged`].
+    /// [`DecodeError::Damaged`] with both sizes.
     pub(super) fn check_size(
         &self,
         image: usize,
@@ -136,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// Where in what was read of a sample a field's bytes are.
+    /// The range of a field's bytes in what was read of a sample; `None` where they are elsewhere.
     pub(super) fn member_range(&self, field: &Field, sample: u64) -> Option<Range<usize>> {
         match self.index.member(sample, field.member?) {
             MemberBytes::Within(range) => Some(range),
@@ -144,31 +148,24 @@ impl Shared {
         }
     }
 
-    /// Fills all fields of a place but its images, of which this was `seen`; `None` where the sample is without.
+    /// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
+    /// it.
     ///
     /// # Errors
-    /// [`DecodeError::Field`] for bytes that are not what they should be; as [`Shared::field_bytes`].
+    /// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of
+    /// [`PipelineShared::field_bytes`].
     pub(super) fn fill_fields(
         &self,
-        run: &Run,
+        run: &EpochRun,
         sample: u64,
         record: &[u8],
         seen: &[Option<SeenImage>],
         ticket: &mut Ticket,
     ) -> Result<()> {
+        self.fill_given(sample, ticket);
         for field in &self.config.fields.list {
             let found = match field.content {
-                FieldContent::Label => continue,
-                FieldContent::GivenNumbers { of, column } => {
-                    ticket.column(column).copy_from_slice(&self.config.given[of].values.bytes(sample));
-                    continue;
-                }
-                FieldContent::GivenTexts { of, value } => {
-                    let text = match &self.config.given[of].values {
-                        ColumnValues::Texts(texts) => Some(Value::Text(texts[sample as usize].clone())),
-                        _ => None,
-                    };
-                    ticket.put(value, text);
+                FieldContent::Label | FieldContent::GivenNumbers { .. } | FieldContent::GivenTexts { .. } => {
                     continue;
                 }
                 FieldContent::Images { image, .. } => seen[image].is_some(),
@@ -179,21 +176,42 @@ impl Shared {
                     bytes.is_some()
                 }
             };
-            if let Some(Some(column)) = field.optional {
+            if let Some(column) = field.optional {
                 ticket.column(column).fill(u8::from(found));
             }
         }
         Ok(())
     }
 
-    /// Fills all fields of a place but its images with zeros, or nothing: its sample failed.
-    pub(super) fn blank_fields(&self, ticket: &mut Ticket) {
+    /// Fills the fields of a place that are columns of `labels=`, which are known of every sample.
+    fn fill_given(&self, sample: u64, ticket: &mut Ticket) {
+        for field in &self.config.fields.list {
+            match field.content {
+                FieldContent::GivenNumbers { of, column } => {
+                    ticket.column(column).copy_from_slice(&self.config.given[of].values.bytes(sample));
+                }
+                FieldContent::GivenTexts { of, value } => {
+                    let text = match &self.config.given[of].values {
+                        ColumnValues::Texts(texts) => Some(Value::Text(texts[sample as usize].clone())),
+                        _ => None,
+                    };
+                    ticket.put(value, text);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Fills all fields of a place but its images with zeros, or with no value where they have no fixed size, because
+    /// its sample failed. What is known of the sample without reading it stays.
+    pub(super) fn blank_fields(&self, sample: u64, ticket: &mut Ticket) {
         for number in 0..self.config.layout.columns.len() {
             ticket.column(number).fill(0);
         }
         for number in 0..self.config.layout.values.len() {
             ticket.put(number, None);
         }
+        self.fill_given(sample, ticket);
     }
 
     fn fill_field(
@@ -213,7 +231,7 @@ impl Shared {
                 ticket.column(column).copy_from_slice(&number.to_ne_bytes());
             }
             FieldContent::Floats(column) => {
-                let number = bytes.map_or(Ok(0.0), |bytes| number::<f32>(bytes, "a number"))?;
+                let number = bytes.map_or(Ok(0.0), float)?;
                 ticket.column(column).copy_from_slice(&number.to_ne_bytes());
             }
             FieldContent::Values(number, kind) => {
@@ -292,7 +310,11 @@ fn fill_boxes(
     let array = NpyArray::decode(bytes)?;
     let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
     let numbers = numbers.ok_or_else(|| {
-        DecodeError::Damaged(format!("is an array of shape {:?}, must be numbers [boxes, 4]", array.shape))
+        DecodeError::Damaged(format!(
+            "is an array of {} {:?}, must be numbers [boxes, 4] that float32 holds",
+            element(array.number).name(),
+            array.shape
+        ))
     })?;
     let boxes = numbers.as_chunks::<4>().0;
     for (number, drawn) in (first..).zip(image.views()) {
@@ -311,7 +333,7 @@ fn of_field(field: &Field, error: DecodeError) -> Error {
     DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
 }
 
-/// A number written as text.
+/// The number that is written as text.
 fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeError> {
     let text = std::str::from_utf8(bytes).ok().map(str::trim);
     text.and_then(|text| text.parse().ok()).ok_or_else(|| {
@@ -320,7 +342,18 @@ fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeErr
     })
 }
 
-/// What the bytes of a field say.
+/// The number that is written as text, which float32 must be able to hold; `inf` and `nan` are such numbers.
+fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
+    let float: f32 = number(bytes, "a number")?;
+    // Numbers that are too large are read as infinite, too. The word for infinity has no digit.
+    if float.is_infinite() && bytes.iter().any(u8::is_ascii_digit) {
+        let shown = String::from_utf8_lossy(bytes.trim_ascii());
+        return Err(DecodeError::Damaged(format!("{shown:?} is more than float32 holds")));
+    }
+    Ok(float)
+}
+
+/// The value that the bytes of a field of this `kind` are.
 fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeError> {
     let text = || {
         let text = std::str::from_utf8(bytes).map_err(|error| {
@@ -335,9 +368,9 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
     match kind {
         FieldKind::Text => Ok(Value::Text(text()?)),
         FieldKind::Json => {
-            serde_json::from_slice::<serde::de::IgnoredAny>(bytes)
-                .map_err(|error| DecodeError::Damaged(format!("is not JSON: {error}")))?;
-            Ok(Value::Text(text()?))
+            let scanned = json::utf8(bytes).and_then(|text| json::scan(&text, |_, _| {}));
+            scanned.map_err(|error| DecodeError::Damaged(format!("is not JSON: {error}")))?;
+            Ok(Value::Bytes(bytes.to_vec()))
         }
         FieldKind::Array => {
             let NpyArray { number, shape, bytes } = NpyArray::decode(bytes)?;
@@ -348,7 +381,7 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
     }
 }
 
-/// The type of a tensor of such numbers.
+/// The type of a tensor's elements for such numbers.
 fn element(number: Number) -> Element {
     match number {
         Number::Bool => Element::Bool,

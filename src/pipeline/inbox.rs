@@ -9,12 +9,12 @@ use std::time::Instant;
 /// The inbox of one epoch. Once closed it keeps nothing: a batch that comes too late gives its buffer back at once.
 #[derive(Default)]
 pub(super) struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct InboxState {
     batches: BTreeMap<u64, Batch>,
     failure: Option<Error>,
     closed: bool,
@@ -35,13 +35,13 @@ impl Sink for Inbox {
 }
 
 impl Inbox {
-    /// The epoch cannot go on: the consumer's next wait ends with the first such error.
+    /// Notes that the epoch cannot go on. The consumer's next wait ends with the first such error.
     pub(super) fn fail(&self, error: Error) {
         self.lock().failure.get_or_insert(error);
         self.arrived.notify_all();
     }
 
-    /// The batch of `step`, or `None` when it is not there by `deadline`.
+    /// Waits for the batch of `step`; `None` when it is not there by `deadline`.
     pub(super) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
         let mut state = self.lock();
         loop {
@@ -59,7 +59,7 @@ impl Inbox {
         }
     }
 
-    /// Nobody waits any more.
+    /// Closes the inbox, because nobody waits any more.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -69,8 +69,8 @@ impl Inbox {
         drop(batches);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Valid after every statement: a panic elsewhere cannot have broken it.
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
+        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

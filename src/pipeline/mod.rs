@@ -1,8 +1,9 @@
-//! Threads, queues, back-pressure, shutdown: the one module that knows every stage.
+//! Threads, queues, back-pressure and shutdown: the one module that knows every stage.
 //!
-//! One thread reads ahead in the schedule's order ([`fetch`]), `threads` decode and augment ([`work`]), the consumer
-//! takes finished batches in order ([`Epoch`]). Everything that waits is bounded by a pool fixed at the start: slots
-//! for bytes, buffers for batches. The threads live as long as the [`Pipeline`] and start with its first epoch.
+//! One thread reads ahead in the schedule's order ([`fetch`]), `threads` workers decode and augment ([`work`]), and the
+//! consumer takes finished batches in order ([`Epoch`]). Everything that waits is bounded by a pool that is fixed at
+//! the start: slots for bytes, buffers for batches. The threads start with the first epoch and live as long as the
+//! [`Pipeline`].
 
 mod concealed;
 mod cpu;
@@ -12,12 +13,13 @@ mod epoch;
 mod fetch;
 mod fields;
 mod inbox;
+mod notify;
+mod one_version;
 mod progress;
-mod refill;
 mod stats;
-mod tell;
+mod stopwatch;
+mod substitute;
 mod threads;
-mod watch;
 mod work;
 
 pub(crate) use concealed::{ConcealedLog, ConcealedSample};
@@ -40,75 +42,76 @@ use crate::state::{OrderIdentity, State};
 use crate::tier::{Cache, OpenSource, TierStats};
 use crate::trace::{Trace, TraceLane};
 use cpu::CpuDecoder;
-use fetch::Bell;
+use fetch::FetchWaker;
 use inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use stopwatch::Stopwatch;
 use threads::Threads;
-use watch::Watch;
 
-/// Everything from the index to finished batches.
+/// Everything from the dataset's index to finished batches.
 pub struct Pipeline {
-    shared: Arc<Shared>,
+    shared: Arc<PipelineShared>,
     threads: Mutex<Option<Threads>>,
 }
 
-/// Makes the reader, on the thread that will drive it.
+/// Opens the reader, on the thread that will drive it.
 pub(crate) type OpenReader =
     dyn Fn(&Arc<DatasetIndex>, &SlotPool, &LoaderConfig) -> Result<Box<dyn Reader>> + Send + Sync;
 
-/// What all threads know.
-struct Shared {
+/// What all threads of a pipeline share.
+struct PipelineShared {
     index: Arc<DatasetIndex>,
     config: LoaderConfig,
-    /// What its states must agree with.
+    /// What the order of samples depends on, with which a state must agree.
     identity: Arc<OrderIdentity>,
     open_reader: Box<OpenReader>,
-    bell: Arc<Bell>,
+    fetch_waker: Arc<FetchWaker>,
     trace: Trace,
-    /// The consumer's, whichever thread that is.
-    consumer: Mutex<Watch>,
+    /// The stopwatch of the consumer, whichever thread that is.
+    consumer: Mutex<Stopwatch>,
     /// The tier on NVMe, once the threads have started.
     cache: OnceLock<Arc<Cache>>,
-    /// How bytes are read, in words; known once the reader is open.
+    /// How bytes are read, in words. It is known once the reader is open.
     io: Mutex<String>,
-    /// What the GPU's decoders can do, in words, each by its name; known once the threads have started.
+    /// What the GPU's decoders can do, in words, each by its name. It is known once the threads have started.
     decoders: OnceLock<Vec<(&'static str, String)>>,
-    /// The reading thread waits for room, with nothing in flight.
+    /// Whether the reading thread waits for room with nothing in flight.
     stuck: AtomicBool,
 }
 
-/// One epoch on its way through the stages.
-struct Run {
+/// One epoch, as all stages know it.
+struct EpochRun {
     epoch: u64,
     schedule: Schedule,
     first_step: u64,
-    /// Of what transforms draw, for each recipe.
+    /// The keys of what transforms draw, for each recipe.
     keys: Vec<RecipeKeys>,
-    refill: RandomKey,
+    substitutes: RandomKey,
     stopped: AtomicBool,
     inbox: Arc<Inbox>,
-    clock: stats::Clock,
+    counters: stats::EpochCounters,
     concealed: ConcealedLog,
-    /// What the tiers had done before.
+    /// What the tiers had done before the epoch.
     tiers: TierStats,
 }
 
-impl Run {
+impl EpochRun {
     fn stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Nobody wants its batches any more: finished ones give their buffers back, the threads turn to what is next.
-    fn stop(&self, bell: &Bell) {
+    /// Stops the epoch, whose batches nobody wants any more. Finished ones give their buffers back, and the threads
+    /// turn to what is next.
+    fn stop(&self, fetch_waker: &FetchWaker) {
         self.stopped.store(true, Ordering::SeqCst);
         self.inbox.close();
-        bell.wake();
+        fetch_waker.wake();
     }
 }
 
 impl Pipeline {
-    /// A pipeline for `index`. Starts no thread and allocates no pool before the first epoch.
+    /// Makes a pipeline for `index`. No thread starts and no pool is allocated before the first epoch.
     pub fn new(index: Arc<DatasetIndex>, config: LoaderConfig) -> Self {
         let open = |index: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
             crate::io::open(index, slots, config.io, config.direct, config.queue_depth)
@@ -116,7 +119,7 @@ impl Pipeline {
         Self::with_reader(index, config, Box::new(open))
     }
 
-    /// A pipeline whose bytes come through a reader of the caller's: one that injects faults, say.
+    /// Makes a pipeline that reads through a reader of the caller's, for instance one that injects faults.
     pub fn with_reader(index: Arc<DatasetIndex>, config: LoaderConfig, open_reader: Box<OpenReader>) -> Self {
         let identity = OrderIdentity {
             fingerprint: index.fingerprint().to_string(),
@@ -126,14 +129,14 @@ impl Pipeline {
             last_batch: config.last_batch,
             selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
         };
-        let shared = Shared {
+        let shared = PipelineShared {
             index,
             config,
             identity: Arc::new(identity),
             open_reader,
-            bell: Arc::default(),
+            fetch_waker: Arc::default(),
             trace: Trace::off(),
-            consumer: Mutex::new(Watch::new(TraceLane::off())),
+            consumer: Mutex::new(Stopwatch::new(TraceLane::off())),
             cache: OnceLock::new(),
             io: Mutex::default(),
             decoders: OnceLock::new(),
@@ -142,13 +145,13 @@ impl Pipeline {
         Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
-    /// The same pipeline, whose threads log what they do. [`Trace::finish`] comes after the pipeline has gone.
+    /// Makes the threads log what they do. [`Trace::finish`] comes after the pipeline is dropped.
     ///
     /// # Panics
-    /// When an epoch has begun already.
+    /// Panics when an epoch has begun already.
     pub fn traced(mut self, trace: Trace) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("no epoch has begun");
-        shared.consumer = Mutex::new(Watch::new(trace.lane("consumer")));
+        shared.consumer = Mutex::new(Stopwatch::new(trace.lane("consumer")));
         shared.trace = trace;
         self
     }
@@ -168,12 +171,12 @@ impl Pipeline {
         self.shared.io.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The tier on NVMe; `None` without one, and before the first epoch.
+    /// The tier on NVMe; `None` without one and before the first epoch.
     pub fn cache(&self) -> Option<&Arc<Cache>> {
         self.shared.cache.get()
     }
 
-    /// What each of the GPU's decoders can do, and why not more, by its name; empty without a GPU, and before the first
+    /// What each of the GPU's decoders can do, and why not more, by its name; empty without a GPU and before the first
     /// epoch.
     pub fn decoders(&self) -> &[(&'static str, String)] {
         self.shared.decoders.get().map_or(&[], Vec::as_slice)
@@ -182,17 +185,17 @@ impl Pipeline {
     /// The batches of `rank` in `epoch`.
     ///
     /// # Errors
-    /// [`Error::Config`] as [`Schedule::new`].
+    /// The errors of [`Schedule::new`].
     pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         let config = &self.shared.config;
         let order = self.shared.order(epoch);
         Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)
     }
 
-    /// Steps of an epoch: the same on every rank.
+    /// The number of steps of an epoch, which is the same on every rank.
     ///
     /// # Errors
-    /// As [`Pipeline::schedule`].
+    /// The errors of [`Pipeline::schedule`].
     pub fn steps(&self, rank: u32, world_size: u32) -> Result<u64> {
         let config = &self.shared.config;
         let draws = config.selection.draws();
@@ -202,7 +205,7 @@ impl Pipeline {
     /// Whether `state` is one of this pipeline's orders.
     ///
     /// # Errors
-    /// As [`State::check`].
+    /// The errors of [`State::check`].
     pub fn check(&self, state: &State) -> Result<()> {
         state.check(&self.shared.identity)
     }
@@ -210,29 +213,29 @@ impl Pipeline {
     /// The state before the first step of `epoch`.
     ///
     /// # Errors
-    /// As [`Pipeline::schedule`].
+    /// The errors of [`Pipeline::schedule`].
     pub fn state(&self, epoch: u64, rank: u32, world_size: u32) -> Result<State> {
         let schedule = self.schedule(epoch, rank, world_size)?;
         Ok(State::new(&self.shared.identity, epoch, &schedule, 0, 0))
     }
 
     /// Starts `epoch` at `first_step`; keep the pipeline for as long as the epoch runs. An epoch of this pipeline that
-    /// still runs is stopped: there is one set of threads and pools.
+    /// still runs is stopped, because there is one set of threads and pools.
     ///
     /// # Errors
-    /// As [`Pipeline::schedule`]; [`Error::Io`] when there is no memory for the pools; [`Error::Unavailable`] in a
-    /// forked child.
+    /// The errors of [`Pipeline::schedule`]; [`Error::Io`] when there is no memory for the pools;
+    /// [`Error::Unavailable`] in a forked child.
     pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
         let schedule = self.schedule(epoch, rank, world_size)?;
         let first_step = first_step.min(schedule.steps());
         self.start(epoch, schedule, first_step, 0)
     }
 
-    /// Goes on where `state` was saved, by whatever rank of a world of whatever size. Reads nothing of what was yielded
-    /// before.
+    /// Goes on where `state` was saved, on whatever rank and in a world of whatever size that was. Nothing that was
+    /// yielded before is read again.
     ///
     /// # Errors
-    /// As [`Pipeline::check`], [`State::first_step`] and [`Pipeline::epoch`].
+    /// The errors of [`Pipeline::check`], [`State::first_step`] and [`Pipeline::epoch`].
     pub fn resume(&self, state: &State, rank: u32, world_size: u32) -> Result<Epoch> {
         self.check(state)?;
         let schedule = self.schedule(state.epoch, rank, world_size)?;
@@ -253,7 +256,7 @@ impl Pipeline {
     fn start(&self, epoch: u64, schedule: Schedule, first_step: u64, errors: u64) -> Result<Epoch> {
         let seed = self.shared.config.seed;
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // What went wrong as the cache was opened is for the first epoch to say.
+        // The first epoch reports what went wrong when the cache was opened.
         let first = threads.is_none();
         let threads = match &mut *threads {
             Some(threads) if threads.process != std::process::id() => {
@@ -263,7 +266,7 @@ impl Pipeline {
             empty => empty.insert(Threads::start(&self.shared)?),
         };
         if let Some(former) = threads.current.take() {
-            former.stop(&self.shared.bell);
+            former.stop(&self.shared.fetch_waker);
         }
         if let Some(cache) = self.cache() {
             if !first {
@@ -271,10 +274,10 @@ impl Pipeline {
             }
             cache.begin(epoch, &schedule, first_step, &|epoch| self.shared.order(epoch));
         }
-        // An evaluation that goes through its samples in their order gives the same ones in every epoch.
+        // An evaluation that takes its samples in the dataset's order has the same substitutes in every epoch.
         let config = &self.shared.config;
         let same = !config.shuffle && !config.images.are_random();
-        let refill = RandomKey::new(
+        let substitutes = RandomKey::new(
             &self.shared.index.fingerprint().0,
             seed,
             if same { 0 } else { epoch },
@@ -282,15 +285,15 @@ impl Pipeline {
         );
         let identity = self.shared.identity.clone();
         let progress = Progress::new(identity, epoch, schedule.clone(), first_step, errors);
-        let run = Arc::new(Run {
+        let run = Arc::new(EpochRun {
             epoch,
             schedule,
             first_step,
             keys: config.images.keys(seed, epoch),
-            refill,
+            substitutes,
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
-            clock: stats::Clock::default(),
+            counters: stats::EpochCounters::default(),
             concealed: ConcealedLog::default(),
             tiers: self.shared.tiers(),
         });
@@ -300,8 +303,8 @@ impl Pipeline {
         Ok(Epoch::new(self.shared.clone(), run, batches, ended, progress))
     }
 
-    /// What `epoch` makes of an image of a draw's sample, all views of it: reads and parses the image to know its size.
-    /// It is that of `field`, or of the first image field.
+    /// The views that `epoch` draws of an image of a draw's sample, which is read and parsed to know its size. The
+    /// image is that of `field`, or of the first image field.
     ///
     /// # Errors
     /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample or
@@ -337,7 +340,7 @@ impl Pipeline {
     }
 }
 
-/// Threads do not survive a fork.
+/// The error of a forked child, which has none of the parent's threads.
 fn forked() -> Error {
     Error::Unavailable(
         "this loader was used before the process forked; its threads live in the parent: make a new loader in the \
@@ -346,7 +349,7 @@ fn forked() -> Error {
     )
 }
 
-impl Shared {
+impl PipelineShared {
     /// The order of an epoch.
     fn order(&self, epoch: u64) -> Order {
         let (index, config) = (&self.index, &self.config);
@@ -357,12 +360,12 @@ impl Shared {
         }
     }
 
-    /// What the tiers did since the pipeline began.
+    /// What the tiers have done since the pipeline began.
     fn tiers(&self) -> TierStats {
         self.cache.get().map(|cache| cache.stats()).unwrap_or_default()
     }
 
-    /// The reader of the pipeline, to be made by the thread that drives it: over both tiers, where there are two.
+    /// Opens the reader of the pipeline, on the thread that drives it. It reads from both tiers where there are two.
     fn open_reader(self: &Arc<Self>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
         let Some(cache) = self.cache.get() else {
             return (self.open_reader)(&self.index, slots, &self.config);
@@ -376,7 +379,7 @@ impl Shared {
         cache.reader(open, slots)
     }
 
-    /// One sample's bytes, for a thread that reads by itself: through the tiers, where there are two.
+    /// Reads one sample's bytes for a thread that does not go through the reader, from both tiers where there are two.
     fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, Tier)> {
         match self.cache.get() {
             Some(cache) if cache.is_ours() => cache.read_blocking(sample),
@@ -384,7 +387,7 @@ impl Shared {
         }
     }
 
-    /// `source` as the failure of `sample`.
+    /// Makes `source` the failure of `sample`.
     fn sample_error(&self, sample: u64, source: Error) -> Error {
         let extent = self.index.extent(sample);
         Error::Sample {
@@ -401,7 +404,7 @@ impl Drop for Pipeline {
     fn drop(&mut self) {
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(threads) = threads {
-            threads.end(&self.shared.bell);
+            threads.end(&self.shared.fetch_waker);
         }
         if let Some(cache) = self.cache() {
             cache.close();

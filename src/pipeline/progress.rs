@@ -1,4 +1,4 @@
-//! How far the consumer of an epoch has come: what a checkpoint wants to know, also when the epoch was dropped.
+//! How far the consumer of an epoch has come. A checkpoint needs it, even after the epoch was dropped.
 
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
@@ -6,22 +6,22 @@ use crate::state::{OrderIdentity, State};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Of one epoch; the epoch writes it and whoever holds it reads it.
+/// The progress of one epoch, which writes it; whoever holds it reads it.
 pub struct Progress {
     identity: Arc<OrderIdentity>,
     epoch: u64,
     schedule: Schedule,
-    reached: Mutex<Reached>,
-    /// Whether its consumer has asked for a batch.
+    yielded: Mutex<YieldedSteps>,
+    /// Whether the consumer has asked for a batch.
     asked: AtomicBool,
-    /// Whether its consumer has dropped it or was told that no batch is left, or it failed.
+    /// Whether the epoch has ended: its consumer dropped it or was told that no batch is left, or it failed.
     ended: AtomicBool,
 }
 
-struct Reached {
-    /// Steps whose batches were yielded, from the epoch's beginning.
+struct YieldedSteps {
+    /// The number of steps whose batches were yielded, from the epoch's beginning.
     steps: u64,
-    /// Failures so far, and after which steps there were fewer: (steps, failures then), where the number changed.
+    /// The number of failures so far and its history: (steps, failures after these) wherever the number changed.
     failures: Vec<(u64, u64)>,
 }
 
@@ -34,84 +34,84 @@ impl Progress {
         errors: u64,
     ) -> Self {
         let failures = vec![(steps, errors)];
-        let reached = Mutex::new(Reached { steps, failures });
+        let yielded = Mutex::new(YieldedSteps { steps, failures });
         Self {
             identity,
             epoch,
             schedule,
-            reached,
+            yielded,
             asked: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
     }
 
-    /// The epoch.
+    /// The epoch's number.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether its consumer is busy with it: with its last batch, too, until it asks for one more.
+    /// Whether the consumer is busy with the epoch. It is busy with the last batch, too, until it asks for one more.
     pub fn is_under_way(&self) -> bool {
         !self.ended.load(Ordering::SeqCst)
     }
 
-    /// Where it began, when its consumer asked for no batch although there are some.
+    /// The state in which the epoch began, if the consumer asked for no batch although there are some.
     pub fn unasked(&self) -> Option<State> {
-        let reached = self.reached();
-        let (steps, errors) = reached.failures[0];
+        let yielded = self.yielded();
+        let (steps, errors) = yielded.failures[0];
         if self.asked.load(Ordering::SeqCst) || steps >= self.schedule.steps() {
             return None;
         }
         Some(State::new(&self.identity, self.epoch, &self.schedule, steps, errors))
     }
 
-    /// Its consumer asks for a batch.
+    /// Notes that the consumer asks for a batch.
     pub(super) fn asked(&self) {
         self.asked.store(true, Ordering::SeqCst);
     }
 
-    /// No more batches come of it.
+    /// Notes that no more batches come.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
     }
 
-    /// Failures so far, also before the epoch was resumed.
+    /// The number of failures so far, including those before the epoch was resumed.
     pub(super) fn failed(&self) -> u64 {
-        self.reached().failures.last().map_or(0, |(_, failed)| *failed)
+        self.yielded().failures.last().map_or(0, |(_, failed)| *failed)
     }
 
-    /// The state after the batches that were yielded; with `at_step` after so many steps of the epoch, for who has read
-    /// ahead of what was used.
+    /// The state after the batches that were yielded, or after `at_step` steps of the epoch, for a caller that reads
+    /// ahead of what it uses.
     ///
     /// # Errors
-    /// [`Error::Config`] for an `at_step` that was not reached, or lies before where this run of the epoch began.
+    /// [`Error::Config`] for an `at_step` that was not yielded, or lies before where this run of the epoch began.
     pub fn state(&self, at_step: Option<u64>) -> Result<State> {
-        let reached = self.reached();
-        let steps = at_step.unwrap_or(reached.steps);
-        let begun = reached.failures[0].0;
-        if !(begun..=reached.steps).contains(&steps) {
+        let yielded = self.yielded();
+        let steps = at_step.unwrap_or(yielded.steps);
+        let begun = yielded.failures[0].0;
+        if !(begun..=yielded.steps).contains(&steps) {
             let message = format!(
                 "is {steps}, must be one of the steps that were yielded, {begun} to {}",
-                reached.steps
+                yielded.steps
             );
             return Err(Error::config("at_step", message));
         }
-        let known = reached.failures.partition_point(|(then, _)| *then <= steps);
-        let errors = reached.failures[known - 1].1;
+        let known = yielded.failures.partition_point(|(then, _)| *then <= steps);
+        let errors = yielded.failures[known - 1].1;
         Ok(State::new(&self.identity, self.epoch, &self.schedule, steps, errors))
     }
 
-    /// One more batch is yielded; so many failed in all.
+    /// Notes that one more batch is yielded, and that `failed` samples have failed so far.
     pub(super) fn step(&self, failed: u64) {
-        let mut reached = self.reached();
-        reached.steps += 1;
-        let steps = reached.steps;
-        if reached.failures.last().is_none_or(|(_, before)| *before != failed) {
-            reached.failures.push((steps, failed));
+        let mut yielded = self.yielded();
+        yielded.steps += 1;
+        let steps = yielded.steps;
+        if yielded.failures.last().is_none_or(|(_, before)| *before != failed) {
+            yielded.failures.push((steps, failed));
         }
     }
 
-    fn reached(&self) -> MutexGuard<'_, Reached> {
-        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    fn yielded(&self) -> MutexGuard<'_, YieldedSteps> {
+        self.yielded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,8 +8,8 @@ use crate::trace::{Histogram, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Counters of one epoch, written by all threads.
-pub(super) struct Clock {
+/// The counters of one epoch, to which all threads add.
+pub(super) struct EpochCounters {
     pub started: Instant,
     pub read_busy: AtomicU64,
     pub read_waiting: AtomicU64,
@@ -21,21 +21,21 @@ pub(super) struct Clock {
     pub bytes: AtomicU64,
     pub reads: AtomicU64,
     pub opens: AtomicU64,
-    /// Images by decoder for the CPU.
+    /// The number of images that each of the CPU's decoders decoded.
     decoded: [AtomicU64; Backend::ALL.len()],
     pub concealed: AtomicU64,
-    pub gpu: GpuClock,
-    /// From asking to having, by tier.
+    pub gpu: GpuCounters,
+    /// The time from submitting a read to its completion, by tier.
     pub from_source: SharedHistogram,
     pub from_nvme: SharedHistogram,
-    /// What the consumer waited for each batch.
+    /// How long the consumer waited for each batch.
     pub stalls: SharedHistogram,
 }
 
-/// Counters of the way to a GPU.
+/// The counters of the way to a GPU.
 #[derive(Default)]
-pub(super) struct GpuClock {
-    /// Images by backend.
+pub(super) struct GpuCounters {
+    /// The number of images that each backend decoded.
     decoded: [AtomicU64; NvJpegBackend::ALL.len()],
     decoded_again: AtomicU64,
     uploaded: AtomicU64,
@@ -43,11 +43,11 @@ pub(super) struct GpuClock {
     decode: AtomicU64,
     augment: AtomicU64,
     idle: AtomicU64,
-    /// When the last work known of ended, in nanoseconds since the stage's beginning; 0: none yet.
+    /// When the last work that is known ended, in nanoseconds since the stage was opened; 0 before the first.
     busy_until: AtomicU64,
 }
 
-/// When the GPU worked on a chunk of images, since the stage's beginning, and how long each part took.
+/// When the GPU worked on a chunk of images, counted from when the stage was opened, and how long each part took.
 pub(super) struct GpuTimes {
     pub begin: Duration,
     pub copy: Duration,
@@ -56,7 +56,7 @@ pub(super) struct GpuTimes {
     pub done: Duration,
 }
 
-impl Default for Clock {
+impl Default for EpochCounters {
     fn default() -> Self {
         let zero = AtomicU64::default;
         Self {
@@ -73,7 +73,7 @@ impl Default for Clock {
             opens: zero(),
             decoded: Default::default(),
             concealed: zero(),
-            gpu: GpuClock::default(),
+            gpu: GpuCounters::default(),
             from_source: SharedHistogram::default(),
             from_nvme: SharedHistogram::default(),
             stalls: SharedHistogram::default(),
@@ -81,12 +81,12 @@ impl Default for Clock {
     }
 }
 
-impl Clock {
+impl EpochCounters {
     pub(super) fn count(&self, backend: Backend) {
         self.decoded[backend as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Of reads from `tier`.
+    /// The latencies of reads from `tier`.
     pub(super) fn latency(&self, tier: Tier) -> &SharedHistogram {
         match tier {
             Tier::Source => &self.from_source,
@@ -112,8 +112,8 @@ impl Clock {
         self.gpu.uploaded.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// What the GPU did between two moments. Lanes report in nearly the order in which they were done; what one reports
-    /// late counts as work beside another's.
+    /// Adds what the GPU did between two moments. Lanes report in nearly the order in which their work was done; what
+    /// one reports late counts as work beside another's.
     pub(super) fn add_gpu(&self, times: &GpuTimes) {
         let gpu = &self.gpu;
         let add = |counter: &AtomicU64, time: Duration| {
@@ -167,31 +167,31 @@ impl Clock {
     }
 }
 
-/// What happened in an epoch so far.
+/// What has happened in an epoch so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EpochStats {
-    /// Where the time went.
+    /// How long each stage worked and waited.
     pub stages: StageTimes,
     /// What was read from the source.
     pub reads: ReadStats,
-    /// Images decoded by the CPU, by decoder.
+    /// The number of images that the CPU decoded, by decoder.
     pub decoded: DecodedBy,
-    /// Of those that the region decoder decoded, damaged images that gave what libjpeg makes of them.
+    /// The number of damaged images among those of the region decoder that were decoded as libjpeg does.
     pub concealed: u64,
-    /// What the GPU did; all zero without one.
+    /// What the GPU did; all zero without a GPU.
     pub gpu: GpuStats,
-    /// From asking the source for a sample to having it.
+    /// The time from asking the source for a sample to having it.
     pub from_source: Histogram,
-    /// From asking the NVMe tier for a sample to having it.
+    /// The time from asking the NVMe tier for a sample to having it.
     pub from_nvme: Histogram,
-    /// What the consumer waited for each batch.
+    /// How long the consumer waited for each batch.
     pub stalls: Histogram,
     /// What came from which tier; all zero without a cache.
     pub tiers: TierStats,
 }
 
 impl EpochStats {
-    /// Images decoded by the CPU, whoever did it there.
+    /// The number of images that all of the CPU's decoders decoded.
     pub fn decoded_cpu(&self) -> u64 {
         self.decoded.total()
     }
@@ -213,24 +213,26 @@ impl std::ops::AddAssign for EpochStats {
     }
 }
 
-/// What a GPU did in an epoch so far.
+/// What a GPU has done in an epoch so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct GpuStats {
-    /// Images decoded by its decoding engine.
+    /// The number of images that its decoding engine decoded.
     pub decoded_hardware: u64,
-    /// Images decoded by CUDA kernels, in large batches.
+    /// The number of images that CUDA kernels decoded in large batches.
     pub decoded_cuda_batched: u64,
-    /// Images decoded by CUDA kernels one by one, most of them after the CPU decoded their Huffman codes.
+    /// The number of images that CUDA kernels decoded one by one, most of them after the CPU decoded their Huffman
+    /// codes.
     pub decoded_cuda: u64,
-    /// Images that a decoder reported as decoded and did not write, or perhaps not, and that were decoded once more.
+    /// The number of images that were decoded once more, because a decoder reported them as decoded and did not write
+    /// them, or perhaps not.
     pub decoded_again: u64,
-    /// Bytes of files and planes that it was given.
+    /// The number of bytes of files and planes that were copied to it.
     pub h2d_bytes: u64,
     /// Seconds of copies of planes and tables, summed over the lanes, which work side by side.
     pub copy: f64,
-    /// Seconds of decoding, likewise.
+    /// Seconds of decoding, summed over the lanes.
     pub decode: f64,
-    /// Seconds of augmenting, likewise.
+    /// Seconds of augmenting, summed over the lanes.
     pub augment: f64,
     /// Seconds in which no lane had work queued, between the first work and the last.
     pub idle: f64,
@@ -253,19 +255,19 @@ impl std::ops::AddAssign for GpuStats {
 /// Seconds of each stage, summed over its threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StageTimes {
-    /// The reading thread working.
+    /// The reading thread worked.
     pub read_busy: f64,
-    /// The reading thread waiting for storage.
+    /// The reading thread waited for storage.
     pub read_waiting: f64,
-    /// The reading thread waiting for a free slot or batch buffer: the stages behind it are slower.
+    /// The reading thread waited for a free slot or batch buffer, because the stages behind it are slower.
     pub read_blocked: f64,
-    /// Workers decoding.
+    /// Workers decoded.
     pub decode_busy: f64,
-    /// Workers resizing, converting, storing.
+    /// Workers resized, converted and stored.
     pub augment_busy: f64,
-    /// Workers waiting for bytes.
+    /// Workers waited for bytes.
     pub workers_waiting: f64,
-    /// The consumer waiting for a batch.
+    /// The consumer waited for a batch.
     pub consumer_waiting: f64,
 }
 

@@ -1,10 +1,10 @@
-//! The threads of a pipeline: started together, ended together.
+//! The threads of a pipeline, which start together and end together.
 
-use super::cuda::assembly::Lanes;
-use super::cuda::{self, Stage};
-use super::fetch::{Bell, Fetcher};
-use super::{Run, Shared, work};
-use crate::batch::{BatchPool, Storage};
+use super::cuda::assembly::LaneQueues;
+use super::cuda::{self, GpuStage};
+use super::fetch::{FetchWaker, Fetcher};
+use super::{EpochRun, PipelineShared, work};
+use crate::batch::{BatchPool, BatchStorage};
 use crate::config::{Device, LANES};
 use crate::error::{Error, Result};
 use crate::slot::SlotPool;
@@ -14,26 +14,25 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a pipeline waits for its threads when it is dropped; a thread that hangs in a dead file system is left
-/// behind.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a pipeline that is dropped waits for its threads. A thread that hangs in a dead file system is left behind.
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
 
-/// The reading thread, the workers, and on the way to a GPU the lanes.
+/// The reading thread, the workers and, on the way to a GPU, the lanes.
 pub(super) struct Threads {
-    /// In which they were started: a forked child has copies of the handles but not the threads.
+    /// The process that started the threads. A forked child has copies of the handles but not the threads.
     pub process: u32,
     pub batches: BatchPool,
-    pub runs: Sender<Arc<Run>>,
-    pub current: Option<Arc<Run>>,
+    pub runs: Sender<Arc<EpochRun>>,
+    pub current: Option<Arc<EpochRun>>,
     handles: Vec<JoinHandle<()>>,
-    /// Closed when the last thread has ended.
+    /// A channel that is closed when the last thread has ended.
     pub ended: Receiver<()>,
 }
 
 impl Threads {
-    pub(super) fn start(shared: &Arc<Shared>) -> Result<Self> {
+    pub(super) fn start(shared: &Arc<PipelineShared>) -> Result<Self> {
         let config = &shared.config;
-        // Encoded files are handed over in their slots.
+        // Encoded files are handed over in their slots, which a forked child must be able to read.
         let arena = if config.decoded { SlotPool::new } else { SlotPool::inherited };
         let slots = arena(config.pools.slot_bytes)?;
         if let (Some(options), None) = (&config.cache, shared.cache.get())
@@ -43,27 +42,27 @@ impl Threads {
         }
         let stage = match (config.device, &config.device_pools) {
             (Device::Cuda { ordinal }, Some(pools)) => {
-                Some(Arc::new(Stage::open(ordinal, config, pools, &slots)?))
+                Some(Arc::new(GpuStage::open(ordinal, config, pools, &slots)?))
             }
             _ => None,
         };
         if let Some(stage) = &stage {
             shared.decoders.get_or_init(|| stage.decoders());
             if let Some((backend, why)) = stage.failed() {
-                shared.tell_untried(*backend, why);
+                shared.notify_untried(*backend, why);
             }
         }
         let storage = match &stage {
-            Some(stage) => Storage::Cuda(stage.storage()?),
-            None if config.decoded => Storage::Host,
-            None => Storage::Slots,
+            Some(stage) => BatchStorage::Cuda(stage.storage()?),
+            None if config.decoded => BatchStorage::Host,
+            None => BatchStorage::Slots,
         };
-        let bell = shared.bell.clone();
-        let on_free = move || bell.ring();
+        let fetch_waker = shared.fetch_waker.clone();
+        let on_free = move || fetch_waker.wake_if_starved();
         let batches =
             BatchPool::new(config.batch_size as usize, config.layout.clone(), config.pools, storage, on_free);
         let (runs, run_queue) = unbounded();
-        // Bounded by the slots: every job, and every sample of a piece, holds one.
+        // The channels are bounded by the slots: every job and every sample of a piece holds one.
         let (jobs, job_queue) = unbounded();
         let (alive, ended) = unbounded::<()>();
         let mut handles = Vec::new();
@@ -83,7 +82,7 @@ impl Threads {
         if let Some(stage) = &stage {
             let (common, whole) = unbounded();
             let queues: [_; LANES] = std::array::from_fn(|_| unbounded());
-            lanes = Some(Lanes { common, own: queues.each_ref().map(|(own, _)| own.clone()) });
+            lanes = Some(LaneQueues { common, own: queues.each_ref().map(|(own, _)| own.clone()) });
             for (i, (_, own)) in queues.into_iter().enumerate() {
                 let (shared, stage, common) = (shared.clone(), stage.clone(), whole.clone());
                 spawn(
@@ -105,21 +104,21 @@ impl Threads {
         Ok(Self { process: std::process::id(), batches, runs, current: None, handles, ended })
     }
 
-    /// Stops what runs, and waits for the threads a moment.
-    pub(super) fn end(self, bell: &Bell) {
+    /// Stops the current epoch, and waits a moment for the threads.
+    pub(super) fn end(self, fetch_waker: &FetchWaker) {
         if self.process != std::process::id() {
             std::mem::forget(self);
             return;
         }
         let Self { runs, current, handles, ended, .. } = self;
         if let Some(run) = current {
-            run.stop(bell);
+            run.stop(fetch_waker);
         }
-        // Without senders the reading thread ends, and with it the jobs' channel and the workers, the lanes' channels
-        // and the lanes.
+        // The reading thread ends when its senders are gone. With it end the jobs' channel and so the workers, and the
+        // lanes' channels and so the lanes.
         drop(runs);
-        bell.wake();
-        let deadline = Instant::now() + FAREWELL;
+        fetch_waker.wake();
+        let deadline = Instant::now() + SHUTDOWN_WAIT;
         let all_ended = loop {
             match ended.recv_deadline(deadline) {
                 Ok(()) => {}

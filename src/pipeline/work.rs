@@ -1,12 +1,14 @@
-//! A worker: bytes in, one image of a batch out; or the same bytes, where the consumer decodes.
+//! A worker makes of a sample's bytes what the batch holds of it, which is the bytes themselves where the consumer
+//! decodes.
 
 use super::cpu::CpuDecoder;
-use super::cuda::Stage;
-use super::cuda::assembly::{Assembly, Item};
+use super::cuda::GpuStage;
+use super::cuda::assembly::{Assembly, PreparedSample};
 use super::cuda::prepare::Preparer;
 use super::fields::SeenImage;
-use super::watch::Watch;
-use super::{Run, Shared, refill};
+use super::one_version::OneVersion;
+use super::stopwatch::Stopwatch;
+use super::{EpochRun, PipelineShared, substitute};
 use crate::augment::Renderer;
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError};
@@ -21,71 +23,77 @@ use crossbeam_channel::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// While at least this many jobs a worker wait, the reading thread is not roused for each slot that comes free: a
+/// While at least this many jobs per worker wait, the reading thread is not woken for each slot that comes free: a
 /// wake-up costs as much as a read.
 const ENOUGH_JOBS: usize = 8;
 
-/// How often it is roused all the same, in jobs of one worker.
+/// After this many jobs of one worker the reading thread is woken all the same.
 const ROUSE_EVERY: usize = 16;
 
 /// A sample whose bytes arrived, or did not.
-pub(super) struct Job {
-    pub run: Arc<Run>,
+pub(super) struct DecodeJob {
+    pub run: Arc<EpochRun>,
     pub place: BatchEntry,
-    /// Whose batch it is for.
+    /// The step of its batch.
     pub step: u64,
     pub ticket: Ticket,
-    /// Where its batch gathers on the way to a GPU.
+    /// The assembly in which its batch gathers on the way to a GPU.
     pub assembly: Option<Arc<Assembly>>,
     pub bytes: Result<Filled>,
 }
 
-/// Works until no more jobs can come; on the way to a GPU with its `stage`.
-pub(super) fn run(shared: &Shared, stage: Option<&Stage>, jobs: &Receiver<Job>, lane: TraceLane) {
+/// Works until no more jobs can come; with the `stage` of the GPU where batches end on one.
+pub(super) fn run(
+    shared: &PipelineShared,
+    stage: Option<&GpuStage>,
+    jobs: &Receiver<DecodeJob>,
+    lane: TraceLane,
+) {
     let new = || match stage {
         None => Worker::Host(Box::new(HostWorker::new(shared))),
         Some(stage) => Worker::Cuda(Box::new(Preparer::new(shared, stage))),
     };
     let mut worker = new();
-    let mut watch = Watch::new(lane);
+    let mut stopwatch = Stopwatch::new(lane);
     for (count, job) in jobs.iter().enumerate() {
         let run = job.run.clone();
-        // What came before the epoch was no waiting for it.
-        watch.skip_to(run.clock.started);
-        watch.lap(&run.clock.idle);
-        watch.turn_to(run.epoch, job.step);
+        // The time before the epoch does not count as waiting for it.
+        stopwatch.skip_to(run.counters.started);
+        stopwatch.lap(&run.counters.idle);
+        stopwatch.turn_to(run.epoch, job.step);
         if run.stopped() {
             drop(job);
-        } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut watch))) {
+        } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut stopwatch))) {
             run.inbox.fail(Error::panicked("decoding", &*panic));
-            // Its scratch may be half-written.
+            // The scratch memory of the old one may be half-written.
             worker = new();
         }
         if jobs.len() < ENOUGH_JOBS * shared.config.threads || count % ROUSE_EVERY == 0 {
-            shared.bell.ring();
+            shared.fetch_waker.wake_if_starved();
         }
     }
 }
 
-/// What a thread does with samples.
+/// What a worker does with samples.
 enum Worker<'a> {
-    /// Makes them images of a batch in host memory.
+    /// Makes what a batch in host memory holds of them.
     Host(Box<HostWorker<'a>>),
-    /// Prepares them for the lanes.
+    /// Prepares them for the lanes of a GPU.
     Cuda(Box<Preparer<'a>>),
 }
 
 impl Worker<'_> {
-    fn work(&mut self, job: Job, watch: &mut Watch) {
+    fn work(&mut self, job: DecodeJob, stopwatch: &mut Stopwatch) {
         match self {
-            Self::Host(worker) => worker.work(job, watch),
+            Self::Host(worker) => worker.work(job, stopwatch),
             Self::Cuda(preparer) => {
-                let Job { run, place, step, mut ticket, assembly, bytes } = job;
+                let DecodeJob { run, place, step, mut ticket, assembly, bytes } = job;
                 let batch = run.schedule.batch_len(step) as usize;
-                let pixels = bytes
-                    .and_then(|bytes| preparer.prepare(&run, place.draw, batch, bytes, &mut ticket, watch));
+                let pixels = bytes.and_then(|bytes| {
+                    preparer.prepare(&run, place.draw, batch, bytes, &mut ticket, stopwatch)
+                });
                 if let Some(assembly) = assembly {
-                    assembly.add(Item { place, ticket, pixels });
+                    assembly.add(PreparedSample { place, ticket, pixels });
                 }
             }
         }
@@ -93,16 +101,16 @@ impl Worker<'_> {
 }
 
 struct HostWorker<'a> {
-    shared: &'a Shared,
+    shared: &'a PipelineShared,
     cpu: CpuDecoder,
-    /// One for each recipe.
+    /// The renderers, one for each recipe.
     renderers: Vec<Renderer>,
-    /// What was drawn of the sample at work.
+    /// What was drawn of the images of the current sample.
     seen: Vec<Option<SeenImage>>,
 }
 
 impl<'a> HostWorker<'a> {
-    fn new(shared: &'a Shared) -> Self {
+    fn new(shared: &'a PipelineShared) -> Self {
         let recipes = shared.config.images.recipes();
         Self {
             shared,
@@ -112,26 +120,27 @@ impl<'a> HostWorker<'a> {
         }
     }
 
-    fn work(&mut self, job: Job, watch: &mut Watch) {
-        let Job { run, place: BatchEntry { position, draw, valid }, mut ticket, bytes, .. } = job;
+    fn work(&mut self, job: DecodeJob, stopwatch: &mut Stopwatch) {
+        let DecodeJob { run, place: BatchEntry { position, draw, valid }, mut ticket, bytes, .. } = job;
         let sample = draw.sample;
-        let outcome = bytes.and_then(|bytes| self.fill(&run, draw, Encoded::Slot(bytes), &mut ticket, watch));
+        let outcome =
+            bytes.and_then(|bytes| self.fill(&run, draw, Encoded::Slot(bytes), &mut ticket, stopwatch));
         let Err(error) = outcome else {
             ticket.finish(sample, self.shared.index.label(sample), valid);
             return;
         };
         ticket.fail(sample, self.shared.sample_error(sample, error), false);
         match self.shared.config.on_error {
-            // The image has no meaning; the batch is not delivered.
+            // The place may hold anything, because the batch is not delivered.
             OnError::Raise => ticket.finish(sample, 0, false),
             OnError::Zero => {
                 for number in 0..self.shared.config.layout.images.len() {
                     ticket.image(number).fill(0);
                 }
-                self.shared.blank_fields(&mut ticket);
+                self.shared.blank_fields(sample, &mut ticket);
                 ticket.finish(sample, self.shared.index.label(sample), false);
             }
-            OnError::Skip => match self.refill(&run, position, &mut ticket, watch) {
+            OnError::Skip => match self.substitute(&run, position, &mut ticket, stopwatch) {
                 Ok((substitute, ())) => ticket.finish(substitute, self.shared.index.label(substitute), valid),
                 Err(error) => {
                     ticket.fail(sample, error, true);
@@ -141,65 +150,73 @@ impl<'a> HostWorker<'a> {
         }
     }
 
-    /// Makes a sample of its file's bytes what the batch shall hold of it.
+    /// Makes of a sample's bytes what the batch is to hold of it.
     fn fill(
         &mut self,
-        run: &Run,
+        run: &EpochRun,
         draw: Draw,
         bytes: Encoded,
         ticket: &mut Ticket,
-        watch: &mut Watch,
+        stopwatch: &mut Stopwatch,
     ) -> Result<()> {
         if self.shared.config.decoded {
-            return self.make(run, draw, &bytes, ticket, watch);
+            let (mut record, mut version) = (bytes, OneVersion::default());
+            loop {
+                let made = self.make(run, draw, &record, ticket, stopwatch);
+                match version.read_anew(&self.shared.index, draw.sample)? {
+                    Some(bytes) => record = Encoded::Owned(bytes),
+                    None => return made,
+                }
+            }
         }
         if self.shared.index.contents() == Contents::Images {
-            // Whoever decodes them sees all other damage; what is no image at all is not handed over as one.
+            // The consumer, which decodes the files, sees all other damage; but what is no image at all is not handed
+            // over as one.
             Format::of(&bytes)?;
         }
         ticket.keep(bytes);
         Ok(())
     }
 
-    fn refill(
+    fn substitute(
         &mut self,
-        run: &Run,
+        run: &EpochRun,
         position: u64,
         ticket: &mut Ticket,
-        watch: &mut Watch,
+        stopwatch: &mut Stopwatch,
     ) -> Result<(u64, ())> {
-        refill::substitute(self.shared, run, position, |sample, bytes| {
-            self.fill(run, Draw::first(sample), Encoded::Owned(bytes), ticket, watch)
+        substitute::substitute(self.shared, run, position, |sample, bytes| {
+            self.fill(run, Draw::first(sample), Encoded::Owned(bytes), ticket, stopwatch)
         })
     }
 
     /// Makes all fields of a sample.
     fn make(
         &mut self,
-        run: &Run,
+        run: &EpochRun,
         draw: Draw,
         record: &[u8],
         ticket: &mut Ticket,
-        watch: &mut Watch,
+        stopwatch: &mut Stopwatch,
     ) -> Result<()> {
         let shared = self.shared;
         self.seen.clear();
         for image in 0..shared.config.images.list().len() {
-            let made = self.make_image(run, image, draw, record, ticket, watch);
+            let made = self.make_image(run, image, draw, record, ticket, stopwatch);
             self.seen.push(made.map_err(|error| shared.of_image(image, error))?);
         }
         shared.fill_fields(run, draw.sample, record, &self.seen, ticket)
     }
 
-    /// Makes the image of this number, and tells what was drawn of it; nothing where the sample is without.
+    /// Makes the image with this number and returns what was drawn of it; `None` where the sample does not have it.
     fn make_image(
         &mut self,
-        run: &Run,
+        run: &EpochRun,
         image: usize,
         draw: Draw,
         record: &[u8],
         ticket: &mut Ticket,
-        watch: &mut Watch,
+        stopwatch: &mut Stopwatch,
     ) -> Result<Option<SeenImage>> {
         let shared = self.shared;
         let ImageField { field, leader, .. } = shared.config.images.list()[image];
@@ -214,7 +231,7 @@ impl<'a> HostWorker<'a> {
             }
             return Ok(None);
         };
-        let drawn = self.cpu.decode(shared, run, image, draw, &bytes, watch)?;
+        let drawn = self.cpu.decode(shared, run, image, draw, &bytes, stopwatch)?;
         let (planes, renderer) = (&self.cpu.planes, &mut self.renderers[leader]);
         let size = (planes.image_width, planes.image_height);
         shared.check_size(image, size, &self.seen)?;
@@ -228,7 +245,7 @@ impl<'a> HostWorker<'a> {
                 renderer.render(number, planes, view, ticket.image(first + number));
             }
         }
-        watch.lap_as(&run.clock.augment, Traced::Augment, bytes.len());
+        stopwatch.lap_as(&run.counters.augment, Traced::Augment, bytes.len());
         Ok(Some(SeenImage { size, drawn: Some(drawn) }))
     }
 }

@@ -1,13 +1,13 @@
 //! The batches of an epoch, which an `ImageLoader` yields.
 
-use super::error::{no_labels, raise};
+use super::error::{no_labels, raise, to_python};
 use super::loader::{SIGNAL_CHECK, SharedPipeline, as_dict, lock};
 use super::notices::deliver;
 use super::tensor::PyTensor;
 use crate::batch;
 use crate::batch::FieldValues;
 use crate::config::{Device, Field, FieldContent, LABEL};
-use crate::dataset::FieldKind;
+use crate::dataset::{Extent, FieldKind};
 use crate::gpu::StreamRef;
 use crate::pipeline::{Epoch, Poll};
 use crate::tier::TierStats;
@@ -210,12 +210,14 @@ impl PyBatch {
     }
 
     /// The values of a field whose lengths differ.
-    fn values<'py>(&self, py: Python<'py>, number: usize, kind: FieldKind) -> PyResult<Bound<'py, PyAny>> {
+    fn values_of<'py>(&self, py: Python<'py>, number: usize, kind: FieldKind) -> PyResult<Bound<'py, PyAny>> {
         match self.batch.values(number) {
-            FieldValues::Texts(texts) if kind == FieldKind::Json => {
+            FieldValues::Bytes(documents) if kind == FieldKind::Json => {
                 let loads = py.import("json")?.getattr("loads")?;
-                let parsed = texts.iter().map(|text| match text {
-                    Some(text) => loads.call1((text,)),
+                let parsed = documents.iter().enumerate().map(|(place, document)| match document {
+                    Some(document) => loads
+                        .call1((PyBytes::new(py, document),))
+                        .map_err(|error| self.unreadable(py, place, error)),
                     None => Ok(py.None().into_bound(py)),
                 });
                 PyList::new(py, parsed.collect::<PyResult<Vec<_>>>()?).map(Bound::into_any)
@@ -235,6 +237,21 @@ impl PyBatch {
                 PyList::new(py, tensors).map(Bound::into_any)
             }
         }
+    }
+
+    /// The error of a sample whose JSON is sound, but more than Python takes: too deep, or a number too long.
+    fn unreadable(&self, py: Python<'_>, place: usize, error: PyErr) -> PyErr {
+        let ids = self.batch.sample_ids();
+        let ids = ids.read().unwrap_or_default();
+        let id = ids.as_chunks().0.get(place).map_or(0, |id| u64::from_ne_bytes(*id));
+        let (index, message) = (self.pipeline.index(), error.value(py).to_string());
+        let Extent { file, offset, length } = index.extent(id);
+        let source =
+            Box::new(crate::DecodeError::Damaged(format!("its JSON cannot be read: {message}")).into());
+        let failed =
+            to_python(py, &crate::Error::Sample { id, path: index.path(file), offset, length, source });
+        failed.set_cause(py, Some(error));
+        failed
     }
 }
 
@@ -297,8 +314,33 @@ impl PyBatch {
         PyList::new(py, self.keys())?.try_iter()
     }
 
-    fn __contains__(&self, name: &str) -> bool {
-        self.keys().iter().any(|known| known == name)
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
+        name.extract::<String>().is_ok_and(|name| self.keys().contains(&name))
+    }
+
+    /// The fields, in the order of `keys()`.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.keys().iter().map(|name| self.__getitem__(py, name)).collect()
+    }
+
+    /// Pairs of name and field, in the order of `keys()`.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
+        let pair = |name: String| self.__getitem__(py, &name).map(|field| (name, field));
+        self.keys().into_iter().map(pair).collect()
+    }
+
+    /// A field by its name, or `default` where the batch has none of it.
+    #[pyo3(signature = (name, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.keys().iter().any(|known| known == name) {
+            return self.__getitem__(py, name);
+        }
+        Ok(default.unwrap_or_else(|| py.None().into_bound(py)))
     }
 
     /// A field by its name.
@@ -314,28 +356,25 @@ impl PyBatch {
             FieldContent::Images { image, first, views, .. }
             | FieldContent::Boxes { image, first, views, .. }
             | FieldContent::Masks { image, first, views, sized: true, .. } => {
-                let list = |number| self.values(py, number, FieldKind::Array);
+                let list = |number| self.values_of(py, number, FieldKind::Array);
                 self.views(py, image, first..first + views, list)
             }
             FieldContent::Masks { image, first, views, .. } => {
                 self.views(py, image, first..first + views, |number| tensor(self.batch.further(number)))
             }
             FieldContent::Label => Ok(self.labels()?.into_pyobject(py)?.into_any()),
-            FieldContent::GivenTexts { value, .. } => self.values(py, value, FieldKind::Text),
+            FieldContent::GivenTexts { value, .. } => self.values_of(py, value, FieldKind::Text),
             FieldContent::Integers(column)
             | FieldContent::Floats(column)
             | FieldContent::GivenNumbers { column, .. } => tensor(self.batch.further(column)),
-            FieldContent::Values(number, kind) => self.values(py, number, kind),
+            FieldContent::Values(number, kind) => self.values_of(py, number, kind),
         }
     }
 
     /// Which samples have an optional field: bool [n].
     fn present(&self, name: &str) -> PyResult<PyTensor> {
         match self.field(name)?.optional {
-            Some(Some(column)) => Ok(self.batch.further(column).into()),
-            Some(None) => Err(PyAttributeError::new_err(format!(
-                "the field {name:?} says itself where it is absent, by None"
-            ))),
+            Some(column) => Ok(self.batch.further(column).into()),
             None => Err(PyAttributeError::new_err(format!(
                 "the field {name:?} is not optional: all samples have it"
             ))),

@@ -1,4 +1,4 @@
-//! The order of one epoch: position ↔ sample.
+//! The order of one epoch: which sample is at which position, and the reverse.
 
 use super::permutation::{Feistel, Shuffle};
 use super::selection::{Draw, DrawKeys, Selection};
@@ -28,7 +28,8 @@ enum Permutation {
 impl Order {
     /// The shuffled order of all `len` samples for (fingerprint, seed, epoch), and for nothing else.
     ///
-    /// Up to [`TABLE_LIMIT`] samples a Fisher–Yates shuffle, above it a Feistel network that needs no memory.
+    /// Up to [`TABLE_LIMIT`] samples it is a Fisher–Yates shuffle, and above that a Feistel network, which needs no
+    /// memory.
     pub fn shuffled(fingerprint: &Fingerprint, seed: u64, epoch: u64, len: u64) -> Self {
         Self::drawn(Arc::new(Selection::all(len)), fingerprint, seed, epoch)
     }
@@ -48,7 +49,7 @@ impl Order {
         Self { selection, permutation, keys }
     }
 
-    /// Sample at position = position.
+    /// The order in which the sample at each position is the one with that id.
     pub fn sequential(len: u64) -> Self {
         Self::listed(Arc::new(Selection::all(len)))
     }
@@ -62,7 +63,7 @@ impl Order {
         Self { selection, permutation: Permutation::Identity, keys: None }
     }
 
-    /// Number of positions: of draws.
+    /// The number of positions, which is that of the draws.
     pub fn len(&self) -> u64 {
         self.selection.draws()
     }
@@ -72,7 +73,7 @@ impl Order {
         self.len() == 0
     }
 
-    /// What it draws from.
+    /// The selection that the epoch draws from.
     pub fn selection(&self) -> &Arc<Selection> {
         &self.selection
     }
@@ -108,8 +109,8 @@ impl Order {
         self.selection.draw(number, self.keys.as_ref())
     }
 
-    /// The positions of `sample`: the inverse of [`Order::sample`]. In no order, and none of a sample that is not
-    /// drawn.
+    /// The positions of `sample`, in no particular order; none for a sample that is not drawn. It is the inverse of
+    /// [`Order::sample`].
     pub fn positions(&self, sample: u64) -> impl Iterator<Item = u64> {
         self.selection.draws_of(sample, self.keys.as_ref()).map(|number| match &self.permutation {
             Permutation::Identity => number,

@@ -45,7 +45,7 @@ pub(super) struct Feistel {
     keys: [RoundKey; ROUNDS],
 }
 
-/// Four rounds fail statistical tests of lags and of position badly, six nearly pass.
+/// The number of rounds. Four fail statistical tests of lags and of position badly, and six nearly pass.
 const ROUNDS: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
@@ -55,9 +55,9 @@ struct RoundKey {
 }
 
 impl RoundKey {
-    /// Uniform below `radix`, depending on `half` and the key. Two rounds of multiply and fold are enough: the
-    /// network needs a hash that is even and keyed, not one that resists an attacker. The top bits of the product
-    /// choose the number (multiply-shift), so the radix costs no division.
+    /// A number below `radix`, uniform, which depends on `half` and the key. Two rounds of multiply and fold are
+    /// enough: the network needs a hash that is even and keyed, not one that resists an attacker. The top bits of the
+    /// product choose the number (multiply-shift), so the radix costs no division.
     #[inline(always)]
     fn hash(self, half: u64, radix: u64) -> u64 {
         let mut h = half.wrapping_add(self.add).wrapping_mul(self.multiply);

@@ -1,4 +1,4 @@
-//! Which samples an epoch draws, and how often each. Pure.
+//! Which samples an epoch draws, and how often each. All of it is pure.
 //!
 //! Samples of equal weight form a *stratum*. An epoch's draws are cut into equal slices, one number is drawn in each,
 //! and it falls into the share of one stratum: stratified sampling (Cochran, "Sampling Techniques", 1977, chapter 5),
@@ -12,74 +12,76 @@ use crate::rng::RandomKey;
 use sha2::{Digest, Sha256};
 use std::sync::OnceLock;
 
-/// The samples that an epoch draws from, with their shares of the draws. Cheap to ask, whatever the epoch's length.
+/// The samples that an epoch draws from, with their shares of the draws. Asking it is cheap, whatever the epoch's
+/// length.
 #[derive(Debug)]
 pub struct Selection {
     samples: u64,
     draws: u64,
-    /// Of one stratum after another; `None`: all samples of the dataset, in one.
+    /// The members, one stratum after another; `None` for all samples of the dataset in one stratum.
     members: Option<Vec<u32>>,
     strata: Vec<Stratum>,
     digest: Option<[u8; 32]>,
-    /// Where each sample stands among the members; made when it is first asked.
+    /// The place of each sample among the members; made when it is first needed.
     places: OnceLock<Vec<u32>>,
 }
 
-/// Where one stratum ends: among the members, and in the shares of all, of which the last is 1.
+/// Where one stratum ends: among the members, and in the sum of the shares, of which the last is 1.
 #[derive(Debug, Clone, Copy)]
 struct Stratum {
     members: u64,
     share: f64,
 }
 
-/// One draw's sample, and which of the sample's draws it is: a repeated sample is augmented anew.
+/// The sample of a draw, and which of the sample's draws it is, because a repeated sample is augmented anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Draw {
     /// The sample.
     pub sample: u64,
-    /// From 0, in no order of positions.
+    /// Which of the sample's draws it is, from 0; the order has nothing to do with positions.
     pub occurrence: u32,
 }
 
 impl Draw {
-    /// Of a sample's draws number 0.
+    /// The first of a sample's draws.
     pub fn first(sample: u64) -> Self {
         Self { sample, occurrence: 0 }
     }
 }
 
-/// What makes an epoch's draws this epoch's.
+/// The keys of the random numbers of one epoch's draws.
 #[derive(Debug, Clone)]
 pub(super) struct DrawKeys {
-    /// Where in its slice each draw falls.
+    /// The key for where in its slice each draw falls.
     pub slices: RandomKey,
-    /// Which samples of a stratum are drawn once more.
+    /// The key for which samples of a stratum are drawn once more.
     pub rounds: RandomKey,
 }
 
 /// The draws of one stratum in an epoch.
 struct StratumDraws {
-    /// The first.
+    /// The number of the first draw.
     first: u64,
     /// How many.
     draws: u64,
-    /// Its members begin here.
+    /// The place of its first member.
     begin: u64,
     /// How many.
     members: u64,
 }
 
-/// In place of a sample's place among the members.
+/// The place of a sample that is not among the members.
 const ABSENT: u32 = u32::MAX;
 
 impl Selection {
-    /// Every sample of a dataset, once an epoch.
+    /// Selects every sample of a dataset, once an epoch.
     pub fn all(samples: u64) -> Self {
         let strata = vec![Stratum { members: samples, share: 1.0 }];
         Self { samples, draws: samples, members: None, strata, digest: None, places: OnceLock::new() }
     }
 
-    /// These of a dataset's `samples`, each once an epoch. A sequential order takes them as they stand here.
+    /// Selects these `members` of a dataset's `samples`, each once an epoch. A sequential order takes them in the order
+    /// in which they stand here.
     ///
     /// # Panics
     /// Panics when one is not among the dataset's, or there are none.
@@ -87,8 +89,8 @@ impl Selection {
         Self::of_strata(samples, vec![(1.0, members)])
     }
 
-    /// Strata of samples, each with its weight: all draws are shared out by these, and within a stratum evenly. An
-    /// epoch draws as many as there are members.
+    /// Selects strata of samples, each with its weight. The draws are divided among strata by their weights, and evenly
+    /// within a stratum. An epoch has as many draws as there are members.
     ///
     /// # Panics
     /// Panics when a weight is not above 0, a stratum is empty, or a sample is not among the dataset's `samples`.
@@ -120,7 +122,7 @@ impl Selection {
         selection
     }
 
-    /// The same with so many draws an epoch.
+    /// Sets the number of draws of an epoch.
     ///
     /// # Panics
     /// Panics when there are none.
@@ -131,17 +133,17 @@ impl Selection {
         self
     }
 
-    /// Draws of an epoch.
+    /// The number of draws of an epoch.
     pub fn draws(&self) -> u64 {
         self.draws
     }
 
-    /// Samples that are drawn at all.
+    /// The number of samples that are drawn at all.
     pub fn members(&self) -> u64 {
         self.members.as_ref().map_or(self.samples, |members| members.len() as u64)
     }
 
-    /// The `index`-th of them.
+    /// The member with this index.
     ///
     /// # Panics
     /// Panics when `index` is not below [`Selection::members`].
@@ -149,12 +151,12 @@ impl Selection {
         self.members.as_ref().map_or(index, |members| u64::from(members[index as usize]))
     }
 
-    /// Whether `sample` is one of them.
+    /// Whether `sample` is one of the members.
     pub fn contains(&self, sample: u64) -> bool {
         self.place_of(sample).is_some()
     }
 
-    /// Whether some are drawn more often than others.
+    /// Whether some samples are drawn more often than others.
     pub fn is_weighted(&self) -> bool {
         self.strata.len() > 1
     }
@@ -164,7 +166,7 @@ impl Selection {
         self.is_weighted() || self.draws > self.members()
     }
 
-    /// Hash of all that makes it differ from [`Selection::all`]; `None` when it does not.
+    /// The hash of all that makes the selection differ from [`Selection::all`]; `None` when nothing does.
     pub fn digest(&self) -> Option<&[u8; 32]> {
         self.digest.as_ref()
     }
@@ -186,7 +188,7 @@ impl Selection {
         Some(hash.finalize().into())
     }
 
-    /// Draw `number` of an epoch; without `keys` those of one stratum, in order.
+    /// The draw with this `number` in an epoch. Without `keys` there is one stratum, whose samples are drawn in order.
     pub(super) fn draw(&self, number: u64, keys: Option<&DrawKeys>) -> Draw {
         if self.digest.is_none() {
             return Draw::first(number);
@@ -228,7 +230,7 @@ impl Selection {
         self.strata.partition_point(|stratum| stratum.share <= at).min(self.strata.len() - 1)
     }
 
-    /// Where between 0 and 1 a draw falls: somewhere in its slice.
+    /// The number between 0 and 1 at which a draw falls, which is somewhere in its slice.
     fn throw(&self, number: u64, keys: &DrawKeys) -> f64 {
         (number as f64 + keys.slices.stream(number).unit()) / self.draws as f64
     }
@@ -240,7 +242,7 @@ impl Selection {
         StratumDraws { first, draws, begin, members: self.strata[stratum].members - begin }
     }
 
-    /// The first draw that falls into a stratum or one behind it.
+    /// The first draw that falls into a stratum or into one after it.
     fn first(&self, stratum: usize, keys: Option<&DrawKeys>) -> u64 {
         let Some(before) = stratum.checked_sub(1) else { return 0 };
         if stratum == self.strata.len() {
@@ -248,7 +250,7 @@ impl Selection {
         }
         let keys = keys.expect("a sequential order has one stratum");
         let share = self.strata[before].share;
-        // The slice that the share ends in, or a neighbour by rounding.
+        // This is the slice in which the share ends, or by rounding a neighbour of it.
         let mut number = ((share * self.draws as f64) as u64).saturating_sub(1);
         while number < self.draws && self.throw(number, keys) < share {
             number += 1;
@@ -256,7 +258,7 @@ impl Selection {
         number
     }
 
-    /// Where `sample` stands among the members, if it does.
+    /// The place of `sample` among the members; `None` where it is not one.
     fn place_of(&self, sample: u64) -> Option<u64> {
         let Some(members) = &self.members else { return (sample < self.samples).then_some(sample) };
         let places = self.places.get_or_init(|| {
@@ -271,8 +273,8 @@ impl Selection {
 }
 
 impl StratumDraws {
-    /// Which members the last, incomplete round draws: the first of this permutation. `None` where there is no such
-    /// round, or no choice.
+    /// The permutation whose first members the last, incomplete round draws. `None` where there is no such round, or no
+    /// choice.
     fn chosen(&self, stratum: usize, keys: Option<&DrawKeys>) -> Option<Feistel> {
         let keys = keys.filter(|_| self.members > 1 && !self.draws.is_multiple_of(self.members))?;
         Some(Feistel::new(&mut keys.rounds.stream(stratum as u64), self.members))

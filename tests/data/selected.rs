@@ -121,7 +121,8 @@ fn lists_that_are_wrong_are_refused_by_line() {
     refused("cat/1.jpg 0\ncat/1.jpg 1\n", &["line 2", "line 1"]);
     refused("# nothing\n", &["no sample"]);
     let missing = Select { files: Some("missing.txt".into()), ..Select::default() };
-    assert!(matches!(missing.resolve(&index), Err(Error::Io { .. })));
+    let error = missing.resolve(&index).unwrap_err().to_string();
+    assert!(error.starts_with("config: files: missing.txt cannot be read: No such file"), "{error}");
 }
 
 #[test]

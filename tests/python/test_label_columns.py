@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
     refused([{**row, "age": {"years": 3}} for row in made], 'line 1: "age" is .*, must be a number')
     refused(
         [{"sample_id": number + 1, "age": 1} for number in range(60)],
-        'line 60: sample_id is "60", must be from 0 to 59',
+        "line 60: sample_id is 60, must be a whole number from 0 to 59",
     )
     table.write_text("{")
     with pytest.raises(foreload.ConfigError, match="line 1: is no JSON object"):

@@ -221,7 +221,9 @@ const REASONS_LISTED: usize = 20;
 /// Describes what of a dataset does not become batches.
 fn left_out(notes: &Notes) -> Vec<String> {
     let mut lines = Vec::new();
-    if notes.unlabeled {
+    if let Some(fault) = &notes.label_fault {
+        lines.push(format!("  labels       none that can be used: {}", fault.message()));
+    } else if notes.unlabeled {
         lines.push(format!("  labels       none: {TO_LABEL}"));
     }
     if let Some(first) = notes.empty_classes.first() {

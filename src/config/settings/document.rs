@@ -1,18 +1,18 @@
-//! What explains the settings: Python's docstrings, signatures and stub, and `docs/settings.md`.
+//! The documents that explain the settings: Python's docstrings, signatures and stub, and `docs/settings.md`.
 
 use super::{LoaderKind, Setting, SettingsObject, Topic};
 
-/// Columns of a line, as everywhere in this project.
+/// The largest number of columns of a line, as everywhere in this project.
 const WIDTH: usize = 120;
 
 /// A parameter of one of Python's classes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
+    /// The parameter's name.
     pub name: &'static str,
-    /// Its default as Python writes it; `None` where it must be given.
+    /// The default as Python writes it; `None` where the parameter must be given.
     pub default: Option<String>,
-    /// Its type, for type checkers.
+    /// The type, for type checkers.
     pub annotation: String,
     /// Whether it can be given without its name.
     pub positional: bool,
@@ -20,7 +20,7 @@ pub struct Parameter {
     pub doc: String,
 }
 
-/// A class of Python's whose parameters are settings.
+/// A Python class whose parameters are settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingsClass {
     /// A loader.
@@ -30,7 +30,7 @@ pub enum SettingsClass {
 }
 
 impl SettingsClass {
-    /// All of them, loaders last: they take the others.
+    /// All classes. The loaders come last, because they take objects of the others.
     pub const ALL: [Self; 4] = [
         Self::Object(SettingsObject::ALL[0]),
         Self::Object(SettingsObject::ALL[1]),
@@ -38,7 +38,7 @@ impl SettingsClass {
         Self::Loader(LoaderKind::ALL[1]),
     ];
 
-    /// Its name in Python.
+    /// The class's name in Python.
     pub fn name(self) -> &'static str {
         match self {
             Self::Loader(loader) => loader.name(),
@@ -46,7 +46,7 @@ impl SettingsClass {
         }
     }
 
-    /// What it is, in a line.
+    /// What the class is, in one line.
     fn summary(self) -> &'static str {
         match self {
             Self::Loader(LoaderKind::Images) => {
@@ -60,7 +60,7 @@ impl SettingsClass {
         }
     }
 
-    /// What stands below that line.
+    /// The paragraph below that line.
     fn story(self) -> &'static str {
         match self {
             Self::Loader(LoaderKind::Images) => {
@@ -74,7 +74,7 @@ impl SettingsClass {
         }
     }
 
-    /// What it raises, and when.
+    /// The errors that it raises, and when.
     fn raises(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Loader(LoaderKind::Images) => &[
@@ -96,7 +96,7 @@ impl SettingsClass {
     }
 }
 
-/// What the path of a loader may be.
+/// The parameter for the path of a loader.
 fn path_of(loader: LoaderKind) -> Parameter {
     let doc = match loader {
         LoaderKind::Images => {
@@ -178,7 +178,7 @@ fn member(object: SettingsObject, number: usize, setting: &Setting) -> Parameter
 
 /// The docstring of a class, which begins at the left margin.
 pub(crate) fn docstring(class: SettingsClass) -> String {
-    // In the stub it stands further to the right.
+    // In the stub, the docstring is indented.
     let width = WIDTH - 4;
     let mut lines = wrapped(class.summary(), "", "", width);
     lines.push(String::new());
@@ -194,7 +194,7 @@ pub(crate) fn docstring(class: SettingsClass) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The parameters as Python writes them: `path, *, batch_size=64, ...`, with types in the stub.
+/// The parameters as Python writes them, `path, *, batch_size=64, ...`; `typed` with their types, as in the stub.
 pub fn signature(class: SettingsClass, typed: bool) -> Vec<String> {
     let mut written = Vec::new();
     let mut by_name = false;
@@ -213,7 +213,7 @@ pub fn signature(class: SettingsClass, typed: bool) -> Vec<String> {
     written
 }
 
-/// What the stub says of a class: its head, its docstring, `__new__`, and the attributes of an object.
+/// The stub of a class: its head, its docstring, `__new__`, and the attributes of an object.
 pub fn stub(class: SettingsClass) -> String {
     let base = if matches!(class, SettingsClass::Loader(_)) { "(Loader)" } else { "" };
     let mut text = format!("@final\nclass {}{base}:\n    \"\"\"", class.name());
@@ -234,7 +234,7 @@ pub fn stub(class: SettingsClass) -> String {
     text
 }
 
-/// `docs/settings.md`: every setting, by topic.
+/// The text of `docs/settings.md`: every setting, by topic.
 pub fn manual() -> String {
     let mut lines = wrapped(INTRODUCTION, "", "", WIDTH);
     let mut topic: Option<Topic> = None;
@@ -300,7 +300,7 @@ fn object_section(object: SettingsObject) -> Vec<String> {
     lines
 }
 
-/// A text in lines of at most `width` columns, the first behind `first`, the others behind `other`.
+/// Wraps a text into lines of at most `width` columns. The first begins with `first`, the others with `other`.
 fn wrapped(text: &str, first: &str, other: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = first.to_owned();

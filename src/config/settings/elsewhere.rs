@@ -1,4 +1,4 @@
-//! Keywords that are no setting: what other loaders call it, and what was perhaps meant.
+//! Answers to keywords that are no setting: the names that other loaders use, and misspelled names.
 
 use super::{LoaderKind, SettingsObject};
 
@@ -62,7 +62,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["on_bad_sample", "handler"], "use on_error=\"skip\", \"zero\" or \"raise\""),
 ];
 
-/// What to say of a keyword that a loader has not: "is no setting of ImageLoader, ...".
+/// The message about a keyword that a loader does not have: "is no setting of ImageLoader: ...".
 pub(crate) fn unknown(loader: LoaderKind, name: &str) -> String {
     let of = loader.name();
     if super::Setting::named(name).is_some() {
@@ -82,7 +82,7 @@ pub(crate) fn unknown(loader: LoaderKind, name: &str) -> String {
     }
 }
 
-/// What to say of a keyword that an object of settings has not.
+/// The message about a keyword that an object of settings does not have.
 pub(super) fn unknown_member(object: SettingsObject, name: &str) -> String {
     let of = object.class();
     let known: Vec<_> =
@@ -94,7 +94,7 @@ pub(super) fn unknown_member(object: SettingsObject, name: &str) -> String {
 }
 
 impl SettingsObject {
-    /// What to say of a keyword that it has not.
+    /// The message about a keyword that the object does not have.
     pub fn unknown(self, name: &str) -> String {
         unknown_member(self, name)
     }
@@ -107,9 +107,9 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
     (distance <= 1 + near.len() / 4).then_some(near)
 }
 
-/// How many characters must be put in, taken out, changed or swapped with their neighbour to make one text the other.
+/// How many characters must be inserted, removed, changed or swapped with their neighbour to make one text the other.
 ///
-/// It is the restricted Damerau-Levenshtein distance, by the usual table of three rows.
+/// It is the restricted Damerau-Levenshtein distance, computed with the usual table of three rows.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut before = vec![0; other.len() + 1];

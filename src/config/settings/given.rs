@@ -3,20 +3,20 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// How many items of a list, and characters of a text, a message shows.
+/// The largest numbers of items of a list and of characters of a text that a message shows.
 const SHOWN_ITEMS: usize = 10;
 const SHOWN_CHARACTERS: usize = 200;
 
-/// A value of no type yet: what Python's objects and the command line's words have in common.
+/// A value that has no type yet: what Python's objects and the command line's words have in common.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Given {
     /// `None`.
     Nothing,
-    /// `True` or `False`. It is no number.
+    /// `True` or `False`, which is no number here.
     Truth(bool),
     /// A whole number.
     Whole(i128),
-    /// Any other number, infinities and NaN among them.
+    /// Any other number, including infinities and NaN.
     Number(f64),
     /// A text.
     Text(String),
@@ -24,7 +24,7 @@ pub enum Given {
     Path(PathBuf),
     /// A list, a tuple, or an array of any type.
     List(Vec<Given>),
-    /// A list of whole numbers alone: there may be as many as the dataset has samples.
+    /// A list of whole numbers alone, of which there may be as many as the dataset has samples.
     Wholes(Vec<i64>),
     /// A list of other numbers alone.
     Numbers(Vec<f64>),
@@ -62,7 +62,7 @@ impl Given {
         }
     }
 
-    /// The items of a list, one after another; `None` where this is no list.
+    /// The items of a list, in order; `None` where this is no list.
     pub fn items(&self) -> Option<Box<dyn ExactSizeIterator<Item = Self> + '_>> {
         match self {
             Self::List(list) => Some(Box::new(list.iter().cloned())),
@@ -72,7 +72,7 @@ impl Given {
         }
     }
 
-    /// The number that this is: whole or not, but neither a truth value nor NaN nor an infinity.
+    /// The finite number that this is, whole or not; `None` for anything else, including `True` and `False`.
     pub fn finite(&self) -> Option<f64> {
         match self {
             Self::Whole(number) => Some(*number as f64),
@@ -87,7 +87,7 @@ impl Given {
         !bytes.is_empty() && !bytes.contains(&0)
     }
 
-    /// The path that this is.
+    /// The path that this is; `None` where it is neither a path nor a text.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Text(text) => Some(Path::new(text)),
@@ -97,7 +97,7 @@ impl Given {
     }
 }
 
-/// As Python writes it: in messages, signatures and documents. What is long is cut short.
+/// Shows the value as Python writes it, for messages, signatures and documents. What is long is cut short.
 impl fmt::Display for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,8 +1,9 @@
-//! What a loader can be told: one table of settings, from which come Rust's options, Python's keywords, the command
-//! line's flags, and all that explains them.
+//! The settings of loaders: one table, from which come Rust's options, Python's keywords, the command line's flags, and
+//! all documents about them.
 //!
-//! [`table`] holds the settings, [`forms`] what their values may be. [`document`] writes what Python's `help()`, the
-//! stub and `docs/settings.md` say. Who reads arguments turns each into a [`Given`] and hands it to [`Setting::set`].
+//! [`table`] holds the settings, and [`forms`] says what their values may be. [`document`] writes what Python's
+//! `help()`, the stub and `docs/settings.md` say. Code that reads arguments turns each into a [`Given`] and hands it to
+//! [`Setting::set`].
 
 mod document;
 mod elsewhere;
@@ -23,7 +24,7 @@ pub(crate) use forms::Form;
 
 use crate::error::{Error, Result};
 
-/// The loaders that Python makes; the command line's is the first.
+/// The loaders of Python. The command line has the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoaderKind {
     /// `foreload.ImageLoader`.
@@ -36,7 +37,7 @@ impl LoaderKind {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Images, Self::Files];
 
-    /// Its name in Python.
+    /// The loader's name in Python.
     pub fn name(self) -> &'static str {
         match self {
             Self::Images => "ImageLoader",
@@ -44,18 +45,18 @@ impl LoaderKind {
         }
     }
 
-    /// The settings it has, in the order of the table.
+    /// The settings that it has, in the order of the table.
     pub fn settings(self) -> impl Iterator<Item = &'static Setting> {
         SETTINGS.iter().filter(move |setting| setting.belongs_to(self))
     }
 
-    /// What it does unless it is told otherwise.
+    /// Its options when no setting is given.
     pub fn usual(self) -> LoaderOptions {
         LoaderOptions { decoded: matches!(self, Self::Images), ..LoaderOptions::default() }
     }
 }
 
-/// What a setting is about: the sections of the documents, in their order.
+/// What a setting is about. The topics are the sections of the documents, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// Order, size and end of batches.
@@ -64,7 +65,7 @@ pub enum Topic {
     Selection,
     /// What a batch holds of each sample.
     Fields,
-    /// What becomes of an image.
+    /// What is done to images.
     Images,
     /// Samples that cannot be used.
     Failures,
@@ -95,21 +96,21 @@ impl Topic {
     }
 }
 
-/// One setting: a row of the table.
+/// One setting, which is a row of the table.
 #[derive(Debug)]
 pub struct Setting {
     /// The keyword in Python and the field of [`LoaderOptions`].
     pub name: &'static str,
-    /// What it is about.
+    /// The topic that it belongs to.
     pub topic: Topic,
-    /// Its place in an object of settings, where it has one.
+    /// The object of settings that it is a member of, if any.
     pub member: Option<ObjectMember>,
-    /// Its flag on the command line, without the dashes.
+    /// The flag on the command line, without the dashes; `None` where it has none.
     flag: Option<&'static str>,
-    /// An older name of its flag.
+    /// An older name of the flag.
     flag_alias: Option<&'static str>,
     images_only: bool,
-    /// The default of a `FileLoader`, as Python writes it, and what the setting means there, where both differ.
+    /// The default of a `FileLoader`, as Python writes it, and what the setting means there, if these differ.
     in_files: Option<(&'static str, &'static str)>,
     none_is_default: bool,
     lines: &'static [&'static str],
@@ -124,35 +125,35 @@ pub struct Setting {
 /// A setting as a member of an object: `cache=Directory(size=...)`.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectMember {
-    /// The object.
+    /// The object that holds it.
     pub object: SettingsObject,
-    /// The keyword in it.
+    /// The setting's name in the object.
     pub name: &'static str,
 }
 
-/// Clauses of the table.
+/// The clauses of the table.
 impl Setting {
-    /// Only images have it.
+    /// Only `ImageLoader` has the setting.
     const fn images_only(self) -> Self {
         Self { images_only: true, ..self }
     }
 
-    /// A member of `object`, called `name` there.
+    /// The setting is a member of `object`, called `name` there.
     const fn member(self, object: SettingsObject, name: &'static str) -> Self {
         Self { member: Some(ObjectMember { object, name }), ..self }
     }
 
-    /// The command line has no flag for it.
+    /// The command line has no flag for the setting.
     const fn no_flag(self) -> Self {
         Self { flag: None, ..self }
     }
 
-    /// Its flag has another name.
+    /// The flag has this other name.
     const fn flag(self, name: &'static str) -> Self {
         Self { flag: Some(name), ..self }
     }
 
-    /// Its flag had another name.
+    /// The flag has this older name too.
     const fn flag_alias(self, name: &'static str) -> Self {
         Self { flag_alias: Some(name), ..self }
     }
@@ -162,14 +163,14 @@ impl Setting {
         Self { none_is_default: true, ..self }
     }
 
-    /// A `FileLoader` has this default, as Python writes it, and says this of it.
+    /// A `FileLoader` has this default, as Python writes it, and this text in its documents.
     const fn in_files(self, default: &'static str, doc: &'static str) -> Self {
         Self { in_files: Some((default, doc)), ..self }
     }
 }
 
 impl Setting {
-    /// The setting with that keyword.
+    /// The setting with the keyword `name`.
     pub fn named(name: &str) -> Option<&'static Self> {
         SETTINGS.iter().find(|setting| setting.name == name)
     }
@@ -184,7 +185,7 @@ impl Setting {
         self.member.is_none_or(|member| !member.object.is_only_way())
     }
 
-    /// What it is called in Python: `batch_size`, `cache.size`.
+    /// What the setting is called in Python, such as `batch_size` or `cache.size`.
     pub fn python_name(&self) -> String {
         match self.member {
             Some(member) if !self.is_keyword() => format!("{}.{}", member.object.keyword(), member.name),
@@ -192,17 +193,17 @@ impl Setting {
         }
     }
 
-    /// Its flag on the command line, without the dashes and with hyphens; `None` where it has none.
+    /// The flag on the command line, with hyphens and without the leading dashes; `None` where it has none.
     pub fn flag_name(&self) -> Option<String> {
         self.flag.map(|name| name.replace('_', "-"))
     }
 
-    /// An older name of that flag.
+    /// An older name of the flag.
     pub fn old_flag_name(&self) -> Option<&'static str> {
         self.flag_alias
     }
 
-    /// What it means, units, and what happens without it: whole sentences in one line.
+    /// What the setting means, its unit, and what happens without it, in one line.
     pub fn doc(&self, loader: LoaderKind) -> String {
         match (loader, self.in_files) {
             (LoaderKind::Files, Some((_, doc))) => doc.to_owned(),
@@ -210,7 +211,7 @@ impl Setting {
         }
     }
 
-    /// Its default as Python writes it.
+    /// The default as Python writes it.
     pub fn default(&self, loader: LoaderKind) -> String {
         match (loader, self.in_files) {
             (LoaderKind::Files, Some((default, _))) => default.to_owned(),
@@ -218,7 +219,7 @@ impl Setting {
         }
     }
 
-    /// What its value may be.
+    /// What the value may be.
     pub fn description(&self) -> Description {
         let form = (self.describe)();
         if !self.none_is_default {
@@ -231,20 +232,20 @@ impl Setting {
         }
     }
 
-    /// Its value as a user would give it.
+    /// The value in `options`, as a user would give it.
     pub fn shown(&self, options: &LoaderOptions) -> Given {
         (self.show)(options)
     }
 
-    /// What a word of the command line means for it.
+    /// The value that a word of the command line gives.
     pub fn given_by(&self, word: &str) -> Given {
         (self.given_by)(word)
     }
 
-    /// Sets it to what was given.
+    /// Sets it in `options` to what was given.
     ///
     /// # Errors
-    /// [`Error::Config`] that says what it is and what it may be.
+    /// [`Error::Config`] that says what the value is and what it may be.
     pub fn set(&self, options: &mut LoaderOptions, given: &Given) -> Result<()> {
         if self.none_is_default && *given == Given::Nothing {
             (self.reset)(options);
@@ -253,10 +254,10 @@ impl Setting {
         (self.write)(options, given).map_err(|is| self.must(&is))
     }
 
-    /// Looks at its value, which may come from elsewhere than [`Setting::set`].
+    /// Checks the value in `options`, which need not come from [`Setting::set`].
     ///
     /// # Errors
-    /// As [`Setting::set`].
+    /// The errors of [`Setting::set`].
     pub fn check(&self, options: &LoaderOptions) -> Result<()> {
         (self.check)(options).map_err(|is| self.must(&is))
     }
@@ -266,7 +267,7 @@ impl Setting {
     }
 }
 
-/// What Python calls a setting that an error of Rust's names.
+/// The name in Python of a setting that an error of Rust names.
 pub(crate) fn python_name(setting: &str) -> String {
     Setting::named(setting).map_or_else(|| setting.to_owned(), Setting::python_name)
 }

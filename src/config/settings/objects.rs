@@ -1,21 +1,21 @@
-//! Settings that go together: the objects of Python's that hold them.
+//! Settings that belong together, and the Python objects that hold them.
 
 use super::{LoaderKind, SETTINGS, Setting};
 
-/// An object that holds settings as its members.
+/// A Python object that holds settings as its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingsObject {
     /// `foreload.Directory`: a tier of the cache.
     Directory,
-    /// `foreload.Resources`: what of the machine a loader takes.
+    /// `foreload.Resources`: what a loader takes of the machine.
     Resources,
 }
 
 impl SettingsObject {
-    /// All of them.
+    /// All objects.
     pub const ALL: [Self; 2] = [Self::Directory, Self::Resources];
 
-    /// Its class in Python.
+    /// The name of its class in Python.
     pub fn class(self) -> &'static str {
         match self {
             Self::Directory => "Directory",
@@ -23,7 +23,7 @@ impl SettingsObject {
         }
     }
 
-    /// The loaders' keyword that takes it.
+    /// The keyword of the loaders that takes it.
     pub fn keyword(self) -> &'static str {
         match self {
             Self::Directory => "cache",
@@ -31,12 +31,12 @@ impl SettingsObject {
         }
     }
 
-    /// Whether its members are said in it alone. Else they are keywords of the loaders too.
+    /// Whether its members can be given in it alone. Otherwise they are keywords of the loaders too.
     pub fn is_only_way(self) -> bool {
         self == Self::Directory
     }
 
-    /// How many members can be given without their names, in their order, and have no default.
+    /// How many members must be given, and can be given without their names, in their order.
     pub fn positional(self) -> usize {
         match self {
             Self::Directory => 2,
@@ -44,7 +44,7 @@ impl SettingsObject {
         }
     }
 
-    /// The settings that it holds, in their order.
+    /// The settings that it holds, in order.
     pub fn members(self) -> impl Iterator<Item = &'static Setting> {
         SETTINGS.iter().filter(move |setting| setting.member.is_some_and(|member| member.object == self))
     }
@@ -59,7 +59,7 @@ impl SettingsObject {
         self.members().any(|setting| setting.belongs_to(loader))
     }
 
-    /// What it is, in a line.
+    /// What the object is, in one line.
     pub fn summary(self) -> &'static str {
         match self {
             Self::Directory => "A cache in a directory on local NVMe, for `cache=` of a loader.",
@@ -67,7 +67,7 @@ impl SettingsObject {
         }
     }
 
-    /// What more its class says.
+    /// The paragraph below that line.
     pub fn story(self) -> &'static str {
         match self {
             Self::Directory => {
@@ -81,7 +81,7 @@ impl SettingsObject {
         }
     }
 
-    /// What the loaders' keyword means.
+    /// The meaning of the loaders' keyword.
     pub fn doc(self) -> &'static str {
         match self {
             Self::Directory => {
@@ -105,7 +105,7 @@ impl SettingsObject {
         }
     }
 
-    /// What the loaders' keyword must be.
+    /// What the value of the loaders' keyword must be.
     pub fn may_be(self) -> &'static str {
         match self {
             Self::Directory => {

@@ -1,8 +1,9 @@
 //! Tables as JSON lines: an object a line, its keys the names of the columns.
 
+use super::values::items;
 use super::{Cell, Row, Table, wrong};
 use crate::error::Result;
-use serde_json::Value;
+use crate::json;
 use std::path::Path;
 
 /// Reads the table in `text`, the bytes of the file at `path`. All lines have the keys of the first, or fewer.
@@ -14,36 +15,60 @@ pub(super) fn table(path: &Path, text: &[u8]) -> Result<Table> {
             continue;
         }
         let broken = |message: String| wrong(path, line, message);
-        let object: serde_json::Map<String, Value> =
-            serde_json::from_slice(text).map_err(|error| broken(format!("is no JSON object: {error}")))?;
+        let entries = object(text).map_err(broken)?;
         if header.is_empty() {
-            header = object.keys().cloned().collect();
+            header = entries.iter().map(|(key, _)| key.clone()).collect();
         }
-        if let Some(other) = object.keys().find(|key| !header.contains(key)) {
-            return Err(broken(format!(
-                "has {other:?}, which the first line has not: give all lines the same keys"
-            )));
+        let mut cells = vec![None; header.len()];
+        for (key, cell) in entries {
+            let Some(column) = header.iter().position(|known| *known == key) else {
+                let message =
+                    format!("has {key:?}, which the first line has not: give all lines the same keys");
+                return Err(broken(message));
+            };
+            if cells[column].replace(cell).is_some() {
+                return Err(broken(format!("has {key:?} twice")));
+            }
         }
-        let of_key = |key: &String| match object.get(key) {
-            None | Some(Value::Null) => Ok(Cell::Empty),
-            Some(value) => cell(value).ok_or_else(|| {
-                broken(format!("{key:?} is {value}, must be a number, a text or a list of numbers"))
-            }),
-        };
-        rows.push(Row { line, cells: header.iter().map(of_key).collect::<Result<_>>()? });
+        rows.push(Row { line, cells: cells.into_iter().map(|cell| cell.unwrap_or(Cell::Empty)).collect() });
     }
     Ok((header, rows))
 }
 
-/// What a value is as a cell; `None` for what can be none.
-fn cell(value: &Value) -> Option<Cell> {
-    match value {
-        Value::Bool(truth) => Some(Cell::Integer(i64::from(*truth))),
-        Value::Number(number) => {
-            number.as_i64().map(Cell::Integer).or_else(|| number.as_f64().map(Cell::Float))
-        }
-        Value::String(text) => Some(Cell::Text(text.clone())),
-        Value::Array(numbers) => numbers.iter().map(Value::as_f64).collect::<Option<_>>().map(Cell::Numbers),
-        _ => None,
+/// The keys and values of an object, or what is wrong with it.
+fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return Err("is no JSON object: it does not begin with a brace".to_owned());
     }
+    let mut entries = Vec::new();
+    let scanned = json::utf8(text).and_then(|text| {
+        json::scan(&text, |key, value| {
+            let shown = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+            let key = key.map_or_else(String::new, |key| json::text(key).unwrap_or_else(|| shown(key)));
+            entries.push((key, cell(value).ok_or_else(|| shown(value))));
+        })
+    });
+    scanned.map_err(|error| format!("is no JSON object: {error}"))?;
+    let whole = |(key, cell): (String, Result<Cell, String>)| match cell {
+        Ok(cell) => Ok((key, cell)),
+        Err(value) => Err(format!("{key:?} is {value}, must be a number, a text or a list of numbers")),
+    };
+    entries.into_iter().map(whole).collect()
+}
+
+/// What a value is as a cell; `None` for what can be none.
+fn cell(value: &[u8]) -> Option<Cell> {
+    let written = || String::from_utf8_lossy(value).into_owned();
+    Some(match value {
+        b"null" => Cell::Empty,
+        b"true" => Cell::Truth(true),
+        b"false" => Cell::Truth(false),
+        [b'"', ..] => Cell::Text(json::text(value).unwrap_or_else(written)),
+        [b'[', ..] => {
+            items(value)?;
+            Cell::List(written())
+        }
+        [b'{', ..] => return None,
+        _ => Cell::Bare(written()),
+    })
 }

@@ -15,8 +15,9 @@ pub(super) fn tabulators(path: &Path, text: &[u8]) -> Result<Table> {
 }
 
 fn table(path: &Path, text: &[u8], separator: u8) -> Result<Table> {
-    // Spreadsheets write a byte order mark, which is no part of the first name.
-    let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+    if let Some(line) = open_quote(text, separator) {
+        return Err(wrong(path, line, "has a quote that is never closed"));
+    }
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).trim(csv::Trim::All).from_reader(text);
     let broken = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
@@ -32,12 +33,24 @@ fn table(path: &Path, text: &[u8], separator: u8) -> Result<Table> {
     Ok((header, rows))
 }
 
+/// The line where a quote begins that nothing closes: the `csv` crate takes the rest of the file for its text.
+fn open_quote(text: &[u8], separator: u8) -> Option<u64> {
+    let (mut line, mut opened, mut begins) = (1, None, true);
+    let mut bytes = text.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        line += u64::from(byte == b'\n');
+        match (byte, opened) {
+            // Two quotes stand for one.
+            (b'"', Some(_)) => opened = opened.filter(|_| bytes.next_if_eq(&b'"').is_some()),
+            (b'"', None) if begins => opened = Some(line),
+            _ => {}
+        }
+        begins = byte == separator || byte == b'\n' || byte == b'\r';
+    }
+    opened
+}
+
 /// What stands between two separators.
 fn cell(text: &str) -> Cell {
-    match (text.parse(), text.parse()) {
-        _ if text.is_empty() => Cell::Empty,
-        (Ok(whole), _) => Cell::Integer(whole),
-        (_, Ok(number)) => Cell::Float(number),
-        _ => Cell::Text(text.to_owned()),
-    }
+    if text.is_empty() { Cell::Empty } else { Cell::Bare(text.to_owned()) }
 }

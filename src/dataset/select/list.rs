@@ -9,7 +9,8 @@ use std::path::Path;
 
 /// The samples of the files listed in the file at `path`, in its order.
 pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
-    let text = std::fs::read(path).map_err(|error| Error::io("read the list", path, error))?;
+    let unread = |error| Error::config("files", format!("{} cannot be read: {error}", path.display()));
+    let text = std::fs::read(path).map_err(unread)?;
     let lines = lines(&text);
     let wanted = WantedLines::of(&lines);
     let found = wanted.find(index, lines.len());

@@ -1,4 +1,4 @@
-//! Which samples of a dataset a job uses, and in what order: by number, by class, by a list of files.
+//! Which samples of a dataset a job uses, and in which order: by id, by class, or by a list of files.
 
 use super::DatasetIndex;
 use crate::error::{Error, Result};
@@ -6,32 +6,32 @@ use std::path::PathBuf;
 
 mod list;
 
-/// A part of a dataset. What is given more than once must hold at once; nothing given is everything.
+/// A part of a dataset. Where several of the fields are given, all of them must hold; where none is, it is everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Select {
-    /// Sample ids.
+    /// The ids of the samples.
     pub indices: Option<Vec<u64>>,
-    /// Classes.
+    /// The classes of the samples.
     pub classes: Option<Vec<ClassRef>>,
     /// A text file that lists files of the dataset one a line, as train and validation lists do.
     ///
-    /// A line is a path below the dataset's directory (or an absolute one), the extension left out or not: a loose
-    /// sample, or a shard for all its samples. Behind it may stand white space and the class number, which must be the
-    /// dataset's. Empty lines and those that begin with `#` are passed over.
+    /// A line is a path below the dataset's directory, or an absolute one, with or without the extension: a file, or a
+    /// shard for all its samples. White space and the class number, which must be the dataset's, may follow. Empty
+    /// lines, and those that begin with `#`, are skipped.
     pub files: Option<PathBuf>,
 }
 
 /// A class by its name or number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClassRef {
-    /// Name: that of its directory.
+    /// The class's name, which is that of its directory.
     Name(String),
-    /// Number, from 0.
+    /// The class's number, from 0.
     Number(u32),
 }
 
 impl ClassRef {
-    /// Its number in `index`.
+    /// The number of the class in `index`.
     ///
     /// # Errors
     /// [`Error::Config`] for `setting` when the dataset has no such class, or no labels at all.
@@ -49,7 +49,7 @@ impl ClassRef {
                 match (known.next(), known.next()) {
                     (Some((number, _)), None) => Ok(number),
                     (None, _) => Err(Error::config(setting, unknown_class(name, index))),
-                    // What is no UTF-8 in names looks alike.
+                    // Names that are no UTF-8 may look alike.
                     (Some((one, _)), Some((other, _))) => {
                         let message = format!(
                             "has {name:?}, which classes {one} and {other} are called: say the number"
@@ -71,19 +71,19 @@ impl std::fmt::Display for ClassRef {
     }
 }
 
-/// Names shown where one is not known.
+/// The number of names that are shown where one is not known.
 const SHOWN: usize = 5;
 
 impl Select {
-    /// The samples that are meant, each once: in the order of `indices`, else of `files`, else ascending. `None` where
-    /// nothing is given: all samples.
+    /// The samples that are selected, each once: in the order of `indices`, else of `files`, else ascending. `None`,
+    /// for all samples, where nothing is given.
     ///
-    /// A list is found in one pass over the dataset's names. Classes cost no pass over loose files, which lie by class.
+    /// A list takes one pass over the dataset's names. Classes take no pass over single files, which lie by class.
     ///
     /// # Errors
-    /// [`Error::Config`] for the setting at fault: a sample or class that the dataset does not have, a sample given
-    /// twice, a line that names no file, more than one, or one of another class; nothing left; more samples than 2^32
-    /// in the dataset. [`Error::Io`] when the list cannot be read.
+    /// [`Error::Config`] for the setting at fault: a sample or class that the dataset does not have, a sample that is
+    /// given twice, a line that names no file, several, or one of another class, a selection that is empty, or a
+    /// dataset of more than 2^32 samples. [`Error::Io`] when the list cannot be read.
     pub fn resolve(&self, index: &DatasetIndex) -> Result<Option<Vec<u32>>> {
         let Some(setting) = self.first_given() else { return Ok(None) };
         if index.len() > 1 << 32 {
@@ -131,7 +131,7 @@ impl Select {
     }
 }
 
-/// The sample ids, if they are sound.
+/// The sample ids, if all of them exist and none is repeated.
 fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
     let mut seen = SampleSet::among(index.len());
     let check = |(at, &sample): (usize, &u64)| {
@@ -151,7 +151,7 @@ fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
     indices.iter().enumerate().map(check).collect()
 }
 
-/// The classes' numbers, ascending.
+/// The numbers of the classes, ascending.
 fn class_numbers(classes: &[ClassRef], index: &DatasetIndex) -> Result<Vec<u32>> {
     let number = |class: &ClassRef| class.number("classes", index);
     let mut numbers = classes.iter().map(number).collect::<Result<Vec<u32>>>()?;
@@ -198,7 +198,7 @@ impl SampleSet {
         self.0[sample as usize / 64] >> (sample % 64) & 1 == 1
     }
 
-    /// Whether it was not there before.
+    /// Inserts a sample, and returns whether it was not there before.
     fn insert(&mut self, sample: u32) -> bool {
         let new = !self.has(sample);
         self.0[sample as usize / 64] |= 1 << (sample % 64);

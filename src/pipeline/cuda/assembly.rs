@@ -1,80 +1,82 @@
-//! A batch on its way to a GPU: its samples gather here, prepared, until a lane takes them.
+//! A batch on its way to a GPU. Its prepared samples gather here until a lane takes them.
 
 use super::per_image::PerImage;
 use crate::augment::DrawnViews;
-use crate::batch::{Seal, Ticket};
+use crate::batch::{BatchCloser, Ticket};
 use crate::config::LANES;
+use crate::dataset::Stamp;
 use crate::decode::JpegHeader;
 use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::Result;
 use crate::gpu::PinnedSlice;
-use crate::pipeline::Run;
+use crate::pipeline::EpochRun;
 use crate::schedule::BatchEntry;
 use crossbeam_channel::Sender;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A sample as a worker leaves it.
-pub(crate) struct Item {
+/// A sample as a worker has prepared it.
+pub(crate) struct PreparedSample {
     pub place: BatchEntry,
     pub ticket: Ticket,
-    /// Its images, or why one of them or another field could not be read or understood.
-    pub pixels: Result<PerImage<Pixels>>,
+    /// The sample's images, or why one of them or another field could not be read or decoded.
+    pub pixels: Result<PerImage<PreparedImage>>,
 }
 
-/// An image before a lane has it, in page-locked memory.
-pub(crate) enum Pixels {
+/// An image as a worker has prepared it for a lane.
+pub(crate) enum PreparedImage {
     /// A file for the GPU to decode.
     Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews },
-    /// Planes, decoded by the CPU.
+    /// Planes that the CPU has decoded.
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
-    /// A file for the CPU, when there was no page-locked memory to decode into.
+    /// A file that the lane is to decode on the CPU, because there was no page-locked memory to decode into.
     Waiting(PinnedSlice),
-    /// A file for the CPU that lies apart from the rest of its sample, when there was no page-locked memory for it.
-    Unread,
-    /// None: the sample is without image, and may be.
+    /// A file that the lane is to read and decode on the CPU. It lies apart from the rest of its sample, and there was
+    /// no page-locked memory for it. The stamp is that of the shard's version that the sample was read from.
+    Unread(Option<Stamp>),
+    /// No image: the sample does not have it and need not have it.
     Absent,
 }
 
-/// What a lane works on at a time: a whole batch, or a part of one where buffers ran short before it was complete.
+/// What a lane works on at a time: a whole batch, or a part of one when slots ran short before it was complete.
 pub(crate) struct Piece {
-    pub run: Arc<Run>,
-    pub items: Vec<Item>,
-    pub seal: Arc<Seal>,
-    /// The batch is complete with this.
+    pub run: Arc<EpochRun>,
+    pub items: Vec<PreparedSample>,
+    pub closer: Arc<BatchCloser>,
+    /// Whether the batch is complete with this piece.
     pub last: bool,
-    /// For as long as it holds page-locked memory.
-    pub under_way: UnderWay,
+    /// Counts the piece for as long as it holds page-locked memory.
+    pub in_flight: PiecesInFlight,
 }
 
-/// Counts pieces under way: each has a clone, beside those of the reading thread and of assemblies, which count
-/// nothing.
+/// The number of pieces that lanes have or will have. Each piece has a clone that counts; the clones of the reading
+/// thread and of assemblies do not.
 #[derive(Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct PiecesInFlight {
     count: Arc<AtomicUsize>,
     counted: bool,
 }
 
-impl UnderWay {
-    /// One more.
+impl PiecesInFlight {
+    /// A clone that counts.
     fn count(&self) -> Self {
         self.count.fetch_add(1, Ordering::SeqCst);
         Self { count: self.count.clone(), counted: true }
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
 }
 
-impl Clone for UnderWay {
+impl Clone for PiecesInFlight {
     fn clone(&self) -> Self {
         Self { count: self.count.clone(), counted: false }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for PiecesInFlight {
     fn drop(&mut self) {
         if self.counted {
             self.count.fetch_sub(1, Ordering::SeqCst);
@@ -82,52 +84,52 @@ impl Drop for UnderWay {
     }
 }
 
-/// The lanes' queues.
-pub(crate) struct Lanes {
-    /// Of batches that are whole, for whichever lane is free first.
+/// The queues of the lanes.
+pub(crate) struct LaneQueues {
+    /// The queue of whole batches, for whichever lane is free first.
     pub common: Sender<Piece>,
-    /// Of pieces that only one lane may have, one for each lane.
+    /// The queues of pieces that only one lane may have, one for each lane.
     pub own: [Sender<Piece>; LANES],
 }
 
 /// Gathers the samples of one batch.
 pub(crate) struct Assembly {
-    run: Arc<Run>,
-    /// All pieces of a batch go through one lane, in order; a batch that is whole goes to the lane that is free first.
+    run: Arc<EpochRun>,
+    /// The queue of one lane. All pieces of a batch go through the same lane, in order.
     own: Sender<Piece>,
     common: Sender<Piece>,
-    under_way: UnderWay,
-    state: Mutex<State>,
+    pieces_in_flight: PiecesInFlight,
+    state: Mutex<AssemblyState>,
 }
 
-struct State {
+struct AssemblyState {
     missing: u32,
-    items: Vec<Item>,
-    /// A piece has gone ahead.
+    items: Vec<PreparedSample>,
+    /// Whether a piece has gone ahead.
     parted: bool,
-    /// Gone with the last piece.
-    seal: Option<Arc<Seal>>,
+    /// Taken out with the last piece.
+    closer: Option<Arc<BatchCloser>>,
 }
 
 impl Assembly {
-    /// Waits for `len` samples, at least one, of the batch of `step`.
+    /// Makes an assembly for the batch of `step`, which has `len` samples, at least one.
     pub(crate) fn new(
-        run: Arc<Run>,
-        lanes: &Lanes,
-        under_way: UnderWay,
+        run: Arc<EpochRun>,
+        lanes: &LaneQueues,
+        pieces_in_flight: PiecesInFlight,
         step: u64,
         len: u32,
-        seal: Seal,
+        closer: BatchCloser,
     ) -> Self {
         let own = lanes.own[(step % lanes.own.len() as u64) as usize].clone();
         let common = lanes.common.clone();
         let items = Vec::with_capacity(len as usize);
-        let state = State { missing: len, items, parted: false, seal: Some(Arc::new(seal)) };
-        Self { run, own, common, under_way, state: Mutex::new(state) }
+        let state = AssemblyState { missing: len, items, parted: false, closer: Some(Arc::new(closer)) };
+        Self { run, own, common, pieces_in_flight, state: Mutex::new(state) }
     }
 
     /// Adds a sample; the last one sends the batch to its lane.
-    pub(crate) fn add(&self, item: Item) {
+    pub(crate) fn add(&self, item: PreparedSample) {
         let mut state = self.lock();
         state.items.push(item);
         state.missing -= 1;
@@ -136,7 +138,7 @@ impl Assembly {
         }
     }
 
-    /// Sends what is there ahead of the rest: the page-locked memory it holds is needed.
+    /// Sends what is there ahead of the rest, because the page-locked memory that it holds is needed.
     pub(crate) fn flush(&self) {
         let mut state = self.lock();
         if !state.items.is_empty() {
@@ -144,21 +146,27 @@ impl Assembly {
         }
     }
 
-    fn send(&self, state: &mut State) {
+    fn send(&self, state: &mut AssemblyState) {
         let last = state.missing == 0;
-        let seal = if last { state.seal.take() } else { state.seal.clone() };
-        if let Some(seal) = seal {
+        let closer = if last { state.closer.take() } else { state.closer.clone() };
+        if let Some(closer) = closer {
             let items = std::mem::take(&mut state.items);
-            let piece = Piece { run: self.run.clone(), items, seal, last, under_way: self.under_way.count() };
+            let piece = Piece {
+                run: self.run.clone(),
+                items,
+                closer,
+                last,
+                in_flight: self.pieces_in_flight.count(),
+            };
             let queue = if last && !state.parted { &self.common } else { &self.own };
             state.parted = true;
-            // Without lanes the pipeline is ending, and the piece's tickets spoil the batch.
+            // If the lanes are gone, the pipeline is ending, and the dropped tickets of the piece spoil the batch.
             let _ = queue.send(piece);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Valid after every statement: a panic elsewhere cannot have broken it.
+    fn lock(&self) -> MutexGuard<'_, AssemblyState> {
+        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,38 +1,38 @@
-//! Whether images that a decoder says it decoded were written at all, before they go into a batch: see
-//! `cuda/untouched.cuh`. It costs a fill, a small launch and a copy of a few bytes a piece.
+//! Checks that images which a decoder reports as decoded were really written, before they go into a batch: see
+//! `cuda/untouched.cuh`. It costs a fill, a small launch and a copy of a few bytes for each piece.
 
-use super::Stage;
+use super::GpuStage;
 use crate::augment::cuda::{POISON, Untouched};
 use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, DeviceRange, InFlight, PinnedBuffer};
 
-/// The checks of one lane.
-pub(crate) struct Check {
+/// The write checks of one lane.
+pub(crate) struct WriteCheck {
     kernel: Untouched,
-    /// A number for each image of a batch, on the device and on the host.
+    /// A count for each image of a batch, on the device; `arrived` is the same on the host.
     counts: DeviceBuffer,
     arrived: Option<PinnedBuffer>,
-    /// Of each image whose count is queued: how many lines of it may look untouched by chance.
+    /// How many lines of each image whose count is queued may look unwritten by chance.
     by_chance: Vec<u32>,
-    /// How often counts have landed.
+    /// How often counts have arrived.
     round: usize,
 }
 
-impl Check {
-    /// For up to `images` images, whose counts arrive in `host`.
+impl WriteCheck {
+    /// Makes a check for up to `images` images, whose counts arrive in `host`.
     ///
     /// # Errors
-    /// [`Error::Gpu`], [`Error::Config`] where the device has no memory.
+    /// [`Error::Gpu`]; [`Error::Config`] where the device has no memory.
     pub(crate) fn new(
-        stage: &Stage,
+        stage: &GpuStage,
         flight: &mut InFlight,
         images: usize,
         host: PinnedBuffer,
     ) -> Result<Self> {
         let counts = stage.memory.allocate(flight.stream(), 4 * images)?;
         flight.fill(counts.whole(), 0)?;
-        let kernel = Untouched::new(&stage.kept.kernels)?;
+        let kernel = Untouched::new(&stage.gpu.kernels)?;
         Ok(Self { kernel, counts, arrived: Some(host), by_chance: Vec::with_capacity(images), round: 0 })
     }
 
@@ -44,13 +44,13 @@ impl Check {
         flight.fill_words(memory, self.word())
     }
 
-    /// Images whose counts are queued since the last time.
+    /// The number of images whose counts are queued since the last wait.
     pub(crate) fn queued(&self) -> usize {
         self.by_chance.len()
     }
 
-    /// The kernel that counts, where its next counts go, one for each of `layouts` (`None`: a blank image), and which
-    /// poison it is to find: for a launch on the lane's stream.
+    /// What a launch on the lane's stream needs: the kernel that counts, the address of its next counts, and the poison
+    /// that it looks for. There is a count for each of `layouts`; `None` is a blank image.
     ///
     /// # Errors
     /// [`Error::Internal`] for more images than there is room for.
@@ -64,7 +64,7 @@ impl Check {
         Ok((&self.kernel, to, self.word()))
     }
 
-    /// Waits for what is queued, and gives what was found of each image that was counted since the last time, in order.
+    /// Waits for what is queued. Returns the finding of each image that was counted since the last wait, in order.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -86,15 +86,15 @@ impl Check {
     }
 }
 
-/// What was found of an image's planes.
+/// What was found about an image's planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// All lines were written.
     Written,
-    /// Some look as if not; the image may really be so. Decoded once more, over another poison, it is not doubtful
-    /// again.
+    /// Some lines look as if they were not written, but the image may really look like that. When it is decoded once
+    /// more, over another poison, it is not doubtful again.
     Doubtful,
-    /// So many were not that it is no chance.
+    /// So many lines were not written that it cannot be chance.
     Skipped,
 }
 

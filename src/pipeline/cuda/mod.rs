@@ -1,16 +1,18 @@
-//! The way to a GPU: workers prepare samples ([`prepare`]), which gather to batches ([`assembly`]); lanes ([`lane`])
-//! queue what makes them images there.
+//! The way to a GPU. Workers prepare samples ([`prepare`]), which gather into batches ([`assembly`]); lanes ([`lane`])
+//! queue the work that makes images of them on the GPU.
 
 pub(super) mod assembly;
+mod backoff;
+mod balance;
 mod check;
-mod kept;
 pub(super) mod lane;
-mod pause;
 pub(super) mod per_image;
+mod placed;
 pub(super) mod prepare;
 mod refused;
-mod shares;
+mod shared_gpu;
 mod split;
+mod staging;
 mod timing;
 mod work;
 
@@ -21,145 +23,148 @@ use crate::decode::nvjpeg::{NvJpegBackend, by_host};
 use crate::error::{Error, Result};
 use crate::gpu::{GpuDevice, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
-use kept::Kept;
-pub use kept::release_gpus;
-pub(crate) use pause::LONGEST_PAUSE;
-use pause::Pauses;
-use refused::{ImageId, Refused};
-use shares::Shares;
+use backoff::BackendBackoff;
+pub(crate) use backoff::LONGEST_BACKOFF;
+use balance::LoadBalancer;
+use refused::{ImageId, RefusedImages};
+use shared_gpu::SharedGpu;
+pub use shared_gpu::release_gpus;
 use std::sync::{Arc, Mutex, PoisonError};
-use timing::Origin;
+use timing::TimeOrigin;
 
-/// What all workers and lanes share.
-pub(crate) struct Stage {
+/// What all workers and lanes of a loader share on the way to a GPU.
+pub(crate) struct GpuStage {
     device: GpuDevice,
-    kept: Arc<Kept>,
-    /// The GPU's decoders have been made.
+    gpu: Arc<SharedGpu>,
+    /// Whether the GPU's decoders have been made.
     prepared: Mutex<bool>,
     backends: AllowedBackends,
-    /// The CPU may decode, and decodes what decoders of the GPU would have it half decode.
+    /// Whether the CPU may decode at all.
     cpu_may: bool,
+    /// Whether the CPU also decodes what the GPU's decoders would have the host half decode.
     cpu_serves: bool,
-    /// Images of a batch.
+    /// The number of images of a batch.
     batch: usize,
-    refused: Refused,
-    pauses: Pauses,
-    /// The readers' arena, page-locked.
+    refused: RefusedImages,
+    backoff: BackendBackoff,
+    /// The arena that files are read into, page-locked.
     slots: Registration,
     memory: MemoryPool,
-    /// Page-locked memory for columns.
-    desk: Registration,
-    shares: Shares,
+    /// Staging buffers: page-locked memory for the columns of batches.
+    staging: Registration,
+    balancer: LoadBalancer,
     pools: DevicePools,
-    /// From here the GPU's time is measured.
-    origin: Arc<Origin>,
+    /// The moment from which the GPU's time is measured.
+    origin: Arc<TimeOrigin>,
 }
 
-impl Stage {
-    /// Takes GPU `ordinal` into use and page-locks the arena of `slots`.
+impl GpuStage {
+    /// Takes the GPU `ordinal` into use and page-locks the arena of `slots`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], [`Error::Gpu`] when the GPU cannot serve; [`Error::Config`] for memory it has not.
+    /// [`Error::Unavailable`] or [`Error::Gpu`] when the GPU cannot serve; [`Error::Config`] for memory that it does
+    /// not have.
     pub(crate) fn open(
         ordinal: u32,
         config: &LoaderConfig,
         pools: &DevicePools,
         slots: &SlotPool,
     ) -> Result<Self> {
-        let kept = Kept::open(ordinal).map_err(|error| match error {
+        let gpu = SharedGpu::open(ordinal).map_err(|error| match error {
             Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
             other => other,
         })?;
-        let device = kept.device.clone();
+        let device = gpu.device.clone();
         let columns = config.layout.column_bytes(config.batch_size as usize);
         let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
-        let desk = SlotPool::new((pools.prefetch + LANES + 1) * room)?;
-        let origin = Origin::new(&device, &Stream::new(&device)?, None)?;
-        let cores = kept.abilities.engines().map_or(1, |(engines, cores)| (engines * cores) as usize);
+        let staging = SlotPool::new((pools.prefetch + LANES + 1) * room)?;
+        let origin = TimeOrigin::new(&device, &Stream::new(&device)?, None)?;
+        let cores = gpu.abilities.engines().map_or(1, |(engines, cores)| (engines * cores) as usize);
         Ok(Self {
             backends: config.backends,
             cpu_may: config.cpu_decode != CpuDecode::Never,
             cpu_serves: config.cpu_decode != CpuDecode::Never && config.backends == AllowedBackends::All,
             batch: config.batch_size as usize * config.images.list().len(),
-            refused: Refused::default(),
-            pauses: Pauses::default(),
+            refused: RefusedImages::default(),
+            backoff: BackendBackoff::default(),
             prepared: Mutex::default(),
             slots: Registration::new(&device, slots)?,
             memory: MemoryPool::new(&device, pools.cap)?,
-            desk: Registration::new(&device, &desk)?,
-            shares: Shares::new(cores),
+            staging: Registration::new(&device, &staging)?,
+            balancer: LoadBalancer::new(cores),
             pools: *pools,
             origin: Arc::new(origin),
-            kept,
+            gpu,
             device,
         })
     }
 
     /// What the GPU's decoders can do, and why not more, each by its name.
     pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
-        NvJpegBackend::ALL.map(|backend| (backend.name(), self.kept.abilities.describe(backend))).into()
+        NvJpegBackend::ALL.map(|backend| (backend.name(), self.gpu.abilities.describe(backend))).into()
     }
 
     /// A decoder that failed when it was tried, and why.
     pub(crate) fn failed(&self) -> Option<&(NvJpegBackend, String)> {
-        self.kept.abilities.failed()
+        self.gpu.abilities.failed()
     }
 
-    /// Makes the calling thread one that works for the GPU. Should that fail, so will its first call, and say so.
+    /// Makes the calling thread one that works for the GPU. If that fails, so does the thread's first call, which
+    /// reports it.
     pub(crate) fn attach_thread(&self) {
         let _ = self.device.attach_thread();
     }
 
-    /// Makes all that nvJPEG needs for whatever images may come, the first time.
+    /// Makes all that nvJPEG needs for whatever images may come, when it is called for the first time.
     ///
     /// # Errors
-    /// As [`Kept::prepare`].
+    /// The errors of [`SharedGpu::prepare`].
     fn prepare(&self) -> Result<()> {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *prepared, true) {
             return Ok(());
         }
         let is_needed =
-            |backend: &NvJpegBackend| self.allows(*backend) && self.kept.abilities.serves(*backend);
+            |backend: &NvJpegBackend| self.allows(*backend) && self.gpu.abilities.serves(*backend);
         let backends: Vec<NvJpegBackend> = NvJpegBackend::ALL.into_iter().filter(is_needed).collect();
-        self.kept.prepare(&backends, self.batch)
+        self.gpu.prepare(&backends, self.batch)
     }
 
-    /// Where batches are made.
+    /// The memory that batches on the GPU are made from.
     ///
     /// # Errors
     /// [`Error::Gpu`].
     pub(crate) fn storage(&self) -> Result<CudaStorage> {
         let stream = Stream::new(&self.device)?;
-        Ok(CudaStorage { pool: self.memory.clone(), stream, desk: self.desk.clone() })
+        Ok(CudaStorage { pool: self.memory.clone(), stream, staging: self.staging.clone() })
     }
 
-    /// The backends that serve an image, in the order in which they are tried; none: the CPU decodes it.
+    /// The backends that can decode an image, in the order in which they are tried. Without any, the CPU decodes it.
     ///
-    /// nvJPEG's way of decoding Huffman codes on the host takes a core some 2.5 ms an image, on a lane's thread, while
-    /// the batch waits; the CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted of the
-    /// image. So progressive images and such, and those that are too few for a large call of the kernels, are the
-    /// CPU's, unless that may not decode.
+    /// Where nvJPEG decodes Huffman codes on the host, that takes a core some 2.5 ms an image, on a lane's thread,
+    /// while the batch waits. The CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted
+    /// of the image. So the CPU decodes progressive images and the like, and those that are too few for a large call of
+    /// the kernels, unless it may not decode.
     fn backends(&self, header: &JpegHeader, id: ImageId) -> impl Iterator<Item = NvJpegBackend> + use<> {
         let allowed = NvJpegBackend::ALL.map(|backend| self.allows(backend));
         let refuses = self.refused.of(id);
         let left_to_cpu = self.cpu_serves && by_host(header);
         let mut serving = [false; NvJpegBackend::ALL.len()];
-        for backend in self.kept.abilities.backends(header) {
+        for backend in self.gpu.abilities.backends(header) {
             serving[backend as usize] = allowed[backend as usize]
                 && !(backend == NvJpegBackend::Cuda && left_to_cpu)
                 && !refuses(backend);
         }
-        // From the last one up: a backend that fails is left alone where another one comes after it.
+        // From the last one up, because a backend that fails is left alone only where another one comes after it.
         let mut others = self.cpu_may;
-        for (serves, rests) in serving.iter_mut().zip(self.pauses.resting()).rev() {
+        for (serves, rests) in serving.iter_mut().zip(self.backoff.resting()).rev() {
             *serves &= !(rests && others);
             others |= *serves;
         }
         NvJpegBackend::ALL.into_iter().filter(move |&backend| serving[backend as usize])
     }
 
-    /// Whether some image may be a backend's.
+    /// Whether a backend may decode images at all.
     fn allows(&self, backend: NvJpegBackend) -> bool {
         let asked = match self.backends {
             AllowedBackends::All => true,
@@ -173,13 +178,14 @@ impl Stage {
 
     /// Whether only the size of the batches keeps the GPU from decoding an image.
     fn has_small_batches(&self, header: &JpegHeader) -> bool {
-        let first = self.kept.abilities.backends(header).next();
+        let first = self.gpu.abilities.backends(header).next();
         let small = first == Some(NvJpegBackend::CudaBatched)
             && !NvJpegBackend::CudaBatched.takes_call_of(self.batch);
         self.cpu_serves && small && self.failed().is_none()
     }
 
-    /// The backend after one that does not take an image. One image is no call for the batched kernels.
+    /// The backend that comes after one that does not take an image. A single image is too few for a call of the
+    /// batched kernels.
     fn backend_after(
         &self,
         backend: NvJpegBackend,

@@ -11,17 +11,17 @@ pub(crate) struct PerImage<T> {
 }
 
 impl<T> PerImage<T> {
-    /// That of the only image.
+    /// The value of an only image.
     pub(crate) fn one(value: T) -> Self {
         Self { first: value, others: Vec::new() }
     }
 
-    /// What `make` gives for each of `images` images, at least one.
+    /// The values that `make` gives for `images` images, at least one.
     pub(crate) fn new(images: usize, mut make: impl FnMut(usize) -> T) -> Self {
         Self { first: make(0), others: (1..images).map(make).collect() }
     }
 
-    /// The same.
+    /// The values that `make` gives for `images` images, at least one.
     ///
     /// # Errors
     /// Those of `make`.
@@ -50,27 +50,27 @@ impl<T> PerImage<T> {
         1 + self.others.len()
     }
 
-    /// The value of the image of this number.
+    /// The value of the image with this number.
     pub(crate) fn get(&self, image: usize) -> &T {
         if image == 0 { &self.first } else { &self.others[image - 1] }
     }
 
-    /// The same, to be changed.
+    /// The value of the image with this number, to be changed.
     pub(crate) fn get_mut(&mut self, image: usize) -> &mut T {
         if image == 0 { &mut self.first } else { &mut self.others[image - 1] }
     }
 
-    /// All of them, in order.
+    /// All values, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// The same, to be changed.
+    /// All values, in order, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         std::iter::once(&mut self.first).chain(&mut self.others)
     }
 
-    /// The same for all of them.
+    /// Sets the values of all images to what `make` gives.
     pub(crate) fn set_all(&mut self, mut make: impl FnMut() -> T) {
         self.iter_mut().for_each(|value| *value = make());
     }

@@ -1,11 +1,11 @@
-//! A worker's part on the way to a GPU: all fields but the images; of these headers, views, and what the CPU shall
-//! decode.
+//! The worker's part on the way to a GPU: it fills all fields but the images. Of images it parses the headers, draws
+//! the views, and decodes those that are the CPU's.
 
-use super::Stage;
-use super::assembly::Pixels;
+use super::GpuStage;
+use super::assembly::PreparedImage;
+use super::balance::KernelCall;
 use super::per_image::PerImage;
 use super::refused::ImageId;
-use super::shares::KernelCall;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
@@ -15,88 +15,103 @@ use crate::gpu::{PinnedBuffer, PinnedSlice};
 use crate::io::Filled;
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::fields::SeenImage;
-use crate::pipeline::watch::Watch;
-use crate::pipeline::{Run, Shared};
+use crate::pipeline::one_version::OneVersion;
+use crate::pipeline::stopwatch::Stopwatch;
+use crate::pipeline::{EpochRun, PipelineShared};
 use crate::schedule::Draw;
 use crate::trace;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Prepares one sample after another. One per worker.
+/// Prepares one sample after another. Each worker has one.
 pub(crate) struct Preparer<'a> {
-    shared: &'a Shared,
-    stage: &'a Stage,
+    shared: &'a PipelineShared,
+    stage: &'a GpuStage,
     cpu: CpuDecoder,
-    /// What was drawn of the sample at work.
+    /// What was drawn of the images of the current sample.
     seen: Vec<Option<SeenImage>>,
 }
 
 /// Where the bytes of an image are.
-enum Found {
-    /// In what was read of its sample.
+enum ImageBytes {
+    /// They are this range of what was read of its sample.
     Within(Range<usize>),
-    /// Elsewhere in the shard, from where they were read.
+    /// They are elsewhere in the shard and were read from there.
     Apart(Vec<u8>),
 }
 
 impl<'a> Preparer<'a> {
-    pub(crate) fn new(shared: &'a Shared, stage: &'a Stage) -> Self {
+    pub(crate) fn new(shared: &'a PipelineShared, stage: &'a GpuStage) -> Self {
         Self { shared, stage, cpu: CpuDecoder::new(shared), seen: Vec::new() }
     }
 
-    /// Fills all fields of a place but its images, of which `record` was read for a batch of `batch` samples. Decides
+    /// Fills all fields of a place but its images, from the sample's `record`; the batch has `batch` samples. Decides
     /// who decodes each image, and decodes it when that is the CPU.
     ///
     /// # Errors
-    /// What is wrong with the sample.
+    /// Whatever is wrong with the sample.
     pub(crate) fn prepare(
         &mut self,
-        run: &Run,
+        run: &EpochRun,
         draw: Draw,
         batch: usize,
-        record: Filled,
+        mut record: Filled,
         ticket: &mut Ticket,
-        watch: &mut Watch,
-    ) -> Result<PerImage<Pixels>> {
+        stopwatch: &mut Stopwatch,
+    ) -> Result<PerImage<PreparedImage>> {
         let shared = self.shared;
         if shared.config.fields.is_image_alone() {
             let bytes = self.stage.slots.pin(record)?;
-            return self.prepare_image(run, 0, draw, batch, bytes, watch).map(PerImage::one);
+            return self.prepare_image(run, 0, draw, batch, bytes, stopwatch).map(PerImage::one);
         }
-        let found = self.part(run, draw, &record, ticket)?;
+        let mut version = OneVersion::default();
+        let (found, stamp) = loop {
+            let stamp = shared.index.shard_stamp(shared.index.extent(draw.sample).file);
+            let found = self.locate_images(run, draw, &record, ticket);
+            match version.read_anew(&shared.index, draw.sample)? {
+                Some(bytes) => record = record.replaced(&bytes),
+                None => break (found?, stamp),
+            }
+        };
         let only = found.len() == 1;
         let record = match found.get(0) {
-            // It is no larger than the largest member, which is what was read.
-            Some(Found::Apart(bytes)) if only => record.replaced(bytes),
-            Some(Found::Within(range)) if only => record.narrowed(range.clone()),
+            // It has room, because the record that was read is as long as the sample's largest member.
+            Some(ImageBytes::Apart(bytes)) if only => record.replaced(bytes),
+            Some(ImageBytes::Within(range)) if only => record.narrowed(range.clone()),
             _ => record,
         };
         let record = self.stage.slots.pin(record)?;
         found.try_map(|image, found| {
             let bytes = match found {
-                None => return Ok(Pixels::Absent),
+                None => return Ok(PreparedImage::Absent),
                 Some(_) if only => record.clone(),
-                Some(Found::Within(range)) => record.part(range)?,
-                Some(Found::Apart(bytes)) => match self.pinned(&bytes)? {
+                Some(ImageBytes::Within(range)) => record.part(range)?,
+                Some(ImageBytes::Apart(bytes)) => match self.pinned(&bytes)? {
                     Some(bytes) => bytes,
-                    None => return Ok(Pixels::Unread),
+                    None => return Ok(PreparedImage::Unread(stamp)),
                 },
             };
-            let made =
-                self.prepare_image(run, image, draw, batch * shared.config.images.list().len(), bytes, watch);
+            let made = self.prepare_image(
+                run,
+                image,
+                draw,
+                batch * shared.config.images.list().len(),
+                bytes,
+                stopwatch,
+            );
             made.map_err(|error| shared.of_image(image, error))
         })
     }
 
-    /// Fills all fields of a place but its images, and says where these are in what was read; `None`: the sample is
-    /// without. What other fields follow is drawn from an image's header.
-    fn part(
+    /// Fills all fields of a place but its images, and returns where the bytes of each image are; `None` for an image
+    /// that the sample does not have. The views that other fields follow are drawn from an image's header.
+    fn locate_images(
         &mut self,
-        run: &Run,
+        run: &EpochRun,
         draw: Draw,
         record: &[u8],
         ticket: &mut Ticket,
-    ) -> Result<PerImage<Option<Found>>> {
+    ) -> Result<PerImage<Option<ImageBytes>>> {
         let (shared, sample) = (self.shared, draw.sample);
         let images = shared.config.images.list();
         self.seen.clear();
@@ -106,11 +121,12 @@ impl<'a> Preparer<'a> {
                 self.seen.push(None);
                 return Ok(None);
             };
-            let seen = self.look(run, image, draw, &bytes).map_err(|error| shared.of_image(image, error))?;
+            let seen =
+                self.see_image(run, image, draw, &bytes).map_err(|error| shared.of_image(image, error))?;
             self.seen.push(Some(seen));
             Ok(Some(match (shared.member_range(field, sample), bytes) {
-                (Some(range), _) => Found::Within(range),
-                (None, Cow::Owned(bytes)) => Found::Apart(bytes),
+                (Some(range), _) => ImageBytes::Within(range),
+                (None, Cow::Owned(bytes)) => ImageBytes::Apart(bytes),
                 (None, Cow::Borrowed(_)) => {
                     return Err(Error::Internal("a member that is nowhere was read".into()));
                 }
@@ -120,8 +136,8 @@ impl<'a> Preparer<'a> {
         Ok(found)
     }
 
-    /// What fields that follow an image must know of it.
-    fn look(&self, run: &Run, image: usize, draw: Draw, bytes: &[u8]) -> Result<SeenImage> {
+    /// What the fields that follow an image must know of it.
+    fn see_image(&self, run: &EpochRun, image: usize, draw: Draw, bytes: &[u8]) -> Result<SeenImage> {
         let (shared, config) = (self.shared, &self.shared.config);
         let follows = config.fields.follow(image);
         if !follows && config.images.recipes().len() == config.images.list().len() {
@@ -133,8 +149,8 @@ impl<'a> Preparer<'a> {
         Ok(SeenImage { size, drawn })
     }
 
-    /// Bytes that lie apart, in page-locked memory; `None` where there is no slot and the CPU may decode them: a lane
-    /// reads them when it is their turn, so that they wait for no slot and take no memory.
+    /// Copies bytes that lie apart from their sample to page-locked memory. `None` where there is no slot and the CPU
+    /// may decode them: then a lane reads them when it is their turn, so that they wait for no slot and take no memory.
     fn pinned(&self, bytes: &[u8]) -> Result<Option<PinnedSlice>> {
         if let Some(slot) = self.stage.slots.slots().try_take(bytes.len()) {
             return self.stage.slots.pin(Filled::new(slot, 0..0).replaced(bytes)).map(Some);
@@ -146,21 +162,21 @@ impl<'a> Preparer<'a> {
         buffer.into_slice().map(Some)
     }
 
-    /// Decides who decodes `bytes`, an image of a batch of `batch` images; decodes it when that is the CPU.
+    /// Decides who decodes `bytes`, an image of a batch of `batch` images, and decodes it when that is the CPU.
     fn prepare_image(
         &mut self,
-        run: &Run,
+        run: &EpochRun,
         image: usize,
         draw: Draw,
         batch: usize,
         bytes: PinnedSlice,
-        watch: &mut Watch,
-    ) -> Result<Pixels> {
+        stopwatch: &mut Stopwatch,
+    ) -> Result<PreparedImage> {
         let config = &self.shared.config;
         let id = ImageId { sample: draw.sample, image: image as u32 };
         let for_gpu = self.for_gpu(&bytes, id, batch);
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
-            return Err(nobody(self.stage, &bytes, id));
+            return Err(undecodable(self.stage, &bytes, id));
         }
         if let Some(header) = for_gpu {
             let (width, height) = (header.width, header.height);
@@ -168,25 +184,26 @@ impl<'a> Preparer<'a> {
                 return Err(DecodeError::TooLarge { width, height, limit: config.max_pixels }.into());
             }
             let drawn = self.shared.draw_views(&run.keys, image, draw, (width, height))?;
-            watch.lap_as(&run.clock.decode, trace::Stage::Decode, bytes.len());
-            return Ok(Pixels::Encoded { bytes, header, drawn });
+            stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
+            return Ok(PreparedImage::Encoded { bytes, header, drawn });
         }
-        let start = watch.now();
-        let drawn = self.cpu.decode(self.shared, run, image, draw, &bytes, watch)?;
+        let start = stopwatch.now();
+        let drawn = self.cpu.decode(self.shared, run, image, draw, &bytes, stopwatch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
-            return Ok(Pixels::Waiting(bytes));
+            return Ok(PreparedImage::Waiting(bytes));
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
-        watch.lap_as(&run.clock.decode, trace::Stage::Decode, 0);
-        self.stage.shares.cpu_took(config.threads, (watch.now() - start).as_secs_f64());
-        Ok(Pixels::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
+        stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
+        self.stage.balancer.cpu_took(config.threads, (stopwatch.now() - start).as_secs_f64());
+        Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
-    /// The header of a file that the GPU shall decode: what it cannot, or not for sure, the CPU decodes or explains.
+    /// The header of a file that the GPU is to decode. `None` for a file that it cannot decode, or not for certain: the
+    /// CPU decodes that, or says what is wrong with it.
     fn for_gpu(&self, bytes: &[u8], id: ImageId, batch: usize) -> Option<JpegHeader> {
         let stage = self.stage;
-        // A GPU's decoder may fill in what a file that was cut short lacks; the CPU says so.
+        // A GPU's decoder may make up what a file that was cut short lacks; the CPU reports it.
         let header = parse_header(bytes).ok().filter(|_| is_ended(bytes));
         let first = header.and_then(|header| stage.backends(&header, id).next());
         if !stage.cpu_serves {
@@ -195,24 +212,24 @@ impl<'a> Preparer<'a> {
         let gray = header.is_some_and(|header| header.color() == Some(ColorModel::Gray));
         let call = (first == Some(NvJpegBackend::CudaBatched)).then_some(KernelCall { gray, batch });
         let is_auto = self.shared.config.cpu_decode == CpuDecode::Auto;
-        let turn = is_auto && first.is_some() && stage.shares.cpu_turn(call);
-        stage.shares.count(call.filter(|_| !turn));
+        let turn = is_auto && first.is_some() && stage.balancer.cpu_turn(call);
+        stage.balancer.count(call.filter(|_| !turn));
         let header = header.filter(|_| !turn)?;
         match (first, call) {
-            // On a lane it would turn out too late, for a lane's thread has better to do than decode.
+            // On a lane it would turn out too late, because a lane's thread has better things to do than decode.
             (_, Some(call)) => {
-                let serves = stage.shares.is_large(call)
+                let serves = stage.balancer.is_large(call)
                     || stage.backend_after(NvJpegBackend::CudaBatched, &header, id).is_some();
-                // Of an epoch's short last batch there is nothing to say.
-                if !serves && batch == stage.batch && stage.shares.is_wanted(call) {
-                    self.shared.tell_small_batches();
+                // An epoch's short last batch is no reason for a notice.
+                if !serves && batch == stage.batch && stage.balancer.is_wanted(call) {
+                    self.shared.notify_small_batches();
                 }
                 serves.then_some(header)
             }
             (Some(_), None) => Some(header),
             (None, None) => {
                 if stage.has_small_batches(&header) {
-                    self.shared.tell_small_batches();
+                    self.shared.notify_small_batches();
                 }
                 None
             }
@@ -224,12 +241,12 @@ fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])
 }
 
-/// What is wrong with an image's file that the GPU does not serve, where the CPU may not help.
-pub(crate) fn nobody(stage: &Stage, bytes: &[u8], id: ImageId) -> Error {
+/// The error of an image that the GPU's decoders do not take, where the CPU may not decode.
+pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
     if let Err(error) = Format::of(bytes) {
         return error.into();
     }
-    // An image of another format than JPEG has no such header, and nothing is wrong with it.
+    // An image of another format than JPEG has no such header, which does not mean that it is damaged.
     if let Err(error) = parse_header(bytes)
         && !matches!(error, DecodeError::NotAnImage(_))
     {
@@ -246,7 +263,7 @@ pub(crate) fn nobody(stage: &Stage, bytes: &[u8], id: ImageId) -> Error {
     refused.unwrap_or_else(unknown).into()
 }
 
-/// Copies the planes to where `layout` says, which is [`PlanesLayout::staged`].
+/// Copies the planes into a staging buffer, where `layout` says, which is [`PlanesLayout::staged`].
 pub(crate) fn copy(planes: &Planes, layout: &PlanesLayout, to: &mut [u8]) {
     for (place, plane) in layout.used().iter().zip(&planes.planes) {
         let bytes = &plane.data[..plane.stride * plane.height as usize];

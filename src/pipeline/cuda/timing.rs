@@ -1,27 +1,27 @@
-//! How long the GPU takes for what, by events between the parts of the work.
+//! How long each part of the work takes on the GPU, by events between the parts.
 
-use super::shares::Shares;
+use super::balance::LoadBalancer;
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{Error, Result};
 use crate::gpu::{Event, GpuDevice, Stream};
-use crate::pipeline::Run;
+use crate::pipeline::EpochRun;
 use crate::pipeline::stats::GpuTimes;
 use crate::trace::{Stage, StageWork, TraceLane};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// CUDA counts in floats: so long after a moment it is still known to some microseconds how long that is.
+/// CUDA gives times between events as 32-bit floats. Up to this time they are exact to some microseconds.
 const NEAR: Duration = Duration::from_secs(60);
 
-/// A moment that others are measured from.
-pub(crate) struct Origin {
+/// A moment that other moments are measured from.
+pub(crate) struct TimeOrigin {
     event: Event,
-    /// Since the stage's beginning.
+    /// The time since the first origin, which is when the stage was opened.
     at: Duration,
 }
 
-impl Origin {
-    /// Now, on `stream`, `at` the stage's beginning or by another origin.
+impl TimeOrigin {
+    /// Makes the present moment on `stream` an origin: the first one, or one that is measured from `other`.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -33,40 +33,41 @@ impl Origin {
         Ok(Self { event, at })
     }
 
-    /// When `mark` was passed.
+    /// The moment at which `mark` was passed.
     fn moment(&self, mark: &Event) -> Result<Duration> {
         Ok(self.at + mark.since(&self.event)?)
     }
 }
 
-/// The events of one lane; those of a flight are read when it has landed.
+/// The events of one lane. They are read when the work between them is done.
 pub(crate) struct Timing {
     device: GpuDevice,
-    /// What this lane measures from.
-    origin: Arc<Origin>,
-    marks: Vec<Marks>,
+    /// The moment that this lane measures from.
+    origin: Arc<TimeOrigin>,
+    marks: Vec<ChunkEvents>,
     used: usize,
     log: TraceLane,
 }
 
-/// Around the parts of one chunk of images.
-pub(crate) struct Marks {
+/// The events around the parts of the work for one chunk of images.
+pub(crate) struct ChunkEvents {
     begin: Event,
-    /// Planes and tables are on the device.
+    /// Passed when the planes and tables are on the device.
     copied: Event,
-    /// The decoding engine's part, on its own stream, from where the host has prepared it; and that of the kernels
-    /// which decode large batches.
+    /// Around the decoding engine's part, on its own stream, from where the host has prepared it; and around the part
+    /// of the kernels that decode large batches.
     pub engine: [Event; 2],
     pub batched: [Event; 2],
-    /// All planes are there.
+    /// Passed when all planes of the kernels' part are there.
     decoded: Event,
     done: Event,
-    /// Images of these that one call decoded; where something failed the time is not that of images.
+    /// The number of images that one call decoded there; 0 where something failed, because the time is not that of
+    /// images then.
     pub on_engine: usize,
     pub on_batched: usize,
 }
 
-impl Marks {
+impl ChunkEvents {
     fn new(device: &GpuDevice) -> Result<Self> {
         let event = || Event::timed(device);
         Ok(Self {
@@ -81,72 +82,72 @@ impl Marks {
         })
     }
 
-    /// Work begins on `stream`, and on the engine's behind it.
+    /// Records that the work begins on `stream`, and makes that of the `engine` begin after it.
     pub(crate) fn begin(&mut self, stream: &Stream, engine: &Stream) -> Result<()> {
         (self.on_engine, self.on_batched) = (0, 0);
         self.begin.record(stream)?;
         engine.wait(&self.begin)
     }
 
-    /// All copies are queued.
+    /// Records that all copies are queued.
     pub(crate) fn copied(&self, stream: &Stream) -> Result<()> {
         self.copied.record(stream)
     }
 
-    /// The engine's part is queued. Marked at once: later, and its time would be that which the host takes to queue the
-    /// CUDA kernels' part, so that an engine that idles looked busy.
+    /// Records that the engine's part is queued. This must happen at once: recorded later, the engine's time would
+    /// include that which the host takes to queue the kernels' part, and an idle engine would look busy.
     pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
         self.engine[1].record(engine)
     }
 
-    /// All decoding is queued; `stream` goes on when the engine has done its part too.
+    /// Records that all decoding is queued, and makes `stream` wait for the engine's part too.
     pub(crate) fn decoded(&self, stream: &Stream) -> Result<()> {
-        // CUDA's part ends here, before the engine's is waited for.
+        // The kernels' part ends here, before the engine's is waited for.
         self.decoded.record(stream)?;
         stream.wait(&self.engine[1])
     }
 
-    /// All is queued.
+    /// Records that everything is queued.
     pub(crate) fn done(&self, stream: &Stream) -> Result<()> {
         self.done.record(stream)
     }
 }
 
 impl Timing {
-    pub(crate) fn new(device: &GpuDevice, origin: Arc<Origin>, log: TraceLane) -> Self {
+    pub(crate) fn new(device: &GpuDevice, origin: Arc<TimeOrigin>, log: TraceLane) -> Self {
         Self { device: device.clone(), origin, marks: Vec::new(), used: 0, log }
     }
 
-    /// Marks for the next chunk.
-    pub(crate) fn next(&mut self) -> Result<&mut Marks> {
+    /// The events for the next chunk.
+    pub(crate) fn next(&mut self) -> Result<&mut ChunkEvents> {
         if self.used == self.marks.len() {
-            self.marks.push(Marks::new(&self.device)?);
+            self.marks.push(ChunkEvents::new(&self.device)?);
         }
         self.used += 1;
         Ok(&mut self.marks[self.used - 1])
     }
 
-    /// Those of the chunk that is being queued.
+    /// The events of the chunk that is being queued.
     ///
     /// # Panics
-    /// Before the first.
-    pub(crate) fn current(&mut self) -> &mut Marks {
+    /// Panics before the first chunk.
+    pub(crate) fn current(&mut self) -> &mut ChunkEvents {
         &mut self.marks[self.used - 1]
     }
 
-    /// Adds what the flight that has landed took; `stream` is idle.
-    pub(crate) fn collect(&mut self, run: &Run, shares: &Shares, stream: &Stream) -> Result<()> {
+    /// Adds up how long the work took that is done now; `stream` is idle.
+    pub(crate) fn collect(&mut self, run: &EpochRun, balancer: &LoadBalancer, stream: &Stream) -> Result<()> {
         let landed = Instant::now();
         let mut flown = Vec::new();
         for marks in &self.marks[..std::mem::take(&mut self.used)] {
             let seconds = |mark: &Event| Ok::<f64, Error>(self.origin.moment(mark)?.as_secs_f64());
             if marks.on_engine > 0 {
                 let (given, done) = (seconds(&marks.engine[0])?, seconds(&marks.engine[1])?);
-                shares.gpu_took(|gpu| gpu.engine_took(marks.on_engine, given, done));
+                balancer.gpu_took(|gpu| gpu.engine_took(marks.on_engine, given, done));
             }
             if NvJpegBackend::CudaBatched.takes_call_of(marks.on_batched) {
                 let (given, done) = (seconds(&marks.batched[0])?, seconds(&marks.batched[1])?);
-                shares.gpu_took(|gpu| gpu.cuda_took(marks.on_batched, given, done));
+                balancer.gpu_took(|gpu| gpu.cuda_took(marks.on_batched, given, done));
             }
             let copied = marks.copied.since(&marks.begin)?;
             let decoded = marks.decoded.since(&marks.begin)?.max(marks.engine[1].since(&marks.begin)?);
@@ -159,11 +160,11 @@ impl Timing {
                 augment: done.saturating_sub(decoded),
                 done: begin + done,
             };
-            run.clock.add_gpu(&times);
+            run.counters.add_gpu(&times);
             flown.push(times);
         }
         if flown.last().is_some_and(|last| last.done > self.origin.at + NEAR) {
-            self.origin = Arc::new(Origin::new(&self.device, stream, Some(&self.origin))?);
+            self.origin = Arc::new(TimeOrigin::new(&self.device, stream, Some(&self.origin))?);
         }
         if self.log.is_on() {
             self.log(run.epoch, &flown, landed);
@@ -171,8 +172,8 @@ impl Timing {
         Ok(())
     }
 
-    /// Logs a flight that `landed` just now: the device's clock is not the host's, but the last of it has just been
-    /// done.
+    /// Logs the work of a piece, which was done at `landed`, just now. The device's clock is not the host's, but the
+    /// last of these parts has just ended.
     fn log(&mut self, epoch: u64, flown: &[GpuTimes], landed: Instant) {
         let end = flown.last().map_or(Duration::ZERO, |times| times.done);
         let work = StageWork { epoch: Some(epoch), ..StageWork::default() };

@@ -5,7 +5,7 @@ use crate::augment::DrawnView;
 use crate::config::{Choice, LoaderKind};
 use crate::dataset::Contents;
 use crate::python::error::raise;
-use crate::python::settings;
+use crate::python::settings::{self, whole_number};
 use crate::schedule::Draw;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -69,18 +69,26 @@ impl ImageLoader {
     /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,
     /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
     /// output_width, output_height. `view` chooses one of several views, `field` one of several images.
-    #[pyo3(signature = (sample_id, epoch=None, occurrence=0, view=0, field=None))]
+    #[pyo3(
+        signature = (sample_id, epoch=None, *, occurrence=None, view=None, field=None),
+        text_signature = "($self, sample_id, epoch=None, *, occurrence=0, view=0, field=None)"
+    )]
     fn view<'py>(
         this: PyRef<'py, Self>,
         py: Python<'py>,
-        sample_id: u64,
-        epoch: Option<u64>,
-        occurrence: u32,
-        view: usize,
+        sample_id: &Bound<'py, PyAny>,
+        epoch: Option<Bound<'py, PyAny>>,
+        occurrence: Option<Bound<'py, PyAny>>,
+        view: Option<Bound<'py, PyAny>>,
         field: Option<&str>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let epoch = epoch.unwrap_or_else(|| this.as_super().epoch());
-        let draw = Draw { sample: sample_id, occurrence };
+        let number = |name, argument: Option<Bound<'py, PyAny>>| {
+            argument.map_or(Ok(0), |argument| whole_number(name, &argument, u32::MAX.into()))
+        };
+        let epoch = this.as_super().epoch_or_this(epoch.as_ref())?;
+        let occurrence = number("occurrence", occurrence)? as u32;
+        let view = number("view", view)? as usize;
+        let draw = Draw { sample: whole_number("sample_id", sample_id, u64::MAX)?, occurrence };
         let pipeline = this.as_super().pipeline.clone();
         let drawn = raise(py, py.detach(|| pipeline.views(draw, epoch, field)))?;
         let Some(&DrawnView { view, width, height, .. }) = drawn.views().get(view) else {

@@ -10,6 +10,7 @@ pub(super) use images::ImageLoader;
 use super::batches::Batches;
 use super::error::{no_labels, raise};
 use super::notices::deliver;
+use super::settings::whole_number;
 use crate::config::LoaderOptions;
 use crate::dataset::{Contents, DatasetIndex, IndexOptions};
 use crate::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
@@ -59,8 +60,9 @@ impl Drop for SharedPipeline {
 #[pymethods]
 impl Loader {
     /// Chooses the epoch that the next iteration runs.
-    fn set_epoch(&self, epoch: u64) {
-        lock(&self.cursor).choose(epoch);
+    fn set_epoch(&self, epoch: &Bound<'_, PyAny>) -> PyResult<()> {
+        lock(&self.cursor).choose(whole_number("epoch", epoch, u64::MAX)?);
+        Ok(())
     }
 
     /// The current epoch, or between epochs the one that the next iteration runs.
@@ -83,10 +85,16 @@ impl Loader {
     }
 
     /// Iterates over one epoch (None: the one that `epoch` says) from `first_step` on.
-    #[pyo3(signature = (epoch=None, first_step=0))]
-    fn batches(&self, py: Python<'_>, epoch: Option<u64>, first_step: u64) -> PyResult<Py<Batches>> {
+    #[pyo3(signature = (epoch=None, first_step=None), text_signature = "($self, epoch=None, first_step=0)")]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        epoch: Option<Bound<'_, PyAny>>,
+        first_step: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Batches>> {
+        let number = self.epoch_or_this(epoch.as_ref())?;
+        let first_step = first_step.map_or(Ok(0), |step| whole_number("first_step", &step, u64::MAX))?;
         let (rank, world_size) = self.place_in_world(py)?;
-        let number = epoch.unwrap_or_else(|| self.epoch());
         let epoch = raise(py, py.detach(|| self.pipeline.epoch(number, rank, world_size, first_step)))?;
         deliver(py, self.pipeline.index().notices())?;
         self.iterate(py, epoch)
@@ -212,7 +220,8 @@ impl Loader {
     }
 
     /// The file of a sample: its path (for shards, the shard's), where the sample's bytes begin, and their number.
-    fn locate(&self, py: Python<'_>, sample_id: u64) -> PyResult<(PathBuf, u64, u32)> {
+    fn locate(&self, py: Python<'_>, sample_id: &Bound<'_, PyAny>) -> PyResult<(PathBuf, u64, u32)> {
+        let sample_id = whole_number("sample_id", sample_id, u64::MAX)?;
         let index = self.pipeline.index();
         if sample_id >= index.len() {
             let message = format!("is {sample_id}, the dataset has {} samples", index.len());
@@ -238,6 +247,11 @@ impl Loader {
 }
 
 impl Loader {
+    /// The epoch that an argument says; without one, that which the next iteration runs.
+    fn epoch_or_this(&self, argument: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
+        argument.map_or_else(|| Ok(self.epoch()), |epoch| whole_number("epoch", epoch, u64::MAX))
+    }
+
     /// Opens a loader of the datasets at `roots`.
     fn open(
         py: Python<'_>,

@@ -19,6 +19,18 @@ pub(super) fn wrong(name: &str, message: impl std::fmt::Display) -> PyErr {
     ConfigError::new_err(format!("config: {name}: {message}"))
 }
 
+/// The whole number that a method's argument is, up to `largest`.
+///
+/// # Errors
+/// `ConfigError`, which names the argument, for anything else.
+pub(super) fn whole_number(name: &str, argument: &Bound<'_, PyAny>, largest: u64) -> PyResult<u64> {
+    let value = given::given(argument, false);
+    let number = if let Given::Whole(number) = value { u64::try_from(number).ok() } else { None };
+    number
+        .filter(|&number| number <= largest)
+        .ok_or_else(|| wrong(name, format!("is {value}, must be a whole number from 0 to {largest}")))
+}
+
 /// A setting, and the value given for it.
 pub(super) type GivenSetting = (&'static Setting, Given);
 

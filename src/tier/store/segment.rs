@@ -189,12 +189,19 @@ fn decode(
         let (sample, version) = (u64_at(0), FileVersion(u64_at(8)));
         let row = SegmentRow { sample, version, offset: u32_at(16), length: u32_at(20), crc: u32_at(24) };
         let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
-        if !inside || sample >= index.len() || index.extent(sample).length != row.length {
+        if !inside || sample >= index.len() || !is_of(index, &row) {
             return Err(SegmentError::Damaged("its table is not of this dataset"));
         }
         rows.push(row);
     }
     Ok(rows)
+}
+
+/// Whether a row can be of its sample: it is as long, or of another version of its shard. The versions of a dataset have
+/// the same images, but their other members may differ.
+fn is_of(index: &DatasetIndex, row: &SegmentRow) -> bool {
+    let extent = index.extent(row.sample);
+    extent.length == row.length || index.shard_version(extent.file).is_some_and(|now| now != row.version)
 }
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
-//! Forms of several values: sides, bounds, channels, and what is said of classes and samples.
+//! Forms of several values: sides, bounds, channels, classes, weights and numbers of samples.
 
 use super::{Form, is, number_given_by};
 use crate::config::Weights;
 use crate::config::settings::Given;
 use crate::dataset::ClassRef;
 
-/// What a type checker knows a list of numbers by: a list, a tuple, or an array or tensor of any library.
+/// The type of a list of numbers for type checkers: a list, a tuple, or an array or tensor of any library.
 const NUMBERS: &str = "Numbers";
 
-/// The items of a list of the command line: `0.5,0.5,0.5`.
+/// The list that a word of the command line gives, such as `0.5,0.5,0.5`.
 fn list_given_by(word: &str) -> Given {
     let mut list = Given::empty_list();
     word.split(',').for_each(|item| list.push(number_given_by(item)));
     list
 }
 
-/// The finite numbers of a list of `N`.
+/// The numbers of a list of exactly `N` finite ones.
 fn exactly<const N: usize>(given: &Given) -> Option<[f64; N]> {
     let numbers: Option<Vec<f64>> = given.items()?.map(|item| item.finite()).collect();
     numbers?.try_into().ok()
@@ -106,7 +106,7 @@ impl Form<(f64, f64)> for Bounds {
 pub(in crate::config::settings) enum Channels {
     /// Any finite number.
     Finite,
-    /// Numbers by which can be divided.
+    /// Finite numbers above 0, by which can be divided.
     Positive,
 }
 
@@ -118,7 +118,7 @@ impl Form<[f32; 3]> for Channels {
     }
 
     fn show(&self, value: &[f32; 3]) -> Given {
-        // By its shortest text, for 0.485 shall not become 0.48500001430511475.
+        // The number is shown by its shortest text, because 0.485 must not become 0.48500001430511475.
         let number = |value: &f32| value.to_string().parse().unwrap_or(f64::from(*value));
         Given::Numbers(value.iter().map(number).collect())
     }
@@ -143,7 +143,7 @@ impl Form<[f32; 3]> for Channels {
     }
 }
 
-/// What of a list is wrong, with its place; a whole list of a million numbers would say less.
+/// Says which item of a list is wrong, by its place; a whole list of a million numbers would say less.
 fn has<T>(number: usize, item: &Given) -> Result<T, String> {
     Err(format!("has {item} at place {number}"))
 }
@@ -155,7 +155,7 @@ fn each<T>(given: &Given, read: impl Fn(&Given) -> Option<T>) -> Result<Vec<T>, 
     items.enumerate().map(item).collect()
 }
 
-/// Numbers of samples.
+/// A list of sample ids.
 pub(in crate::config::settings) struct Indices;
 
 impl Form<Vec<u64>> for Indices {
@@ -166,7 +166,7 @@ impl Form<Vec<u64>> for Indices {
         })
     }
 
-    /// As an empty list: there may be millions, which nobody wants to see.
+    /// Shows an empty list, because there may be millions of ids.
     fn show(&self, _: &Vec<u64>) -> Given {
         Given::empty_list()
     }
@@ -192,7 +192,7 @@ impl Form<Vec<u64>> for Indices {
     }
 }
 
-/// Shares of datasets.
+/// The ratios of datasets.
 pub(in crate::config::settings) struct Ratios;
 
 impl Form<Vec<f64>> for Ratios {
@@ -233,7 +233,7 @@ fn class(given: &Given) -> Option<ClassRef> {
     }
 }
 
-/// Classes, by name or number.
+/// A list of classes, by name or number.
 pub(in crate::config::settings) struct ClassList;
 
 impl Form<Vec<ClassRef>> for ClassList {
@@ -270,7 +270,7 @@ impl Form<Vec<ClassRef>> for ClassList {
     }
 }
 
-/// Weights: a word, one for each of some classes, or one for each sample.
+/// Weights: a word, one weight for each of some classes, or one for each sample.
 pub(in crate::config::settings) struct Weighing;
 
 impl Form<Weights> for Weighing {
@@ -288,7 +288,7 @@ impl Form<Weights> for Weighing {
         }
     }
 
-    /// As the word: it is never shown, for it has no default, and there may be millions.
+    /// Shows the word. Weights are never shown, because they have no default, and there may be millions.
     fn show(&self, _: &Weights) -> Given {
         Given::Text("balanced".into())
     }

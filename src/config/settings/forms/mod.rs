@@ -1,4 +1,4 @@
-//! What the value of a setting may be: how it is read from what a user gave, and how that is said.
+//! Forms of values: what the value of a setting may be, how it is read from what a user gave, and how it is described.
 
 mod lists;
 mod structures;
@@ -10,64 +10,64 @@ pub(super) use words::{AnyPath, ByteCount, DeviceName, OneOf, Truth};
 
 use super::Given;
 
-/// A form of values of type `T`: a range of numbers, a few names, a path. Each rule about a value stands in its form
-/// alone.
+/// A form of values of type `T`, such as a range of numbers, a few names or a path. Each rule about a value stands in
+/// its form alone.
 pub(crate) trait Form<T> {
-    /// The value that was given.
+    /// Reads the value that was given.
     ///
     /// # Errors
-    /// What is wrong with it, in words that go before "must be": "is -1".
+    /// What is wrong with it, in words that go before "must be", such as "is -1".
     fn read(&self, given: &Given) -> Result<T, String>;
 
     /// The value as a user would give it.
     fn show(&self, value: &T) -> Given;
 
-    /// Whether a value of Rust's, which nobody has read, is one that this form allows.
+    /// Checks a value that was set in Rust and was not read from anything.
     ///
     /// # Errors
-    /// As [`Form::read`].
+    /// The errors of [`Form::read`].
     fn check(&self, value: &T) -> Result<(), String> {
         self.read(&self.show(value)).map(|_| ())
     }
 
-    /// What it may be, in words that go behind "must be".
+    /// What the value may be, in words that go after "must be".
     fn may_be(&self) -> String;
 
-    /// The type that Python's type checkers know it by.
+    /// The type of the value for Python's type checkers.
     fn annotation(&self) -> String;
 
-    /// What stands for the value in the help of the command line.
+    /// The placeholder for the value in the help of the command line.
     fn placeholder(&self) -> String;
 
-    /// What a word of the command line means.
+    /// The value that a word of the command line gives.
     fn given_by(&self, word: &str) -> Given {
         Given::Text(word.to_owned())
     }
 
-    /// The function of Python's, by module and name, that makes a text of what was given, where only Python knows its
+    /// The Python function, by module and name, that makes a text of what was given, where only Python knows the
     /// objects.
     fn text_by(&self) -> Option<(&'static str, &'static str)> {
         None
     }
 
-    /// Whether anything that can be iterated over is a list of such values, a generator for instance.
+    /// Whether anything that can be iterated over, such as a generator, is taken as a list of such values.
     fn takes_iterables(&self) -> bool {
         false
     }
 }
 
-/// A form without its type: what signatures, documents and messages say.
+/// A form without its type: what signatures, documents and messages need of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// See [`Form::may_be`].
+    /// The value of [`Form::may_be`].
     pub may_be: String,
-    /// See [`Form::annotation`].
+    /// The value of [`Form::annotation`].
     pub annotation: String,
-    /// See [`Form::placeholder`].
+    /// The value of [`Form::placeholder`].
     pub placeholder: String,
-    /// See [`Form::takes_iterables`].
+    /// The value of [`Form::takes_iterables`].
     pub takes_iterables: bool,
-    /// See [`Form::text_by`].
+    /// The value of [`Form::text_by`].
     pub text_by: Option<(&'static str, &'static str)>,
 }
 
@@ -83,12 +83,12 @@ impl Description {
     }
 }
 
-/// What [`Form::read`] answers to most of what it cannot read.
+/// The answer of [`Form::read`] to most of what it cannot read.
 fn is<T>(given: &Given) -> Result<T, String> {
     Err(format!("is {given}"))
 }
 
-/// The number that a word of the command line is, else the word.
+/// The number that a word of the command line is, or else the word.
 fn number_given_by(word: &str) -> Given {
     let word = word.trim();
     match (word.parse(), word.parse()) {
@@ -98,7 +98,7 @@ fn number_given_by(word: &str) -> Given {
     }
 }
 
-/// A value of form `F`, or `None`: "choose for me".
+/// A value of form `F`, or `None`, which means "choose for me".
 pub(super) struct Maybe<F>(pub F);
 
 impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
@@ -142,7 +142,7 @@ impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
     }
 }
 
-/// A whole number in a range, which ends where the type does.
+/// A whole number in a range, which ends at the latest where the type does.
 pub(super) struct WholeNumber {
     from: u64,
     to: u64,
@@ -177,7 +177,7 @@ impl WholeNumber {
     }
 }
 
-/// The same for each type of whole numbers.
+/// Implements the form for each type of whole numbers.
 macro_rules! whole_numbers {
     ($($type:ty),*) => { $(
         impl Form<$type> for WholeNumber {

@@ -2,8 +2,7 @@
 
 use super::{Form, is};
 use crate::augment::ImageTransforms;
-use crate::config::{FieldOptions, Fields, Given, Labels};
-use crate::dataset::ColumnValues;
+use crate::config::{FieldOptions, Fields, Given, Labels, label_numbers};
 use crate::error::Error;
 use serde_json::Value;
 
@@ -122,44 +121,16 @@ impl Form<ImageTransforms> for TransformList {
 /// Labels of the user's own: a file's path, or numbers for each sample.
 pub(in crate::config::settings) struct LabelSource;
 
-impl LabelSource {
-    /// The numbers of rows that are lists, all of one length.
-    fn rows(given: &Given) -> Option<ColumnValues> {
-        let rows: Vec<Given> = given.items()?.collect();
-        let each = rows.first()?.items()?.len();
-        let mut numbers = Vec::with_capacity(rows.len() * each);
-        let mut whole = true;
-        for row in &rows {
-            whole &= matches!(row, Given::Wholes(_));
-            let before = numbers.len();
-            for number in row.items()? {
-                numbers.push(number.finite()?);
-            }
-            if numbers.len() != before + each {
-                return None;
-            }
-        }
-        let each = Some(u32::try_from(each).ok()?);
-        Some(match whole {
-            true => ColumnValues::Integers(each, numbers.iter().map(|&number| number as i64).collect()),
-            false => ColumnValues::Floats(each, numbers.iter().map(|&number| number as f32).collect()),
-        })
-    }
-}
-
 impl Form<Labels> for LabelSource {
     fn read(&self, given: &Given) -> Result<Labels, String> {
         if let Some(path) = given.path() {
             return if Given::is_usable_path(path) { Ok(Labels::File(path.into())) } else { is(given) };
         }
-        match given {
-            Given::Wholes(numbers) => Ok(Labels::Values(ColumnValues::Integers(None, numbers.clone()))),
-            Given::Numbers(numbers) => {
-                let numbers = numbers.iter().map(|&number| number as f32).collect();
-                Ok(Labels::Values(ColumnValues::Floats(None, numbers)))
-            }
-            _ => Self::rows(given).map_or_else(|| is(given), |values| Ok(Labels::Values(values))),
+        // Of flat lists of numbers there is nothing to say before their type matters.
+        if !matches!(given, Given::Wholes(_) | Given::Numbers(_)) {
+            label_numbers(given)?;
         }
+        Ok(Labels::Values(given.clone()))
     }
 
     fn show(&self, labels: &Labels) -> Given {
@@ -174,11 +145,15 @@ impl Form<Labels> for LabelSource {
     }
 
     fn may_be(&self) -> String {
-        "the path of a table, or a number or a list of numbers for each sample".into()
+        "the path of a table, or for each sample a number or truth value, or a list of as many of them".into()
     }
 
     fn annotation(&self) -> String {
         "str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array".into()
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
     }
 
     fn placeholder(&self) -> String {

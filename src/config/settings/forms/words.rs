@@ -1,4 +1,4 @@
-//! Forms of single values that are no numbers: truth values, names, sizes in bytes, paths.
+//! Forms of single values that are no plain numbers: True and False, names, sizes in bytes, paths.
 
 use super::{Form, is, number_given_by};
 use crate::config::device::is_device;
@@ -67,7 +67,7 @@ impl<C: Choice> Form<C> for OneOf<C> {
         Given::Text(value.name().to_owned())
     }
 
-    /// A value without a name is another setting's to say, as `immutable` does.
+    /// A value without a name cannot be given here; another setting gives it, as `immutable` does.
     fn check(&self, _: &C) -> Result<(), String> {
         Ok(())
     }
@@ -85,7 +85,7 @@ impl<C: Choice> Form<C> for OneOf<C> {
     }
 }
 
-/// A number of bytes, or a text with a unit.
+/// A number of bytes, or a size as a text with a unit.
 pub(in crate::config::settings) struct ByteCount;
 
 impl Form<u64> for ByteCount {
@@ -122,7 +122,7 @@ impl Form<u64> for ByteCount {
     }
 }
 
-/// Where batches end, by name.
+/// The name of a device.
 pub(in crate::config::settings) struct DeviceName;
 
 impl Form<String> for DeviceName {
@@ -150,7 +150,7 @@ impl Form<String> for DeviceName {
     }
 }
 
-/// A path, which need not be there.
+/// A path, which need not exist.
 pub(in crate::config::settings) struct AnyPath;
 
 impl Form<PathBuf> for AnyPath {

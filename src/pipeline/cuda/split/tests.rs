@@ -1,5 +1,5 @@
-//! Trainings in virtual time: three lanes, an engine and kernels that each do one thing at a time, a consumer in no
-//! hurry.
+//! Trainings in virtual time, with three lanes, with an engine and kernels that each do one thing at a time, and with a
+//! consumer that is never slower than the GPU.
 
 use super::*;
 use crate::config::LANES;
@@ -14,7 +14,7 @@ const CORES: usize = 7;
 
 /// A GPU and a loader's batches.
 #[derive(Clone, Copy)]
-struct Machine {
+struct SimulatedGpu {
     images: usize,
     engine: f64,
     cuda: f64,
@@ -23,11 +23,11 @@ struct Machine {
 /// What a lane knows when its batch is done.
 struct Landed {
     at: f64,
-    engine: Call,
-    cuda: Call,
+    engine: TimedCall,
+    cuda: TimedCall,
 }
 
-impl Machine {
+impl SimulatedGpu {
     /// Images a second behind the first batches, when `for_cuda` divides batch after batch, told what has landed
     /// before. Each time that a decoder takes is `jitter` times what it should be.
     fn run(
@@ -48,7 +48,7 @@ impl Machine {
             let mut work = |free: &mut f64, images: usize, slots: usize, seconds: f64| {
                 let done = if images > 0 { free.max(now) + slots as f64 * seconds * jitter() } else { now };
                 *free = free.max(done);
-                Call { images, given: now, done }
+                TimedCall { images, given: now, done }
             };
             let slots = on_engine.next_multiple_of(CORES);
             let engine = work(&mut engine_free, on_engine, slots, self.engine);
@@ -110,7 +110,7 @@ const RATIOS: [f64; 11] = [0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0,
 fn from_any_start_batches_are_divided_nearly_as_well_as_can_be() {
     for images in [32, 64, 128, 256] {
         for ratio in RATIOS {
-            let machine = Machine { images, engine: 1e-4, cuda: 1e-4 * ratio };
+            let machine = SimulatedGpu { images, engine: 1e-4, cuda: 1e-4 * ratio };
             let best = machine.best();
             let starts = [(1.0, 1.0), (100.0, 1.0), (0.01, 1.0), (1.0, 100.0), (1.0, 0.01)];
             let starts = starts.map(|(engine, cuda)| machine.misled(engine, cuda));
@@ -125,7 +125,7 @@ fn from_any_start_batches_are_divided_nearly_as_well_as_can_be() {
 #[test]
 fn times_that_vary_do_not_tip_the_shares_over() {
     for (images, ratio) in [64, 128, 256].into_iter().flat_map(|images| RATIOS.map(|ratio| (images, ratio))) {
-        let machine = Machine { images, engine: 1e-4, cuda: 1e-4 * ratio };
+        let machine = SimulatedGpu { images, engine: 1e-4, cuda: 1e-4 * ratio };
         let mut random: RandomStream =
             RandomKey::new(b"share", 0, images as u64, Use::Augment).stream((ratio * 100.0) as u64);
         // Up to a tenth more or less, and once in a hundred times a hiccup.
@@ -151,10 +151,10 @@ fn small_batches_are_the_engines_alone() {
 
 #[test]
 fn waits_behind_other_lanes_are_no_work() {
-    let mut meter = Meter::default();
+    let mut meter = DecodeRate::default();
     // Three lanes give at once, each again when it is done; the calls are told in no order.
-    let calls: Vec<Call> = (0..30)
-        .map(|call| Call { images: 10, given: f64::from((call - 2).max(0)), done: f64::from(call + 1) })
+    let calls: Vec<TimedCall> = (0..30)
+        .map(|call| TimedCall { images: 10, given: f64::from((call - 2).max(0)), done: f64::from(call + 1) })
         .collect();
     for three in calls.chunks(3) {
         for call in three.iter().rev() {
@@ -163,8 +163,8 @@ fn waits_behind_other_lanes_are_no_work() {
     }
     let one = meter.of_one().unwrap();
     assert!((one - 0.1).abs() < 1e-9, "{one}");
-    meter.saw(Call { images: 10, given: 30.0, done: 130.0 });
+    meter.saw(TimedCall { images: 10, given: 30.0, done: 130.0 });
     assert!((meter.of_one().unwrap() - 0.1).abs() < 1e-9, "a hiccup");
-    meter.saw(Call { images: 10, given: 130.0, done: 230.0 });
+    meter.saw(TimedCall { images: 10, given: 130.0, done: 230.0 });
     assert!((meter.of_one().unwrap() - 10.0).abs() < 1e-9, "another rate");
 }

@@ -1,40 +1,40 @@
-//! A thread's stopwatch: the time between two laps goes to a counter of the epoch, and into the interval log if there
-//! is one.
+//! The stopwatch of a thread. The time between two laps is added to a counter of the epoch, and logged if intervals
+//! are.
 
 use crate::trace::{Gauge, Stage, StageWork, TraceLane};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// One per thread.
-pub(super) struct Watch {
+/// Measures what one thread does.
+pub(super) struct Stopwatch {
     now: Instant,
     lane: TraceLane,
-    /// What the thread works for.
+    /// The epoch and the step that the thread works for.
     epoch: u64,
     step: u64,
 }
 
-impl Watch {
+impl Stopwatch {
     pub(super) fn new(lane: TraceLane) -> Self {
         Self { now: Instant::now(), lane, epoch: 0, step: 0 }
     }
 
-    /// From here on the thread works for a step of an epoch.
+    /// Notes that the thread works for a step of an epoch from now on.
     pub(super) fn turn_to(&mut self, epoch: u64, step: u64) {
         (self.epoch, self.step) = (epoch, step);
     }
 
-    /// The last lap.
+    /// The moment of the last lap.
     pub(super) fn now(&self) -> Instant {
         self.now
     }
 
-    /// What came before `moment` counts for nothing.
+    /// Leaves out what came before `moment`.
     pub(super) fn skip_to(&mut self, moment: Instant) {
         self.now = self.now.max(moment);
     }
 
-    /// Adds the time since the last lap to `counter`, and returns it.
+    /// Ends a lap: adds the time since the last one to `counter`, and returns it.
     pub(super) fn lap(&mut self, counter: &AtomicU64) -> Duration {
         let before = std::mem::replace(&mut self.now, Instant::now());
         let passed = self.now - before;
@@ -42,7 +42,7 @@ impl Watch {
         passed
     }
 
-    /// Likewise, and logs it as `stage` that dealt with so many bytes of a sample.
+    /// Ends a lap like [`Stopwatch::lap`], and logs it as `stage`, which dealt with `bytes` bytes of a sample.
     pub(super) fn lap_as(&mut self, counter: &AtomicU64, stage: Stage, bytes: usize) -> Duration {
         let before = self.now;
         let passed = self.lap(counter);
@@ -56,7 +56,7 @@ impl Watch {
         self.lane.record(stage, start, self.now, work);
     }
 
-    /// Logs where `gauge` stands.
+    /// Logs the `value` of `gauge`.
     pub(super) fn gauge(&mut self, gauge: Gauge, value: usize) {
         self.lane.gauge(gauge, self.now, value as u64);
     }

@@ -1,47 +1,48 @@
-//! What lanes and workers measure of each other, and what follows for who decodes an image: the pipeline asks here. How
-//! the GPU's part is split between the engine and the kernels is the model of [`split`](super::split).
+//! Balances the load between the CPU and the GPU's decoders, by what lanes and workers measure. How the GPU's part is
+//! split between the engine and the kernels is the model of [`split`](super::split).
 
 use super::split::Split;
 use crate::decode::nvjpeg::NvJpegBackend;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Weight of a new measurement.
+/// The weight of a new measurement in a moving average.
 const SMOOTHING: f64 = 0.2;
 
-/// Weight of an image when kinds of images are counted, once they are many.
+/// The weight of an image when kinds of images are counted, once many were.
 const KINDS: f64 = 1.0 / 256.0;
 
-/// The CPU does not lose all work: its rate would never be seen again.
+/// The least share of the CPU while its rate is not known, because without work it never would be.
 const LEAST: f64 = 0.02;
 
-/// Shares of images, in the whole pipeline.
-pub(crate) struct Shares(Mutex<State>);
+/// Decides who decodes the next images, for the whole pipeline.
+pub(crate) struct LoadBalancer(Mutex<BalanceState>);
 
-struct State {
+struct BalanceState {
     gpu: Split,
-    /// Seconds an image takes all workers together.
+    /// The seconds that an image takes all workers together.
     cpu: Option<f64>,
-    /// How often a batch had to wait for a lane: only then is the GPU what limits.
+    /// How often a batch had to wait for a lane, from 0 to 1. Only then is the GPU the bottleneck.
     waiting: f64,
-    /// Part of an image that is due to the CPU.
+    /// The part of an image that is due to the CPU.
     due: f64,
-    /// Images that were counted.
+    /// The number of images that were counted.
     counted: f64,
-    /// Parts of all images that are left for the kernels' large calls: colour, gray.
+    /// The parts of all images that are left for the kernels' large calls: of colour images, and of gray ones.
     parts: [f64; 2],
 }
 
-/// The batch's images of one kind that the kernels would decode in one call, if they are enough.
+/// The images of one kind in a batch, which the kernels would decode in one call if there are enough.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KernelCall {
-    /// Gray images are in a call of their own.
+    /// Whether it is the call of gray images, which need one of their own.
     pub gray: bool,
-    /// Images of the batch that the call is for.
+    /// The number of images of the batch that the call is for.
     pub batch: usize,
 }
 
 impl KernelCall {
-    /// Whether so many of a batch are its images that in nearly all batches (two standard deviations) they are enough.
+    /// Whether the call has enough images in nearly all batches (two standard deviations) when `part` of all images are
+    /// its.
     fn is_large(self, part: f64) -> bool {
         let images = part * self.batch as f64;
         let least = images - 2.0 * (images * (1.0 - part)).max(0.0).sqrt();
@@ -49,26 +50,33 @@ impl KernelCall {
     }
 }
 
-impl State {
-    /// Weight of the next image when kinds are counted: at first the parts are means of all.
+impl BalanceState {
+    /// The weight of the next image when kinds are counted. At first it makes the parts the means over all images.
     fn weight(&self) -> f64 {
         KINDS.max(1.0 / (self.counted + 1.0))
     }
 }
 
-impl Shares {
-    /// For decoding engines that work on so many images side by side.
+impl LoadBalancer {
+    /// Makes a balancer for a decoding engine that works on `cores` images side by side.
     pub(crate) fn new(cores: usize) -> Self {
         let gpu = Split::new(cores);
-        Self(Mutex::new(State { gpu, cpu: None, waiting: 0.0, due: 0.0, counted: 0.0, parts: [0.0; 2] }))
+        Self(Mutex::new(BalanceState {
+            gpu,
+            cpu: None,
+            waiting: 0.0,
+            due: 0.0,
+            counted: 0.0,
+            parts: [0.0; 2],
+        }))
     }
 
-    /// Tells what a flight's calls took.
+    /// Tells the model how long the GPU's calls took.
     pub(crate) fn gpu_took(&self, tell: impl FnOnce(&mut Split)) {
         tell(&mut self.lock().gpu);
     }
 
-    /// One of `workers` decoded an image in `seconds`.
+    /// Notes that one of `workers` decoded an image in `seconds`.
     pub(crate) fn cpu_took(&self, workers: usize, seconds: f64) {
         if seconds.is_finite() && seconds > 0.0 {
             let one = seconds / workers as f64;
@@ -77,18 +85,19 @@ impl Shares {
         }
     }
 
-    /// A batch came to its lane and found others `waiting` before it, or none.
+    /// Notes that a batch came to its lane, and whether others were `waiting`.
     pub(crate) fn batch_came(&self, waiting: bool) {
         let mut state = self.lock();
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
     }
 
-    /// Of a batch's `images` that both serve, how many the kernels shall decode instead of the engine.
+    /// How many of a batch's `images`, which the engine and the kernels both can decode, are the kernels'.
     pub(crate) fn for_cuda(&self, images: usize) -> usize {
         self.lock().gpu.for_cuda(images)
     }
 
-    /// Counts an image, whoever decodes it: it is left for a call of the kernels', or is not. To be told of each.
+    /// Counts an image, whoever decodes it; `left_for` is the kernels' call that it is left for. This must be called
+    /// for every image.
     pub(crate) fn count(&self, left_for: Option<KernelCall>) {
         let mut state = self.lock();
         let weight = state.weight();
@@ -104,14 +113,14 @@ impl Shares {
         call.is_large(self.lock().parts[usize::from(call.gray)])
     }
 
-    /// Whether most images are left for a call that is too small even so: larger batches would mend it.
+    /// Whether most images are left for this call. If it is still too small, larger batches would help.
     pub(crate) fn is_wanted(&self, call: KernelCall) -> bool {
         let state = self.lock();
         state.counted * KINDS >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
     }
 
-    /// Whether the next image that the GPU could decode shall be the CPU's. What a `call` needs to be large is left to
-    /// it.
+    /// Whether the next image that the GPU could decode is the CPU's. A `call` keeps the images that it needs to be
+    /// large.
     pub(crate) fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
         let Some(gpu) = state.gpu.of_one() else { return false };
@@ -122,13 +131,13 @@ impl Shares {
         }
         let without = |call: KernelCall| state.parts[usize::from(call.gray)] * (1.0 - state.weight());
         let turn = call.is_none_or(|call| call.is_large(without(call)));
-        // A turn that a call could not spare is the next image's; no more are saved up.
+        // A turn for which the call could spare no image passes to the next image; no more than one turn is saved.
         state.due = if turn { state.due - 1.0 } else { 1.0 };
         turn
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Valid after every statement: a panic elsewhere cannot have broken it.
+    fn lock(&self) -> MutexGuard<'_, BalanceState> {
+        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,20 +148,20 @@ mod tests {
 
     #[test]
     fn the_cpu_helps_only_when_batches_wait_for_the_gpu() {
-        let shares = Shares::new(1);
-        let turns = |n| (0..n).filter(|_| shares.cpu_turn(None)).count();
+        let balancer = LoadBalancer::new(1);
+        let turns = |n| (0..n).filter(|_| balancer.cpu_turn(None)).count();
         assert_eq!(turns(1000), 0, "nothing is known yet");
-        shares.gpu_took(|gpu| gpu.engine_took(100, 0.0, 0.1));
+        balancer.gpu_took(|gpu| gpu.engine_took(100, 0.0, 0.1));
         // 4 workers of 3 ms each: 0.75 ms an image beside the engine's 1 ms.
-        shares.cpu_took(4, 0.003);
+        balancer.cpu_took(4, 0.003);
         assert_eq!(turns(1000), 0, "no batch waits");
         for _ in 0..100 {
-            shares.batch_came(true);
+            balancer.batch_came(true);
         }
         let helped = turns(1000);
         assert!((565..=575).contains(&helped), "{helped}: 1 / (1 + 0.75) of 1000");
         for _ in 0..100 {
-            shares.batch_came(false);
+            balancer.batch_came(false);
         }
         assert!(turns(1000) <= 1);
     }
@@ -161,25 +170,25 @@ mod tests {
 
     #[test]
     fn kinds_that_are_rare_make_no_large_calls() {
-        let shares = Shares::new(1);
+        let balancer = LoadBalancer::new(1);
         let mut large = [0; 2];
         for image in 0..2000 {
             let call = KernelCall { gray: image % 4 == 3, batch: 128 };
-            shares.count(Some(call));
-            large[usize::from(call.gray)] += u32::from(shares.is_large(call));
+            balancer.count(Some(call));
+            large[usize::from(call.gray)] += u32::from(balancer.is_large(call));
         }
         assert_eq!(large, [1500, 0], "three quarters and one quarter of 128");
         for _ in 0..2000 {
-            shares.count(Some(KernelCall { gray: true, batch: 128 }));
+            balancer.count(Some(KernelCall { gray: true, batch: 128 }));
         }
-        assert!(shares.is_large(KernelCall { gray: true, batch: 128 }), "all of a batch");
+        assert!(balancer.is_large(KernelCall { gray: true, batch: 128 }), "all of a batch");
         assert!(
-            shares.is_large(KernelCall { gray: true, batch: 51 })
-                && !shares.is_large(KernelCall { gray: true, batch: 50 })
+            balancer.is_large(KernelCall { gray: true, batch: 51 })
+                && !balancer.is_large(KernelCall { gray: true, batch: 50 })
         );
     }
 
-    /// Images of other kinds, those of an engine and a short batch's: what a call gets is what counts.
+    /// Images of other kinds, images that an engine decodes, and short batches make calls smaller.
     #[test]
     fn a_call_has_no_images_but_those_left_for_it() {
         for (left, of, batch, is_large) in [
@@ -192,38 +201,38 @@ mod tests {
             // 52 on average are fewer than 51 in every third batch.
             (52, 64, 64, false),
         ] {
-            let shares = Shares::new(1);
+            let balancer = LoadBalancer::new(1);
             let call = KernelCall { batch, ..CALL };
-            // Neither comes in rows.
-            (0..64 * 50).for_each(|image| shares.count((image * 23 % of < left).then_some(call)));
-            assert_eq!(shares.is_large(call), is_large, "{left} of {of}, batches of {batch}");
-            assert_eq!(shares.is_wanted(call), 2 * left >= of, "{left} of {of}");
+            // The two kinds are mixed.
+            (0..64 * 50).for_each(|image| balancer.count((image * 23 % of < left).then_some(call)));
+            assert_eq!(balancer.is_large(call), is_large, "{left} of {of}, batches of {batch}");
+            assert_eq!(balancer.is_wanted(call), 2 * left >= of, "{left} of {of}");
         }
     }
 
     #[test]
     fn the_cpu_takes_no_more_than_a_large_call_can_spare() {
-        let shares = Shares::new(1);
-        shares.gpu_took(|gpu| gpu.engine_took(100, 0.0, 0.1));
-        shares.cpu_took(4, 0.001);
-        (0..100).for_each(|_| shares.batch_came(true));
+        let balancer = LoadBalancer::new(1);
+        balancer.gpu_took(|gpu| gpu.engine_took(100, 0.0, 0.1));
+        balancer.cpu_took(4, 0.001);
+        (0..100).for_each(|_| balancer.batch_came(true));
         let (mut taken, mut least) = (0, 64);
         for batch in 0..100 {
             let mut left = 0;
             for _ in 0..CALL.batch {
-                let turn = shares.cpu_turn(Some(CALL));
-                shares.count((!turn).then_some(CALL));
+                let turn = balancer.cpu_turn(Some(CALL));
+                balancer.count((!turn).then_some(CALL));
                 left += u32::from(!turn);
                 taken += u32::from(turn);
-                // All are the kernels' before the first is counted.
-                assert!(shares.is_large(CALL), "batch {batch}");
+                // The call stays large while the CPU takes images.
+                assert!(balancer.is_large(CALL), "batch {batch}");
             }
             least = least.min(left);
         }
         assert!(NvJpegBackend::CudaBatched.takes_call_of(least as usize), "a call of {least}");
         assert!(taken > 300, "the CPU helps with {taken} of 6400");
-        // What the kernels cannot spare, others have.
-        let turns = (0..1000).filter(|_| shares.cpu_turn(None)).count();
+        // Images that the kernels do not need are the CPU's more often.
+        let turns = (0..1000).filter(|_| balancer.cpu_turn(None)).count();
         assert!(turns > 700, "{turns} of 1000");
     }
 }

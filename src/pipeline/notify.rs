@@ -1,19 +1,19 @@
-//! What the user should hear of an epoch: samples that failed, a cache that filled up too soon.
+//! Notices to the user about an epoch, for instance of samples that failed or of a cache that filled up too soon.
 
-use super::cuda::LONGEST_PAUSE;
-use super::{ConcealedSample, Shared};
+use super::cuda::LONGEST_BACKOFF;
+use super::{ConcealedSample, PipelineShared};
 use crate::config::OnError;
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{DecodeError, Error};
 use crate::notices::NoticeKind;
 use crate::tier::TierStats;
 
-/// Below this share of what it could hold for the dataset a full cache is fuller than it was meant to be.
+/// A full cache that holds less than this share of what it could hold of the dataset has less room than was meant.
 const AS_PLANNED: f64 = 0.9;
 
-impl Shared {
-    /// The first sample that was skipped or replaced.
-    pub(super) fn tell_failure(&self, error: &Error) {
+impl PipelineShared {
+    /// Warns of the first sample that was skipped or replaced.
+    pub(super) fn notify_failure(&self, error: &Error) {
         let instead = match self.config.on_error {
             OnError::Skip => "another sample takes its place",
             _ => "zeros take its place",
@@ -27,8 +27,8 @@ impl Shared {
         });
     }
 
-    /// The first sample of which a member lies far from the others.
-    pub(super) fn tell_apart(&self, sample: u64, field: &str) {
+    /// Warns of the first sample of which a member lies far from the others.
+    pub(super) fn notify_apart(&self, sample: u64, field: &str) {
         self.index.notices().warn_once("apart", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
@@ -40,8 +40,8 @@ impl Shared {
         });
     }
 
-    /// The first damaged image that was decoded all the same.
-    pub(super) fn tell_concealed(&self, named: impl FnOnce() -> ConcealedSample) {
+    /// Warns of the first damaged image that was decoded all the same.
+    pub(super) fn notify_concealed(&self, named: impl FnOnce() -> ConcealedSample) {
         self.index.notices().warn_once("concealed", || {
             let ConcealedSample { sample, path, message, .. } = named();
             let path = path.display();
@@ -53,8 +53,8 @@ impl Shared {
         });
     }
 
-    /// The first image that a decoder of the GPU reported as decoded and had not touched.
-    pub(super) fn tell_skipped(&self, backend: NvJpegBackend, sample: u64) {
+    /// Warns of the first image that a decoder of the GPU reported as decoded and had not written.
+    pub(super) fn notify_skipped(&self, backend: NvJpegBackend, sample: u64) {
         self.index.notices().warn_once("skipped", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
@@ -67,8 +67,8 @@ impl Shared {
         });
     }
 
-    /// The first image that a decoder of the GPU has refused for good.
-    pub(super) fn tell_refused(&self, backend: NvJpegBackend, sample: u64, error: &DecodeError) {
+    /// Tells of the first image that a decoder of the GPU has refused for good.
+    pub(super) fn notify_refused(&self, backend: NvJpegBackend, sample: u64, error: &DecodeError) {
         self.index.notices().inform_once("refused", || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
@@ -80,8 +80,8 @@ impl Shared {
         });
     }
 
-    /// The first image that a decoder of the GPU could not take for want of something, memory most likely.
-    pub(super) fn tell_failing(&self, backend: NvJpegBackend, sample: u64, error: &Error) {
+    /// Warns of the first image that a decoder of the GPU could not decode for lack of something, most likely memory.
+    pub(super) fn notify_failing(&self, backend: NvJpegBackend, sample: u64, error: &Error) {
         let subject = ["failing hardware", "failing cuda_batched", "failing cuda"][backend as usize];
         self.index.notices().warn_once(subject, || {
             let path = self.index.path(self.index.extent(sample).file);
@@ -95,13 +95,13 @@ impl Shared {
         });
     }
 
-    /// That a decoder of the GPU fails all the time.
-    pub(super) fn tell_paused(&self, backend: NvJpegBackend, why: &str) {
+    /// Warns that a decoder of the GPU fails all the time.
+    pub(super) fn notify_paused(&self, backend: NvJpegBackend, why: &str) {
         let subject = ["paused hardware", "paused cuda_batched", "paused cuda"][backend as usize];
         self.index.notices().warn_once(subject, || {
             format!(
                 "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; it is left alone for \
-                 pauses that double up to {LONGEST_PAUSE} batches, until it decodes again, wherever another one or \
+                 pauses that double up to {LONGEST_BACKOFF} batches, until it decodes again, wherever another one or \
                  the CPU may have its images: see with nvidia-smi whether another process holds the GPU or it wants a \
                  reset; where memory is short, lower device_memory or batch_size",
                 backend.name()
@@ -109,8 +109,8 @@ impl Shared {
         });
     }
 
-    /// That a decoder of the GPU did not come through its trial.
-    pub(super) fn tell_untried(&self, backend: NvJpegBackend, why: &str) {
+    /// Warns that a decoder of the GPU failed when it was tried.
+    pub(super) fn notify_untried(&self, backend: NvJpegBackend, why: &str) {
         self.index.notices().warn_once("untried", || {
             format!(
                 "the GPU's decoder ({}) failed when it was tried, and this loader does without: {why}; the next \
@@ -121,8 +121,8 @@ impl Shared {
         });
     }
 
-    /// That decoders of the GPU are missing which should be there before the first batch.
-    pub(super) fn tell_unprepared(&self, error: &Error) {
+    /// Warns that decoders of the GPU are missing that should be there before the first batch.
+    pub(super) fn notify_unprepared(&self, error: &Error) {
         self.index.notices().warn_once("unprepared", || {
             format!(
                 "not all of the GPU's decoders could be made before the first batch: {error}; they are made when they \
@@ -132,8 +132,8 @@ impl Shared {
         });
     }
 
-    /// That the CPU decodes only because batches are small.
-    pub(super) fn tell_small_batches(&self) {
+    /// Warns that the CPU decodes only because batches are small.
+    pub(super) fn notify_small_batches(&self) {
         self.index.notices().warn_once("small batches", || {
             format!(
                 "this GPU has no decoding engine for these images, and its kernels decode them only where a batch has \
@@ -144,8 +144,8 @@ impl Shared {
         });
     }
 
-    /// How many failed, at the end of `epoch`.
-    pub(super) fn tell_failures(&self, epoch: u64, failed: u64) {
+    /// Warns of how many samples failed, at the end of `epoch`.
+    pub(super) fn notify_failures(&self, epoch: u64, failed: u64) {
         if failed > 0 {
             let samples = if failed == 1 { "1 sample".to_owned() } else { format!("{failed} samples") };
             let message = format!(
@@ -155,8 +155,9 @@ impl Shared {
         }
     }
 
-    /// That the cache filled up with less of this dataset than there was room for, in an epoch that did `tiers`.
-    pub(super) fn tell_cache_full(&self, tiers: &TierStats) {
+    /// Warns that the cache filled up with less of this dataset than there was room for; `tiers` is what the tiers did
+    /// in the epoch.
+    pub(super) fn notify_cache_full(&self, tiers: &TierStats) {
         let room = tiers.quota.min(self.index.total_bytes());
         if tiers.dropped_full == 0 || tiers.held_bytes as f64 >= AS_PLANNED * room as f64 {
             return;

@@ -1,27 +1,27 @@
-//! What takes the place of a sample that failed, with `on_error = skip`.
+//! The substitute that takes the place of a sample that failed, with `on_error = skip`.
 
-use super::{Run, Shared};
+use super::{EpochRun, PipelineShared};
 use crate::error::{Error, Result};
 use crate::io::{ReadStats, Tier};
 
-/// Substitutes tried for one place before the failure is final: with half of all samples broken, one place in 2^32
-/// fails.
+/// The number of substitutes that are tried for one place before the failure is final. With half of all samples broken,
+/// one place in 2^32 fails.
 const ATTEMPTS: u32 = 32;
 
-/// Another sample of the epoch, by the same weights, for the place at `position`, and what `make` makes of its id and
-/// bytes. Drawn from (dataset, seed, epoch, position): the same on every rank, run and machine. Read here, so that
-/// nothing flows back to the reading thread; it is rare.
+/// Draws another sample of the epoch, by the same weights, for the place at `position`. Returns its id and what `make`
+/// makes of its id and bytes. It is drawn from (dataset, seed, epoch, position), so that it is the same on every rank,
+/// in every run and on every machine. It is read here, so that nothing flows back to the reading thread; this is rare.
 ///
 /// # Errors
-/// [`Error::Dataset`] when none of those tried is good either.
+/// [`Error::Dataset`] when none of the samples that were tried is good either.
 pub(super) fn substitute<T>(
-    shared: &Shared,
-    run: &Run,
+    shared: &PipelineShared,
+    run: &EpochRun,
     position: u64,
     mut make: impl FnMut(u64, Vec<u8>) -> Result<T>,
 ) -> Result<(u64, T)> {
     let (index, order) = (&shared.index, run.schedule.order());
-    let mut stream = run.refill.stream(position);
+    let mut stream = run.substitutes.stream(position);
     let mut last = None;
     for _ in 0..ATTEMPTS {
         if run.stopped() {
@@ -30,7 +30,7 @@ pub(super) fn substitute<T>(
         let sample = order.numbered(stream.below(order.len())).sample;
         let outcome = shared.read_blocking(sample).and_then(|(bytes, tier)| {
             if tier == Tier::Source {
-                run.clock.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+                run.counters.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
             }
             make(sample, bytes)
         });

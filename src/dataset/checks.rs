@@ -1,0 +1,75 @@
+//! What must be true of datasets before they are one index.
+
+use super::IndexOptions;
+use super::part::DatasetPart;
+use super::record::IMAGE;
+use super::summary::LabelFault;
+use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Finds the first dataset whose labels cannot be used, and why.
+pub(super) fn faulty<'a>(
+    parts: impl IntoIterator<Item = &'a DatasetPart>,
+) -> Option<(&'a DatasetPart, &'a LabelFault)> {
+    parts.into_iter().find_map(|part| Some((part, part.notes.label_fault.as_ref()?)))
+}
+
+/// The number of keys that a message names: a dataset may have as many as members.
+const KEYS_NAMED: usize = 20;
+
+/// Checks that each member is one that some sample has. A notice tells of those that samples may be without.
+pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: &IndexOptions) -> Result<()> {
+    let keys: BTreeSet<String> = parts.iter().flat_map(DatasetPart::keys).collect();
+    for member in members {
+        if keys.contains(member) || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
+            continue;
+        }
+        let mut known = Vec::from_iter(keys.iter().take(KEYS_NAMED).map(|key| format!("{key:?}")));
+        if keys.len() > KEYS_NAMED {
+            known.push(format!("and {} others", keys.len() - KEYS_NAMED));
+        }
+        let root = parts[0].root.display();
+        let message = match known.is_empty() {
+            true => format!(
+                "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the \
+                 columns of labels="
+            ),
+            false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
+        };
+        if options.optional.contains(member) {
+            options.notices.warn_once("absent field", || {
+                format!("fields: {message}; it is optional, and always absent")
+            });
+            continue;
+        }
+        return Err(Error::config("fields", message));
+    }
+    Ok(())
+}
+
+/// Refuses datasets that overlap: a sample that is there twice would be drawn twice in an epoch by mistake.
+pub(super) fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
+    if roots.is_empty() {
+        return Err(Error::config("path", "names no dataset"));
+    }
+    let mut known: Vec<(PathBuf, &Path)> = Vec::new();
+    for root in roots.iter().map(AsRef::as_ref) {
+        let canonical = super::open::canonical(root)?;
+        if let Some((path, other)) =
+            known.iter().find(|(path, _)| path.starts_with(&canonical) || canonical.starts_with(path))
+        {
+            let other = other.display();
+            let message = if *path == canonical {
+                format!("is given twice, first as {other}: give each dataset once")
+            } else {
+                format!(
+                    "and {other} lie one within the other, so that samples would come twice: give one of them"
+                )
+            };
+            return Err(Error::dataset(root, message));
+        }
+        known.push((canonical, root));
+    }
+    Ok(())
+}

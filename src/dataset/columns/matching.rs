@@ -1,0 +1,193 @@
+//! Which row of a table is of which sample.
+
+use super::{Cell, Row, SETTING, wrong};
+use crate::dataset::DatasetIndex;
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Names of the column that says which sample a row is of, the best first.
+const NAMES: [&str; 5] = ["file_name", "path", "file", "filename", "image"];
+/// Name of the column that says its number.
+const NUMBER: &str = "sample_id";
+
+/// The columns that say which sample a row is of: one of both, or both.
+pub(super) struct NamingColumns {
+    by_name: Option<usize>,
+    by_number: Option<usize>,
+}
+
+/// The row of each sample as it is being found.
+struct FoundRows<'a> {
+    path: &'a Path,
+    rows: &'a [Row],
+    /// By sample.
+    row: Vec<u32>,
+}
+
+/// A sample without a row so far.
+const NO_ROW: u32 = u32::MAX;
+
+impl NamingColumns {
+    /// Those of the file at `path`.
+    pub(super) fn of(path: &Path, header: &[String]) -> Result<Self> {
+        let place = |name: &&str| header.iter().position(|column| column == name);
+        let found = Self { by_name: NAMES.iter().find_map(place), by_number: place(&NUMBER) };
+        if found.by_name.is_none() && found.by_number.is_none() {
+            let message = format!(
+                "{}: has no column that says which sample a row is of: call it {} (its path below the dataset), or \
+                 {NUMBER}",
+                path.display(),
+                NAMES.join(", ")
+            );
+            return Err(Error::config(SETTING, message));
+        }
+        Ok(found)
+    }
+
+    /// Whether a column says which sample a row is of, and so is no field.
+    pub(super) fn names_samples(&self, column: usize) -> bool {
+        self.by_name == Some(column) || self.by_number == Some(column)
+    }
+
+    /// The row of each sample.
+    pub(super) fn rows_of_samples(
+        &self,
+        path: &Path,
+        header: &[String],
+        rows: &[Row],
+        index: &DatasetIndex,
+    ) -> Result<Vec<u32>> {
+        let mut found = FoundRows { path, rows, row: vec![NO_ROW; index.len() as usize] };
+        match (self.by_name, self.by_number) {
+            // Samples in shards have no files of their own.
+            (Some(column), None) if index.is_sharded() => {
+                let message = format!(
+                    "{}: names samples by {:?}, but those in shards have no files of their own: name them by {NUMBER}, \
+                     their numbers in the index, or write the labels into the shards",
+                    path.display(),
+                    header[column]
+                );
+                return Err(Error::config(SETTING, message));
+            }
+            (Some(column), number) if !index.is_sharded() => {
+                found.by_name(column, index)?;
+                if let Some(number) = number {
+                    found.check_numbers(number, column, index)?;
+                }
+            }
+            (_, Some(column)) => found.by_number(column, index)?,
+            (_, None) => return Err(Error::Internal("a table whose rows name no samples".to_owned())),
+        }
+        found.whole(index)
+    }
+}
+
+impl FoundRows<'_> {
+    fn take(&mut self, sample: u64, row: u32) -> Result<()> {
+        match std::mem::replace(&mut self.row[sample as usize], row) {
+            NO_ROW => Ok(()),
+            first => {
+                let [first, line] = [first, row].map(|row| self.rows[row as usize].line);
+                Err(wrong(self.path, line, format!("is of the same sample as line {first}")))
+            }
+        }
+    }
+
+    fn by_number(&mut self, column: usize, index: &DatasetIndex) -> Result<()> {
+        for (number, row) in (0..).zip(self.rows) {
+            let sample = self.number_in(row, column, index)?;
+            self.take(sample, number)?;
+        }
+        Ok(())
+    }
+
+    /// The sample that a row numbers.
+    fn number_in(&self, row: &Row, column: usize, index: &DatasetIndex) -> Result<u64> {
+        let cell = &row.cells[column];
+        let number = match cell {
+            Cell::Bare(text) => text.parse().ok(),
+            _ => None,
+        };
+        number.filter(|&sample: &u64| sample < index.len()).ok_or_else(|| {
+            let what = if matches!(cell, Cell::Text(_)) { ", a text" } else { "" };
+            let last = index.len() - 1;
+            let message = format!("{NUMBER} is {cell}{what}, must be a whole number from 0 to {last}");
+            wrong(self.path, row.line, message)
+        })
+    }
+
+    fn by_name(&mut self, column: usize, index: &DatasetIndex) -> Result<()> {
+        let rows = self.rows;
+        let texts: Vec<String> = rows.iter().map(|row| row.cells[column].text()).collect();
+        let mut by_name: HashMap<&[u8], u32> = HashMap::with_capacity(rows.len());
+        for (number, text) in (0..).zip(&texts) {
+            let name = text.strip_prefix("./").unwrap_or(text).as_bytes();
+            if let Some(first) = by_name.insert(name, number) {
+                let (first, line) = (rows[first as usize].line, rows[number as usize].line);
+                return Err(wrong(self.path, line, format!("names {text:?}, as line {first} does")));
+            }
+        }
+        let mut used = vec![false; rows.len()];
+        let mut outcome = Ok(());
+        index.each_path(|file, name| {
+            let stem = name.iter().rposition(|&byte| byte == b'.').map(|dot| &name[..dot]);
+            // A sample may be named with its extension or without it, but not both ways.
+            for &row in [Some(name), stem].into_iter().flatten().filter_map(|name| by_name.get(name)) {
+                used[row as usize] = true;
+                if outcome.is_ok() {
+                    outcome = index.samples_of(file).try_for_each(|sample| self.take(sample, row));
+                }
+            }
+        });
+        outcome?;
+        let unused = used.iter().filter(|used| !**used).count();
+        if let Some(first) = used.iter().position(|used| !used) {
+            // A table may well be of more than this dataset, of training and validation for one.
+            index.notices().warn_once("rows without a sample", || {
+                format!(
+                    "labels: {}: {unused} of {} rows are of no sample of {}, and passed over, e.g. line {}: {:?}",
+                    self.path.display(),
+                    rows.len(),
+                    index.root().display(),
+                    rows[first].line,
+                    texts[first]
+                )
+            });
+        }
+        Ok(())
+    }
+
+    /// That rows number the samples that they name.
+    fn check_numbers(&self, column: usize, name: usize, index: &DatasetIndex) -> Result<()> {
+        for (sample, &row) in (0..).zip(&self.row).filter(|(_, row)| **row != NO_ROW) {
+            let row = &self.rows[row as usize];
+            let number = self.number_in(row, column, index)?;
+            if number != sample {
+                let named = &row.cells[name].text();
+                let message = format!(
+                    "{NUMBER} is {number}, but {named:?} is sample {sample}: leave one of both columns out"
+                );
+                return Err(wrong(self.path, row.line, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows, one for each sample.
+    fn whole(self, index: &DatasetIndex) -> Result<Vec<u32>> {
+        let missing = self.row.iter().filter(|&&row| row == NO_ROW).count();
+        if let Some(first) = self.row.iter().position(|&row| row == NO_ROW) {
+            let file = index.path(index.extent(first as u64).file);
+            let message = format!(
+                "{}: has no row for {missing} of {} samples, for one number {first} ({}): add rows, or leave the \
+                 samples out of the dataset's directory",
+                self.path.display(),
+                self.row.len(),
+                file.display()
+            );
+            return Err(Error::config(SETTING, message));
+        }
+        Ok(self.row)
+    }
+}

@@ -1,0 +1,95 @@
+//! The class numbers that lie beside the images in tar shards: in `.cls` members, else in `.json` members.
+
+use super::archive::{TarMember, TarMembers};
+use super::samples::text;
+use super::source::{Malformed, ReadAt};
+use crate::json;
+
+/// Longest `.cls` member: a number and white space.
+const MAX_CLS: u64 = 64;
+/// Longest `.json` member that is searched for a label.
+const MAX_JSON: u64 = 16 << 20;
+
+/// What a member says of the class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Label {
+    /// Nothing: there is no such member, or neither key in it.
+    #[default]
+    Missing,
+    Number(u32),
+    /// Something that is no class number; why is found out again where it matters.
+    Unusable,
+}
+
+/// A label, or what is wrong with it.
+pub(super) type ReadLabel = Result<Option<u32>, Malformed>;
+
+/// Without the reason, which is long and mostly not asked for.
+pub(super) fn reduced(label: ReadLabel) -> Label {
+    match label {
+        Ok(None) => Label::Missing,
+        Ok(Some(number)) => Label::Number(number),
+        Err(_) => Label::Unusable,
+    }
+}
+
+/// The number in a `.cls` member.
+///
+/// # Errors
+/// Outside: it cannot be read at all. Inside: it is no class number.
+pub(super) fn cls<S: ReadAt + ?Sized>(
+    members: &mut TarMembers<'_, S>,
+    member: &TarMember,
+) -> Result<ReadLabel, Malformed> {
+    let data = if member.size <= MAX_CLS { Some(members.read(member.offset, member.size)?) } else { None };
+    let number = data.as_deref().and_then(class_number);
+    Ok(number.map(Some).ok_or_else(|| Malformed {
+        offset: member.offset,
+        message: format!("{:?} should hold a class number from 0 to 4294967294 as text", text(&member.name)),
+    }))
+}
+
+/// The integer at `label` or `cls` of a `.json` member; `None` where neither key is there. Errors as [`cls`].
+pub(super) fn json<S: ReadAt + ?Sized>(
+    members: &mut TarMembers<'_, S>,
+    member: &TarMember,
+) -> Result<ReadLabel, Malformed> {
+    let name = text(&member.name);
+    let fail = |message: String| Err(Malformed { offset: member.offset, message });
+    if member.size > MAX_JSON {
+        return Ok(fail(format!(
+            "{name:?} has {} bytes; a label is looked for in up to 16 MiB",
+            member.size
+        )));
+    }
+    let data = members.read(member.offset, member.size)?;
+    let mut found: [Option<Vec<u8>>; 2] = [None, None];
+    let scanned = json::utf8(&data).and_then(|document| {
+        json::scan(&document, |key, value| {
+            let key = key.and_then(json::text);
+            if let Some(at) = NAMES.iter().position(|name| key.as_deref() == Some(name)) {
+                found[at] = Some(value.to_vec());
+            }
+        })
+    });
+    if let Err(error) = scanned {
+        return Ok(fail(format!("{name:?} is not JSON: {error}")));
+    }
+    let Some((key, label)) = NAMES.iter().zip(&found).find_map(|(key, value)| Some((key, value.as_ref()?)))
+    else {
+        return Ok(Ok(None));
+    };
+    Ok(class_number(label).map_or_else(
+        || fail(format!("{name:?}: {key} should be a class number from 0 to 4294967294")),
+        |number| Ok(Some(number)),
+    ))
+}
+
+/// The keys of a JSON object that say its sample's class, the better first.
+const NAMES: [&str; 2] = ["label", "cls"];
+
+/// The class number that is written so. The greatest number stands for none elsewhere.
+fn class_number(written: &[u8]) -> Option<u32> {
+    let number = std::str::from_utf8(written).ok()?.trim().parse().ok()?;
+    (number < u32::MAX).then_some(number)
+}

@@ -1,0 +1,55 @@
+//! Where a member of a sample is, as the index keeps it.
+
+use super::format::u32_at;
+
+/// Bytes of a [`MemberRow`]: number of its key (u32), blocks from its sample's image (i32) and length (u32).
+pub(super) const MEMBER_ROW: usize = 12;
+
+/// Where a member of a sample is in its shard. Members begin at multiples of [`MemberPlace::BLOCK`], as tar has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberPlace {
+    /// Blocks from the first byte of the sample's image, which may lie behind it.
+    pub blocks: i32,
+    /// Bytes of the member; [`MemberPlace::TWICE`] and more mean something else.
+    pub length: u32,
+}
+
+impl MemberPlace {
+    /// Bytes of a block of a tar archive.
+    pub const BLOCK: i64 = 512;
+    /// The length that says that there are two members of one name.
+    pub const TWICE: u32 = u32::MAX - 1;
+    /// No such member.
+    pub const ABSENT: Self = Self { blocks: 0, length: u32::MAX };
+
+    /// A member that begins at `offset`, of the sample whose image begins at `image`; `None` where they are too far
+    /// apart.
+    pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {
+        let apart = offset.cast_signed().checked_sub(image.cast_signed())?;
+        Some(Self { blocks: i32::try_from(apart / Self::BLOCK).ok()?, length })
+    }
+}
+
+/// A member of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberRow {
+    /// Number of its key among those that there are, sorted.
+    pub key: u32,
+    /// Where it is.
+    pub place: MemberPlace,
+}
+
+impl MemberRow {
+    pub(super) fn to_bytes(self) -> [u8; MEMBER_ROW] {
+        let mut bytes = [0; MEMBER_ROW];
+        bytes[..4].copy_from_slice(&self.key.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.place.blocks.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.place.length.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let place = MemberPlace { blocks: u32_at(bytes, 4).cast_signed(), length: u32_at(bytes, 8) };
+        Self { key: u32_at(bytes, 0), place }
+    }
+}

@@ -1,0 +1,47 @@
+//! Makes sure that all members of a sample are read from one version of its shard.
+//!
+//! Members that lie apart in a shard are read one after another. A reader checks the shard's stamp before and after
+//! each read, and takes a shard that was written anew and holds the same samples for the dataset's from then on. So a
+//! sample's members may come from before and from after such a change. Then all of them are read once more.
+
+use crate::dataset::{DatasetIndex, Stamp};
+use crate::error::{Error, Result};
+use crate::io::{MOST_MOVES, read_blocking};
+
+/// The attempts to read all members of one sample from one version of its shard.
+#[derive(Default)]
+pub(super) struct OneVersion {
+    /// The stamp of the shard when the latest attempt began; `None` for the first, whose reads began before.
+    before: Option<Stamp>,
+    /// The number of times that the members were read again.
+    repeated: u8,
+}
+
+impl OneVersion {
+    /// Reads the record of a `sample` once more if its members may be of two versions; else `None`. Call it when all
+    /// members have been read, until it returns `None`.
+    ///
+    /// # Errors
+    /// The errors of reading; [`Error::DatasetChanged`] for a shard that is written to again and again.
+    pub(super) fn read_anew(&mut self, index: &DatasetIndex, sample: u64) -> Result<Option<Vec<u8>>> {
+        if !index.is_apart(sample) {
+            return Ok(None);
+        }
+        let extent = index.extent(sample);
+        let now = index.shard_stamp(extent.file);
+        let is_one = match self.before {
+            None => !index.has_moved(extent.file),
+            before => before == now,
+        };
+        if is_one {
+            return Ok(None);
+        }
+        if self.repeated >= MOST_MOVES {
+            let message = "is written to again and again while a sample is read".to_owned();
+            return Err(Error::DatasetChanged { path: index.path(extent.file), message });
+        }
+        self.repeated += 1;
+        self.before = now;
+        read_blocking(index, extent).map(Some)
+    }
+}

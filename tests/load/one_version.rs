@@ -1,0 +1,124 @@
+//! All members of a sample are of one version of its shard, also where they lie so far apart that each is read by
+//! itself, and somebody writes the shard anew in between.
+
+use foreload::testing::batch::{Batch, FieldValues};
+use foreload::testing::config::{FieldOptions, LoaderOptions};
+use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::io::{Completion, ReadRequest, ReadStats, Reader, Waker};
+use foreload::testing::pipeline::Pipeline;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SAMPLES: usize = 12;
+
+/// More than what is read at once beside a member.
+const BETWEEN: usize = 300 << 10;
+
+/// A shard whose samples each have a caption and a document that say which `version` they are of: all captions first,
+/// all documents last.
+fn write(path: &Path, version: u8) {
+    let mut archive = tar::Builder::new(File::create(path).unwrap());
+    let mut put = |name: String, bytes: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, bytes).unwrap();
+    };
+    (0..SAMPLES).for_each(|sample| put(format!("{sample:02}.txt"), &[version]));
+    put("between".into(), &vec![0; BETWEEN]);
+    (0..SAMPLES).for_each(|sample| put(format!("{sample:02}.json"), &[b'"', version, b'"']));
+    archive.finish().unwrap();
+}
+
+/// Writes the shard anew whenever records have arrived, before anybody reads what lies apart from them.
+struct WritingReader {
+    inner: Box<dyn Reader>,
+    path: PathBuf,
+    versions: std::iter::Cycle<std::ops::RangeInclusive<u8>>,
+}
+
+impl Reader for WritingReader {
+    fn room(&self) -> usize {
+        self.inner.room()
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+    fn submit(&mut self, request: ReadRequest) {
+        self.inner.submit(request);
+    }
+    fn wait(&mut self, out: &mut Vec<Completion>) -> foreload::Result<()> {
+        let before = out.len();
+        self.inner.wait(out)?;
+        if out.len() > before {
+            // So that the stamp of the version that was there differs.
+            std::thread::sleep(Duration::from_millis(20));
+            write(&self.path, self.versions.next().unwrap());
+        }
+        Ok(())
+    }
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+    fn stats(&self) -> ReadStats {
+        self.inner.stats()
+    }
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+/// The versions of each sample's caption and document.
+fn versions(batch: &Batch) -> Vec<(u8, u8)> {
+    let FieldValues::Texts(texts) = batch.values(0) else { panic!("no texts") };
+    let FieldValues::Bytes(documents) = batch.values(1) else { panic!("no documents") };
+    texts
+        .iter()
+        .zip(&documents)
+        .map(|(text, json)| match (text, json) {
+            (Some(text), Some(json)) => (text.as_bytes()[0], json[1]),
+            missing => panic!("{missing:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn members_that_lie_apart_are_of_one_version() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("data");
+    std::fs::create_dir(&root).unwrap();
+    let path = root.join("0.tar");
+    write(&path, b'a');
+    let fields = ["txt", "json"].map(FieldOptions::named).to_vec();
+    let options = LoaderOptions {
+        batch_size: 4,
+        threads: Some(1),
+        queue_depth: Some(2),
+        device: "cpu".into(),
+        index_dir: Some(directory.path().join("index")),
+        fields: Some(fields),
+        ..LoaderOptions::default()
+    };
+    let asked: IndexOptions = options.index_options(foreload::testing::dataset::Contents::Images);
+    let index = Arc::new(DatasetIndex::open(&root, &asked).unwrap());
+    let config = options.check(&index).unwrap();
+    let open = move |index: &_, slots: &_, config: &foreload::testing::config::LoaderConfig| {
+        let inner = foreload::testing::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
+        let versions = (b'a'..=b'z').cycle();
+        Ok(Box::new(WritingReader { inner, path: path.clone(), versions }) as _)
+    };
+    let pipeline = Pipeline::with_reader(index, config, Box::new(open));
+    let mut seen = std::collections::BTreeSet::new();
+    for number in 0..4 {
+        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            for (text, json) in versions(&batch) {
+                assert_eq!(text as char, json as char, "a caption and a document of two versions");
+                seen.insert(text);
+            }
+        }
+    }
+    assert!(seen.len() > 2, "the shard was hardly ever written anew: {seen:?}");
+}
