@@ -170,7 +170,7 @@ def test_many_kinds_of_members_make_no_notice_and_a_short_error(tmp_path: Path, 
         log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
     assert records == []
-    with pytest.raises(foreload.ConfigError, match="there are .* and 2982 others") as raised:
+    with pytest.raises(foreload.ConfigError, match=r"there are .* and 2982 others") as raised:
         foreload.ImageLoader(tmp_path, fields=["image", "txt"])
     assert len(str(raised.value)) < 1100
 
