@@ -21,9 +21,7 @@ if os.path.exists(checkpoint):
     for part, state in zip((model, optimizer, source), torch.load(checkpoint), strict=True):
         part.load_state_dict(state)
 
-train = pipeline_def(source.data_nodes)(
-    batch_size=8, num_threads=2, device_id=None
-)  # Use a number with a GPU.
+train = pipeline_def(source.data_nodes)(batch_size=8, num_threads=2, device_id=None)  # Or a GPU's number.
 batches = DALIGenericIterator(train, ["images", "labels"], auto_reset=True)
 for epoch in range(source.epoch, 3):
     for step, (batch,) in enumerate(batches, source.first_step(epoch) + 1):

@@ -159,16 +159,16 @@ class Batches(Iterator[Batch]):
         other decoder of the CPU, as `decoded_png`, `concealed` (damaged JPEGs that were decoded all the same) and
         `errors` (samples skipped or replaced by zeros).
 
-        On a GPU there is also the dict `gpu`: `decoders` (what each of the GPU's decoders can do, and why not more: texts by
-        name), `decoded_hardware`, `decoded_cuda_batched`, `decoded_cuda` and `decoded_cpu` (images by backend),
-        `decoded_again` (images that a decoder reported as decoded and may not have written), `h2d_bytes` (files and
-        planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that are under way
-        side by side) and `idle_seconds` (in which nothing was queued on it).
+        On a GPU there is also the dict `gpu`: `decoders` (what each of the GPU's decoders can do, and why not more:
+        texts by name), `decoded_hardware`, `decoded_cuda_batched`, `decoded_cuda` and `decoded_cpu` (images by
+        backend), `decoded_again` (images that a decoder reported as decoded and may not have written), `h2d_bytes`
+        (files and planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that
+        are under way side by side) and `idle_seconds` (in which nothing was queued on it).
 
         With a cache there is also the dict `cache` for this epoch: `nvme_hits`, `nvme_bytes` (samples from the cache),
         `source_reads`, `source_bytes` (from the dataset's storage, as they were needed), `fallbacks` (the cache had
         them and could not give them), `staged_bytes`, `staged_samples`, `staged_units` of `units` (filled ahead),
-        `admitted_samples`, `admitted_bytes` (written), `dropped_busy`, `dropped_full`, `dropped_off` (not kept:
-        writing was behind; the cache is full; a write had failed), `write_errors`, `damaged`, `evicted_bytes`;
-        `held_samples`, `held_bytes` and `quota` as they are now; `last_error`, a text, or None.
+        `admitted_samples`, `admitted_bytes` (written), `dropped_busy`, `dropped_full`, `dropped_off` (not kept: writing
+        was behind; the cache is full; a write had failed), `write_errors`, `damaged`, `evicted_bytes`; `held_samples`,
+        `held_bytes` and `quota` as they are now; `last_error`, a text, or None.
         """
