@@ -111,8 +111,8 @@ settings! {
     /// How often samples are drawn compared with one another: `"balanced"`, every class as often as every other; a dict
     /// of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50 to 1e50.
     /// In every epoch, samples of equal weight are drawn equally often, or once more, and each weight's share of the
-    /// draws is kept to within two. A sample that comes up again in an epoch is augmented differently. None: every sample
-    /// alike.
+    /// draws is kept to within two. A sample that comes up again in an epoch is augmented differently. None: every
+    /// sample alike.
     weights: Option<Weights> = None, Maybe(Weighing), Selection.no_flag();
 
     /// The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
