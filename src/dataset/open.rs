@@ -170,11 +170,11 @@ impl IndexOpening<'_> {
                 if index.file.has_members() {
                     return Ok(FoundIndex::Moved(index, moved));
                 }
-                // Shards are compared with all their members, whose sections may be damaged.
-                Ok(match self.load(file, true) {
-                    Ok(index) => FoundIndex::Moved(index, moved),
-                    Err(error) => FoundIndex::Nothing(error.to_string()),
-                })
+                // Shards that moved are compared with all their members.
+                match self.load(file, true) {
+                    Ok(index) => Ok(FoundIndex::Moved(index, moved)),
+                    Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
+                }
             }
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 Ok(FoundIndex::Nothing("there was no index yet".to_owned()))

@@ -1,6 +1,5 @@
 //! The index file may be damaged before a run and changed in any way during one, and needs no home directory.
 
-use crate::changes::tar;
 use crate::common::child;
 use crate::common::scene::{Scene, summary};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions, IndexOrigin};
@@ -95,28 +94,30 @@ fn damage_anywhere_is_noticed_when_it_is_loaded() {
     assert!(rebuilt + 10 > places.len(), "{rebuilt} of {}", places.len());
 }
 
-/// A loader of images leaves out the sections of members, which a shard that was touched is compared with all the same.
+/// The members, which stand last in the file, are read only when a shard has moved.
 #[test]
-fn damage_that_only_a_changed_dataset_meets_is_built_again() {
+fn damage_that_shows_when_a_shard_has_moved_makes_a_new_index() {
     let scene = Scene::new();
-    let members: [(&str, &[u8]); 3] = [("1.jpg", b"1"), ("1.txt", b"one"), ("2.jpg", b"2")];
-    let shard = scene.write("s.tar", &tar(&members));
-    let first = scene.open().unwrap();
-    let (expected, path) = (all_of(&first), summary(&first).index_path);
-    let mut damaged = fs::read(&path).unwrap();
-    // The members are the last section.
-    *damaged.last_mut().unwrap() ^= 1;
-    fs::write(&path, damaged).unwrap();
-    assert!(summary(&scene.open().unwrap()).origin == IndexOrigin::Loaded, "images need no members");
-    let touched = FileTimes::new().set_modified(SystemTime::now() - Duration::from_secs(60));
-    File::options().write(true).open(shard).unwrap().set_times(touched).unwrap();
-    let index = scene.open().unwrap();
-    assert_eq!(all_of(&index), expected);
-    assert!(matches!(summary(&index).origin, IndexOrigin::Built(because) if because.contains("damaged")));
+    let mut archive = tar::Builder::new(Vec::new());
+    for number in 0..40 {
+        for (suffix, bytes) in [("jpg", &b"image"[..]), ("txt", b"text")] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            archive.append_data(&mut header, format!("{number:03}.{suffix}"), bytes).unwrap();
+        }
+    }
+    let shard = scene.write("0.tar", &archive.into_inner().unwrap());
+    let path = summary(&scene.open().unwrap()).index_path;
+    let end = fs::metadata(&path).unwrap().len();
+    File::options().write(true).open(&path).unwrap().write_all_at(b"damage", end - 6).unwrap();
+    assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded, "nobody has read the members");
+    File::options().write(true).open(&shard).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let origin = summary(&scene.open().unwrap()).origin;
+    assert!(matches!(&origin, IndexOrigin::Built(because) if because.contains("damaged")), "{origin:?}");
 }
 
 #[test]
-fn what_others_write_beside_it_is_left_until_it_is_old() {
+fn unfinished_files_of_others_are_left_until_they_are_old() {
     let scene = classes_of_images(1, 3);
     let index = summary(&scene.open().unwrap()).index_path;
     let other = |kind: &str| index.with_extension(format!("node7-1-0123456789abcdef.{kind}"));
@@ -133,7 +134,7 @@ fn what_others_write_beside_it_is_left_until_it_is_old() {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_is_no_failure() {
+fn a_home_that_cannot_be_written_to_is_no_failure() {
     let scene = classes_of_images(2, 3);
     let file = scene.write("../a file", b"and no directory");
     // Neither a file nor a missing variable is a home directory; the superuser may write to all others.

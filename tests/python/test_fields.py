@@ -150,7 +150,7 @@ def without(number: int, key: str) -> shards.Members:
 
 
 @pytest.mark.parametrize("key", ["txt", "json", "npy", "seg.png"])
-def test_what_is_absent_fails_its_sample_or_is_said(tmp_path: Path, key: str) -> None:
+def test_an_absent_field_fails_its_sample_or_is_marked(tmp_path: Path, key: str) -> None:
     shards.make(tmp_path, 12, 1, lambda number: without(number, key))
     loader = foreload.ImageLoader(tmp_path, batch_size=4, fields=["jpg", key], image_size=24)
     with pytest.raises(foreload.SampleError, match=f'field "{key}".*optional=True'):
