@@ -25,7 +25,7 @@ pub(crate) use images::{ImageField, Images};
 pub use labels::Labels;
 pub(crate) use labels::numbers as label_numbers;
 pub use pfs::parse_pfs;
-pub(crate) use recipe::check_said_once;
+pub(crate) use recipe::check_given_once;
 pub use selection::Weights;
 pub(crate) use settings::{Given, Setting, docstring, python_name, unknown_setting};
 pub use settings::{
@@ -210,7 +210,7 @@ impl LoaderOptions {
     pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
         self.validate()?;
         let images = self.images(&self.given_names()?)?;
-        self.question_scale(&images, index);
+        self.warn_about_scale(&images, index);
         let ranks = self.local_world_size.unwrap_or(1);
         // Bytes that are only passed on need no more than one thread.
         let processors = || if self.decoded { share::processors(ranks) } else { 1 };

@@ -26,7 +26,7 @@ class Directory:
             sequential reads beside training, in the order of their next use (where all ranks share one cache). `auto`:
             by rates measured at the start.
         stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
-            the cache together, or a text such as `"500MB"`. None: what reads in demand leave.
+            the cache together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -68,8 +68,9 @@ class Resources:
             images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about
-            30 KB of memory; network file systems give more the more of them there are.
+        queue_depth: The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which
+            there are up to 256, with about 30 KB of memory each; network file systems are faster the more of them there
+            are.
         device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
             quarter of it.
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
@@ -128,27 +129,28 @@ class ImageLoader(Loader):
         seed: Seed of order and augmentation.
         train: True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order.
             Beside `transforms` it says only what `shuffle` and `last_batch` are by default.
-        shuffle: Shuffled order. None: as `train`.
+        shuffle: Whether the order is shuffled. None: as `train` says.
         last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
             fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop
             in training, else partial.
-        keep: How many batches you will keep at once, when that is more than the latest. The pools are sized for it.
+        keep: How many batches you keep at a time, including the latest. The pools are sized for it.
         indices: Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how
             they are listed; a sequential epoch takes them as they stand. None: all.
         classes: Names or numbers of the classes to draw from. Labels stay what they are. None: all.
         files: A text file that lists what to draw from, one path a line, relative to the dataset: files (with or
             without extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are
             given, all must hold. None: everything.
-        weights: How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a
-            dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50
-            to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each weight's
-            share of the draws is kept to within two. A sample that comes up again in an epoch is augmented anew. None:
-            every sample alike.
-        ratios: Share of each of several datasets in an epoch, in any unit. None: by their samples.
-        epoch_size: Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
-        fields: What of each sample the batches hold: a list of names, or of objects of `foreload.fields` that say more.
-            A name is `image`, `label`, or the key of a member in a shard, what follows the first dot of its name:
-            `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
+        weights: How often samples are drawn compared with one another: `"balanced"`, every class as often as every
+            other; a dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or
+            from 1e-50 to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each
+            weight's share of the draws is kept to within two. A sample that comes up again in an epoch is augmented
+            differently. None: every sample alike.
+        ratios: The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
+        epoch_size: The number of samples that an epoch draws, for all ranks together. None: as many as there are to
+            draw from.
+        fields: What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more.
+            A name is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its
+            name: `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
         labels: Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or
             without extension) or `sample_id` says which sample a row is of, and whose others are fields by their names;
             or a number or truth value, or a list of as many of them, for each sample in the index's order: the field
@@ -159,46 +161,48 @@ class ImageLoader(Loader):
         transforms: What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have
             several images, the first leads and the others follow its geometry; or a dict has for each image field what
             is done to it. It takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and
-            `std`, the one-line way to the usual lists. None: what these mean.
+            `std`, the one-line way to the usual lists. None: the list that these mean.
         image_size: Side of the square output in pixels, or (height, width).
         scale: Training: lower and upper bound of the random crop's share of the image's area.
         ratio: Training: lower and upper bound of the random crop's width divided by its height.
         flip: Training: probability of a horizontal flip.
         resize: Evaluation: length in pixels of the shorter side after Resize. None: 8/7 of the image size (256 for
             224).
-        mean: Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, as other loaders
-            take them of values in 0..255, are questioned by a warning.
-        std: Standard deviation of each channel, of values scaled to 0..1, likewise.
+        mean: Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, which other
+            loaders take for values in 0..255, get a warning.
+        std: Standard deviation of each channel, of values scaled to 0..1; ImageNet's by default.
         dtype: Element type of the images: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not
             normalised).
         memory_format: Order of the images' dimensions: `nchw` or `nhwc`.
         decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
             torchvision compute. EXIF orientation is ignored, as torchvision does.
-        decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of yours. Order,
-            `labels`, `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals
-            with is what cannot be read, and what is no image by its first bytes.
+        decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of your own. Order,
+            `labels`, `sample_ids` and `mask` stay the same, and the settings of images have no effect. `on_error` deals
+            with files that cannot be read, or that are no images by their first bytes.
         device: Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else
             the first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU,
             batches are the same as on the CPU but for the decoders' rounding.
-        cpu_decode: What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know
-            (PNG, CMYK, ...) or would have the host half decode (progressive images; batches of fewer than 51 where
-            there is no decoding engine); `auto`, that and as much more as makes the whole fastest; `never`: what they
-            do not know is an error of its sample. What takes such a sample's place with `on_error="skip"` the CPU
-            decodes in any case.
+        cpu_decode: What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders
+            do not know (PNG, CMYK, ...), or would have the host half decode (progressive images; batches of fewer than
+            51 where there is no decoding engine). With `auto` it also decodes as many more images as makes the whole
+            fastest. With `never`, what the GPU's decoders do not know is an error of its sample; a substitute for it
+            (`on_error="skip"`) is decoded by the CPU in any case.
         damaged: What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart
-            markers). `conceal`: they give, sample by sample, what PIL and torchvision make of them; training goes on as
-            there, and `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses fails here, too,
-            above all files cut short; also damaged headers, and damaged files in CMYK or of odd sampling. `refuse`: all
-            damage that is found is a failure (see `on_error`); behind the crop none is looked for. On a GPU the CPU
-            decodes what nvJPEG, told to be strict, refuses; what damage nvJPEG passes over it does not tell.
-        on_error: What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch.
-            `skip`: another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay
-            full and equal on every rank. `zero`: a zero image, or a file without bytes, and its mask is False. Of other
-            fields, what was to be read of the sample is zero in tensors, None in lists, and no rows of a ragged array;
-            what is known without reading it stays: its class number in the index, and `labels=`.
-        max_errors: Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too
-            (from a state of another rank, that one's).
-        max_pixels: Images of more pixels are refused, for they may be decompression bombs. By default 2**27.
+            markers). With `conceal` they give, sample by sample, what PIL and torchvision make of them;
+            `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses is a failure here, too, above
+            all files that were cut short; so are damaged headers, and damaged files in CMYK or of unusual sampling.
+            With `refuse` all damage that is found is a failure (see `on_error`); damage below the crop is not looked
+            for. On a GPU, the CPU decodes what nvJPEG refuses in its strict mode; nvJPEG does not report the damage
+            that it passes over.
+        on_error: What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch.
+            With `skip` another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches
+            stay full and equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is
+            False. Of the other fields, those that are read of the sample are zero in tensors, None in lists, and
+            without rows in ragged arrays; what is known without reading it stays: its class number in the index, and
+            `labels=`.
+        max_errors: The number of failures that an epoch of this rank survives with `skip` and `zero`, including those
+            before it was resumed (of the rank whose state was loaded).
+        max_pixels: Images of more pixels are refused, because they may be decompression bombs. By default 2**27.
         resources: `threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict;
             what it says cannot be said beside it. None: each by itself.
         threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
@@ -209,8 +213,9 @@ class ImageLoader(Loader):
             images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about
-            30 KB of memory; network file systems give more the more of them there are.
+        queue_depth: The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which
+            there are up to 256, with about 30 KB of memory each; network file systems are faster the more of them there
+            are.
         device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
             quarter of it.
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
@@ -220,20 +225,20 @@ class ImageLoader(Loader):
             one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere.
         verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
             it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
-            read once a run and compared. What has changed is copied anew, what changes after the check is seen by the
+            read once a run and compared. What has changed is copied again, what changes after the check is seen by the
             next run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
-        immutable: The dataset never changes, so cached copies are used without a look at its files.
+        immutable: The dataset never changes, so cached copies are used without checking its files.
         index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
             cannot be written, a directory of the user's own among the temporary files, with a warning.
-        rebuild_index: Index the dataset anew.
-        changed: What happens when the dataset is not what its index says, which is looked at in every start: `rebuild`
-            indexes it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
-            right when it is read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of
-            these.
+        rebuild_index: Index the dataset again.
+        changed: What happens when the dataset is not what its index says, which is checked at every start: `rebuild`
+            indexes it again, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
+            right when it is read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do
+            not count.
         progress: Show a progress bar while indexing, when stderr is a terminal.
         rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
-            mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
-        world_size: Number of ranks, likewise.
+            mpirun or Slurm's srun, by their variables; else 0. Asked again at each iteration.
+        world_size: The number of ranks. None: found like `rank`.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -351,29 +356,31 @@ class FileLoader(Loader):
             `*.tfrecord*` shards, whose records are. Several of them, in a list, are one dataset.
         batch_size: Samples per step and rank.
         seed: Seed of order and augmentation.
-        shuffle: Shuffled order.
+        shuffle: Whether the order is shuffled.
         last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
             fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch.
-        keep: How many batches you will keep at once, when that is more than the latest. The pools are sized for it.
+        keep: How many batches you keep at a time, including the latest. The pools are sized for it.
         indices: Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how
             they are listed; a sequential epoch takes them as they stand. None: all.
         files: A text file that lists what to draw from, one path a line, relative to the dataset: files (with or
             without extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are
             given, all must hold. None: everything.
-        weights: How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a
-            dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50
-            to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each weight's
-            share of the draws is kept to within two. A sample that comes up again in an epoch is augmented anew. None:
-            every sample alike.
-        ratios: Share of each of several datasets in an epoch, in any unit. None: by their samples.
-        epoch_size: Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
-        on_error: What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch.
-            `skip`: another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay
-            full and equal on every rank. `zero`: a zero image, or a file without bytes, and its mask is False. Of other
-            fields, what was to be read of the sample is zero in tensors, None in lists, and no rows of a ragged array;
-            what is known without reading it stays: its class number in the index, and `labels=`.
-        max_errors: Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too
-            (from a state of another rank, that one's).
+        weights: How often samples are drawn compared with one another: `"balanced"`, every class as often as every
+            other; a dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or
+            from 1e-50 to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each
+            weight's share of the draws is kept to within two. A sample that comes up again in an epoch is augmented
+            differently. None: every sample alike.
+        ratios: The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
+        epoch_size: The number of samples that an epoch draws, for all ranks together. None: as many as there are to
+            draw from.
+        on_error: What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch.
+            With `skip` another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches
+            stay full and equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is
+            False. Of the other fields, those that are read of the sample are zero in tensors, None in lists, and
+            without rows in ragged arrays; what is known without reading it stays: its class number in the index, and
+            `labels=`.
+        max_errors: The number of failures that an epoch of this rank survives with `skip` and `zero`, including those
+            before it was resumed (of the rank whose state was loaded).
         resources: `threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict;
             what it says cannot be said beside it. None: each by itself.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
@@ -382,8 +389,9 @@ class FileLoader(Loader):
             images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about
-            30 KB of memory; network file systems give more the more of them there are.
+        queue_depth: The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which
+            there are up to 256, with about 30 KB of memory each; network file systems are faster the more of them there
+            are.
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
             memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
             and memory alone.
@@ -391,20 +399,20 @@ class FileLoader(Loader):
             one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere.
         verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
             it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
-            read once a run and compared. What has changed is copied anew, what changes after the check is seen by the
+            read once a run and compared. What has changed is copied again, what changes after the check is seen by the
             next run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
-        immutable: The dataset never changes, so cached copies are used without a look at its files.
+        immutable: The dataset never changes, so cached copies are used without checking its files.
         index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
             cannot be written, a directory of the user's own among the temporary files, with a warning.
-        rebuild_index: Index the dataset anew.
-        changed: What happens when the dataset is not what its index says, which is looked at in every start: `rebuild`
-            indexes it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
-            right when it is read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of
-            these.
+        rebuild_index: Index the dataset again.
+        changed: What happens when the dataset is not what its index says, which is checked at every start: `rebuild`
+            indexes it again, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
+            right when it is read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do
+            not count.
         progress: Show a progress bar while indexing, when stderr is a terminal.
         rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
-            mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
-        world_size: Number of ranks, likewise.
+            mpirun or Slurm's srun, by their variables; else 0. Asked again at each iteration.
+        world_size: The number of ranks. None: found like `rank`.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 /// The encoded bytes of one sample, and what keeps them.
 pub(crate) enum Encoded {
-    /// In a slot of the reader's arena.
+    /// The bytes are in a slot of the reader's arena.
     Slot(Filled),
-    /// Read outside of it: a substitute.
+    /// The bytes are a substitute's, which is read outside of the arena.
     Owned(Vec<u8>),
 }
 

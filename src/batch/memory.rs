@@ -16,12 +16,12 @@ const MOST_SPARE: usize = 8;
 /// Where the buffers of a pool are.
 #[derive(Clone, Default)]
 pub(crate) enum BatchStorage {
-    /// In host memory.
+    /// Buffers are in host memory.
     #[default]
     Host,
-    /// Host memory for the columns; encoded files stay in the slots they were read into.
+    /// The columns are in host memory, and encoded files stay in the slots that they were read into.
     Slots,
-    /// On a GPU.
+    /// Buffers are on a GPU.
     Cuda(CudaStorage),
 }
 

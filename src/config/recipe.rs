@@ -10,7 +10,7 @@ use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 
 /// The settings that a list of transforms includes, each with the transform that has its place.
-const SAID_BY_TRANSFORMS: &[(&str, &str)] = &[
+const INCLUDED_IN_TRANSFORMS: &[(&str, &str)] = &[
     ("image_size", "the size of RandomResizedCrop, RandomCrop, Resize or CenterCrop"),
     ("scale", "RandomResizedCrop(scale=...)"),
     ("ratio", "RandomResizedCrop(ratio=...)"),
@@ -25,8 +25,8 @@ const SAID_BY_TRANSFORMS: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// [`Error::Config`] that names both.
-pub(crate) fn check_said_once(given: &[&str]) -> Result<()> {
-    match SAID_BY_TRANSFORMS.iter().find(|(setting, _)| given.contains(setting)) {
+pub(crate) fn check_given_once(given: &[&str]) -> Result<()> {
+    match INCLUDED_IN_TRANSFORMS.iter().find(|(setting, _)| given.contains(setting)) {
         None => Ok(()),
         Some((setting, by)) => Err(Error::config(
             setting,
@@ -37,7 +37,7 @@ pub(crate) fn check_said_once(given: &[&str]) -> Result<()> {
 
 impl LoaderOptions {
     /// The list of transforms that the flat settings stand for.
-    fn meant(&self) -> Vec<Transform> {
+    fn usual_transforms(&self) -> Vec<Transform> {
         let (height, width) = self.image_size;
         let size = Sides::Both([height, width]);
         let mut list = if self.train {
@@ -79,7 +79,7 @@ impl LoaderOptions {
     /// # Errors
     /// [`Error::Config`] naming the setting.
     pub(super) fn usual_recipe(&self) -> Result<Recipe> {
-        let list = self.meant();
+        let list = self.usual_transforms();
         for transform in &list {
             transform.check().map_err(|BadParameter { parameter, message }| {
                 Error::config(setting_of(transform.name(), parameter), message)
@@ -120,7 +120,7 @@ impl LoaderOptions {
 
     /// Warns when `mean` and `std` look as if they were meant for values in 0..255, as other loaders take them: images
     /// have no such statistics in 0..1.
-    pub(super) fn question_scale(&self, images: &Images, index: &DatasetIndex) {
+    pub(super) fn warn_about_scale(&self, images: &Images, index: &DatasetIndex) {
         let outputs = images.recipes().iter().map(|recipe| recipe.views()[0].fixed_output());
         let outputs = outputs.filter(|output| self.decoded && output.dtype != DType::U8);
         for (setting, values) in outputs.flat_map(|output| [("mean", output.mean), ("std", output.std)]) {

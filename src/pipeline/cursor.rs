@@ -34,9 +34,9 @@ enum ResumePoint {
 /// The point at which an iteration begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// At the beginning of this epoch.
+    /// It begins with this epoch.
     Epoch(u64),
-    /// Where this state was saved.
+    /// It goes on where this state was saved.
     State(State),
 }
 

@@ -28,7 +28,8 @@ enum Permutation {
 impl Order {
     /// The shuffled order of all `len` samples for (fingerprint, seed, epoch), and for nothing else.
     ///
-    /// Up to [`TABLE_LIMIT`] samples a Fisher–Yates shuffle, above it a Feistel network that needs no memory.
+    /// Up to [`TABLE_LIMIT`] samples it is a Fisher–Yates shuffle, and above that a Feistel network, which needs no
+    /// memory.
     pub fn shuffled(fingerprint: &Fingerprint, seed: u64, epoch: u64, len: u64) -> Self {
         Self::drawn(Arc::new(Selection::all(len)), fingerprint, seed, epoch)
     }

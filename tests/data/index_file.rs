@@ -117,7 +117,7 @@ fn damage_that_shows_when_a_shard_has_moved_makes_a_new_index() {
 }
 
 #[test]
-fn what_others_write_beside_it_is_left_until_it_is_old() {
+fn unfinished_files_of_others_are_left_until_they_are_old() {
     let scene = classes_of_images(1, 3);
     let index = summary(&scene.open().unwrap()).index_path;
     let other = |kind: &str| index.with_extension(format!("node7-1-0123456789abcdef.{kind}"));
@@ -134,7 +134,7 @@ fn what_others_write_beside_it_is_left_until_it_is_old() {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_is_no_failure() {
+fn a_home_that_cannot_be_written_to_is_no_failure() {
     let scene = classes_of_images(2, 3);
     let file = scene.write("../a file", b"and no directory");
     // Neither a file nor a missing variable is a home directory; the superuser may write to all others.

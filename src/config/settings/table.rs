@@ -81,8 +81,8 @@ settings! {
     /// `transforms` it says only what `shuffle` and `last_batch` are by default.
     train: bool = true, Truth, Batches.images_only();
 
-    /// Shuffled order. None: as `train`.
-    shuffle: Option<bool> = None, Maybe(Truth), Batches.in_files("True", "Shuffled order.");
+    /// Whether the order is shuffled. None: as `train` says.
+    shuffle: Option<bool> = None, Maybe(Truth), Batches.in_files("True", "Whether the order is shuffled.");
 
     /// What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the
     /// batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop in training,
@@ -93,7 +93,7 @@ settings! {
          batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch."
     );
 
-    /// How many batches you will keep at once, when that is more than the latest. The pools are sized for it.
+    /// How many batches you keep at a time, including the latest. The pools are sized for it.
     keep: u32 = 1, WholeNumber::from(1), Batches.no_flag();
 
     /// Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how they are
@@ -108,21 +108,22 @@ settings! {
     /// must hold. None: everything.
     files: Option<PathBuf> = None, Maybe(AnyPath), Selection;
 
-    /// How often samples are drawn beside one another: `"balanced"`, every class as often as every other; a dict of
-    /// classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50 to 1e50. In
-    /// every epoch, samples of equal weight are drawn equally often, or once more, and each weight's share of the draws
-    /// is kept to within two. A sample that comes up again in an epoch is augmented anew. None: every sample alike.
+    /// How often samples are drawn compared with one another: `"balanced"`, every class as often as every other; a dict
+    /// of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50 to 1e50.
+    /// In every epoch, samples of equal weight are drawn equally often, or once more, and each weight's share of the
+    /// draws is kept to within two. A sample that comes up again in an epoch is augmented differently. None: every
+    /// sample alike.
     weights: Option<Weights> = None, Maybe(Weighing), Selection.no_flag();
 
-    /// Share of each of several datasets in an epoch, in any unit. None: by their samples.
+    /// The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
     ratios: Option<Vec<f64>> = None, Maybe(Ratios), Selection.no_flag();
 
-    /// Samples an epoch draws, of all ranks together. None: as many as there are to draw from.
+    /// The number of samples that an epoch draws, for all ranks together. None: as many as there are to draw from.
     epoch_size: Option<u64> = None, Maybe(WholeNumber::from(1).to(MOST_DRAWS)), Selection;
 
-    /// What of each sample the batches hold: a list of names, or of objects of `foreload.fields` that say more. A name
-    /// is `image`, `label`, or the key of a member in a shard, what follows the first dot of its name: `["jpg",
-    /// "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
+    /// What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more. A name
+    /// is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its name:
+    /// `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
     fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
 
     /// Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or without
@@ -136,7 +137,7 @@ settings! {
     /// What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have several images,
     /// the first leads and the others follow its geometry; or a dict has for each image field what is done to it. It
     /// takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way
-    /// to the usual lists. None: what these mean.
+    /// to the usual lists. None: the list that these mean.
     transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images.images_only();
 
     /// Side of the square output in pixels, or (height, width).
@@ -154,11 +155,11 @@ settings! {
     /// Evaluation: length in pixels of the shorter side after Resize. None: 8/7 of the image size (256 for 224).
     resize: Option<u32> = None, Maybe(WholeNumber::from(1).to(LARGEST_SIDE as u64)), Images.images_only();
 
-    /// Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, as other loaders take
-    /// them of values in 0..255, are questioned by a warning.
+    /// Mean of each channel, of values scaled to 0..1; ImageNet's by default. Numbers above 1, which other loaders take
+    /// for values in 0..255, get a warning.
     mean: [f32; 3] = [0.485, 0.456, 0.406], Channels::Finite, Images.images_only().or_none();
 
-    /// Standard deviation of each channel, of values scaled to 0..1, likewise.
+    /// Standard deviation of each channel, of values scaled to 0..1; ImageNet's by default.
     std: [f32; 3] = [0.229, 0.224, 0.225], Channels::Positive, Images.images_only().or_none();
 
     /// Element type of the images: `float32`, `float16`, `bfloat16`, or `uint8` (grey levels 0..255, not normalised).
@@ -171,9 +172,9 @@ settings! {
     /// compute. EXIF orientation is ignored, as torchvision does.
     decode: Fidelity = Fidelity::Fast, OneOf::names(), Images.images_only();
 
-    /// False: batches hold the files' bytes (`files` instead of `images`) for a decoder of yours. Order, `labels`,
-    /// `sample_ids` and `mask` stay the same; the settings of images mean nothing; what `on_error` deals with is what
-    /// cannot be read, and what is no image by its first bytes.
+    /// False: batches hold the files' bytes (`files` instead of `images`) for a decoder of your own. Order, `labels`,
+    /// `sample_ids` and `mask` stay the same, and the settings of images have no effect. `on_error` deals with files
+    /// that cannot be read, or that are no images by their first bytes.
     decoded: bool = true, Truth, Images.images_only().no_flag();
 
     /// Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else the
@@ -181,34 +182,35 @@ settings! {
     /// the same as on the CPU but for the decoders' rounding.
     device: String = "auto".into(), DeviceName, Images.images_only();
 
-    /// What the CPU decodes when batches end on a GPU: `fallback`, what the GPU's decoders do not know (PNG, CMYK, ...)
-    /// or would have the host half decode (progressive images; batches of fewer than 51 where there is no decoding
-    /// engine); `auto`, that and as much more as makes the whole fastest; `never`: what they do not know is an error of
-    /// its sample. What takes such a sample's place with `on_error="skip"` the CPU decodes in any case.
+    /// What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders do not know
+    /// (PNG, CMYK, ...), or would have the host half decode (progressive images; batches of fewer than 51 where there
+    /// is no decoding engine). With `auto` it also decodes as many more images as makes the whole fastest. With
+    /// `never`, what the GPU's decoders do not know is an error of its sample; a substitute for it (`on_error="skip"`)
+    /// is decoded by the CPU in any case.
     cpu_decode: CpuDecode = CpuDecode::Fallback, OneOf::names(), Images.images_only();
 
-    // Whoever comes from torchvision has trained on such files: its decoders conceal them, at most with a warning.
+    // Users of torchvision have trained on such files: its decoders conceal the damage, at most with a warning.
     /// What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart markers).
-    /// `conceal`: they give, sample by sample, what PIL and torchvision make of them; training goes on as there, and
-    /// `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses fails here, too, above all files
-    /// cut short; also damaged headers, and damaged files in CMYK or of odd sampling. `refuse`: all damage that is
-    /// found is a failure (see `on_error`); behind the crop none is looked for. On a GPU the CPU decodes what nvJPEG,
-    /// told to be strict, refuses; what damage nvJPEG passes over it does not tell.
+    /// With `conceal` they give, sample by sample, what PIL and torchvision make of them; `stats()["concealed"]`,
+    /// `concealed` and a warning tell of it. What PIL refuses is a failure here, too, above all files that were cut
+    /// short; so are damaged headers, and damaged files in CMYK or of unusual sampling. With `refuse` all damage that
+    /// is found is a failure (see `on_error`); damage below the crop is not looked for. On a GPU, the CPU decodes what
+    /// nvJPEG refuses in its strict mode; nvJPEG does not report the damage that it passes over.
     damaged: Damaged = Damaged::Conceal, OneOf::names(), Failures.images_only();
 
-    /// What a sample does that cannot be read or decoded. `raise` raises the first failure of a batch. `skip`: another
-    /// sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay full and equal on
-    /// every rank. `zero`: a zero image, or a file without bytes, and its mask is False. Of other fields, what was to
-    /// be read of the sample is zero in tensors, None in lists, and no rows of a ragged array; what is known without
-    /// reading it stays: its class number in the index, and `labels=`.
+    /// What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch. With `skip`
+    /// another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay full and
+    /// equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is False. Of the
+    /// other fields, those that are read of the sample are zero in tensors, None in lists, and without rows in ragged
+    /// arrays; what is known without reading it stays: its class number in the index, and `labels=`.
     on_error: OnError = OnError::Raise, OneOf::names(), Failures;
 
-    /// Failures an epoch of this rank survives with `skip` and `zero`, those before it was resumed too (from a state of
-    /// another rank, that one's).
+    /// The number of failures that an epoch of this rank survives with `skip` and `zero`, including those before it was
+    /// resumed (of the rank whose state was loaded).
     max_errors: u64 = 100, WholeNumber::any(), Failures.or_none();
 
     // PIL's own threshold for a decompression bomb is 89 478 485; this is the next power of two.
-    /// Images of more pixels are refused, for they may be decompression bombs. By default 2**27.
+    /// Images of more pixels are refused, because they may be decompression bombs. By default 2**27.
     max_pixels: u64 = 1 << 27, WholeNumber::from(1), Failures.images_only().or_none();
 
     /// Decoding threads. None: the processors this process may use, or its share where the other ranks of the node (see
@@ -227,8 +229,8 @@ settings! {
     /// Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
     direct: Direct = Direct::Auto, OneOf::names(), Resources.member(OfResources, "direct");
 
-    /// Reads in flight. None: 32. With `pread` each takes a thread of its own, up to 256, and that about 30 KB of
-    /// memory; network file systems give more the more of them there are.
+    /// The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which there are up to
+    /// 256, with about 30 KB of memory each; network file systems are faster the more of them there are.
     queue_depth: Option<u32> = None, Maybe(WholeNumber::from(1).to(DEEPEST_QUEUE)), Resources
         .member(OfResources, "queue_depth");
 
@@ -252,37 +254,37 @@ settings! {
     cache_fill: FillChoice = FillChoice::Auto, OneOf::names(), Cache.member(OfCache, "fill").flag_alias("fill");
 
     /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache
-    /// together, or a text such as `"500MB"`. None: what reads in demand leave.
+    /// together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
     stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "stage_bandwidth");
 
     /// How a cached copy of an earlier run or another process is known to be the dataset's before this run uses it.
     /// `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is read once
-    /// a run and compared. What has changed is copied anew, what changes after the check is seen by the next run. Only
+    /// a run and compared. What has changed is copied again, what changes after the check is seen by the next run. Only
     /// a write within the same tick of the file system's clock leaves the stamp as it was.
     verify: Verify = Verify::Stamp, OneOf::names(), Cache;
 
-    /// The dataset never changes, so cached copies are used without a look at its files.
+    /// The dataset never changes, so cached copies are used without checking its files.
     immutable: bool = false, Truth, Cache;
 
     /// Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that cannot be
     /// written, a directory of the user's own among the temporary files, with a warning.
     index_dir: Option<PathBuf> = None, Maybe(AnyPath), Index;
 
-    /// Index the dataset anew.
+    /// Index the dataset again.
     rebuild_index: bool = false, Truth, Index.flag_alias("rebuild");
 
-    /// What happens when the dataset is not what its index says, which is looked at in every start: `rebuild` indexes
-    /// it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be right when it
-    /// is read; `refuse` raises DatasetChangedError. What only looks changed (`touch`) is none of these.
+    /// What happens when the dataset is not what its index says, which is checked at every start: `rebuild` indexes it
+    /// again, with a warning; `warn` goes on with the old index and order, and refuses what cannot be right when it is
+    /// read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do not count.
     changed: Changed = Changed::Rebuild, OneOf::names(), Index;
 
     /// Show a progress bar while indexing, when stderr is a terminal.
     progress: bool = true, Truth, Index.no_flag();
 
     /// This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's mpirun
-    /// or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
+    /// or Slurm's srun, by their variables; else 0. Asked again at each iteration.
     rank: Option<u32> = None, Maybe(WholeNumber::any()), Ranks.no_flag();
 
-    /// Number of ranks, likewise.
+    /// The number of ranks. None: found like `rank`.
     world_size: Option<u32> = None, Maybe(WholeNumber::from(1)), Ranks.no_flag();
 }

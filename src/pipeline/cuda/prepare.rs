@@ -34,9 +34,9 @@ pub(crate) struct Preparer<'a> {
 
 /// Where the bytes of an image are.
 enum ImageBytes {
-    /// At this range of what was read of its sample.
+    /// They are this range of what was read of its sample.
     Within(Range<usize>),
-    /// Elsewhere in the shard; these were read from there.
+    /// They are elsewhere in the shard and were read from there.
     Apart(Vec<u8>),
 }
 

@@ -4,7 +4,7 @@ use super::given::{given, shown};
 use super::objects::members;
 use super::{GivenSetting, check_count, keywords, wrong};
 use crate::config::{
-    Given, LoaderKind, LoaderOptions, Setting, SettingsObject, check_said_once, unknown_setting,
+    Given, LoaderKind, LoaderOptions, Setting, SettingsObject, check_given_once, unknown_setting,
 };
 use crate::python::error::{ConfigError, raise};
 use pyo3::exceptions::PyException;
@@ -108,7 +108,7 @@ fn options(
     if options.transforms.is_some() {
         let given = arguments.iter().filter(|((_, value), _)| *value != Given::Nothing);
         let given: Vec<&str> = given.map(|((setting, _), _)| setting.name).collect();
-        raise(py, check_said_once(&given))?;
+        raise(py, check_given_once(&given))?;
     }
     Ok(options)
 }
