@@ -307,6 +307,6 @@ def test_boxes_follow_their_image(tmp_path: Path) -> None:
     wrong = lambda number: {"jpg": shards.jpeg(rng, 40, 30), "boxes.npy": shards.npy(np.zeros(4))}  # noqa: E731
     shards.make(tmp_path / "wrong", 4, 1, wrong)
     with pytest.raises(
-        foreload.SampleError, match=r'field "boxes.npy": is an array of shape \[4\], must be numbers'
+        foreload.SampleError, match=r'field "boxes.npy": is an array of float64 \[4\], must be numbers'
     ):
         list(foreload.ImageLoader(tmp_path / "wrong", batch_size=4, fields=asked, image_size=16))

@@ -199,6 +199,12 @@ def test_numbers_that_float32_cannot_hold_fail(tmp_path: Path) -> None:
     assert "more than float32 holds" in messages
     assert array(batch.mask).tolist() == [False, True, False, True, True]
     np.testing.assert_array_equal(array(batch["num"]), np.array([0, np.inf, 0, np.nan, 3e38], np.float32))
+    far = shards.npy(np.array([[0, 0, 1e300, 8]]))
+    root = shards.make(tmp_path / "boxes", 4, 1, lambda number: {"jpg": image(0), "boxes.npy": far})
+    with pytest.raises(
+        foreload.SampleError, match=r"float64 \[1, 4\], must be numbers \[boxes, 4\] that float32"
+    ):
+        list(load(root, ["jpg", fields.Boxes("boxes.npy")]))
 
 
 # Kinds and images.
