@@ -1,7 +1,7 @@
-"""Hold the stub of `foreload._core` to the module, by `mypy.stubtest`.
+"""Compare the stub of `foreload._core` with the module, by `mypy.stubtest`.
 
-Usage: `target/debug/python/bin/python tests/environment/check_stub.py`. The stub is in several files, of which only one
-is a module at run time; the classes of the others are looked for in that one.
+Usage: `target/debug/python/bin/python tests/environment/check_stub.py`. The stub consists of several files, of which
+only one is a module at run time; the classes of the others are looked up in that one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARTS = [path.stem for path in PACKAGE.glob("_*.pyi") if path.stem != "_core"]
 
 
 def main() -> int:
-    """Compare them."""
+    """Compare stub and module."""
     for part in PARTS:
         stand_in = ModuleType(f"foreload.{part}")
         for node in ast.parse((PACKAGE / f"{part}.pyi").read_text()).body:

@@ -10,7 +10,7 @@ need() { # what it is for, then the command that installs it
     missing=1
 }
 
-# The command that installs packages here: names for apt, dnf, pacman, zypper, apk.
+# Prints the command that installs packages here: names for apt, dnf, pacman, zypper, apk.
 package() {
     local sudo=""
     [ "$(id -u)" = 0 ] || sudo="sudo "
@@ -40,7 +40,8 @@ if [ $missing = 0 ] && ! said=$(cargo --version 2>&1); then
     printf 'cargo does not run:\n%s\n' "$said" >&2
     missing=1
 elif [ $missing = 0 ]; then
-    # With rustup the toolchain file decides and rustup fetches it; a cargo of the system must be new enough.
+    # With rustup the toolchain file decides, and rustup fetches the toolchain; a cargo of the system must be new
+    # enough.
     version=$(echo "$said" | sed 's/^cargo \([0-9]*\)\.\([0-9]*\).*/\1 \2/')
     # shellcheck disable=SC2086
     set -- $version

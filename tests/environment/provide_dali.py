@@ -18,7 +18,7 @@ PTH = Path(sysconfig.get_paths()["purelib"]) / "foreload-test-dali.pth"
 
 
 def main() -> int:
-    """0 when DALI can be imported here."""
+    """Return 0 when DALI can be imported here."""
     if subprocess.run([sys.executable, "-c", "import nvidia.dali"], capture_output=True).returncode == 0:
         return 0
     try:

@@ -1,8 +1,8 @@
 """Provide the tests with the frameworks that `examples/` are written for.
 
-Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of
-them torch's CUDA packages) into an environment below `.envs` that the tests run the examples in, so that this one stays
-small. DALI is the one of `make test-dali`, found there through a `.pth` line, and so is this environment's pytest.
+Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of them torch's
+CUDA packages) into an environment below `.envs` in which the tests run the examples, so that this one stays small.
+DALI, which `make test-dali` fetches, and this environment's pytest are found there through a `.pth` line.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ PROOF = "import accelerate, jax, lightning, nvidia.dali.plugin.pytorch, torchdat
 
 
 def main() -> int:
-    """0 when all can be imported there."""
+    """Return 0 when all frameworks can be imported there."""
     try:
         python = environments.ensure("frameworks")
         environments.ensure("dali")
     except environments.Unavailable as reason:
         print(f"no frameworks: {reason}", file=sys.stderr)
         return 1
-    # What the environment holds itself comes first.
+    # Packages in the environment itself come first.
     others = environments.site_packages("dali"), sysconfig.get_paths()["purelib"]
     pth = environments.site_packages("frameworks") / "foreload-test.pth"
     pth.write_text("".join(f"{folder}\n" for folder in others))

@@ -1,8 +1,9 @@
 """Provide the tests with the Python module that was compiled with them.
 
-Usage: `.venv/bin/python tests/environment/provide_module.py target/debug`, after `cargo test --no-run`. Makes an
-environment of its own, `target/debug/python`: the packages of the one that runs this, the files of `python/foreload` as
-they are now, the module, and the command `foreload`. What `make setup` leaves in `.venv` stays what it was: optimised.
+Usage: `.venv/bin/python tests/environment/provide_module.py target/debug`, after `cargo test --no-run`. It makes an
+environment of its own, `target/debug/python`: the packages of the environment that runs this, the files of
+`python/foreload` as they are now, the module, and the command `foreload`. The optimised module that `make setup` leaves
+in `.venv` stays as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ main()
 
 
 def main() -> None:
-    """Make it, or bring it up to date."""
+    """Make the environment, or bring it up to date."""
     built = Path(sys.argv[1]).resolve()
     home = built / "python"
     python = home / "bin" / "python"

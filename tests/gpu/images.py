@@ -1,4 +1,4 @@
-"""Small datasets of every kind of file that the choice of a backend tells apart; sample i is the i-th path in order."""
+"""Small datasets of every kind of file that matters for the choice of a backend; sample i is the i-th path in order."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from PIL import Image
 
 BASELINE = {"s444": 0, "s422": 1, "s420": 2}
-"""Baseline JPEGs by chroma subsampling; what the hardware engine is made for."""
+"""Baseline JPEGs by chroma subsampling, for which the hardware engine is made."""
 OTHERS = ("gray", "progressive", "restart", "cmyk", "png", "rgb", "tiny")
 KINDS = (*BASELINE, *OTHERS)
 HOST_ONLY = ("cmyk", "png")
-"""What nvJPEG does not decode to planes of Y, Cb and Cr: these go to the CPU's decoders."""
+"""Files that nvJPEG does not decode to planes of Y, Cb and Cr: these go to the CPU's decoders."""
 ANY_BACKEND = ("rgb", "tiny")
-"""Planes of red, green and blue; images smaller than a block: the library may take or refuse them."""
+"""Planes of red, green and blue, and images smaller than a block: the library may take or refuse them."""
 
 
 def photograph(rng: np.random.Generator, low: int = 60, high: int = 160) -> Image.Image:
-    """Smooth colours with some noise, of a random size."""
+    """Return smooth colours with some noise, of a random size."""
     height, width = (int(side) for side in rng.integers(low, high, size=2))
     coarse = Image.fromarray(rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8))
     smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16)
@@ -28,7 +28,7 @@ def photograph(rng: np.random.Generator, low: int = 60, high: int = 160) -> Imag
 
 
 def encode(image: Image.Image, kind: str) -> bytes:
-    """The bytes of a file of this kind."""
+    """Return the bytes of a file of this kind."""
     out = io.BytesIO()
     if kind == "png":
         image.save(out, "PNG")
@@ -64,16 +64,16 @@ def make(root: Path, kinds: tuple[str, ...] = tuple(BASELINE), samples: int = 60
 
 
 def count(samples: int, kinds: tuple[str, ...]) -> int:
-    """How many of so many files of all kinds are of these."""
+    """Return how many of `samples` files of all kinds are of these kinds."""
     return sum(KINDS[number % len(KINDS)] in kinds for number in range(samples))
 
 
 def paths(root: Path) -> list[Path]:
-    """Files by sample id."""
+    """Return the files by sample id."""
     return sorted(root.glob("*/*.*"))
 
 
 def damage(path: Path) -> None:
-    """Keep the header and the length, lose the picture."""
+    """Keep the header and the length of a file, and destroy the picture."""
     whole = path.read_bytes()
     path.write_bytes(whole[:300].ljust(len(whole), b"\0"))

@@ -1,4 +1,4 @@
-"""When pixels of two decoders count as the same picture: limits in grey levels, and how a breach is told."""
+"""When pixels of two decoders count as the same picture: limits in grey levels, and the message of a failure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Mapping
 import numpy as np
 
 MEAN_LIMIT = 1.5
-"""Mean absolute difference over all images: decoders may round differently, no more."""
+"""The largest mean absolute difference over all images, since decoders may round differently."""
 IMAGE_LIMIT = 4.0
-"""The same of one small image. Another sample's pixels, or half overwritten ones, differ by tens."""
+"""The largest mean difference of one small image. Another sample's pixels, or half overwritten ones, differ by tens."""
 MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)[:, None, None]
 STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)[:, None, None]
 
 
 def levels_of(image: np.ndarray) -> np.ndarray:
-    """Grey levels 0..255 of a normalised CHW image, as float32; of uint8 itself."""
+    """Return the grey levels 0..255 of a normalised CHW image as float32; of uint8 the values themselves."""
     if image.dtype == np.uint8:
         return image.astype(np.float32)
     return (image.astype(np.float32) * STD + MEAN) * 255
 
 
 def compare(seen: Mapping[int, np.ndarray], expected: Mapping[int, np.ndarray]) -> float:
-    """Hold CHW images by sample id against what they should resemble; returns the mean difference."""
+    """Compare CHW images by sample id with the expected ones; return the mean difference."""
     assert seen, "no image to compare"
     differences = {
         sample: float(np.abs(levels_of(pixels) - levels_of(expected[sample])).mean())

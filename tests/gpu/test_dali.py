@@ -1,4 +1,4 @@
-"""ImageSource in pipelines of a real DALI on a GPU: device memory taken as it is, files decoded by DALI there."""
+"""ImageSource in pipelines of a real DALI on a GPU: device memory is passed on, DALI decodes files there."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ GPU = {"batch_size": 16, "num_threads": 2, "device_id": 0}
 
 @pipeline_def(**GPU)
 def finished(source: ImageSource) -> tuple[Any, ...]:
-    """Foreload does it all, on the GPU."""
+    """A pipeline in which Foreload does everything on the GPU."""
     return source.data_nodes()
 
 
 @pipeline_def(**GPU)
 def by_hand(source: ImageSource) -> tuple[Any, ...]:
-    """The same, written out."""
+    """The same pipeline without `data_nodes`."""
     images, labels = fn.external_source(
         source=source,
         num_outputs=2,
@@ -51,7 +51,7 @@ def by_hand(source: ImageSource) -> tuple[Any, ...]:
 
 @pipeline_def(**GPU)
 def encoded(source: ImageSource) -> tuple[Any, ...]:
-    """Foreload reads; DALI decodes and augments on the GPU."""
+    """A pipeline in which Foreload reads, and DALI decodes and augments on the GPU."""
     files, labels = source.data_nodes()
     images = fn.decoders.image_random_crop(files, device="mixed", random_area=[0.08, 1.0], seed=5)
     images = fn.resize(images, size=[32, 32], antialias=True)
@@ -60,7 +60,7 @@ def encoded(source: ImageSource) -> tuple[Any, ...]:
 
 
 def epoch(pipeline: Any) -> Iterator[list[np.ndarray]]:
-    """Batches in host memory until the end; then on to the next epoch."""
+    """Return the batches in host memory until the end of the epoch, then go on to the next."""
     while True:
         try:
             outputs = pipeline.run()
@@ -74,7 +74,7 @@ def epoch(pipeline: Any) -> Iterator[list[np.ndarray]]:
 
 
 def expected(loader: foreload.ImageLoader, number: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Images and labels of an epoch, taken by the driver alone."""
+    """Return images and labels of an epoch, read through the driver alone."""
     for batch in loader.batches(number):
         yield driver.to_host(batch.images), driver.to_host(batch.labels)
 
@@ -82,7 +82,9 @@ def expected(loader: foreload.ImageLoader, number: int) -> Iterator[tuple[np.nda
 @pytest.mark.parametrize("make", [finished, by_hand])
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_images_on_the_gpu(dataset: Path, backend: Callable[[str], None], make: Callable, depth: int) -> None:
-    backend("cpu")  # The same pixels each time, so that a batch can be compared with another loader's.
+    backend(
+        "cpu"
+    )  # The pixels are the same each time, so that a batch can be compared with another loader's.
     source = ImageSource(dataset, device="cuda:0", prefetch_queue_depth=depth, **SETTINGS)
     loader = foreload.ImageLoader(dataset, device="cuda:0", **SETTINGS)
     pipeline = make(source, prefetch_queue_depth=depth)

@@ -1,4 +1,4 @@
-"""Batches in device memory as any consumer sees them: capsules, the CUDA array interface, streams, life times.
+"""Batches in device memory as any consumer gets them: capsules, the CUDA array interface, streams, life times.
 
 Nothing here needs torch: capsules are read by ctypes and memory by the driver.
 """
@@ -80,7 +80,7 @@ def test_the_cuda_array_interface(dataset: Path, dtype: str, typestr: str) -> No
     assert interface["typestr"] == typestr
     assert tuple(interface["shape"]) == images.shape
     assert interface["data"][0] == described.address
-    # None: nothing to wait for; else a stream to wait on. 0 is ambiguous and forbidden.
+    # A missing stream or None means that there is nothing to wait for; 0 is ambiguous and forbidden.
     assert interface.get("stream", None) != 0
     strides = interface.get("strides")
     width = described.itemsize
@@ -115,7 +115,7 @@ def test_a_copy_in_host_memory(dataset: Path) -> None:
 
 
 def test_what_was_written_is_seen_from_the_consumers_stream(dataset: Path, on_cpu: Callable) -> None:
-    """Copies are queued on the consumer's stream at once: only the event that `__dlpack__` waits for orders them."""
+    """Copies are queued on the consumer's stream at once, so only the event that `__dlpack__` waits for orders them."""
     expected = on_cpu(dataset)
     loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8")
     one, two = driver.stream(1), driver.stream(2)
@@ -126,7 +126,7 @@ def test_what_was_written_is_seen_from_the_consumers_stream(dataset: Path, on_cp
             with capsule.consumed(batch.images.__dlpack__(stream=stream, max_version=(1, 0))) as described:
                 host = driver.Pinned(described.bytes)
                 driver.copy_to_host(host.address, described.address, described.bytes, stream)
-            # Given back while the copy may still be queued: reuse must wait for the stream.
+            # The tensor is given back while the copy may still be queued: reuse must wait for the stream.
             queued.append((driver.to_host(batch.sample_ids), host, described))
         driver.synchronize(one)
         driver.synchronize(two)
@@ -137,7 +137,7 @@ def test_what_was_written_is_seen_from_the_consumers_stream(dataset: Path, on_cp
 
 
 def test_a_second_stream_reads_the_batch_too(dataset: Path, on_cpu: Callable) -> None:
-    """The tensor was never handed over to the stream that reads it: only `used_by` knows."""
+    """The tensor was never handed over to the stream that reads it: only `used_by` knows of it."""
     expected = on_cpu(dataset)
     loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8")
     second = driver.stream(1)
@@ -154,17 +154,17 @@ def test_a_second_stream_reads_the_batch_too(dataset: Path, on_cpu: Callable) ->
             pixels = driver.as_numpy(host.bytes, described)
             compare(dict(zip(ids.tolist(), pixels, strict=True)), expected)
             host.close()
-    # What torch gives for its default stream.
+    # This is what torch gives for its default stream.
     batch.used_by(0)
     with pytest.raises(foreload.ConfigError, match="stream"):
         batch.used_by(-1)
 
 
 def test_graphs_that_other_code_captures_are_left_alone(dataset: Path) -> None:
-    """In the mode that torch captures in, every query, wait or allocation of any thread would spoil it."""
+    """In the mode in which torch captures, every query, wait or allocation of any thread would spoil the capture."""
     stream, graph = ctypes.c_void_p(driver.stream(2)), ctypes.c_void_p()
     every_thread = ctypes.c_uint(0)
-    # What nvJPEG does as it starts for the first time is its own affair.
+    # What nvJPEG does when it starts for the first time is not under test.
     assert sum(1 for _ in foreload.ImageLoader(dataset, **SETTINGS)) == 15
     with driver.context(), ThreadPoolExecutor(1) as threads:
         driver.call("cuStreamBeginCapture_v2", stream, every_thread)
@@ -193,7 +193,7 @@ def test_what_is_kept_for_the_next_loader_can_be_given_back(dataset: Path) -> No
     known = batches.stats()["gpu"]["decoders"]
     assert set(known) == {"hardware", "cuda_batched", "cuda"}
     foreload.release_gpus()
-    # What is in use stays in use, and known.
+    # Decoders in use stay in use.
     assert batches.stats()["gpu"]["decoders"] == known
     assert sum(1 for _ in loader) == 15
     assert driver.to_host(batch.images).shape == (4, 3, 32, 32)

@@ -1,4 +1,4 @@
-"""Samples of several images on a device: what follows, and what has transforms of its own, as on the CPU."""
+"""Samples of several images on a device: followers and images with transforms of their own are as on the CPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EACH = {
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs of photographs of one size, with a mask; every fourth has no second one."""
+    """Pairs of photographs of one size, with a mask; every fourth pair lacks the second."""
     root = tmp_path_factory.mktemp("pairs")
     rng = np.random.default_rng(5)
     with tarfile.open(root / "000.tar", "w") as tar:
@@ -53,7 +53,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(root: Path, device: str, asked: list[Any], **settings: Any) -> list[dict[str, list[np.ndarray]]]:
-    """The batches of an epoch in host memory, a list of views for each field."""
+    """Return the batches of an epoch in host memory, with a list of views for each field."""
     settings = {"batch_size": 8, "seed": 3, "on_error": "skip", "max_errors": 100, **settings}
     loader = foreload.ImageLoader(root, fields=asked, device=device, **settings)
     batches = []

@@ -1,4 +1,4 @@
-"""The loader on a device: the same pictures as on the CPU, from the right backend, and how it fails and ends."""
+"""The loader on a device: the same pictures as on the CPU, from the right backend; its failures and its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BACKENDS = ("decoded_hardware", "decoded_cuda_batched", "decoded_cuda", "decoded
 
 
 def pictures(loader: foreload.ImageLoader) -> dict[int, np.ndarray]:
-    """Images of the first epoch by sample id."""
+    """Return the images of the first epoch by sample id."""
     seen = {}
     for batch in loader.batches(0):
         seen |= dict(
@@ -33,7 +33,7 @@ def pictures(loader: foreload.ImageLoader) -> dict[int, np.ndarray]:
 
 
 def backends(loader: foreload.ImageLoader) -> dict[str, int]:
-    """Images of an epoch by the backend that decoded them."""
+    """Return the number of images of an epoch by the backend that decoded them."""
     batches = iter(loader)
     for _ in batches:
         pass
@@ -75,7 +75,7 @@ def test_no_image_is_lost_between_the_backends(mixed: Path) -> None:
 def test_kinds_of_files_go_to_the_right_backend(
     tmp_path: Path, on_cpu: Callable, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Without the CPU's help only what the GPU cannot decode at all may end there."""
+    """Without the CPU's help only what the GPU cannot decode at all may go there."""
     root = images.make(tmp_path / kind, (kind,), samples=12)
     if kind not in images.HOST_ONLY:
         monkeypatch.setenv("FORELOAD_GPU_BACKEND", "cuda")
@@ -141,7 +141,7 @@ def test_damage_does_not_reach_its_neighbours(own_dataset: Path, on_cpu: Callabl
 
 
 def own_threads() -> Counter[str]:
-    """Threads of this process that Foreload named."""
+    """Return the threads of this process that Foreload named."""
     names: Counter[str] = Counter()
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -232,7 +232,7 @@ def test_batches_that_are_all_kept_name_the_setting(dataset: Path) -> None:
         keep_all()
     assert len(kept) >= 4
 
-    # What it says is enough is enough for one batch more at least.
+    # The size that the message recommends is enough for at least one more batch.
     settings["device_memory"] = int(re.search(r"at least (\d+)", str(raised.value)).group(1))
     before = len(kept)
     kept.clear()
@@ -263,7 +263,8 @@ LOCAL_RANKS = [
 def test_local_rank_chooses_the_device(
     dataset: Path, gpu: int, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    # Slurm's also stands in a batch script, where it means nothing; and what is more particular comes first.
+    # Slurm's variable also stands in a batch script, where it means nothing; and the more specific variable comes
+    # first.
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
     monkeypatch.setenv("SLURM_PROCID", "0")
     for later in LOCAL_RANKS[LOCAL_RANKS.index(variable) + 1 :]:

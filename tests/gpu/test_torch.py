@@ -17,16 +17,16 @@ pytestmark = pytest.mark.usefixtures("torch")
 
 SETTINGS = {"batch_size": 4, "image_size": 32, "device": "cuda"}
 LONG = 400_000_000
-"""Clock cycles that a kernel spins: about 0.2 s, in which many batches pass."""
+"""The clock cycles that a kernel spins: about 0.2 s, in which many batches pass."""
 
 
 def numbers(batch: foreload.Batch) -> list[int]:
-    """Sample ids, by another way than torch."""
+    """Return sample ids without torch."""
     return driver.to_host(batch.sample_ids).tolist()
 
 
 def check(copies: list[tuple[list[int], object]], expected: dict[int, np.ndarray]) -> None:
-    """Hold uint8 NCHW copies against the CPU's pixels."""
+    """Compare uint8 NCHW copies with the CPU's pixels."""
     seen: dict[int, np.ndarray] = {}
     for ids, copy in copies:
         seen |= dict(zip(ids, copy.cpu().numpy(), strict=True))
@@ -50,7 +50,7 @@ def test_torch_takes_it_without_a_copy(
 
 
 def test_dtypes_agree(torch: ModuleType, dataset: Path, backend: Callable[[str], None]) -> None:
-    backend("cpu")  # The same pixels each time, so that only the conversion differs.
+    backend("cpu")  # The pixels are the same each time, so that only the conversion differs.
     settings = {**SETTINGS, "seed": 2}
     exact = [torch.from_dlpack(b.images).clone() for b in foreload.ImageLoader(dataset, **settings)]
     for dtype, bound in (("float16", 2e-3), ("bfloat16", 1.6e-2)):
@@ -93,7 +93,7 @@ def test_a_buffer_is_not_reused_while_a_kernel_still_reads_it(
             for other in loader:
                 torch.from_dlpack(other.images).add_(
                     1
-                )  # On the default stream: work that must not touch ours.
+                )  # This is work on the default stream, which must not touch ours.
             del other
     side.synchronize()
     for epoch, ids, copy in copies:
@@ -212,7 +212,7 @@ def test_cupy_takes_the_array_interface(torch: ModuleType, cupy: ModuleType, dat
 
 @pytest.fixture(scope="module")
 def cupy_stream(cupy: ModuleType) -> object:
-    """A stream that outlives the batches: CuPy destroys streams that nobody holds."""
+    """Return a stream that outlives the batches: CuPy destroys streams that nobody holds."""
     return cupy.cuda.Stream(non_blocking=True)
 
 
@@ -226,7 +226,7 @@ def test_cupy_on_a_stream_of_its_own(
             if way == "dlpack":
                 array = cupy.from_dlpack(batch.images)
             else:
-                # The interface does not tell the producer which stream reads: the consumer keeps the array.
+                # The interface does not tell the producer which stream reads, so the consumer keeps the array.
                 array = cupy.asarray(batch.images)
                 kept.append(array)
             copies.append((numbers(batch), array.copy()))

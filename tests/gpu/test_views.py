@@ -1,4 +1,4 @@
-"""Several views of each image on a device, and the masks that follow them: the CPU's very bits, and torch's tensors."""
+"""Several views of each image on a device, and the masks that follow them: the bits of the CPU, and torch's tensors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHAPES = {2: [(32, 32)] * 2, 10: [(33, 21)] * 2 + [(15, 15)] * 8}
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images, each with a mask of its classes."""
+    """A dataset of images, each with a mask of its classes."""
     root = tmp_path_factory.mktemp("shard")
     rng = np.random.default_rng(11)
     with tarfile.open(root / "000.tar", "w") as tar:
@@ -57,7 +57,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(root: Path, device: str, transforms: object, **settings: object) -> list[dict[str, list]]:
-    """The batches of an epoch in host memory, a list of views for each field."""
+    """Return the batches of an epoch in host memory, with a list of views for each field."""
     settings = {"batch_size": 8, "seed": 3, "fields": ["jpg", "seg.png"], **settings}
     loader = foreload.ImageLoader(root, transforms=transforms, device=device, **settings)
     batches = []

@@ -1,4 +1,4 @@
-"""Small datasets of real JPEG files, made once per test run."""
+"""Fixtures that make small datasets of real JPEG files once in a test run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 
 
 def _image(rng: np.random.Generator) -> Image.Image:
-    """Smooth colours with some noise, of a random size."""
+    """Return smooth colours with some noise, of a random size."""
     height, width = rng.integers(60, 160, size=2)
     coarse = rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8)
     smooth = np.asarray(
@@ -29,13 +29,13 @@ def _index_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three classes of 20 JPEG files; shared, never changed by a test."""
+    """Three classes of 20 JPEG files each, shared by tests, none of which changes them."""
     return make_dataset(tmp_path_factory.mktemp("dataset"))
 
 
 @pytest.fixture
 def own_dataset(tmp_path: Path) -> Path:
-    """The same for one test, which may change it."""
+    """The same dataset for one test, which may change it."""
     return make_dataset(tmp_path / "own")
 
 
@@ -51,5 +51,5 @@ def make_dataset(root: Path) -> Path:
 
 
 def paths(root: Path) -> list[Path]:
-    """Files by sample id."""
+    """Return the files by sample id."""
     return sorted(root.glob("*/*.jpg"))

@@ -1,4 +1,4 @@
-"""The frameworks people train with, in an environment of their own: `make test-frameworks` provides it."""
+"""The environment with the frameworks that people train with; `make test-frameworks` makes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import environments  # noqa: E402
 
 
 def interpreter() -> Path:
-    """Its Python; skips the test, or fails it, where the environment is not there."""
+    """Return the Python of the environment; skip the test, or fail it, if there is none."""
     folder = environments.DEFAULT_FOLDER / "frameworks"
     if not (folder / environments.MARKER).is_file():
         message = "the frameworks are not installed: make test-frameworks does that"
@@ -28,13 +28,13 @@ def interpreter() -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Variables for a program in it: Foreload is found, and nothing says that it is one rank of several."""
+    """Return variables for a program in the environment: Foreload is found, and the program is the only rank."""
     inherited = {
         name: text
         for name, text in os.environ.items()
         if not name.startswith(("SLURM_", "OMPI_", "PMI_", "MPI_", "MV2_"))
         and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     }
-    # Small matrices gain nothing by threads; the processes of one test share two cores.
+    # Small matrices gain nothing by threads, and the processes of one test share two cores.
     module = Path(foreload.__file__).parents[1]
     return inherited | {"PYTHONPATH": str(module), "OMP_NUM_THREADS": "1"} | more

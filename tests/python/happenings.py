@@ -1,4 +1,4 @@
-"""What happens to datasets, their indexes and caches: each changes a world and tells the names of what it changed."""
+"""Changes of datasets, indexes and caches: each function changes a world and returns the names of what it changed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from world import CLASSES, World, jpeg, record, shard, tar_of
 
 
 def in_place(path: Path, data: bytes) -> None:
-    """As an editor does that keeps the file."""
+    """Write in place, like an editor that keeps the file."""
     path.write_bytes(data)
 
 
 def replaced(path: Path, data: bytes) -> None:
-    """As most programs do: another file takes the place."""
+    """Replace the file, as most programs do."""
     new = path.with_name(path.name + ".tmp~")
     new.write_bytes(data)
     os.replace(new, path)
 
 
 def with_old_time(write: Callable[[Path, bytes], None]) -> Callable[[Path, bytes], None]:
-    """The same, with the modification time set back."""
+    """Return `write`, but with the modification time set back."""
 
     def written(path: Path, data: bytes) -> None:
         before = path.stat()
@@ -34,7 +34,7 @@ def with_old_time(write: Callable[[Path, bytes], None]) -> Callable[[Path, bytes
 
 
 def at_time(write: Callable[[Path, bytes], None], seconds: float) -> Callable[[Path, bytes], None]:
-    """The same by a host whose clock differs by so much."""
+    """Return `write`, but by a host whose clock differs by `seconds`."""
 
     def written(path: Path, data: bytes) -> None:
         then = path.stat().st_mtime_ns
@@ -45,7 +45,7 @@ def at_time(write: Callable[[Path, bytes], None], seconds: float) -> Callable[[P
 
 
 def other(path: Path) -> bytes:
-    """Other contents of the same size that are as good a file of this kind."""
+    """Return other contents of the same size that are as good a file of this kind."""
     if path.suffix == ".tar":
         first = 8 * int(path.stem[1:])
         return shard(first, salt=1000)
@@ -90,14 +90,14 @@ def resize(bytes_: int) -> Callable[[World], list[str]]:
 
 
 def remove(world: World) -> list[str]:
-    """A file goes."""
+    """A file is removed."""
     path = world.files()[2]
     path.unlink()
     return [path.name, path.parent.name]
 
 
 def add(world: World) -> list[str]:
-    """A file comes."""
+    """A file is added."""
     path = world.files()[0]
     new = path.with_name("zz" + path.name)
     new.write_bytes(other(path))
@@ -105,14 +105,14 @@ def add(world: World) -> list[str]:
 
 
 def rename(world: World) -> list[str]:
-    """A file gets another name."""
+    """A file is renamed."""
     path = world.files()[-1]
     path.rename(path.with_name("a" + path.name))
     return [path.name, path.parent.name]
 
 
 def swap(world: World) -> list[str]:
-    """Two files of the same size get one another's names."""
+    """Two files of the same size exchange their names."""
     one, two = world.files()[0], world.files()[1]
     times = [path.stat().st_mtime_ns for path in (one, two)]
     aside = one.with_name("aside~")
@@ -125,7 +125,7 @@ def swap(world: World) -> list[str]:
 
 
 def link(world: World) -> list[str]:
-    """A symbolic link to another file of the same size takes a file's place."""
+    """A symbolic link to another file of the same size replaces a file."""
     one, two = world.files()[0], world.files()[1]
     target = world.base / "elsewhere"
     target.write_bytes(other(two))
@@ -135,7 +135,7 @@ def link(world: World) -> list[str]:
 
 
 def touch(world: World) -> list[str]:
-    """All files get other times and rights; nothing else changes."""
+    """All files get other times and permissions; nothing else changes."""
     for path in world.files():
         os.utime(path)
         path.chmod(0o600)
@@ -151,14 +151,14 @@ def stray(world: World) -> list[str]:
 
 
 def copied(world: World) -> list[str]:
-    """The dataset is copied with its times, and the copy takes its place."""
+    """A copy of the dataset with the same times replaces it."""
     os.rename(world.root, world.base / "former")
     shutil.copytree(world.base / "former", world.root)
     return []
 
 
 def replaced_whole(world: World) -> list[str]:
-    """Another dataset with the same names, sizes and times takes the place."""
+    """Another dataset with the same names, sizes and times replaces it."""
     former = world.base / "former"
     os.rename(world.root, former)
     world.make(salt=500)
@@ -180,13 +180,13 @@ def relabel(world: World) -> list[str]:
 
 
 def rename_class(world: World) -> list[str]:
-    """A class gets another name, and so all others other numbers."""
+    """A class is renamed, and so the numbers of all others change."""
     os.rename(world.root / "ant", world.root / "zebra")
     return ["ant", "zebra", "data"]
 
 
 def swap_classes(world: World) -> list[str]:
-    """Two classes get one another's names."""
+    """Two classes exchange their names."""
     os.rename(world.root / "ant", world.root / "x")
     os.rename(world.root / "bee", world.root / "ant")
     os.rename(world.root / "x", world.root / "bee")
@@ -194,13 +194,13 @@ def swap_classes(world: World) -> list[str]:
 
 
 def remove_class(world: World) -> list[str]:
-    """A class goes."""
+    """A class is removed."""
     shutil.rmtree(world.root / "bee")
     return ["bee", "data"]
 
 
 def add_class(world: World) -> list[str]:
-    """A class comes."""
+    """A class is added."""
     shutil.copytree(world.root / "bee", world.root / "antelope")
     return ["antelope", "data"]
 
@@ -247,7 +247,7 @@ def short_index(world: World) -> list[str]:
 
 
 def damaged_cache(world: World) -> list[str]:
-    """Bytes of the cache flip."""
+    """Bytes of the cache are flipped."""
     for path in (world.base / "cache").rglob("*.seg"):
         data = bytearray(path.read_bytes())
         for at in range(100, len(data), 4000):
@@ -257,7 +257,7 @@ def damaged_cache(world: World) -> list[str]:
 
 
 def swapped_cache(world: World) -> list[str]:
-    """Segments of the cache go, or get other names."""
+    """Segments of the cache are removed or renamed."""
     for number, path in enumerate(sorted((world.base / "cache").rglob("*.seg"))):
         path.rename(path.with_name(f"{number + 900:08}.seg"))
     return []

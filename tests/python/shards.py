@@ -1,4 +1,4 @@
-"""Shards of samples with several fields, written member by member with Python's own tarfile."""
+"""Makes shards of samples with several fields, member by member, with Python's own tarfile."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from PIL import Image
 
 Members = dict[str, bytes]
-"""A sample's members by the ends of their names."""
+"""The members of a sample, by the ends of their names."""
 
 
 def jpeg(rng: np.random.Generator, width: int, height: int) -> bytes:
-    """Smooth colours."""
+    """Return smooth colours."""
     coarse = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
     return saved(coarse.resize((width, height), Image.Resampling.BICUBIC), "jpeg", quality=92)
 
 
 def mask(values: np.ndarray, mode: str = "P") -> bytes:
-    """A PNG of class numbers: with a palette (P), gray (L), or of 16 bits (I;16)."""
+    """Return a PNG of class numbers: with a palette (P), gray (L), or of 16 bits (I;16)."""
     image = Image.fromarray(values.astype(np.uint16 if mode == "I;16" else np.uint8))
     if mode == "P":
         image = image.convert("L")
@@ -33,21 +33,21 @@ def mask(values: np.ndarray, mode: str = "P") -> bytes:
 
 
 def saved(image: Image.Image, kind: str, **how: object) -> bytes:
-    """An image as a file."""
+    """Return an image as a file."""
     file = io.BytesIO()
     image.save(file, kind, **how)
     return file.getvalue()
 
 
 def npy(array: np.ndarray) -> bytes:
-    """An array as numpy.save writes it."""
+    """Return an array as numpy.save writes it."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
 def sample(number: int) -> Members:
-    """Sample `number` of the usual shards: every value of it tells which it is."""
+    """Return sample `number` of the usual shards; each of its values depends on the number."""
     rng = np.random.default_rng(number)
     width, height = (int(side) for side in rng.integers(50, 120, size=2))
     blocks = rng.integers(0, 21, (height // 7 + 1, width // 9 + 1), dtype=np.uint8)
@@ -63,7 +63,7 @@ def sample(number: int) -> Members:
 
 
 def pair(number: int) -> Members:
-    """Sample `number` of pairs of pictures with a depth and a mask, and a smaller picture with a mask and a box."""
+    """Return sample `number` of pairs of pictures with depth and mask, and a smaller picture with mask and box."""
     rng = np.random.default_rng(number)
     width, height = (int(side) for side in rng.integers(40, 90, size=2))
     values = rng.integers(0, 21, (height, width), dtype=np.uint8)
@@ -80,7 +80,7 @@ def pair(number: int) -> Members:
 
 
 def write(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
-    """A shard with the members of each sample side by side."""
+    """Write a shard with the members of each sample side by side."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as shard:
         for stem, members in samples:
@@ -91,7 +91,7 @@ def write(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
 
 
 def make(root: Path, count: int = 48, shards: int = 3, made: Callable[[int], Members] = sample) -> Path:
-    """A directory of shards whose samples are numbered as the index numbers them."""
+    """Write a directory of shards whose samples are numbered as the index numbers them."""
     each = count // shards
     for shard in range(shards):
         numbers = range(shard * each, (shard + 1) * each)

@@ -1,4 +1,4 @@
-"""benches/accuracy: its arithmetic, what it takes for CIFAR-10, and a small run of it."""
+"""benches/accuracy: its arithmetic, its check for CIFAR-10, and a small run of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from PIL import Image  # noqa: E402
 def test_a_paired_difference_has_students_interval() -> None:
     entry = summary.paired([71.0, 72.0, 73.0, 74.0, 75.0], [70.0] * 5)
     assert entry["mean"] == pytest.approx(3)
-    # 2.776 of t's distribution with 4 degrees of freedom, times sqrt(2.5 / 5).
+    # 2.776 is the value of t's distribution with 4 degrees of freedom; it is multiplied by sqrt(2.5 / 5).
     assert entry["interval"] == pytest.approx([3 - 1.963, 3 + 1.963], abs=1e-3)
     assert entry["half_width"] == pytest.approx(1.963, abs=1e-3)
     assert entry["deviation"] == pytest.approx(2.5**0.5)
@@ -33,7 +33,7 @@ def test_a_paired_difference_has_students_interval() -> None:
 
 
 def test_students_t_goes_on_where_its_table_ends() -> None:
-    # From tables of the distribution.
+    # These values are from tables of the distribution.
     known = {1: 12.706, 30: 2.0423, 31: 2.0395, 40: 2.0211, 60: 2.0003, 120: 1.9799, 100_000: 1.9600}
     for freedom, value in known.items():
         assert summary.student(freedom) == pytest.approx(value, abs=5e-4), freedom
@@ -42,7 +42,7 @@ def test_students_t_goes_on_where_its_table_ends() -> None:
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    """Of normal differences around 0.2, for few seeds and for more than the table of t has."""
+    """The differences are normal around 0.2, for few seeds and for more than the table of t has."""
     random = np.random.default_rng(0)
     for seeds in (4, 40):
         held = 0
@@ -86,7 +86,7 @@ def test_other_images_are_not_taken_for_cifar10() -> None:
 
 
 def test_a_split_keeps_all_images_and_their_classes(tmp_path: Path) -> None:
-    # Each image is as bright as its number says.
+    # Each image is as bright as its number.
     grey = {"train": range(30), "val": range(30, 50)}
     splits = {
         name: (np.array([np.full((8, 8, 3), 5 * level, np.uint8) for level in levels]), np.array(levels) % 10)
@@ -102,13 +102,13 @@ def test_a_split_keeps_all_images_and_their_classes(tmp_path: Path) -> None:
 
 
 def command(output: Path, *arguments: object) -> list[str]:
-    """The benchmark at its smallest."""
+    """The command of the benchmark at its smallest."""
     words = [sys.executable, HERE / "run.py", "--smoke", output.parent / "images", "--output", output]
     return [str(word) for word in (*words, "--jobs", 1, *arguments)]
 
 
 def run(output: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """The benchmark, until it is done."""
+    """Run the benchmark until it is done."""
     return subprocess.run(
         command(output, *arguments),
         env=frameworks.environment(),
@@ -119,7 +119,7 @@ def run(output: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def trained(log: str) -> list[str]:
-    """The runs that a log tells of."""
+    """Return the runs that a log mentions."""
     return [line.split(":")[0] for line in log.splitlines() if "%" in line]
 
 
@@ -128,7 +128,7 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     python = frameworks.interpreter()
     output = tmp_path / "accuracy"
     kept = output.with_suffix(".json")
-    # Killed as soon as it has said that the second run is done.
+    # It is killed as soon as it has reported that the second run is done.
     with subprocess.Popen(
         command(output, "--python", python),
         env=frameworks.environment(),
@@ -156,12 +156,12 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert list(runs) == everything
     assert all(entry["steps"] == 32 and entry["classes"] == 4 for entry in runs.values())
     assert all(entry["commit"] and entry["processor"] and entry["torch"] for entry in runs.values())
-    # Chance is 25.
+    # Chance would be 25.
     assert np.mean([entry["accuracy"] for entry in runs.values()]) > 40
     assert output.with_suffix(".md").read_text().strip() == done.stdout.strip()
     assert result["summary"] == summary.summarise(result["runs"])
 
-    # The seed decides all that is learned; a run of an earlier commit stays what it was; more seeds are added.
+    # The seed decides all that is learned; a run of an earlier commit stays as it was; more seeds are added.
     lost = result["runs"].pop(4)
     result["runs"][0]["commit"] = "0123456789ab"
     kept.write_text(json.dumps(result))
@@ -173,7 +173,7 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert "commit 0123456789ab, " in done.stdout
     assert again["summary"]["seeds"] == [0, 1, 2]
 
-    # With nothing left to do, no interpreter is needed.
+    # When nothing is left to do, no interpreter is needed.
     assert run(output, "--python", tmp_path / "none").returncode == 0
 
     result = json.loads(kept.read_text())

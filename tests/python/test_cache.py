@@ -20,7 +20,7 @@ SETTINGS = dict(batch_size=10, image_size=32, seed=4, dtype="uint8")
 
 
 def run(loader: foreload.ImageLoader, epoch: int) -> tuple[str, dict]:
-    """Hash of all bytes of an epoch, and its cache's counters."""
+    """Return a hash of all bytes of an epoch, and its cache's counters."""
     loader.set_epoch(epoch)
     digest = hashlib.sha256()
     batches = iter(loader)
@@ -40,7 +40,7 @@ def test_batches_are_the_same_and_the_next_loader_reads_nothing(
     first = foreload.ImageLoader(dataset, **settings)
     for epoch in range(2):
         assert run(first, epoch)[0] == run(plain, epoch)[0]
-    # What was kept is published when a loader ends.
+    # Samples that are kept are published when a loader ends.
     del first
     again = foreload.ImageLoader(dataset, **settings)
     digest, cache = run(again, 5)
@@ -71,7 +71,7 @@ def test_a_spoilt_cache_is_noticed_and_named(dataset: Path, tmp_path: Path) -> N
     assert cache["damaged"] == len(segments)
     assert cache["source_reads"] >= len(segments)
     assert str(tmp_path / "cache") in cache["last_error"]
-    # The next epoch has nothing to say of it.
+    # The next epoch does not mention it again.
     cache = run(loader, 1)[1]
     assert (cache["damaged"], cache["last_error"]) == (0, None)
 
@@ -109,7 +109,7 @@ def test_dali_source_reads_through_the_cache(dataset: Path, tmp_path: Path) -> N
             files, _ = source(SimpleNamespace(epoch_idx=epoch, iteration=step))
             found.setdefault(epoch, set()).update(file.tobytes() for file in files)
     assert found[0] == found[1] == {path.read_bytes() for path in paths(dataset)}
-    # Written beside training, and at the latest when it ends.
+    # The cache is written beside training, and at the latest when the source ends.
     del source
     for _ in range(600):
         if kept := list((tmp_path / "cache").glob("*/*.seg")):
@@ -132,7 +132,7 @@ def test_a_forked_child_drops_a_loader_that_stages(dataset: Path, tmp_path: Path
 
 
 def _rank(dataset: Path, cache: Path, rank: int, steps: int, out: multiprocessing.Queue) -> None:
-    """One rank of four: an epoch, or a part of one that ends by SIGKILL."""
+    """One rank of four: it runs an epoch, or a part of one that ends by SIGKILL."""
     loader = foreload.ImageLoader(
         dataset,
         rank=rank,
@@ -170,5 +170,5 @@ def test_four_ranks_share_a_cache_and_survive_one_that_is_killed(dataset: Path, 
             assert len(ids) == len(set(ids)) == 45
         else:
             assert ids == list(range(60))
-            # Three quarters at least were there, whatever the killed one had got published.
+            # At least three quarters were there, however much the killed rank had published.
             assert read <= 15

@@ -1,8 +1,8 @@
-"""What the world does to a dataset between runs and within them, and what a run makes of it.
+"""What happens to a dataset between and during runs, and what a run makes of it.
 
 Every row changes a dataset, its index or its cache in one way. A run after that, in a new process, delivers what is on
-the drive then, or says by name what changed; never anything else. Before the change a second run is right with at least
-nine tenths of its samples from the cache: else nothing would be shown.
+the drive then, or names what changed, and never anything else. Before the change a second run must be right with at
+least nine tenths of its samples from the cache: otherwise the row would prove nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import pytest
 from happenings import WRITES, write_some
 from world import SAMPLES, Truth, World
 
-# Plain files and TFRecord take the ways of images and tar: they are for who has the time.
+# Plain files and TFRecord behave like images and tar, so they are tested only in long runs.
 EVERY = os.environ.get("FORELOAD_THOROUGH") == "1"
 LOOSE = ("images", "files") if EVERY else ("images",)
 SHARDS = ("tar", "tfrecord") if EVERY else ("tar",)
 ALL = LOOSE + SHARDS
 RIGHT, NAMED, BROKEN = "right bytes", "noticed and named", "noticed and named until it is mended"
 
-# What changes, in which layouts, and what a run makes of it at least: where it is named, what it delivers is right too.
+# What changes, in which layouts, and what a run must at least make of it. Where a change is named, what is delivered
+# must be right too.
 ROWS: dict[str, tuple[tuple[str, ...], str, Callable[[World], list[str]]]] = {
     **{f"contents, {how}": (ALL, RIGHT, write_some(write)) for how, write in WRITES.items()},
     "a file grows": (LOOSE, NAMED, happens.resize(+700)),
@@ -58,7 +59,7 @@ ROWS: dict[str, tuple[tuple[str, ...], str, Callable[[World], list[str]]]] = {
 
 
 def cases() -> Iterator[Any]:
-    """Each row in each of its layouts, with and without a cache."""
+    """Return each row in each of its layouts, with and without a cache."""
     for name, (layouts, outcome, change) in ROWS.items():
         for layout in layouts:
             for cached in (True, False):
@@ -91,7 +92,7 @@ def test_between_runs(
     if outcome == BROKEN:
         assert world.run(rebuild_index=True).says(*names)
         return
-    # Who is told what to do, does it: then all is as it was.
+    # A user who follows the message has everything as it was.
     if run.report["error"]:
         run = world.run(rebuild_index=True)
     assert run.report["error"] is None
@@ -103,7 +104,7 @@ def test_between_runs(
         assert run.hits >= 0.9 * len(run.report["samples"]), run.report["cache"]
 
 
-# What may happen while a run goes on.
+# What may happen while a run is going on.
 WITHIN: dict[str, Callable[[World], list[str]]] = {
     **{f"contents, {how}": write_some(write) for how, write in WRITES.items()},
     "a file grows": happens.resize(+700),
@@ -123,7 +124,7 @@ WITHIN: dict[str, Callable[[World], list[str]]] = {
 @pytest.mark.parametrize("layout", ALL)
 @pytest.mark.parametrize("how", WITHIN)
 def test_within_a_run(tmp_path: Path, how: str, layout: str, cached: bool) -> None:
-    """Between two epochs of a run: each sample as it was when it was checked, or as it is, whole; or an error."""
+    """Between two epochs of a run each sample is as it was when it was checked, or as it is now, whole; or an error."""
     world = World(tmp_path, layout, cached)
     world.make()
     before = Truth(world)
@@ -150,7 +151,7 @@ def test_within_a_run(tmp_path: Path, how: str, layout: str, cached: bool) -> No
 
 @pytest.mark.parametrize("layout", ALL)
 def test_twins_share_a_cache(tmp_path: Path, layout: str) -> None:
-    """Two datasets with equal names, sizes and times: each gets its own bytes, and its own copies."""
+    """Two datasets with equal names, sizes and times each get their own bytes and their own copies."""
     one = World(tmp_path / "one", layout, True)
     one.make()
     two = World(tmp_path / "two", layout, True)

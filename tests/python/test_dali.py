@@ -27,19 +27,19 @@ from nvidia.dali.pipeline import Pipeline
 
 SETTINGS = {"batch_size": 16, "image_size": 32, "seed": 3, "last_batch": "partial", "threads": 2}
 SIZES = [16, 16, 16, 12]
-"""Of the batches of 60 samples."""
+"""The sizes of the batches of 60 samples."""
 CPU = {"batch_size": 16, "num_threads": 2, "device_id": None}
 
 
 @pipeline_def(**CPU)
 def finished(source: ImageSource) -> tuple[Any, ...]:
-    """Foreload does it all."""
+    """A pipeline in which Foreload does everything."""
     return source.data_nodes()
 
 
 @pipeline_def(**CPU)
 def encoded(source: ImageSource) -> tuple[Any, ...]:
-    """Foreload reads; DALI decodes and augments."""
+    """A pipeline in which Foreload reads, and DALI decodes and augments."""
     files, labels = source.data_nodes()
     images = fn.decoders.image_random_crop(files, device="cpu", random_area=[0.08, 1.0], seed=5)
     images = fn.resize(images, size=[32, 32], antialias=True)
@@ -57,7 +57,7 @@ PIPELINES = [pytest.param(finished, True, id="decoded"), pytest.param(encoded, F
 
 
 def epoch(pipeline: Pipeline) -> Iterator[list[Any]]:
-    """Batches until the end, which must stay the end; then on to the next epoch."""
+    """Yield batches until the end, which must stay the end; then go on to the next epoch."""
     while True:
         try:
             outputs = pipeline.run()
@@ -75,7 +75,7 @@ def dense(output: Any) -> np.ndarray:
 
 
 def digest(outputs: list[Any]) -> str:
-    """SHA-256 of everything in a batch."""
+    """Return the SHA-256 of everything in a batch."""
     sha = hashlib.sha256()
     for output in outputs:
         for sample in range(len(output)):
@@ -140,7 +140,7 @@ def test_dali_decodes_what_it_is_given(dataset: Path) -> None:
 
 
 def test_by_hand(dataset: Path) -> None:
-    """All that `data_nodes` does, written out."""
+    """A pipeline with everything that `data_nodes` does, written out."""
 
     @pipeline_def(**CPU)
     def by_hand(source: ImageSource) -> tuple[Any, ...]:
@@ -196,7 +196,7 @@ def test_checkpoints(dataset: Path, make: Callable, decoded: bool, step: int) ->
 @pytest.mark.parametrize("step", [0, 1, 3, 4])
 @pytest.mark.parametrize(("make", "decoded"), PIPELINES)
 def test_states(dataset: Path, make: Callable, decoded: bool, step: int) -> None:
-    """Without DALI's checkpoints, which DALI's own random numbers would need: so only what came from the source."""
+    """DALI's checkpoints are not used, so only what came from the source is compared."""
     given = slice(0, 2) if decoded else slice(1, 3)
     source = ImageSource(dataset, decoded=decoded, **SETTINGS)
     first = make(source)
@@ -236,7 +236,7 @@ def test_any_depth_of_the_queue(dataset: Path, make: Callable, decoded: bool, de
 
 
 def test_an_iterator_of_dali(dataset: Path) -> None:
-    """The loop of docs/migrating.md."""
+    """This is the loop of docs/migrating.md."""
     torch = pytest.importorskip("torch", reason="torch is not installed; make test finds one")
     if not hasattr(torch.device, "__enter__"):
         pytest.skip(f"DALI's iterator needs torch 2.0 or newer, this is {torch.__version__}")
@@ -311,7 +311,7 @@ def test_conditional_pipelines(dataset: Path) -> None:
 
 
 def ours() -> list[str]:
-    """Names of the threads of loaders."""
+    """Return the names of the threads of loaders."""
     tasks = Path("/proc/self/task")
     names = [(task / "comm").read_text().strip() for task in tasks.iterdir()]
     return [name for name in names if name.startswith("foreload-")]
@@ -331,7 +331,7 @@ def test_threads_end_with_the_pipeline(dataset: Path, make: Callable, decoded: b
 
 @pipeline_def(batch_size=8, num_threads=1, device_id=None)
 def segmented(source: ImageSource) -> tuple[Any, ...]:
-    """Fields as they are; DALI knows the layout of a mask."""
+    """DALI gets fields as they are, and knows the layout of a mask."""
     return source.data_nodes()
 
 

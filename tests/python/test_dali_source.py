@@ -1,4 +1,4 @@
-"""ImageSource by itself: what DALI would be given, called as DALI calls it. DALI is not needed."""
+"""ImageSource by itself: what DALI would be given, with calls like DALI's. DALI is not needed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STEPS = 8
 
 
 def info(epoch: int, step: int) -> SimpleNamespace:
-    """As DALI's BatchInfo."""
+    """An object like DALI's BatchInfo."""
     return SimpleNamespace(epoch_idx=epoch, iteration=step)
 
 
 def digest(outputs: tuple[Any, ...]) -> str:
-    """SHA-256 of everything in a batch."""
+    """Return the SHA-256 of everything in a batch."""
     sha = hashlib.sha256()
     for output in outputs:
         for array in output if isinstance(output, list) else [output]:
@@ -38,14 +38,14 @@ def digest(outputs: tuple[Any, ...]) -> str:
 
 
 class Counting:
-    """A loader that counts the epochs begun."""
+    """A loader that counts the epochs that were begun."""
 
     def __init__(self, loader: foreload.ImageLoader) -> None:
         self.loader = loader
         self.begun: list[tuple[int, int]] = []
 
     def batches(self, epoch: int, first_step: int) -> foreload.Batches:
-        """Begin one."""
+        """Begin an epoch, and count it."""
         self.begun.append((epoch, first_step))
         return self.loader.batches(epoch, first_step)
 
@@ -57,7 +57,7 @@ class Counting:
 
 
 def counting(source: ImageSource) -> list[tuple[int, int]]:
-    """The epochs that `source` begins from here on, by number and first step."""
+    """Return the epochs that `source` begins from here on, by number and first step."""
     source.loader = Counting(source.loader)
     return source.loader.begun
 
@@ -103,13 +103,13 @@ def test_steps_in_order_come_from_one_pass(dataset: Path) -> None:
     for epoch in range(2):
         for step in range(STEPS):
             source(info(epoch, step))
-            source(info(epoch, step))  # What is kept is given again.
+            source(info(epoch, step))  # A batch that is kept is given again.
         for _ in range(3):
             with pytest.raises(StopIteration):
                 source(info(epoch, STEPS))
     assert begun == [(0, 0), (1, 0)]
     source(info(1, 5))
-    source(info(1, 3))  # No longer kept.
+    source(info(1, 3))  # This one is no longer kept.
     source(info(1, 4))
     assert begun[2:] == [(1, 3)]
 
@@ -117,7 +117,7 @@ def test_steps_in_order_come_from_one_pass(dataset: Path) -> None:
 @pytest.mark.parametrize("decoded", [True, False])
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_what_dali_looks_at_stays_as_it_was(dataset: Path, depth: int, decoded: bool) -> None:
-    """By address, so that nothing here keeps the memory."""
+    """Batches are noted by address, so that nothing here keeps the memory."""
     source = ImageSource(dataset, decoded=decoded, prefetch_queue_depth=depth, **SETTINGS)
     fed: list[list[tuple[int, int, bytes]]] = []
     for epoch in range(4):
@@ -129,7 +129,7 @@ def test_what_dali_looks_at_stays_as_it_was(dataset: Path, depth: int, decoded: 
             for memory in fed[-depth - 2 :]:
                 for address, size, expected in memory:
                     assert hashlib.sha256(ctypes.string_at(address, size)).digest() == expected
-    # All memory is used again: the ring is no leak.
+    # All memory is used again, so nothing leaks.
     buffers = {memory[0][0] for memory in fed}
     assert depth + 2 <= len(buffers) < 2 * STEPS
 
@@ -183,7 +183,7 @@ def test_an_empty_batch_is_refused_before_the_epoch(dataset: Path) -> None:
     def last(rank: int, **settings: Any) -> ImageSource:
         return ImageSource(dataset, rank=rank, world_size=7, **{**SETTINGS, **settings})
 
-    # 60 samples are one global batch of 56 and 4 more, for 7 ranks.
+    # 60 samples are one global batch of 56, and 4 more for 7 ranks.
     assert len(last(3)(info(0, 1))[1]) == 1
     with pytest.raises(foreload.ConfigError, match="last_batch"):
         last(4)(info(0, 0))
@@ -197,7 +197,7 @@ def test_other_processes_are_refused(dataset: Path) -> None:
     source = ImageSource(dataset, **SETTINGS)
     with pytest.raises(foreload.UnavailableError, match="parallel=False"):
         pickle.dumps(source)
-    # As DALI's forked workers call it, before any thread of the loader was started.
+    # DALI's forked workers call it like this, before any thread of the loader was started.
     answers = multiprocessing.get_context("fork").SimpleQueue()
 
     def work() -> None:
@@ -232,13 +232,13 @@ def test_settings_that_cannot_work(dataset: Path, given: dict[str, Any], named: 
 @pytest.mark.parametrize(
     "given", [3, SimpleNamespace(epoch_idx=0, iteration=0, idx_in_batch=0, idx_in_epoch=0)]
 )
-def test_who_forgets_batch_info_is_told(dataset: Path, given: Any) -> None:
+def test_a_missing_batch_info_is_reported(dataset: Path, given: Any) -> None:
     with pytest.raises(TypeError, match="batch=True, batch_info=True"):
         ImageSource(dataset, **SETTINGS)(given)
 
 
 def after(source: ImageSource, epochs: int) -> list[list[str]]:
-    """What DALI gets of a source that is new to it: the digests of so many epochs' steps."""
+    """Return what DALI gets of a source that is new to it: the digests of the steps of this many epochs."""
     given: list[list[str]] = []
     for epoch in range(epochs):
         given.append([])
@@ -261,7 +261,7 @@ def test_a_state_of_every_step(dataset: Path, decoded: bool, last_batch: str) ->
     after(first, 2)
     for epoch in range(2):
         for step in range(steps + 1):
-            # DALI was given all of both epochs by then.
+            # By then DALI was given all of both epochs.
             state = json.loads(json.dumps(first.state_dict(epoch=epoch, at_step=step)))
             second = ImageSource(dataset, **settings)
             second.load_state_dict(state)
@@ -271,7 +271,7 @@ def test_a_state_of_every_step(dataset: Path, decoded: bool, last_batch: str) ->
             assert second.first_step(second.epoch + 1) == 0
             rest = whole[epoch + 1 :] if through else [whole[epoch][step:], *whole[epoch + 1 :]]
             assert after(second, len(rest)) == rest
-            # And once more from there.
+            # The source is restored once more from there.
             if not through:
                 third = ImageSource(dataset, **settings)
                 third.load_state_dict(second.state_dict(epoch=epoch, at_step=steps - 1))
@@ -288,7 +288,7 @@ def test_a_step_that_was_not_given_has_no_state(dataset: Path) -> None:
     again = ImageSource(dataset, **SETTINGS)
     again.load_state_dict(source.state_dict(epoch=0, at_step=3))
     again(info(0, 0))
-    # A loop that counts from nought again says a step that it cannot mean.
+    # A loop that counts from zero again gives a step that it cannot mean.
     with pytest.raises(foreload.ConfigError, match="from step 3 of epoch 0 to step 4 of epoch 0"):
         again.state_dict(epoch=0, at_step=1)
     after(again, 2)
@@ -332,7 +332,7 @@ def test_a_state_of_another_order_is_refused(dataset: Path) -> None:
 
 @pytest.mark.parametrize("given", [{"indices": range(49)}, {"epoch_size": 33, "weights": "balanced"}])
 def test_no_rank_is_left_an_empty_batch(dataset: Path, given: dict[str, Any]) -> None:
-    """The samples that count are an epoch's, not the dataset's."""
+    """The samples that count are those of an epoch, not of the dataset."""
     settings = {**SETTINGS, **given, "batch_size": 4, "world_size": 4}
     assert ImageSource(dataset, **settings, rank=0)(info(0, 0))
     with pytest.raises(foreload.ConfigError, match="leaves rank 1 an empty batch"):
@@ -362,7 +362,7 @@ def test_a_state_has_the_errors_of_its_step(own_dataset: Path) -> None:
 
 
 def test_fields_are_outputs(tmp_path: Path) -> None:
-    """Those of one size, each view's tensor an output of its own."""
+    """Those of one size are outputs, with a tensor for each view."""
     root = shards.make(tmp_path, 24, 2)
     settings = {
         "batch_size": 8,
@@ -384,7 +384,7 @@ def test_fields_are_outputs(tmp_path: Path) -> None:
 
 
 def test_all_images_of_a_sample_are_outputs(tmp_path: Path) -> None:
-    """Each by the transforms that are its own."""
+    """Each image has transforms of its own."""
     root = shards.make(tmp_path, 24, 2, shards.pair)
     settings = {
         "batch_size": 8,

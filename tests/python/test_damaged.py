@@ -1,4 +1,4 @@
-"""Damaged JPEGs beside Pillow: what it decodes comes out the same, what it refuses is refused."""
+"""Damaged JPEGs are decoded like Pillow decodes them, and refused where Pillow refuses them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 SIZE = (72, 104)
-"""Height and width of the images: not of whole blocks."""
+"""The height and width of the images, which are not of whole blocks."""
 
 
 def _damaged(rng: np.random.Generator, mode: str) -> bytes:
-    """A file of any kind with one to three wrong places in the coded data of its scans."""
+    """Return a file of any kind with one to three wrong places in the coded data of its scans."""
     coarse = rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8)
     smooth = Image.fromarray(coarse).resize((SIZE[1], SIZE[0]), Image.Resampling.BICUBIC)
     noisy = np.asarray(smooth, dtype=np.int16) + rng.integers(-12, 13, size=(*SIZE, 3))
@@ -33,7 +33,7 @@ def _damaged(rng: np.random.Generator, mode: str) -> bytes:
     )
     data = bytearray(file.getvalue())
     places = _coded(data)
-    # From the end on, so that what lies before stays where it is.
+    # Places are changed from the end on, so that those before them stay where they are.
     for at in sorted((int(rng.choice(places)) for _ in range(rng.integers(1, 4))), reverse=True):
         match rng.integers(4):
             case 0:
@@ -48,7 +48,7 @@ def _damaged(rng: np.random.Generator, mode: str) -> bytes:
 
 
 def _coded(data: bytes) -> list[int]:
-    """Where the coded data of a whole file's scans lies, byte by byte."""
+    """Return where the coded data of a whole file's scans lies, byte by byte."""
     places: list[int] = []
     at = 2
     while data[at + 1] != 0xD9:
@@ -70,7 +70,7 @@ def _by_pillow(data: bytes, mode: str) -> np.ndarray | None:
 
 
 def _complete(data: bytes, mode: str) -> bool:
-    """Whether all scans are there: of a progressive file without, libjpeg smooths what Foreload leaves as it is."""
+    """Whether all scans are there: libjpeg smooths a progressive file without them, and Foreload does not."""
     return b"\xff\xc2" not in data[:700] or data.count(b"\xff\xda") == {"L": 6, "RGB": 10}[mode]
 
 
@@ -103,7 +103,7 @@ def test_damaged_images_are_pillows(tmp_path: Path, mode: str) -> None:
         expected = _by_pillow(files[seed], mode)
         ours = np.from_dlpack(batch.images)[0]
         decoded = bool(np.from_dlpack(batch.mask)[0])
-        # The one thing that is not imitated: libjpeg looks twice at fill bytes inside the data.
+        # One thing is not imitated: libjpeg looks twice at fill bytes inside the data.
         if b"\xff\xff\x00" in files[seed]:
             continue
         assert decoded == (expected is not None), f"seed {seed}: {loader.errors[-1:]}"
@@ -123,7 +123,7 @@ def test_damaged_images_are_pillows(tmp_path: Path, mode: str) -> None:
         assert sample["message"].startswith("concealed damage: ")
 
 
-def test_damage_is_spoken_of_once(tmp_path: Path) -> None:
+def test_damage_is_reported_once(tmp_path: Path) -> None:
     directory = tmp_path / "class"
     directory.mkdir()
     for number in range(3):

@@ -1,4 +1,5 @@
-"""foreload.dlio in the real DLIO, through MPI: every sample once in each epoch, byte for byte; bad settings are named.
+"""foreload.dlio in the real DLIO, through MPI: every sample comes once in each epoch, byte for byte; bad settings are
+named.
 
 DLIO comes by `make test-dlio`; without it these tests are skipped, or fail with FORELOAD_REQUIRE_DLIO=1.
 """
@@ -32,14 +33,14 @@ pytestmark = [
 
 
 def dlio(output: Path, ranks: int = 1, **settings: object) -> str:
-    """Runs the tiny workload."""
+    """Run the tiny workload."""
     named = {name.replace("__", "."): value for name, value in settings.items()}
     return harness.run(harness.command("tiny", output, ranks, named, HERE), [HERE])
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workload's files, by DLIO's own generator."""
+    """Make the workload's files with DLIO's own generator."""
     folder = tmp_path_factory.mktemp("dlio")
     generate = {"workflow__generate_data": True, "workflow__train": False, "dataset__data_folder": folder}
     dlio(folder / "output", **generate)
@@ -47,7 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def batches(output: Path, kind: str) -> dict[int, list[list[dict]]]:
-    """By epoch and rank, what was handed to DLIO."""
+    """Return what was handed to DLIO, by epoch and rank."""
     found: dict[int, list[list[dict]]] = {}
     for rank, path in enumerate(sorted(output.glob("*_batches.jsonl"))):
         for line in map(json.loads, path.read_text().splitlines()):
@@ -59,12 +60,12 @@ def batches(output: Path, kind: str) -> dict[int, list[list[dict]]]:
 
 
 def hashes(folder: Path) -> list[str]:
-    """Of the files, by name."""
+    """Return the SHA-256 of each file, in the order of names."""
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*.*"))]
 
 
 def samples(ranks: list[list[dict]]) -> dict[int, str]:
-    """SHA-256 by sample id of all ranks' batches; fails where one came twice."""
+    """Return SHA-256 by sample id of all ranks' batches; fail if a sample came twice."""
     found: dict[int, str] = {}
     for line in (line for lines in ranks for line in lines):
         for sample, sha in zip(line["ids"], line["sha256"], strict=True):
@@ -74,7 +75,7 @@ def samples(ranks: list[list[dict]]) -> dict[int, str]:
 
 
 def order(epoch: list[list[dict]]) -> list[int]:
-    """Sample ids of the first rank in the order they came."""
+    """Return the sample ids of the first rank in the order in which they came."""
     return [sample for line in epoch[0] for sample in line["ids"]]
 
 
@@ -86,7 +87,7 @@ def test_every_sample_once_in_each_epoch(data: Path, tmp_path: Path, ranks: int)
     epochs = batches(tmp_path, "train")
     assert sorted(epochs) == [1, 2, 3]
     for epoch in epochs.values():
-        # 50 samples in global batches of 4 or 8: the last 2 wait for another epoch.
+        # There are 50 samples in global batches of 4 or 8: the last 2 wait for another epoch.
         assert [len(lines) for lines in epoch] == [48 // 4 // ranks] * ranks
         found = samples(epoch)
         assert len(found) == 48
@@ -116,7 +117,7 @@ def test_the_order_obeys_the_settings(data: Path, tmp_path: Path) -> None:
 
 
 def test_records(tmp_path: Path) -> None:
-    """As MLPerf Storage's resnet50 has them; the data loader named is one that DLIO does not check TFRecord for."""
+    """Settings of MLPerf Storage's resnet50; the named data loader is one that DLIO does not check TFRecord for."""
     folder = tmp_path / "data" / "train"
     folder.mkdir(parents=True)
     (folder.parent / "valid").mkdir()

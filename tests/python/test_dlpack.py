@@ -1,4 +1,4 @@
-"""The DLPack protocol: both capsules, their life and death, and what is refused."""
+"""The DLPack protocol: both capsules, their life times, and what is refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_shapes_and_types(batch: foreload.Batch) -> None:
 
 
 class Legacy:
-    """A producer that only knows the ABI before 1.0."""
+    """Wraps a producer that only knows the ABI before 1.0."""
 
     def __init__(self, tensor: foreload.Tensor) -> None:
         self.tensor = tensor
@@ -70,7 +70,7 @@ def test_legacy_consumers_get_the_same_data(batch: foreload.Batch) -> None:
 
 
 def test_unused_capsules_give_their_buffer_back(dataset: Path) -> None:
-    # Two batches' memory: if a capsule that nobody consumed kept its buffer, the fourth epoch could not run.
+    # This is the memory of two batches: if unconsumed capsules kept their buffers, the fourth epoch could not run.
     size = 4 * (3 * 32 * 32 * 4)
     loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32, memory=(8 << 20) + 4 * size)
     for epoch in range(6):

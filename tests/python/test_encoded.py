@@ -26,7 +26,7 @@ def test_files_are_handed_over_where_they_were_read_to(dataset: Path) -> None:
             array = np.from_dlpack(tensor)
             assert array.dtype == np.uint8
             assert array.shape == tensor.shape == (len(files[sample]),)
-            # The same memory each time: no copy.
+            # The memory is the same each time: nothing was copied.
             assert array.ctypes.data == np.from_dlpack(tensor).ctypes.data
             kept.append((array, sample))
     del loader, batch, tensor
@@ -48,7 +48,7 @@ def test_a_forked_child_reads_what_its_parent_holds(dataset: Path, io: str, dire
         arrays = [[np.from_dlpack(file) for file in batch.files] for batch in held[:2]]
         decoded = next(iter(images))
         pixels = np.from_dlpack(decoded.images).copy()
-        # While the next batches are being read.
+        # The child is forked while the next batches are being read.
         child = os.fork()
         if child == 0:
             right = False
@@ -60,7 +60,7 @@ def test_a_forked_child_reads_what_its_parent_holds(dataset: Path, io: str, dire
                     for batch, numbers in zip(seen, ids, strict=True)
                     for array, sample in zip(batch, numbers, strict=True)
                 ) and np.array_equal(np.from_dlpack(decoded.images), pixels)
-                # What it drops stays its parent's.
+                # What the child drops stays its parent's.
                 del held, arrays, seen, batches, decoded
                 gc.collect()
             finally:
@@ -96,7 +96,7 @@ def test_an_epoch_from_the_middle(dataset: Path) -> None:
     assert np.array_equal(np.from_dlpack(next(loader.batches(first_step=5)).images), whole[5])
 
 
-def test_who_keeps_too_many_is_told(tmp_path: Path) -> None:
+def test_keeping_too_many_batches_is_reported(tmp_path: Path) -> None:
     for number in range(1500):
         path = tmp_path / f"class_{number % 2}" / f"{number:04}.jpg"
         path.parent.mkdir(exist_ok=True)

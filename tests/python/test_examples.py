@@ -1,4 +1,4 @@
-"""Each example, with the real frameworks: run whole, and killed and started again, which must come to the same."""
+"""Each example, with the real frameworks: killed and started again, it comes to the same as when it runs whole."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import NamedTuple
 import frameworks
 import pytest
 
-# Each begins several processes, and a torch is slow to load where it was not read lately.
+# Each test starts several processes, and a torch is slow to load where it was not read recently.
 pytestmark = pytest.mark.timeout(400)
 
 STEPS = 7
-"""Of an epoch: 60 samples, 8 a step, the last 4 dropped."""
+"""The steps of an epoch: 60 samples, 8 a step, the last 4 dropped."""
 EPOCHS = 3
 KILLED_AT = 17
-"""The batch that is the last one to be got. States were saved after the 5th, the 12th and no later step by then."""
+"""The last batch before the kill. States were saved after the 5th, the 12th and no later step by then."""
 
 
 class Run(NamedTuple):
-    """What one run of an example showed."""
+    """What one run of an example printed and took."""
 
     code: int
     losses: list[str]
-    """As printed."""
+    """The losses, as printed."""
     batches: list[list[dict]]
     """What Foreload gave, by rank."""
     said: str
 
 
 class Example:
-    """An example on its way in a process."""
+    """An example that runs in a process."""
 
     def __init__(
         self, name: str, data: Path, folder: Path, checkpoint: str, ranks: int = 0, death: str = "-"
@@ -58,7 +58,7 @@ class Example:
         )
 
     def end(self) -> Run:
-        """Wait for it."""
+        """Wait for the process."""
         said, _ = self._process.communicate(timeout=180)
         files = sorted(self._notes.iterdir(), key=lambda path: int(path.name))
         notes = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
@@ -83,7 +83,7 @@ class Example:
 )
 def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Path, tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint")
-    # The last rank dies, the others with it.
+    # The last rank dies, and the others end with it.
     death = f"{max(ranks, 1) - 1}:{KILLED_AT}"
     both = (
         Example(name, dataset, tmp_path / "whole", str(tmp_path / "unused"), ranks),
@@ -97,7 +97,7 @@ def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Pa
     second = Example(name, dataset, tmp_path / "second", checkpoint, ranks).end()
     assert second.code == 0, second.said
 
-    # Every sample of an epoch at most once, all but those that fill no batch.
+    # Every sample of an epoch comes at most once, and all but those that fill no batch come.
     assert len(whole.batches) == max(ranks, 1)
     for epoch in range(EPOCHS):
         ids = [i for rank in whole.batches for note in rank if note["epoch"] == epoch for i in note["ids"]]
@@ -106,12 +106,12 @@ def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Pa
         assert [(note["epoch"], note["step"]) for note in batches] == [
             (epoch, step) for epoch in range(EPOCHS) for step in range(STEPS)
         ]
-        # To the byte: the first got a beginning of it, the second what comes after the last state that was saved.
+        # The bytes are equal: the first run got a beginning of them, the second what comes after the last saved state.
         assert first.batches[rank] == batches[: len(first.batches[rank])]
         assert second.batches[rank] == batches[saved:]
     assert len(first.batches[-1]) == KILLED_AT
 
-    # And so did the training itself: model, optimiser and data together are where they were.
+    # The training itself is equal too: model, optimiser and data together are where they were.
     assert len(whole.losses) == EPOCHS * STEPS, whole.said
     assert first.losses == whole.losses[: len(first.losses)]
     assert second.losses == whole.losses[saved:]
@@ -125,7 +125,7 @@ def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Pa
 
 
 def alone_from(name: str, dataset: Path, folder: Path) -> Example:
-    """The example in one process, from a copy of the checkpoint."""
+    """Run the example in one process, from a copy of the checkpoint."""
     checkpoint, copy = folder / "checkpoint", folder / "copy"
     (shutil.copytree if checkpoint.is_dir() else shutil.copy)(checkpoint, copy)
     return Example(name, dataset, folder / "alone", str(copy), ranks=1)

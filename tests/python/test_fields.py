@@ -1,4 +1,4 @@
-"""Batches of several fields: what NumPy, Pillow and json read of the same members."""
+"""Batches of several fields equal what NumPy, Pillow and json read of the same members."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def array(tensor: Any) -> np.ndarray:
 
 
 def seen_mask(values: np.ndarray, view: dict[str, Any], size: tuple[int, int]) -> np.ndarray:
-    """A mask through a view without padding, as torch's `nearest` sees it: in single precision, pixel by pixel."""
+    """Return a mask through a view without padding, as torch's `nearest` computes it: in single precision."""
     height, width = size
 
     def places(start: int, length: int, full: int, window: int, count: int) -> np.ndarray:
@@ -44,7 +44,7 @@ def seen_mask(values: np.ndarray, view: dict[str, Any], size: tuple[int, int]) -
 
 
 def check(loader: foreload.ImageLoader, batch: foreload.Batch, epoch: int, size: tuple[int, int]) -> set[int]:
-    """Every field of a batch is that of the samples it says; returns these."""
+    """Check that every field of a batch belongs to the samples of its ids; return the ids."""
     ids = [int(number) for number in array(batch.sample_ids)]
     members = [shards.sample(number) for number in ids]
     assert batch["txt"] == [of["txt"].decode() for of in members]
@@ -126,7 +126,7 @@ def test_fields_stay_together_on_ranks_after_resume_and_from_a_cache(root: Path,
 
 
 def test_members_far_apart_are_read_all_the_same(tmp_path: Path) -> None:
-    """An archive made type by type: a warning says what it costs, once."""
+    """An archive that was made type by type gets one warning, which says what it costs."""
     with tarfile.open(tmp_path / "0.tar", "w") as shard:
         for key in FIELDS:
             for number in range(12):
@@ -150,7 +150,7 @@ def without(number: int, key: str) -> shards.Members:
 
 
 @pytest.mark.parametrize("key", ["txt", "json", "npy", "seg.png"])
-def test_what_is_absent_fails_its_sample_or_is_said(tmp_path: Path, key: str) -> None:
+def test_an_absent_field_fails_its_sample_or_is_marked(tmp_path: Path, key: str) -> None:
     shards.make(tmp_path, 12, 1, lambda number: without(number, key))
     loader = foreload.ImageLoader(tmp_path, batch_size=4, fields=["jpg", key], image_size=24)
     with pytest.raises(foreload.SampleError, match=f'field "{key}".*optional=True'):
@@ -169,7 +169,7 @@ def test_what_is_absent_fails_its_sample_or_is_said(tmp_path: Path, key: str) ->
             assert [rows > 0 for rows in np.diff(array(batch[key][1]))] == there
         else:
             assert [found is not None for found in batch[key]] == there
-    # Another sample takes the place of one without, with all that belongs to it.
+    # Another sample takes the place of one that lacks it, with all that belongs to it.
     loader = foreload.ImageLoader(
         tmp_path, batch_size=12, fields=["jpg", key, "cls"], image_size=24, on_error="skip"
     )
@@ -224,7 +224,7 @@ def test_bytes_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> Non
             tmp_path / key, 4, 1, lambda number, key=key, data=data: {**shards.sample(number), key: data}
         )
         if key == "json":
-            # The index looks into it for a label, unless there is a .cls member.
+            # The index reads it for a label, unless there is a .cls member.
             continue
         loader = foreload.ImageLoader(tmp_path / key, batch_size=4, fields=["jpg", key], image_size=8)
         with pytest.raises(foreload.SampleError, match=f'field "{key}".*{message}'):
@@ -283,7 +283,7 @@ def test_what_cannot_be_is_refused(root: Path, dataset: Path) -> None:
 
 
 def test_boxes_follow_their_image(tmp_path: Path) -> None:
-    """Moved as the view says, clipped to what it shows, with the share that is left."""
+    """Boxes are moved by the view and clipped to what it shows, with the share that is left."""
     boxes = {
         number: np.array([[5, 5, 25, 20]] * (number % 3) + [[0, 0, 40, 30]], np.int64) for number in range(8)
     }
@@ -309,6 +309,6 @@ def test_boxes_follow_their_image(tmp_path: Path) -> None:
     wrong = lambda number: {"jpg": shards.jpeg(rng, 40, 30), "boxes.npy": shards.npy(np.zeros(4))}  # noqa: E731
     shards.make(tmp_path / "wrong", 4, 1, wrong)
     with pytest.raises(
-        foreload.SampleError, match=r'field "boxes.npy": is an array of shape \[4\], must be numbers'
+        foreload.SampleError, match=r'field "boxes.npy": is an array of float64 \[4\], must be numbers'
     ):
         list(foreload.ImageLoader(tmp_path / "wrong", batch_size=4, fields=asked, image_size=16))

@@ -12,7 +12,7 @@ from world import record
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Thirty files of different lengths, some below directories."""
+    """A dataset of thirty files of different lengths, some below directories."""
     root = tmp_path / "files"
     for number in range(30):
         path = root / ("a", "b", "b/c")[number % 3] / f"{number:02}.npz"
@@ -40,7 +40,7 @@ def test_a_cache_gives_the_same(folder: Path, tmp_path: Path) -> None:
     expected = contents(foreload.FileLoader(folder, batch_size=5))
 
     def hits() -> int:
-        """Of an epoch of a loader of its own, whose end publishes what it kept, if the drive takes it soon."""
+        """Run an epoch of a loader of its own, whose end publishes what it kept, if the drive takes it soon."""
         cached = foreload.FileLoader(
             folder, batch_size=5, cache=foreload.Directory(tmp_path / "cache", "64MB")
         )

@@ -1,6 +1,7 @@
-"""ImageDataset inside of torchdata, Lightning and Accelerate: saved at any step, also the last one of an epoch.
+"""ImageDataset inside of torchdata, Lightning and Accelerate resumes from a state of any step, also the last of an
+epoch.
 
-It runs in the frameworks' own environment: `make test-frameworks`.
+The tests run in the frameworks' own environment: `make test-frameworks`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
         )
 
 with warnings.catch_warnings():
-    # What the frameworks say of each other as they are imported.
+    # The frameworks warn of each other when they are imported.
     warnings.simplefilter("ignore")
     import accelerate
     import lightning
@@ -36,13 +37,13 @@ EPOCHS = 3
 
 
 def images_of(data: Path) -> ImageDataset:
-    """60 samples in steps of 8, of which the last is dropped."""
+    """A dataset of 60 samples in steps of 8, of which the last is dropped."""
     return ImageDataset(data, batch_size=8, image_size=16, seed=5, with_ids=True)
 
 
 @pytest.fixture(scope="module")
 def whole(dataset: Path) -> list[list[int]]:
-    """The ids of each step of all epochs."""
+    """Return the ids of each step of all epochs."""
     images = images_of(dataset)
     seen = []
     for epoch in range(EPOCHS):
@@ -74,7 +75,7 @@ def test_a_stateful_dataloader(step: int, dataset: Path, whole: list[list[int]])
 
 
 def test_a_stateful_dataloader_after_its_epoch(dataset: Path, whole: list[list[int]]) -> None:
-    """Saved when the loop over the epoch has ended, not in its last step."""
+    """The state is saved when the loop over the epoch has ended, not in its last step."""
     first = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
     assert len(list(first)) == STEPS
     second = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
@@ -84,7 +85,7 @@ def test_a_stateful_dataloader_after_its_epoch(dataset: Path, whole: list[list[i
 
 @pytest.mark.parametrize("step", range(1, 2 * STEPS))
 def test_a_stateful_dataloader_goes_on_by_itself(step: int, dataset: Path, whole: list[list[int]]) -> None:
-    """Nobody says which epoch it is, as is usual with datasets of torch."""
+    """Nobody sets the epoch, as is usual with datasets of torch."""
     first = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
     seen: list[list[int]] = []
     while len(seen) < step:
@@ -98,14 +99,14 @@ def test_a_stateful_dataloader_goes_on_by_itself(step: int, dataset: Path, whole
     second.load_state_dict(state)
     while len(seen) < len(whole):
         more = [ids.tolist() for _, _, ids in second]
-        # Never an epoch of nothing, nor one twice.
+        # No epoch is empty, and none comes twice.
         assert more
         seen += more
     assert seen == whole
 
 
 def test_a_stateful_dataloader_that_begins_with_the_next_epoch(dataset: Path, whole: list[list[int]]) -> None:
-    """Saved as (epoch + 1, state) behind the loop over the epoch; the loader loads it only when it iterates."""
+    """The state is saved as (epoch + 1, state) after the loop; the loader loads it only when it iterates."""
     first = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
     assert len(list(first)) == STEPS
     second = StatefulDataLoader(images_of(dataset), batch_size=None, num_workers=0)
@@ -118,11 +119,11 @@ def test_a_stateful_dataloader_that_begins_with_the_next_epoch(dataset: Path, wh
 
 
 class Crash(Exception):
-    """What ends a training."""
+    """The error that ends a training."""
 
 
 class Recorder(lightning.LightningModule):
-    """Notes what it is trained on, until it crashes."""
+    """A module that notes what it is trained on, until it crashes."""
 
     def __init__(self, data: Path, crash_at: int) -> None:
         super().__init__()
@@ -133,16 +134,16 @@ class Recorder(lightning.LightningModule):
         self.seen: list[list[int]] = []
 
     def train_dataloader(self) -> ImageDataset:
-        """As the example has it."""
+        """Return the dataset, as in the example."""
         return self.images
 
     def val_dataloader(self) -> list[ImageDataset]:
-        """Other loaders, with epochs of their own; two batches of each are looked at before training."""
+        """Return other loaders, with epochs of their own; two batches of each are taken before training."""
         settings = {"batch_size": 8, "image_size": 16, "train": False, "with_ids": True}
         return [ImageDataset(self.data, **settings), ImageDataset(self.data, classes=[1], **settings)]
 
     def training_step(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """Notes the ids."""
+        """Note the ids."""
         images, labels, ids = batch
         self.seen.append(ids.tolist())
         if len(self.seen) == self.crash_at:
@@ -150,12 +151,12 @@ class Recorder(lightning.LightningModule):
         return torch.nn.functional.cross_entropy(self.layer(images.flatten(1)), labels)
 
     def validation_step(self, batch: tuple[torch.Tensor, ...], number: int, dataloader_idx: int) -> None:
-        """Must not disturb training, and is the same each time."""
+        """Validate, which must not disturb training, and is the same each time."""
         first = 20 * dataloader_idx + 8 * number
         assert batch[2].tolist() == list(range(first, min(first + 8, (60, 40)[dataloader_idx])))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Any."""
+        """Return any optimiser."""
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
@@ -195,7 +196,7 @@ def test_lightning(
 
 
 def test_a_prepared_loader_of_accelerate(dataset: Path, whole: list[list[int]]) -> None:
-    """It reads a batch ahead: the training loop says its step."""
+    """It reads a batch ahead, so the training loop gives its step."""
     accelerator = accelerate.Accelerator(cpu=True)
     for step in range(1, 2 * STEPS):
         first = images_of(dataset)

@@ -1,4 +1,4 @@
-"""The GPU kit as far as it works without a GPU: it says clearly what is missing, and judges what it is told."""
+"""The GPU kit as far as it works without a GPU: it says clearly what is missing, and judges measurements."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_packed_scripts_run_where_they_are_put(tmp_path: Path) -> None:
 
 
 def standing(name: str, rate: float, cpu: float, **more: object) -> SimpleNamespace:
-    """A peer after three rounds of a second."""
+    """Return a peer after three rounds of a second."""
     rounds = [
         {
             "images": round(rate * factor),
@@ -108,7 +108,7 @@ def standing(name: str, rate: float, cpu: float, **more: object) -> SimpleNamesp
 
 
 def point(backend: str, rate: float, cpu: float, **shares: int) -> dict:
-    """What a peer answers after a second with one backend alone."""
+    """Return a peer's answer after a second with one backend alone."""
     counters = {f"gpu_decoded_{name}": count for name, count in shares.items()} | {"gpu_h2d_bytes": 1}
     found = {"images": rate, "seconds": 1.0, "cpu_seconds": cpu * rate / 1000, "mean": [0.0] * 3}
     return {"told": f"backend {backend}", "backend": backend, "counters": counters, "threads": {}, **found}
@@ -148,7 +148,7 @@ def test_targets_are_judged() -> None:
     assert all(ours["targets"].values())
     assert ours["gpu"]["decoded_share"] == {"hardware": 0.75, "cuda": 0.24, "cpu": 0.01}
     assert "targets" not in summary["foreload-f32"]
-    # Slower, and thirstier.
+    # This peer is slower and takes more CPU time.
     slow = judge.summarise(
         [standing("foreload-f16", 8000, 0.3), standing("dali-f16", 7000, 0.5)], comparison.PEERS, 110_000
     )
@@ -176,7 +176,7 @@ def test_backends_are_judged_apart_and_points_beside_one_another() -> None:
 
     points = [
         point("hardware", 8000, 0.2, hardware=8000),
-        # It cannot do it: others did the work.
+        # The backend cannot do it: others did the work.
         point("cuda_batched", 900, 2.5, cuda_batched=0, cuda=900),
         {"told": "backend cuda", "backend": "cuda", "refused": "ConfigError: no such backend"},
     ]
@@ -219,7 +219,7 @@ def test_parity_is_judged() -> None:
     assert "other bits" in parity.problem(line | {"identical": False})
     assert "at most 1.5" in parity.problem(line | {"mean": 1.6})
     assert "no image was decoded by it" in parity.problem(line | {"backend": "cuda"})
-    # Too few in a batch for Huffman codes on the GPU, then enough.
+    # A batch has too few images for Huffman codes on the GPU, then enough.
     assert parity.problem(line | {"backend": "cuda_batched"}) is None
     assert "no image" in parity.problem(line | {"backend": "cuda_batched", "batch_size": parity.LARGE})
 
@@ -227,12 +227,12 @@ def test_parity_is_judged() -> None:
 def test_pieces_are_joined_as_they_come(tmp_path: Path) -> None:
     import pack
 
-    # A wheel as small as they come, under the name whose import the script proves.
+    # This is the smallest possible wheel, under the name whose import the script proves.
     wheel = tmp_path / "wheels" / "tiny-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     about = "tiny-1.0.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
-        # A package of its own, so that a real DALI that is installed here does not come first.
+        # The package has its own name, so that a real DALI that is installed here does not come first.
         archive.writestr("nvidia/__init__.py", "")
         archive.writestr("nvidia/dali/__init__.py", '__version__ = "1.0"\n')
         archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""torchvision's loaders of the GPU comparison, with a real torchvision without CUDA: they run from end to end."""
+"""torchvision's loaders of the GPU comparison run from end to end with a real torchvision without CUDA."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_peer_serves(program: str, dataset: Path) -> None:
     answers = gpu_peers.ask(peer, dataset, *options, requests=REQUESTS)
     tuned, fed, trained, point = answers
     assert tuned["shape"] == point["shape"] == [4, 3, 32, 32]
-    # Normalised: all of it lies around 0.
+    # Values are normalised: all of them lie around 0.
     assert all(abs(mean) < 1.5 for mean in tuned["mean"])
     assert all(0.3 < deviation < 2 for deviation in tuned["std"])
     assert min(fed["images"], trained["images"], point["images"]) > 0

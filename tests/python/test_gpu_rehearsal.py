@@ -1,6 +1,6 @@
-"""The whole GPU kit on the stand-ins, small and few: that its parts start, end in time, tell, and are told apart.
+"""The whole GPU kit on the stand-ins, small and short: its parts start, end in time, report, and are told apart.
 
-Other loaders answer from a recording made here; what Foreload's own answers look like is compared with it.
+Other loaders answer from a recording made here; the form of Foreload's own answers is compared with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KIT = ROOT / "benches" / "gpu"
 PROGRAMS = Path(__file__).parent / "gpu_kit"
 STAND_IN = Path(sys.prefix).parent / "stand-in"
 CARRIED_BACK = 8
-"""Files that a lent machine gives back."""
+"""The most files that a lent machine gives back."""
 
 
 LONG = pytest.mark.skipif(
@@ -44,7 +44,7 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """That of a machine whose GPU is a stand-in."""
+    """The environment of a machine whose GPU is a stand-in."""
     return os.environ | {"LD_LIBRARY_PATH": str(STAND_IN), "PYTHON": sys.executable} | variables
 
 
@@ -57,19 +57,19 @@ def run(*command: object, seconds: float = 110, **variables: str) -> subprocess.
 
 
 def lines_of(path: Path) -> list[dict]:
-    """A file of JSON lines; the last one whole too."""
+    """Return a file of JSON lines; the last line must be whole too."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def fed(rate: float, cpu: float) -> dict:
-    """An answer of `serve.py` to `feed`."""
+    """Return an answer of `serve.py` to `feed`."""
     counters = {"gpu_decoded_hardware": rate, "gpu_decoded_cuda": 0, "gpu_h2d_bytes": 110_000 * rate}
     result = {"images": rate, "steps": 9, "seconds": 1.0, "cpu_seconds": cpu * rate / 1000}
     return result | {"counters": counters, "threads": {"foreload-lane": cpu * rate / 2000}}
 
 
 def recording(path: Path, **speeds: tuple[float, float]) -> Path:
-    """Answers of all loaders, at so many images/s for so many CPU seconds per 1 000."""
+    """Return answers of all loaders, at this many images/s for this many CPU seconds per 1 000."""
     import standings
 
     described = {"shape": [256, 3, 224, 224], "mean": [0.0] * 3, "std": [1.0] * 3}
@@ -90,7 +90,7 @@ def recording(path: Path, **speeds: tuple[float, float]) -> Path:
 
 
 def small_wheel(folder: Path) -> None:
-    """A wheel of the name that the kit asks for, with nothing in it: Foreload is there already."""
+    """Make an empty wheel of the name that the kit asks for: Foreload is installed already."""
     about = "foreload-0.0.dist-info"
     folder.mkdir(parents=True)
     with zipfile.ZipFile(folder / "foreload-0.0-py3-none-any.whl", "w") as archive:
@@ -125,7 +125,7 @@ def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> Non
     probed = lines_of(out / "probe.jsonl")
     steps = {line["step"] for line in probed}
     assert {"machine", "device", "pools", "modules", "page locking", "capture", "skips HARDWARE"} <= steps
-    # The stand-in's engine ends the process of who hands it a file that is cut short.
+    # The stand-in's engine ends the process of a caller that passes it a file which is cut short.
     ended = [line for line in probed if "ended" in line]
     assert {line["step"] for line in ended} == {"damage HARDWARE"}, ended
     assert all(line["ended"] == "signal SIGABRT" for line in ended)
@@ -177,13 +177,13 @@ def test_what_is_known_survives_the_end_of_the_call(tmp_path: Path) -> None:
         if ending == signal.SIGTERM:
             assert parts["probe"]["problems"] == ["it was interrupted"]
         else:
-            # Its probe has a session of its own, and would run on.
+            # Its probe has a session of its own, and would keep running.
             for pid in processes_of(tmp_path):
                 os.kill(pid, signal.SIGKILL)
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Processes whose command line names a path below a folder."""
+    """Return the processes whose command line names a path below a folder."""
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return [pid for pid in pids if str(folder).encode() in command_line(pid)]
 
@@ -206,7 +206,7 @@ def test_a_question_that_ends_its_process_costs_one_line(tmp_path: Path) -> None
 
 
 def test_what_a_failed_call_leaves_out_is_no_skip(tmp_path: Path) -> None:
-    """A call that fails in the stand-in leaves its targets as they were; which is no skip, for it says so."""
+    """A call that fails in the stand-in leaves its targets as they were: no skip, for it reports the failure."""
     path = tmp_path / "probe.jsonl"
     only = ("--short", "--only", "machine", "device", "skips", "--lines", path)
     done = run(sys.executable, KIT / "probe.py", *only, FORELOAD_STANDIN_FAIL="nvjpegDecodeBatchedEx:1:6")
@@ -249,12 +249,12 @@ def test_pixels_are_judged_by_what_was_written() -> None:
 
 
 def probed(step: str, cell: str, **fields: object) -> dict:
-    """A line of the probe."""
+    """Return a line of the probe."""
     return {"step": step, "cell": cell, "at_s": 1.0, **fields}
 
 
 def rate(threads: int, images_per_s: float, **variant: object) -> dict:
-    """A line on the engine's speed."""
+    """Return a line on the engine's speed."""
     plain = {"memory": "pageable", "part": "whole", "hint": True, "helpers": 1} | variant
     figures = {"process_cpu_us_per_image": 100.0, "call_ms": 1.0, "wait_ms": 2.0}
     figures |= {"untouched": 1, "partly untouched": 0, "wrong": 0}
@@ -300,7 +300,7 @@ def test_the_probes_lines_decide_what_was_suspected() -> None:
 
 
 BARE = (sys.executable, "-I", "-S", "-c")
-"""A Python that has begun at once, on a busy machine too."""
+"""Return a Python that starts at once, on a busy machine too."""
 TELLS = """
 import time
 try:
@@ -328,7 +328,7 @@ def test_a_command_is_asked_to_end_before_it_is_ended(
     code, said = calls.call([*BARE, TELLS], 8, os.environ, tmp_path, heard.append)
     assert (code, heard) == (calls.OVERDUE, ["begun", "told"])
     assert said == "begun\ntold\n"
-    # One that does not listen, and has a child.
+    # This one ignores the signal, and has a child.
     monkeypatch.setattr(calls, "GRACE", 0.5)
     code, said = calls.call([*BARE, DEAF], 8, os.environ, tmp_path, heard.append)
     assert code == calls.OVERDUE
@@ -338,7 +338,7 @@ def test_a_command_is_asked_to_end_before_it_is_ended(
 
 
 def command_line(pid: int) -> bytes:
-    """Of a process; nothing when it has gone."""
+    """Return the command line of a process; nothing when it has gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -348,7 +348,7 @@ def command_line(pid: int) -> bytes:
 @LONG
 @pytest.mark.parametrize("variant", ["cuda", "cpu"])
 def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Path, tmp_path: Path) -> None:
-    """With torch's CPU in the place of its CUDA, and batches from the stand-ins."""
+    """Torch's CPU takes the place of its CUDA, and batches come from the stand-ins."""
     if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
         reason = "torch is not installed; FORELOAD_REQUIRE_TORCH=1 makes this a failure"
         pytest.importorskip("torch", reason=reason)
@@ -380,7 +380,7 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
     assert [Path(file).parent for file in tuned["nvjpeg"]] == ([STAND_IN] if variant == "cuda" else [])
     assert any(name.startswith("foreload") for name in feed["threads"]), feed["threads"]
     if variant == "cuda":
-        # Nothing is decoded by another backend where one alone is asked for, but what was under way.
+        # When one backend alone is asked for, no other decodes anything but what was under way.
         assert one_backend["counters"]["gpu_decoded_cuda"] > 0
         assert one_backend["counters"]["gpu_decoded_hardware"] == 0
     assert "FORELOAD_GPU_BACKEND" in refused["refused"]
@@ -388,11 +388,11 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
 
 
 def test_dali_falls_back_to_whole_images(monkeypatch: pytest.MonkeyPatch, dataset: Path) -> None:
-    """With fakes of torch and DALI: what the peer does when parts of images cannot be decoded, and that it says so."""
+    """Fakes of torch and DALI show what the peer does when parts of images cannot be decoded, and that it says so."""
     fakes = {name: MagicMock() for name in ("torch", "nvidia", "nvidia.dali")}
     for name, fake in fakes.items():
         monkeypatch.setitem(sys.modules, name, fake)
-    # As DALI's decorator does: the function's arguments, then those of the pipeline.
+    # Like DALI's decorator, it takes the function's arguments, then those of the pipeline.
     built: list[SimpleNamespace] = []
 
     def pipeline_def(_function: object) -> object:
@@ -417,7 +417,7 @@ def test_dali_falls_back_to_whole_images(monkeypatch: pytest.MonkeyPatch, datase
     assert [pipeline.whole for pipeline in built] == [False, True]
     assert built[0].shutdown.called
     assert feed.note == "whole images, then the crop"
-    # Once is enough: the next setting does not try again.
+    # One try is enough: the next setting does not try again.
     dali_mixed.DaliFeed(options, 1.0)
     assert [pipeline.whole for pipeline in built] == [False, True, True]
     # The version that ends the process is not tried at all.

@@ -1,4 +1,4 @@
-"""Samples of several images: the first leads and the others follow, or each has transforms of its own."""
+"""Samples of several images: the others follow the first, or each has transforms of its own."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def each(field: Any) -> list[Any]:
 
 
 def of(loader: foreload.ImageLoader, field: str) -> np.ndarray:
-    """An epoch's images of a field."""
+    """Return an epoch's images of a field."""
     return np.concatenate([array(batch[field]) for batch in loader])
 
 
 def test_a_list_leads_the_first_and_the_others_follow(root: Path) -> None:
-    """What follows is what it would be if it led: the same draws, and nothing of the first's pixels."""
+    """A follower is what it would be if it led: it has the same draws, and nothing of the first image's pixels."""
     asked = ["left.jpg", "right.jpg", "depth.png", "seg.png", "cls"]
     loader = load(root, asked)
     assert loader.fields["right.jpg"] == "image"
@@ -57,14 +57,14 @@ def test_a_list_leads_the_first_and_the_others_follow(root: Path) -> None:
         assert not np.array_equal(array(batch["left.jpg"]), array(batch["right.jpg"]))
     masks = of(load(root, ["left.jpg", "seg.png"]), "seg.png")
     assert np.array_equal(of(load(root, asked), "seg.png"), masks)
-    # Which field is the first is what `fields` says, whatever lies first in the shard.
+    # `fields` decides which field is the first, whatever comes first in the shard.
     turned = load(root, ["right.jpg", "left.jpg"])
     batch = next(iter(turned))
     assert np.array_equal(array(batch.images), array(batch["right.jpg"]))
 
 
 def test_a_dict_has_for_each_field_its_own(root: Path) -> None:
-    """The first is what it is with a list; the next draws by itself, and changes with nothing that is added."""
+    """The first image is as with a list; the next has draws of its own, which do not change when something is added."""
     led = load(root, ["left.jpg", "right.jpg"])
     each = {"left.jpg": LIST, "right.jpg": LIST}
     own = load(root, ["left.jpg", "right.jpg"], each)
@@ -96,7 +96,7 @@ def test_a_dict_has_for_each_field_its_own(root: Path) -> None:
 
 
 def test_masks_and_boxes_follow_the_image_they_name(root: Path) -> None:
-    """The mask of another field is what it is where that field is the only one, and comes in as many views."""
+    """The mask of another field is the same as where that field is the only one, and has as many views."""
     views = T.Views(2, [T.RandomCrop(20), T.RandomHorizontalFlip()])
     each = {"left.jpg": LIST, "small.jpg": views}
     asked = [
@@ -194,7 +194,7 @@ def test_followers_of_another_size_fail_their_sample(root: Path) -> None:
 
 
 def test_a_damaged_image_fails_its_sample_with_all_that_belongs_to_it(tmp_path: Path) -> None:
-    """Whichever of the images it is."""
+    """The sample fails whichever of its images is damaged."""
 
     def damaged(number: int) -> shards.Members:
         members = shards.pair(number)
@@ -254,7 +254,7 @@ def test_damage_is_concealed_counted_and_named_with_its_field(tmp_path: Path) ->
         assert message.startswith(f'"{("left.jpg", "right.jpg")[number % 2]}": concealed damage')
 
 
-def test_optional_images_say_where_they_are(tmp_path: Path) -> None:
+def test_absent_optional_images_are_marked(tmp_path: Path) -> None:
     def without(number: int) -> shards.Members:
         return {name: data for name, data in shards.pair(number).items() if name != "right.jpg" or number % 3}
 
@@ -355,7 +355,7 @@ def test_the_reason_for_the_cpu_names_the_field(root: Path) -> None:
     assert "without images" in load(root, ["cls"], None, device="auto").device_reason
 
 
-def test_an_optional_field_that_no_sample_has_is_said(root: Path) -> None:
+def test_an_optional_field_that_no_sample_has_is_warned_of(root: Path) -> None:
     asked = ["left.jpg", fields.Text("caption.txt", optional=True), fields.Image("top.jpg", optional=True)]
     with pytest.warns(foreload.Warning, match=r'"caption.txt", which no sample of .* optional') as told:
         batches = list(load(root, asked))

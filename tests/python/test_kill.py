@@ -1,4 +1,4 @@
-"""Workers of a torchrun that die by SIGKILL, over and over: every sample of every epoch is trained on exactly once."""
+"""Workers of a torchrun die by SIGKILL again and again: every sample of every epoch is trained on exactly once."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ import pytest
 
 KILLS = int(os.environ.get("FORELOAD_KILLS", "3"))
 WORLD_SIZES = (2, 1, 4, 2, 2)
-"""Of one life after the other, and over again."""
+"""The numbers of ranks of one life after the other, repeated."""
 MOST_STEPS = 12
-"""Before the step in which a rank dies."""
+"""The most steps before the one in which a rank dies."""
 GLOBAL_BATCH = 4
 STEPS = 15
 
 Note = tuple[int, int]
-"""Epoch and step."""
+"""An epoch and a step."""
 
 
 def live(
     world_size: int, data: Path, folder: Path, epochs: int, death: list[str]
 ) -> tuple[int, dict[Note, list[int]]]:
-    """One life of the training: how it ended, and the samples of each of its steps that was begun, rank after rank."""
+    """Run one life of the training; return how it ended, and the samples of each begun step, rank after rank."""
     notes = folder / "notes"
     notes.mkdir(exist_ok=True)
     for old in notes.iterdir():
@@ -46,14 +46,14 @@ def live(
         timeout=180,
     )
     if death:
-        # torchrun says which signal it was; anything else is a failure of its own.
+        # torchrun names the signal; anything else is a failure of another kind.
         assert f"Signal {signal.SIGKILL.value}" in done.stderr, done.stderr
     elif done.returncode:
-        # Whatever ended it says so before torchrun does.
+        # The cause of another end is printed before torchrun's.
         print(done.stderr)
     steps: dict[Note, list[int]] = {}
     for file in sorted(notes.glob("[0-9]")):
-        # The last line may be half a line.
+        # The last line may be incomplete.
         for line in file.read_text().split("\n")[:-1]:
             note = json.loads(line)
             steps.setdefault((note["epoch"], note["step"]), []).extend(note["ids"])
@@ -74,19 +74,19 @@ def test_every_sample_once(dataset: Path, tmp_path: Path) -> None:
         death = list(map(str, victim)) if life < KILLS else []
         code, steps = live(world_size, dataset, tmp_path, epochs, death)
         assert (code == 0) == (not death), f"life {life}"
-        # What the former lives did after the state that this one began with is not in its model either.
+        # What former lives did after the state with which this one began is not in its model either.
         begin = min(steps, default=(epochs, 0))
         for note in [note for note in trained if note >= begin]:
             del trained[note]
         trained |= steps
 
-    # The model that came out of all those lives.
+    # This is the model that came out of all those lives.
     assert json.loads((tmp_path / "notes" / "trained").read_text()) == [[1] * 60] * epochs
 
     loader = foreload.ImageLoader(dataset, batch_size=GLOBAL_BATCH, image_size=16, seed=7)
     for epoch in range(epochs):
         steps = {step: ids for (of, step), ids in trained.items() if of == epoch}
         assert sorted(i for ids in steps.values() for i in ids) == list(range(60))
-        # Not only once, but as one process takes them that is never killed.
+        # The samples come not only once, but in the order of a process that is never killed.
         expected = [np.from_dlpack(batch.sample_ids).tolist() for batch in loader.batches(epoch)]
         assert [steps[step] for step in range(STEPS)] == expected

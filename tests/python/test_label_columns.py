@@ -1,4 +1,4 @@
-"""`labels=`: columns of the user's own, from arrays and from tables."""
+"""`labels=`: the user's own columns, from arrays and from tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def array(tensor: Any) -> np.ndarray:
 
 
 def rows(dataset: Path) -> list[dict[str, Any]]:
-    """A row for each file, in another order than the index's, every value of which tells whose it is."""
+    """Return a row for each file, in another order than the index's; each of its values depends on the file."""
     names = [str(path.relative_to(dataset)) for path in paths(dataset)]
     made = [
         {
@@ -66,7 +66,7 @@ def test_columns_of_json_lines(dataset: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", [",", "\t"])
 def test_columns_of_a_table(dataset: Path, tmp_path: Path, separator: str) -> None:
-    """As Python's own csv writes it, quotes and all; spreadsheets put a byte order mark before it."""
+    """The table is as Python's csv writes it, with quotes, and with the byte order mark that spreadsheets add."""
     table = tmp_path / ("t.csv" if separator == "," else "t.tsv")
     with table.open("w", encoding="utf-8-sig" if separator == "," else "utf-8", newline="") as file:
         writer = csv.DictWriter(
@@ -82,7 +82,7 @@ def test_columns_of_a_table(dataset: Path, tmp_path: Path, separator: str) -> No
 
 @pytest.mark.parametrize("kind", ["label", "target"])
 def test_a_table_gives_the_label_of_an_unlabelled_dataset(dataset: Path, tmp_path: Path, kind: str) -> None:
-    """The only column is the label, whatever it is called; of several the one called so."""
+    """A single column is the label, whatever its name; of several it is the one called `label`."""
     table = tmp_path / "t.jsonl"
     others = {"other": 1} if kind == "label" else {}
     lines = ({"sample_id": number, kind: number * 1.5, **others} for number in range(60))

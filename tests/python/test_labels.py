@@ -1,4 +1,4 @@
-"""Labels: found wherever they lie in a shard, and never a 0 that nobody wrote."""
+"""Labels are found wherever they lie in a shard, and are never a 0 that nobody wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = {"batch_size": 12, "image_size": 32, "threads": 2}
 
 
 def pack(root: Path, members: list[tuple[str, bytes]]) -> Path:
-    """A directory with one shard of these members."""
+    """Make a directory with one shard of these members."""
     root.mkdir()
     with tarfile.open(root / "shard-0.tar", "w") as tar:
         for name, data in members:
@@ -30,7 +30,7 @@ def pack(root: Path, members: list[tuple[str, bytes]]) -> Path:
 
 @pytest.fixture
 def shards(dataset: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Makes a directory with the dataset's images in a shard, with what is beside them, in some order."""
+    """Make a directory with the dataset's images in a shard, with what is beside them, in some order."""
 
     def make(beside: Callable[[int], tuple[str, bytes]], order: Callable[[str], str] | None = None) -> Path:
         members = []
@@ -46,7 +46,7 @@ def shards(dataset: Path, tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def captions(shards: Callable[..., Path]) -> Path:
-    """Shards without labels, as image-text datasets are."""
+    """Make shards without labels, like image-text datasets."""
     return shards(lambda number: ("txt", b"a photograph"))
 
 

@@ -1,4 +1,4 @@
-"""ImageLoader from Python: what it yields, against PIL; how it fails; how it ends."""
+"""ImageLoader from Python: its batches, compared with PIL; its failures; its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 
 
 def reference(path: Path, view: dict, size: int) -> np.ndarray:
-    """The view of an image as PIL computes it: uint8 [size, size, 3]."""
+    """Return the view of an image as PIL computes it: uint8 [size, size, 3]."""
     with Image.open(path) as image:
         image = image.convert("RGB")
         x, y, width, height = view["x"], view["y"], view["width"], view["height"]
@@ -122,7 +122,7 @@ def test_a_second_iteration_ends_the_first(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32)
     first = iter(loader)
     next(first)
-    time.sleep(0.3)  # The first fills its share of the buffers.
+    time.sleep(0.3)  # The first iteration fills its share of the buffers.
     assert sum(len(batch) for batch in loader) == 60
     with pytest.raises(foreload.UnavailableError, match="one epoch at a time"):
         next(first)
@@ -247,7 +247,7 @@ def test_a_forked_child_is_told(dataset: Path) -> None:
 
 INTERRUPTED = """
 import signal, sys, foreload
-# As in a terminal: whoever runs the tests in the background may have SIGINT ignored, which children inherit.
+# As in a terminal: tests that run in the background may have SIGINT ignored, which children inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 loader = foreload.ImageLoader(sys.argv[1], batch_size=20, image_size=64)
 print("ready", flush=True)

@@ -1,9 +1,9 @@
-"""README.md and docs/: their commands and programs run, one after another for each page, on small datasets.
+"""README.md and docs/: their commands and programs are run, one after another for each page, on small datasets.
 
-Blocks marked `theirs` are other loaders'; they run where those are installed. Each runs in the first environment that
-has what it imports: this one, or for `make test-frameworks` one below `.envs` that tests and benchmarks made. That
-makes one with torchvision, DALI and WebDataset; FFCV's and MosaicML Streaming's own blocks are skipped, in CI too,
-until somebody has made theirs: `python benches/compare/environments.py ffcv streaming`.
+Blocks marked `theirs` belong to other loaders, and run where those are installed. Each runs in the first environment
+that has what it imports: this one, or for `make test-frameworks` one below `.envs` that tests and benchmarks made. That
+target makes one with torchvision, DALI and WebDataset. FFCV's and MosaicML Streaming's own blocks are skipped, in CI
+too, until `python benches/compare/environments.py ffcv streaming` has made their environments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OPTIONAL = {"ffcv", "streaming"}
 ENVIRONMENTS = ("frameworks", *sorted(OPTIONAL)) if REQUIRED else ()
 TIMEOUT = 100
 
-# What stands for the reader's own.
+# Code that stands for the reader's own.
 PRELUDE = """
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 steps = 0
@@ -53,12 +53,12 @@ STEPPED = "\nassert steps > 0, 'no step was made'\n"
 SMALLER = {
     # Absolute paths are the reader's.
     r"(?<=[\s\"])/(?=(pfs|nvme)/)": "",
-    # What takes minutes, or says how large it may be there, is small here.
+    # Steps that take minutes, and sizes, are small here.
     r"\b90\b": "2",
     r"synth data/try --images 4000\b": "synth data/made --images 40",
     r"\b800GB\b": "80MB",
 }
-"""What is put in the place of what on its way into a test."""
+"""Replacements in the text of a block on its way into a test."""
 
 
 class Block(NamedTuple):
@@ -66,13 +66,13 @@ class Block(NamedTuple):
 
     page: Path
     kind: str
-    """Its language and mark."""
+    """The language and mark of the block."""
     name: str
     text: str
 
 
 def blocks(page: Path) -> list[Block]:
-    """All of a page, in its order."""
+    """Return all parts of a page, in its order."""
     found, heading = [], page.stem
     for part in re.split(r"^(## [^\n]*|```.*?^```)$", page.read_text(), flags=re.MULTILINE | re.DOTALL):
         if part.startswith("## "):
@@ -88,7 +88,7 @@ RUN = [block for block in BLOCKS if block.kind.split()[0] in ("sh", "python")]
 
 
 def lay_out(folder: Path) -> None:
-    """Make the datasets that pages speak of."""
+    """Make the datasets that pages mention."""
     rng = np.random.default_rng(0)
     for number in range(600):
         path = folder / f"data/train/{('cat', 'dog', 'rare')[number % 3]}/{number}.jpg"
@@ -105,7 +105,7 @@ def lay_out(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """A folder for all blocks of a page, and the program on the path of its `bin`."""
+    """A folder for all blocks of a page, and the program in its `bin`."""
 
     @functools.cache
     def make(page: Path) -> Path:
@@ -122,7 +122,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
 
 
 def imports(program: str) -> tuple[str, ...]:
-    """The modules a program imports."""
+    """Return the modules that a program imports."""
     names = []
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.Import):
@@ -135,7 +135,7 @@ def imports(program: str) -> tuple[str, ...]:
 
 @functools.cache
 def interpreter(modules: tuple[str, ...]) -> str | None:
-    """The first Python that can import all of these, and NumPy, with a torch that DALI's iterators can use."""
+    """Return the first Python that can import all of these, and NumPy, with a torch that DALI's iterators can use."""
     proof = f"import numpy, {', '.join(modules)}"
     if "nvidia.dali.plugin.pytorch" in modules:
         proof += "; import torch; assert int(torch.__version__.split('.')[0]) >= 2"
@@ -163,7 +163,7 @@ def test_block(place: Callable[[Path], Path], block: Block) -> None:
                 pytest.fail(missing)
             make = [f"`python benches/compare/environments.py {name}`, then " for name in others]
             pytest.skip(f"{missing}: {''.join(make)}`make test-frameworks` runs it")
-        # Ours shall meet a second epoch; theirs are only shown to be what they are said to be.
+        # Our programs must reach a second epoch; theirs are only shown to work.
         epochs = 1 if kind.endswith("theirs") else 2
         stepped = STEPPED if "step(" in text else ""
         command = [python, "-c", f"EPOCHS = {epochs}\n{PRELUDE}{text}{stepped}"]
@@ -186,7 +186,7 @@ def test_a_page_is_understood(page: Path) -> None:
     found = [block.kind for block in BLOCKS if block.page == page]
     assert set(found) <= {"sh", "python", "python theirs", "yaml"}
     assert page.read_text().count("```") == 2 * len(found)
-    # What is never run is at least a program.
+    # A block that is never run is at least a program.
     for block in BLOCKS:
         if block.page == page and block.kind.startswith("python"):
             ast.parse(block.text)
@@ -200,7 +200,7 @@ def test_what_the_pages_are_to_show() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What can be linked to in a page: its headings."""
+    """Return the headings of a page, to which one can link."""
     headings = re.findall(
         r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M
     )

@@ -1,4 +1,4 @@
-"""Who says which rank this process has, and what happens when it cannot be meant."""
+"""How a process finds its rank, and the errors when it cannot be meant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPEN_MPI = {
 }
 MPICH = {"PMI_RANK": "2", "PMI_SIZE": "5", "MPI_LOCALRANKID": "2", "MPI_LOCALNRANKS": "5"}
 MVAPICH = {"MV2_COMM_WORLD_RANK": "0", "MV2_COMM_WORLD_SIZE": "2", "MV2_COMM_WORLD_LOCAL_SIZE": "1"}
-# What a batch script sees, of 11 tasks asked for, and what a step of 7 of them adds to it.
+# The variables of a batch script with 11 tasks asked for, and those that a step of 7 tasks adds to them.
 SBATCH = {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "11", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
 SRUN = SBATCH | {
     "SLURM_STEP_NUM_TASKS": "7",
@@ -33,7 +33,7 @@ SRUN = SBATCH | {
     "SLURM_NODEID": "1",
     "SLURM_STEP_TASKS_PER_NODE": "4,3",
 }
-# srun starts mpirun's daemons, one a node; their ranks inherit the variables of that step.
+# srun starts mpirun's daemons, one on each node; their ranks inherit the variables of that step.
 DAEMON = SRUN | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
 
 
@@ -75,7 +75,7 @@ def test_launchers(
     put(monkeypatch, variables)
     assert _ranks.resolve(None, None) == rank
     assert _ranks.local_world_size(None) == local
-    # What is said outright is what counts.
+    # Explicit arguments come first.
     assert _ranks.resolve(1, 4) == (1, 4)
     assert _ranks.local_world_size(9) == 9
 
@@ -183,7 +183,7 @@ print(re.search(r"threads=([0-9]+)", repr(loader))[1])
 
 
 def threads_of(dataset: Path, *more: str, **variables: str) -> int:
-    """Decoding threads of a loader in a process with these variables."""
+    """Return the number of decoding threads of a loader in a process with these variables."""
     command = [sys.executable, "-c", THREADS, str(dataset), *more]
     run = subprocess.run(
         command, check=True, capture_output=True, env={**os.environ, **variables}, timeout=60
@@ -197,14 +197,14 @@ def test_ranks_of_a_node_share_its_processors(dataset: Path) -> None:
     for local in (1, 2, 3, 8, 1000):
         ranks = {"RANK": "0", "WORLD_SIZE": "1000", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(local)}
         assert threads_of(dataset, **ranks) == max(1, processors // local)
-    # Who has a processor of its own already has that one.
+    # A rank that has a processor of its own takes that one.
     one = str(min(os.sched_getaffinity(0)))
     ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     assert threads_of(dataset, one, **ranks) == 1
 
 
 def test_a_ranks_part_of_the_memory(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of which one process alone could keep enough, and each of very many could not."""
+    """One process alone could keep enough of such batches, and each of very many could not."""
     settings = {"batch_size": 16, "image_size": 64}
     foreload.ImageLoader(dataset, **settings)
     put(monkeypatch, {"LOCAL_WORLD_SIZE": "1000000"})

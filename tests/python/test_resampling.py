@@ -1,4 +1,4 @@
-"""The pass beside Pillow's `resize`, torch's `interpolate`, NumPy's `pad`: what each makes of the crops drawn."""
+"""The pass compared with Pillow's `resize`, torch's `interpolate` and NumPy's `pad`, on the crops that were drawn."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from foreload import transforms as T
 from PIL import Image
 
-# Height and width: of images, and of what they become.
+# The height and width of images and of outputs.
 SIZES = [(1, 1), (2, 3), (1, 50), (37, 1), (17, 16), (40, 61), (97, 64), (160, 211), (300, 90), (33, 400)]
 TARGETS = [(1, 1), (5, 4), (16, 16), (31, 57), (96, 64), (224, 224)]
 
 
 @pytest.fixture(scope="module")
 def pixels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images that nothing is lost of: smooth ones, noise, and text's black on white."""
+    """Return images stored without loss: smooth ones, noise, and text in black on white."""
     folder = tmp_path_factory.mktemp("resampled") / "pixels"
     random = np.random.default_rng(5)
     for number, (height, width) in enumerate(SIZES):
@@ -40,7 +40,7 @@ def pixels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drawn(
     folder: Path, steps: list[T.Transform], decode: str = "exact"
 ) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, Any]]]:
-    """For each image what the pass made of it, its pixels, and its view."""
+    """Return for each image what the pass made of it, its pixels, and its view."""
     loader = foreload.ImageLoader(
         folder,
         batch_size=len(SIZES),
@@ -58,7 +58,7 @@ def drawn(
 
 
 def cropped(source: np.ndarray, view: dict[str, Any]) -> np.ndarray:
-    """The source pixels of a crop that is resized as a whole."""
+    """Return the source pixels of a crop that is resized as a whole."""
     y, x = view["y"], view["x"]
     return source[y : y + view["height"], x : x + view["width"]]
 
@@ -72,7 +72,7 @@ def test_exact_is_pillow(pixels: Path, filter_name: str) -> None:
             pixels, [T.RandomResizedCrop(target, scale=(0.2, 1), interpolation=filter_name)]
         ):
             crop = cropped(source, view)
-            # Columns, then rows: in two calls no version has a choice.
+            # Columns are resized first, then rows: with two calls all versions do the same.
             wide = Image.fromarray(crop).resize((target[1], crop.shape[0]), of_pillow)
             expected = np.asarray(wide.resize((target[1], target[0]), of_pillow))
             difference = np.abs(image.astype(int) - expected)
@@ -86,7 +86,7 @@ def test_exact_is_pillow(pixels: Path, filter_name: str) -> None:
 
 @pytest.mark.parametrize("filter_name", ["bilinear", "bicubic"])
 def test_fast_stays_close(pixels: Path, filter_name: str) -> None:
-    # A PNG has no colours to convert: what is left are the roundings that `exact` has between its passes.
+    # A PNG has no colours to convert: the only differences are the roundings that `exact` has between its passes.
     differences = []
     for target in TARGETS:
         steps = [T.RandomResizedCrop(target, scale=(0.2, 1), interpolation=filter_name)]
@@ -106,7 +106,7 @@ def test_nearest_pixels_are_those_of_torch(pixels: Path, filter_name: str, decod
     for target in TARGETS:
         steps = [T.RandomResizedCrop(target, scale=(0.2, 1), interpolation=filter_name)]
         for image, source, view in drawn(pixels, steps, decode):
-            # By DLPack: the torch of a distribution may know another NumPy than this one.
+            # The crop goes by DLPack: the torch of a distribution may know another NumPy than this one.
             crop = torch.from_dlpack(cropped(source, view).transpose(2, 0, 1).copy())[None]
             expected = torch.nn.functional.interpolate(crop, size=target, mode=filter_name)
             assert np.array_equal(image, np.from_dlpack(expected[0].permute(1, 2, 0))), (target, view)
@@ -115,7 +115,7 @@ def test_nearest_pixels_are_those_of_torch(pixels: Path, filter_name: str, decod
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
 @pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "bicubic"])
 def test_what_is_padded_is_what_was_resized(pixels: Path, filter_name: str, mode: str) -> None:
-    # Pads as wide as the image less one: the most that torchvision reflects.
+    # The pads are as wide as the image less one, which is the most that torchvision reflects.
     for size, pad in itertools.product([(20, 17), (60, 40)], [(3, 5), (16, 11)]):
         fill = (10, 20, 30) if mode == "constant" else 0
         padded = T.Pad((*pad, *reversed(pad)), fill, mode)

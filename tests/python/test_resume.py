@@ -1,4 +1,4 @@
-"""state_dict and load_state_dict: a run that dies goes on as if nothing had happened."""
+"""state_dict and load_state_dict: a run that dies resumes as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTINGS: dict[str, Any] = dict(batch_size=6, image_size=24, seed=5)
 
 
 def digest(batch: foreload.Batch) -> str:
-    """SHA-256 of all that a batch holds."""
+    """Return the SHA-256 of everything in a batch."""
     hashed = hashlib.sha256(str(batch.step).encode())
     for tensor in (batch.images, batch.labels, batch.sample_ids, batch.mask):
         hashed.update(np.ascontiguousarray(np.from_dlpack(tensor)).tobytes())
@@ -46,7 +46,7 @@ def test_resumed_at_every_step_the_rest_is_the_same(dataset: Path, last_batch: s
             assert resumed.epoch == 3
             assert epoch(resumed) == whole[step:]
         assert resumed.state_dict() == states[-1]
-        # The next one is whole, and so is this one when it is run again.
+        # The next epoch is whole, and so is this one when it is run again.
         assert resumed.epoch == 4
         assert epoch(resumed) == next_epoch
         resumed.set_epoch(3)
@@ -105,7 +105,7 @@ def test_the_chosen_epoch_decides_whether_a_state_counts(dataset: Path) -> None:
 
 
 def all_epochs(dataset: Path, number: int) -> list[list[str]]:
-    """Each epoch as it is when it is asked for by its number."""
+    """Each epoch equals the one that is asked for by its number."""
     loader = foreload.ImageLoader(dataset, **SETTINGS)
     return [[digest(batch) for batch in loader.batches(epoch)] for epoch in range(number)]
 
@@ -115,7 +115,7 @@ def test_epochs_go_on_by_themselves(dataset: Path) -> None:
     assert len({tuple(epoch) for epoch in expected}) == 8
     loader = foreload.ImageLoader(dataset, **SETTINGS)
     assert [epoch(loader) for _ in range(3)] == expected[:3]
-    # After a `break`, too.
+    # This holds after a `break`, too.
     for batch in loader:
         assert loader.epoch == 3
         assert digest(batch) == expected[3][0]
@@ -123,14 +123,14 @@ def test_epochs_go_on_by_themselves(dataset: Path) -> None:
     del batch
     assert loader.epoch == 4
     assert epoch(loader) == expected[4]
-    # The same again is said outright, any time.
+    # `set_epoch` may choose the same epoch again, at any time.
     for chosen in (4, 4, 1):
         loader.set_epoch(chosen)
         assert loader.epoch == chosen
         assert epoch(loader) == expected[chosen]
         assert loader.epoch == chosen + 1
     assert epoch(loader) == expected[2]
-    # `batches` stands beside.
+    # `batches` does not change the loader's epoch.
     assert [digest(batch) for batch in loader.batches(7)] == expected[7]
     assert epoch(loader) == expected[3]
 
@@ -144,7 +144,7 @@ def test_the_epoch_is_under_way_until_nothing_is_left_of_it(dataset: Path) -> No
     assert loader.epoch == 1
     loader.set_epoch(5)
     assert loader.epoch == 5
-    # It says nothing of what is under way.
+    # The property says nothing of an iteration by `batches`.
     assert len(list(batches)) == 9
     assert loader.epoch == 5
     assert loader.state_dict()["epoch"] == 5
@@ -170,7 +170,7 @@ def test_an_iteration_of_which_nothing_was_taken_does_not_count(dataset: Path) -
 
 @pytest.mark.parametrize("steps", [0, 1, 9, 10, 11, 20])
 def test_the_loop_that_goes_on(dataset: Path, steps: int) -> None:
-    """As docs/resume.md has it: killed after so many steps, with and without `set_epoch` in the loop."""
+    """The loop of docs/resume.md, killed after this many steps, with and without `set_epoch` in it."""
     expected = [digest for epoch in all_epochs(dataset, 3) for digest in epoch]
     for says in (True, False):
         loader = foreload.ImageLoader(dataset, **SETTINGS)
@@ -193,7 +193,7 @@ def test_the_loop_that_goes_on(dataset: Path, steps: int) -> None:
 
 @pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_evaluation_is_the_same_in_every_epoch(own_dataset: Path) -> None:
-    """Also what takes the place of a broken image."""
+    """The substitute of a broken image is the same, too."""
     for path in sorted(own_dataset.glob("*/*.jpg"))[::7]:
         path.write_bytes(b"no JPEG " * (path.stat().st_size // 8))
     loader = foreload.ImageLoader(own_dataset, train=False, on_error="skip", **SETTINGS)
@@ -205,7 +205,7 @@ def test_evaluation_is_the_same_in_every_epoch(own_dataset: Path) -> None:
 
 def test_the_same_samples_on_any_number_of_ranks(dataset: Path) -> None:
     def run(world: int, state: dict | None, steps: int) -> tuple[list[list[bytes]], dict]:
-        """Images and ids of each global batch, and the state after so many steps."""
+        """Return images and ids of each global batch, and the state after this many steps."""
         ranks = []
         for rank in range(world):
             loader = foreload.ImageLoader(
@@ -260,7 +260,7 @@ def test_another_order_is_refused(dataset: Path, own_dataset: Path) -> None:
     for broken in ({}, {**state, "version": 2}, {**state, "position": 61}, "state", [1]):
         with pytest.raises(foreload.ConfigError, match="config: state: "):
             loader.load_state_dict(broken)
-    # Nothing of that was taken over.
+    # Nothing of the refused state was taken over.
     assert loader.state_dict() == state
 
 
@@ -281,5 +281,5 @@ def test_errors_spent_stay_spent(own_dataset: Path) -> None:
         resumed.load_state_dict(state)
         with pytest.raises(foreload.TooManyErrorsError, match=too_many):
             epoch(resumed)
-    # What a step has not reached, it has not spent.
+    # Errors of steps that are still to come do not count.
     assert [loader.state_dict(at_step=step + 1) for step in range(len(states))] == states

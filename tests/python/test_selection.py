@@ -15,14 +15,14 @@ SETTINGS: dict[str, Any] = dict(batch_size=5, image_size=16, seed=2, last_batch=
 
 
 def epoch(loader: foreload.Loader, number: int = 0) -> list[int]:
-    """Sample ids in order."""
+    """Return sample ids in order."""
     loader.set_epoch(number)
     return [int(sample) for batch in loader for sample in np.from_dlpack(batch.sample_ids)]
 
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> list[Path]:
-    """Two datasets with the same classes, the second of four samples a class."""
+    """Make two datasets with the same classes, the second of four samples a class."""
     large, small = make_dataset(tmp_path / "large"), make_dataset(tmp_path / "small")
     for number, path in enumerate(paths(small)):
         if number % 20 >= 4:
@@ -62,7 +62,7 @@ def test_balanced_classes(mixed: list[Path]) -> None:
     loader = foreload.ImageLoader(mixed[0], weights="balanced", epoch_size=90, **SETTINGS)
     labels = Counter(int(label) for batch in loader for label in np.from_dlpack(batch.labels))
     assert all(abs(count - 30) <= 1 for count in labels.values())
-    # The five that are left of class 1 come up six times each.
+    # The five remaining samples of class 1 are drawn six times each.
     counts = Counter(epoch(loader))
     assert all(abs(counts[sample] - 6) <= 1 for sample in range(20, 25))
 
@@ -107,7 +107,7 @@ def test_they_resume_at_every_step(dataset: Path, extra: dict) -> None:
     for batch in loader:
         batches.append(np.from_dlpack(batch.images).tobytes())
         states.append(loader.state_dict())
-    # Behind the last step the next epoch begins.
+    # After the last step the next epoch begins.
     following = [np.from_dlpack(batch.images).tobytes() for batch in loader]
     for step, state in enumerate(states):
         resumed = foreload.ImageLoader(dataset, **SETTINGS, **extra)

@@ -1,4 +1,4 @@
-"""Settings as Python takes them: the same in signature, stub and help; what cannot be is a ConfigError by name."""
+"""Settings are the same in signature, stub and help; wrong values are a ConfigError by their name."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ STUB = Path(foreload.__file__).with_name("_loaders.pyi")
 
 
 def parameters(of: type) -> dict[str, Any]:
-    """Defaults by name; `inspect.Parameter.empty` where there is none."""
+    """Return defaults by name; `inspect.Parameter.empty` where there is none."""
     return {name: parameter.default for name, parameter in inspect.signature(of).parameters.items()}
 
 
 def in_stub(of: type) -> dict[str, Any]:
-    """The same as the stub has it."""
+    """Return defaults as the stub has them."""
     classes = {node.name: node for node in ast.parse(STUB.read_text()).body if isinstance(node, ast.ClassDef)}
     methods = {node.name: node for node in classes[of.__name__].body if isinstance(node, ast.FunctionDef)}
     said = methods["__new__"].args
@@ -53,17 +53,17 @@ def test_signature_stub_and_help_agree(of: type) -> None:
 
 
 class Odd:
-    """Nothing that a setting could be."""
+    """An object that no setting can be."""
 
     def __repr__(self) -> str:
         return "Odd()"
 
 
 class Endless:
-    """Says of itself that it has what it stands for."""
+    """An object whose conversions give itself, without an end."""
 
     def tolist(self) -> Endless:
-        """As an array would, but for what it gives."""
+        """Return itself, unlike an array."""
         return self
 
     def _as_setting(self) -> Endless:
@@ -71,7 +71,7 @@ class Endless:
 
 
 class Rude:
-    """Cannot even be shown."""
+    """An object that cannot even be shown."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no")
@@ -97,11 +97,11 @@ WRONG = [
 ]
 
 PATHS = {"files", "index_dir", "cache"}
-"""Settings that any text may be the value of: a path."""
+"""Settings whose value may be any text: paths."""
 
 
 def junk(draw: random.Random, depth: int = 0) -> Any:
-    """A value of some type or other."""
+    """Return a value of some type."""
     plain = [
         lambda: draw.choice(WRONG),
         lambda: draw.randint(-(2**70), 2**70),
@@ -117,7 +117,7 @@ def junk(draw: random.Random, depth: int = 0) -> Any:
 
 
 def attempt(of: type, dataset: Path, name: str, value: Any) -> None:
-    """Give a setting a value: it works, or it is a ConfigError that says of which setting."""
+    """Give a setting a value: it works, or raises a ConfigError that names the setting."""
     if name in PATHS and isinstance(value, str):
         return
     try:
@@ -127,7 +127,7 @@ def attempt(of: type, dataset: Path, name: str, value: Any) -> None:
         assert name in str(error), f"{name}={value!r}"  # noqa: PT017
         assert len(str(error)) < 5000, name  # noqa: PT017
     except foreload.IoError:
-        # A path it is; nothing is there.
+        # It is a path, and nothing is there.
         assert name in PATHS
 
 
@@ -211,9 +211,7 @@ def test_a_path_is_a_path(of: type, dataset: Path, tmp_path: Path, monkeypatch: 
         ("seed", Odd(), r"is Odd\(\), must be"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_would_be_right(
-    dataset: Path, setting: str, value: object, message: str
-) -> None:
+def test_errors_say_what_would_be_right(dataset: Path, setting: str, value: object, message: str) -> None:
     with pytest.raises(foreload.ConfigError, match=message) as refused:
         foreload.ImageLoader(dataset, **{setting: value})
     assert str(refused.value).startswith(f"config: {setting}")
@@ -267,7 +265,7 @@ def test_what_may_be_none_is_the_default(dataset: Path) -> None:
         ("zebra", r"help\(foreload.ImageLoader\)"),
     ],
 )
-def test_what_is_no_setting_is_answered(dataset: Path, name: str, answer: str) -> None:
+def test_unknown_settings_are_answered_with_the_equivalent(dataset: Path, name: str, answer: str) -> None:
     with pytest.raises(foreload.ConfigError, match=answer) as refused:
         foreload.ImageLoader(dataset, **{name: 4})
     assert str(refused.value).startswith(f"config: {name}: is no setting of ImageLoader")
@@ -288,14 +286,14 @@ def test_a_setting_of_images_is_none_of_files(dataset: Path) -> None:
         ({"stage_bandwidth": "1MB"}, 'cache=foreload.Directory(path, size, stage_bandwidth="1MB")'),
     ],
 )
-def test_the_caches_former_keywords_are_answered(dataset: Path, flat: dict, equivalent: str) -> None:
+def test_former_keywords_of_the_cache_are_answered(dataset: Path, flat: dict, equivalent: str) -> None:
     for of in LOADERS:
         with pytest.raises(foreload.ConfigError) as refused:
             of(dataset, **flat)
         assert str(refused.value).endswith(f"give {equivalent}")
 
 
-def test_nothing_is_said_twice(dataset: Path) -> None:
+def test_no_setting_may_be_given_twice(dataset: Path) -> None:
     for resources in (foreload.Resources(threads=2), {"threads": 2}):
         with pytest.raises(
             foreload.ConfigError, match=r"^config: threads: .*threads=1.*Resources\(threads=2\)"
@@ -336,7 +334,7 @@ def test_objects_are_values() -> None:
             refused()
 
 
-def test_what_takes_settings_on_answers_for_them(dataset: Path) -> None:
+def test_classes_that_forward_settings_check_them(dataset: Path) -> None:
     dali = pytest.importorskip("foreload.dali")
     for wrong in [
         {"prefetch_queue_depth": "2"},

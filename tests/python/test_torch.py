@@ -143,7 +143,7 @@ def test_batches_of_batches_are_refused(dataset: Path, batch_size: int) -> None:
         foreload.ConfigError, match=r"config: batch_size: .* batch_size=None and num_workers=0"
     ):
         next(iter(DataLoader(batches, batch_size=batch_size)))
-    # Whoever puts them together himself knows what comes.
+    # A user who collates batches on purpose knows what comes.
     pairs = DataLoader(batches, batch_size=batch_size, collate_fn=list)
     assert [images.shape for images, _ in next(iter(pairs))] == [(12, 3, 32, 32)] * batch_size
 
@@ -207,7 +207,7 @@ def test_images_alone_where_there_are_no_labels(dataset: Path, tmp_path: Path) -
     assert images.shape == (12, 3, 32, 32)
     assert mask.all()
     assert ids.dtype == torch.int64
-    # Those of a dataset that has some may be left out too.
+    # Labels may be left out of a dataset that has some, too.
     assert next(iter(ImageDataset(dataset, with_labels=False, **settings))).shape == (12, 3, 32, 32)
 
 
@@ -217,7 +217,7 @@ def test_a_device_as_torch_has_it(dataset: Path) -> None:
 
 
 def test_an_iterator_begins_nothing(dataset: Path) -> None:
-    """Frameworks make one before they choose the epoch or load a state."""
+    """Frameworks make an iterator before they choose the epoch or load a state."""
     settings = {"batch_size": 12, "image_size": 32, "with_ids": True}
     batches = ImageDataset(dataset, **settings)
     early = iter(batches)

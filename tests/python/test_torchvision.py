@@ -34,17 +34,17 @@ from torchvision.transforms import transforms as v1
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLOAT = v2.ToDtype(torch.float32, scale=True)
 
-# In 8-bit levels over a batch; `make fidelity` finds 0.033 over 500 photographs.
+# The limit in 8-bit levels over a batch; `make fidelity` finds 0.033 over 500 photographs.
 EXACT_MEAN = 0.25
 LEVELS = 255 * torch.tensor(STD).reshape(3, 1, 1)
 
 
 def taken_over(dataset: Path, *steps: Any, **settings: Any) -> tuple[ImageDataset, dict[str, Any]]:
-    """The dataset made of the steps, and the settings it shows."""
+    """Return the dataset made of the steps, and the settings that it shows."""
     made = ImageDataset.from_torchvision(
         ImageFolder(str(dataset), v1.Compose(steps)), batch_size=4, **settings
     )
-    # The text is the very call that makes the same dataset.
+    # The text is the call that makes the same dataset.
     names = {"ImageDataset": lambda path, **shown: {"path": path, **shown}, "torch": torch, **vars(T)}
     return made, eval(repr(made), names)
 
@@ -99,7 +99,7 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
     )
     views = [made.loader.view(sample, epoch) for epoch in range(50) for sample in range(60)]
     sizes = [v2.functional.get_size(image) for image, _ in ImageFolder(str(dataset))]
-    # Small enough that each crop fits at the first try. Rounding to pixels moves an edge by half of one.
+    # Areas are so small that each crop fits at the first try. Rounding to pixels moves an edge by half of one.
     for at, view in enumerate(views):
         height, width = sizes[at % 60]
         slack = 1 / view["width"] + 1 / view["height"]
@@ -357,7 +357,7 @@ def test_samples_must_agree(own_dataset: Path) -> None:
         ImageDataset.from_torchvision(theirs, batch_size=4)
 
 
-def test_no_sample_may_have_come(own_dataset: Path) -> None:
+def test_added_samples_are_noticed(own_dataset: Path) -> None:
     theirs = ImageFolder(str(own_dataset), EVALUATION)
     shutil.copy(own_dataset / "class_2" / "040.jpg", own_dataset / "class_2" / "zzz.jpg")
     with pytest.raises(
@@ -372,7 +372,7 @@ def test_files_that_foreload_does_not_read_are_named(own_dataset: Path) -> None:
         ImageDataset.from_torchvision(ImageFolder(str(own_dataset), EVALUATION), batch_size=4)
 
 
-def test_what_the_transforms_say_cannot_be_said_again(dataset: Path) -> None:
+def test_settings_of_the_transforms_cannot_be_given_again(dataset: Path) -> None:
     theirs = ImageFolder(str(dataset), EVALUATION)
     for again in ({"train": True}, {"transforms": []}):
         with pytest.raises(ConfigError, match=f"config: {next(iter(again))}: is .*, and .* by the dataset"):

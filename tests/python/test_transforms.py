@@ -1,4 +1,4 @@
-"""`transforms=` without torchvision: what the list takes, what it refuses, what it shares with the flat settings."""
+"""`transforms=` without torchvision: what the list takes, what it refuses, and the equivalent flat settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def batches(dataset: Path, **settings: Any) -> list[bytes]:
-    """The bytes of all images of an epoch."""
+    """Return the bytes of all images of an epoch."""
     loader = foreload.ImageLoader(dataset, batch_size=20, seed=3, **settings)
     return [np.from_dlpack(batch.images).tobytes() for batch in loader]
 
@@ -191,7 +191,7 @@ def test_what_the_core_refuses_names_step_and_parameter(dataset: Path) -> None:
         *(("ratio", (1, 1)), ("flip", 0.5), ("resize", 9)),
     ],
 )
-def test_the_same_may_not_be_said_twice(dataset: Path, setting: str, value: Any) -> None:
+def test_flat_settings_beside_transforms_are_refused(dataset: Path, setting: str, value: Any) -> None:
     with pytest.raises(
         ConfigError, match=f"^config: {setting}: is given beside transforms, where .* says it"
     ):

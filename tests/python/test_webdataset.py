@@ -1,6 +1,6 @@
-"""Shards that the real webdataset writes: an image, its mask, caption and JSON, trained on in torch.
+"""Shards that the real webdataset writes, with an image, its mask, caption and JSON, train a network in torch.
 
-The masks are held to what torchvision v2 makes of them as `tv_tensors.Mask` with the very parameters that were drawn.
+The masks must be what torchvision v2 makes of them as `tv_tensors.Mask` with the parameters that were drawn.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with webdataset.ShardWriter(str(root / "%03d.tar"), maxcount=SAMPLES // 3, verbose=0) as writer:
         for number in range(SAMPLES):
             members = shards.sample(number)
-            # As its own encoders write them, but for the images, which shall not lose anything more.
+            # Members are as its own encoders write them, except for the images, which must not lose anything more.
             writer.write(
                 {
                     "__key__": f"{number:06}",
@@ -60,12 +60,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def values(number: int) -> np.ndarray:
-    """The class numbers of a sample's mask, as Pillow reads them."""
+    """Return the class numbers of a sample's mask, as Pillow reads them."""
     return np.asarray(Image.open(io.BytesIO(shards.sample(number)["seg.png"])))
 
 
 def torchvisions(number: int, view: dict[str, Any]) -> np.ndarray:
-    """What torchvision makes of a sample's mask by the crop, the resize and the mirroring that were drawn."""
+    """Return what torchvision makes of a sample's mask by the crop, the resize and the mirroring that were drawn."""
     mask = tv_tensors.Mask(torch.from_numpy(values(number).copy()))
     size = [view["resized_height"], view["resized_width"]]
     mask = F.resized_crop(mask, view["y"], view["x"], view["height"], view["width"], size, NEAREST)
@@ -97,7 +97,7 @@ def test_masks_are_torchvisions(root: Path, recipe: str) -> None:
             assert batch["txt"] == [shards.sample(number)["txt"].decode() for number in ids]
             assert [of["id"] for of in batch["json"]] == ids
             for number, found in zip(ids, np.from_dlpack(batch["seg.png"]), strict=True):
-                # Never a value that is not in the source, but for the padding's.
+                # There is never a value that is not in the source, but for the padding's.
                 assert set(found.ravel()) <= set(values(number).ravel()) | {0}
                 other += int((found != torchvisions(number, loader.view(number, epoch))).sum())
                 pixels += found.size
@@ -121,7 +121,7 @@ def test_two_views_have_their_masks(root: Path) -> None:
 
 
 def test_a_segmentation_learns(root: Path) -> None:
-    """A toy that learns which pixels are of an even class; it must find them far better than by chance."""
+    """A toy learns which pixels are of an even class; it must find them far better than by chance."""
 
     def painted(number: int) -> shards.Members:
         rng = np.random.default_rng(number)

@@ -1,4 +1,4 @@
-"""WebP files beside Pillow's `Image.open(...).convert("RGB")`: whole images, without a resize."""
+"""WebP files are decoded like Pillow's `Image.open(...).convert("RGB")`: whole images, without a resize."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from PIL import Image, features
 pytestmark = pytest.mark.skipif(not features.check("webp"), reason="this Pillow has no WebP")
 
 WIDTH, HEIGHT = 61, 47
-"""Odd, so that chroma does not come out even."""
+"""The sizes are odd, so that chroma samples do not fit evenly."""
 
 
 def picture(seed: int, mode: str) -> Image.Image:
-    """Smooth colours with edges and some noise; alpha from nothing to all."""
+    """Return smooth colours with edges and some noise; alpha runs from nothing to all."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, size=(5, 7, 4), dtype=np.uint8)
     image = np.asarray(
@@ -66,7 +66,7 @@ def write(root: Path, kinds: dict[str, tuple[str, dict[str, object]]]) -> list[P
 
 
 def loaded(root: Path) -> np.ndarray:
-    """All images as they are decoded, uint8 [n, height, width, 3]."""
+    """Return all images as they are decoded, uint8 [n, height, width, 3]."""
     size = {"image_size": (HEIGHT, WIDTH), "resize": min(HEIGHT, WIDTH)}
     loader = foreload.ImageLoader(
         root,

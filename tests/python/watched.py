@@ -1,9 +1,9 @@
-"""Runs a program and notes each batch that Foreload gives it, until the moment at which it shall die.
+"""Runs a program and notes each batch that Foreload gives it, until the moment at which it is to be killed.
 
     python watched.py NOTES RANK:COUNT PROGRAM ARGUMENTS...
 
-NOTES is a folder, for one file a rank: a line of JSON a batch. That rank dies by SIGKILL when it has got COUNT batches;
-`-` lets all live.
+NOTES is a folder with one file for each rank: a line of JSON for each batch. That rank dies by SIGKILL when it has got
+COUNT batches; with `-` none dies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ImageLoader = foreload.ImageLoader
 
 
 class Watched:
-    """An `ImageLoader` that is watched."""
+    """An `ImageLoader` whose batches are noted."""
 
     got = 0
 
@@ -34,39 +34,39 @@ class Watched:
         self._loader = ImageLoader(*arguments, **settings)
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the loader's."""
+        """Delegate everything else to the loader."""
         return getattr(self._loader, name)
 
     def __len__(self) -> int:
-        """Batches of this rank in one epoch."""
+        """Return the number of batches of this rank in one epoch."""
         return len(self._loader)
 
     def __iter__(self) -> WatchedBatches:
-        """One epoch."""
+        """Return a watched iteration over one epoch."""
         return WatchedBatches(self._loader.epoch, iter(self._loader))
 
     def batches(self, epoch: int, first_step: int) -> WatchedBatches:
-        """As the loader's."""
+        """Return the state of the loader."""
         return WatchedBatches(epoch, self._loader.batches(epoch, first_step))
 
 
 class WatchedBatches:
-    """Its batches of an epoch."""
+    """Return the watched batches of an epoch."""
 
     def __init__(self, epoch: int, batches: foreload._core.Batches) -> None:
         self._epoch, self._batches = epoch, batches
         self._rank, _ = _ranks.resolve(None, None)
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the batches' own."""
+        """Delegate everything else to the batches."""
         return getattr(self._batches, name)
 
     def __iter__(self) -> WatchedBatches:
-        """Itself."""
+        """Return the iterator itself."""
         return self
 
     def __next__(self) -> foreload.Batch:
-        """The next batch, which is noted, or the last that this process gets."""
+        """Return the next batch, which is noted; it may be the last that this process gets."""
         batch = next(self._batches)
         ids = np.from_dlpack(batch.sample_ids).tolist()
         note = {"epoch": self._epoch, "step": batch.step, "ids": ids, "sha": digest(batch)}
@@ -79,7 +79,7 @@ class WatchedBatches:
 
 
 def digest(batch: foreload.Batch) -> str:
-    """SHA-256 of images and labels."""
+    """Return the SHA-256 of images and labels."""
     try:
         images = [batch.images]
     except AttributeError:
@@ -90,7 +90,7 @@ def digest(batch: foreload.Batch) -> str:
     return sha.hexdigest()
 
 
-# Before foreload.torch or foreload.dali take it from there.
+# The class is replaced before foreload.torch or foreload.dali import it.
 foreload.ImageLoader = foreload._core.ImageLoader = Watched
 sys.argv = sys.argv[3:]
 runpy.run_path(PROGRAM, run_name="__main__")

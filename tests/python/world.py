@@ -23,7 +23,7 @@ CLASSES = ("ant", "bee", "cat")
 
 
 def jpeg(number: int, size: int = 3000) -> bytes:
-    """A JPEG file of exactly `size` bytes: what is behind the image's end is filled up."""
+    """Return a JPEG file of exactly `size` bytes: it is filled up after the image's end."""
     out = io.BytesIO()
     level = 37 * number % 256
     Image.new("RGB", (16 + number % 8, 16), (level, 255 - level, 99)).save(out, "JPEG")
@@ -33,7 +33,7 @@ def jpeg(number: int, size: int = 3000) -> bytes:
 
 
 def masked_crc(data: bytes) -> bytes:
-    """TFRecord's masked checksum (tensorflow/core/lib/hash/crc32c.h)."""
+    """Return TFRecord's masked checksum (tensorflow/core/lib/hash/crc32c.h)."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -44,13 +44,13 @@ def masked_crc(data: bytes) -> bytes:
 
 
 def record(data: bytes) -> bytes:
-    """A TFRecord."""
+    """Return a TFRecord."""
     length = struct.pack("<Q", len(data))
     return length + masked_crc(length) + data + masked_crc(data)
 
 
 def tar_of(members: list[tuple[str, bytes]]) -> bytes:
-    """A tar archive as Python's own library writes it."""
+    """Return a tar archive made by Python's own library."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for name, data in members:
@@ -61,7 +61,7 @@ def tar_of(members: list[tuple[str, bytes]]) -> bytes:
 
 
 def shard(first: int, label: int = 0, salt: int = 0, size: int = 3000) -> bytes:
-    """Eight images and their classes, from number `first` on."""
+    """Return eight images and their classes, from number `first` on."""
     members = []
     for number in range(first, first + 8):
         members.append((f"{number:04}.cls", str((number + label) % 3).encode()))
@@ -79,11 +79,11 @@ class World:
 
     @property
     def root(self) -> Path:
-        """The dataset."""
+        """The path of the dataset."""
         return self.base / "data"
 
     def make(self, root: Path | None = None, salt: int = 0) -> None:
-        """Writes the dataset; another `salt` gives other contents of the same sizes."""
+        """Write the dataset; another `salt` gives other contents of the same sizes."""
         root = root or self.root
         root.mkdir(parents=True)
         if self.layout == "tar":
@@ -101,17 +101,17 @@ class World:
                 (folder / f"{number:04}.{suffix}").write_bytes(jpeg(number + salt))
 
     def files(self) -> list[Path]:
-        """All files of the dataset, in order."""
+        """Return all files of the dataset, in order."""
         return sorted(path for path in self.root.rglob("*") if path.is_file())
 
     def run(
         self, root: Path | None = None, between: Callable[[], None] | None = None, **settings: Any
     ) -> Run:
-        """One epoch in a process of its own; with `between` two, and that done between them in this one."""
+        """Run one epoch in a process of its own; with `between` two, and that in this process between them."""
         told, tell = os.pipe()
         go, gone = os.pipe()
         with warnings.catch_warnings():
-            # Of a fork beside threads: the child calls nothing that they may hold.
+            # The warning is about a fork beside threads: the child calls nothing that they may hold.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
@@ -141,7 +141,7 @@ class World:
 
 
 def iterate(world: World, root: Path, settings: dict, epochs: int, out: Any, wait: Any) -> None:
-    """What the child does: iterates, and tells what it got."""
+    """Iterate and report what came; this runs in the child."""
     import foreload
 
     kind = foreload.ImageLoader if world.layout in ("images", "tar") else foreload.FileLoader
@@ -185,13 +185,13 @@ def iterate(world: World, root: Path, settings: dict, epochs: int, out: Any, wai
 
 @dataclass
 class Run:
-    """What a run delivered and said."""
+    """What a run delivered and reported."""
 
     world: World
     report: dict[str, Any]
 
     def wrong(self, truth: Callable[[str, int, int], tuple[str, int] | None] | None = None) -> list[str]:
-        """The samples that are not what is on the drive now."""
+        """Return the samples that differ from what is on the drive now."""
         truth = truth or Truth(self.world)
         wrong = []
         for path, offset, length, digest, label in self.report["samples"]:
@@ -206,19 +206,19 @@ class Run:
 
     @property
     def hits(self) -> int:
-        """Samples from the cache."""
+        """The number of samples from the cache."""
         return self.report["cache"].get("nvme_hits", 0)
 
 
 class Truth:
-    """What is on the drive: digest of a sample's bytes, and its class, as other programs read them."""
+    """Return what is on the drive, as other programs read it: the digest of a sample's bytes, and its class."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.shards: dict[str, dict[int, tuple[str, int]]] = {}
 
     def __call__(self, path: str, offset: int, length: int) -> tuple[str, int] | None:
-        """Of one sample; None where no sample is."""
+        """Return the digest and class of one sample; None where there is no sample."""
         if self.world.layout == "tar":
             return self.members(path).get(offset)
         data = Path(path).read_bytes()
@@ -233,7 +233,7 @@ class Truth:
         return hashlib.sha256(data).hexdigest(), label
 
     def members(self, path: str) -> dict[int, tuple[str, int]]:
-        """The images of a shard by their offsets."""
+        """Return the images of a shard by their offsets."""
         if path not in self.shards:
             with tarfile.open(path) as archive:
                 all_ = {member.name: member for member in archive}

@@ -9,10 +9,10 @@ from foreload.dlio import ForeloadDataLoader
 
 
 class Recorder(ForeloadDataLoader):
-    """A line of JSON for each batch: in training or evaluation, which epoch, which samples, their SHA-256."""
+    """Writes a line of JSON for each batch: training or evaluation, the epoch, the samples and their SHA-256."""
 
     def next(self):
-        """The batches, as they are."""
+        """Yield the batches unchanged, and record them."""
         path = Path(self._args.output_folder, f"{self._args.my_rank}_batches.jsonl")
         epoch = self.epoch_number
         for batch in super().next():

@@ -1,4 +1,4 @@
-"""The probe with questions that end its processes, for the test of what is left then."""
+"""The probe with questions that crash its processes, for a test of what is left then."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from probing.steps import Cell, Step
 
 
 def fails(_context: object) -> dict:
-    """As ctypes says that a library lacks a function."""
+    """Raise the error of ctypes for a missing function."""
     raise AttributeError("libnvjpeg.so.13: undefined symbol: nvjpegNew")
 
 
 def breaks(_context: object) -> dict:
-    """A mistake of the probe's own: nobody may take it for an answer."""
+    """Make a mistake in the probe itself, which must not count as an answer."""
     return None.anything
 
 
@@ -34,7 +34,7 @@ QUESTIONS = {
 
 
 def steps(_short: bool) -> list[Step]:
-    """One step of all of them, then one whose process does not come to its questions."""
+    """The steps: one with all of these questions, then one whose process fails before its questions."""
     cells = [Cell(label, answer) for label, answer in QUESTIONS.items()]
     return [Step("trials", cells, 0.5, on_device=False), Step("no device", cells[:2], 0.5)]
 

@@ -1,9 +1,9 @@
-"""Runs a loader of the GPU comparison with a torch that has no CUDA: batches of Foreload's come from the stand-ins.
+"""Runs a loader of the GPU comparison with a torch that has no CUDA; Foreload's batches come from the stand-ins.
 
     serve_on_cpu.py PEER.py OPTIONS...
 
-What the comparison asks of torch's CUDA is answered by its CPU and the wall clock; the network is a small one. So the
-scripts run from end to end, and nothing of their figures means anything.
+What the comparison asks of torch's CUDA is answered by its CPU and the wall clock, and the network is a small one. So
+the scripts run from end to end, but their figures mean nothing.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ import torch
 
 
 class Event:
-    """A mark that is passed as soon as it is made."""
+    """An event that has passed as soon as it is made."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False) -> None:
         self.at = 0.0
 
     def record(self) -> None:
-        """Now."""
+        """Record the time."""
         self.at = time.perf_counter()
 
     def synchronize(self) -> None:
-        """Passed already."""
+        """Do nothing, since the event has passed."""
 
     def elapsed_time(self, later: Event) -> float:
-        """Milliseconds until another."""
+        """Return the milliseconds until another event."""
         return 1000 * (later.at - self.at)
 
 
 def small_network() -> torch.nn.Module:
-    """In the place of a ResNet-50."""
+    """A small network in the place of a ResNet-50."""
     layers = (
         torch.nn.Conv2d(3, 4, 3),
         torch.nn.AdaptiveAvgPool2d(1),
@@ -51,12 +51,12 @@ def small_network() -> torch.nn.Module:
     return torch.nn.Sequential(*layers)
 
 
-# Of NumPy's array too: `torch.from_numpy` wants the NumPy that torch was built with.
+# NumPy's array goes by DLPack too: `torch.from_numpy` wants the NumPy that torch was built with.
 by_dlpack = torch.from_dlpack
 
 
 def from_stand_in(tensor: object) -> torch.Tensor:
-    """A copy of a batch's tensor, wherever it lies."""
+    """Return a copy of a batch's tensor in host memory."""
     return by_dlpack(driver.to_host(tensor))
 
 
@@ -69,7 +69,7 @@ serve.DEVICE = "cpu"
 if "torchvision" in Path(sys.argv[1]).read_text():
     from torchvision import models
 else:
-    # Where there is one, it brings a real nvJPEG, which would be taken for the stand-in.
+    # A real torchvision brings a real nvJPEG, which would be taken for the stand-in.
     models = types.ModuleType("torchvision.models")
     sys.modules["torchvision"] = types.ModuleType("torchvision")
     sys.modules["torchvision.models"] = models

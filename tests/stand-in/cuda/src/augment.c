@@ -1,9 +1,9 @@
-//! What an entry of the augmentation kernels' table makes them read.
+//! Which memory an entry of the augmentation kernels' table makes them read.
 
 #include "params.cuh"
 
 /// Visits the bytes from each plane's first stored sample to its last, of which some may be no samples (`all` 0), and
-/// its first and last rows, which are all samples.
+/// its first and last rows, all of which are samples.
 void standin_reads(const ImageParams* image, void (*visit)(void*, u64, u64, u32 all), void* to) {
     if (image->blank) return;
     const u32 components = image->color == COLOR_GRAY ? 1 : 3;
@@ -16,11 +16,11 @@ void standin_reads(const ImageParams* image, void (*visit)(void*, u64, u64, u32 
     }
 }
 
-/// Which image it becomes.
+/// The image's place in the output.
 u32 standin_place(const ImageParams* image) { return image->place; }
 
-/// Bytes of the levels that colours of it are made of.
+/// The bytes of the grey levels from which its colours are made.
 u64 standin_levels_bytes(const OutputParams* output) { return (u64)3 * output->width * output->height; }
 
-/// Bytes that an image has, the first field of the kernels' last parameter.
+/// The bytes of an image, the first field of the kernels' last parameter.
 u64 standin_image_bytes(const OutputParams* output) { return output->image_bytes; }
