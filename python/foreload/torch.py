@@ -78,8 +78,8 @@ class ImageDataset(IterableDataset):
         fields: The fields of `foreload.ImageLoader`. With them each batch is a dict by their names: of tensors, lists
             of texts, of JSON or of bytes, and for ragged arrays pairs of tensors (values, offsets); with `mask` and
             `sample_ids` where they were asked for. For each field `NAME` with `optional=True` the dict also has
-            `NAME.present`, bool [n]: which samples have it, as what is absent is zeros. Values whose sizes differ are
-            in host memory on any device.
+            `NAME.present`, bool [n]: which samples have it, for tensors are zeros where it is absent. Values whose
+            sizes differ are in host memory on any device.
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
 
     A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.

@@ -80,11 +80,11 @@ impl Labels {
 pub(super) fn check_names(asked: &[FieldOptions], given: &[String]) -> Result<()> {
     for field in asked {
         let lower = field.name.to_ascii_lowercase();
-        let is_too = match field.kind() {
-            FieldKind::Image => "an image by its name or kind",
-            FieldKind::Mask => "a mask by its name or kind",
-            FieldKind::Boxes => "boxes by its kind",
-            _ => "",
+        // A kind that is asked for is checked with the column's values.
+        let by_name = match field.kind() {
+            FieldKind::Image if field.kind.is_none() => Some("an image by its name"),
+            FieldKind::Mask if field.kind.is_none() => Some("a mask by its name"),
+            _ => None,
         };
         if !given.contains(&field.name) {
             if lower != field.name {
@@ -95,8 +95,8 @@ pub(super) fn check_names(asked: &[FieldOptions], given: &[String]) -> Result<()
                 );
                 return Err(Error::config("fields", message));
             }
-        } else if !is_too.is_empty() {
-            return Err(is_ambiguous(&field.name, is_too));
+        } else if let Some(by_name) = by_name {
+            return Err(is_ambiguous(&field.name, by_name));
         }
     }
     Ok(())

@@ -162,8 +162,8 @@ def test_a_column_is_not_taken_for_a_member(tmp_path: Path) -> None:
         )
 
     for column, is_too in [
-        ("left.jpg", "an image by its name or kind"),
-        ("x.seg.png", "a mask by its name or kind"),
+        ("left.jpg", "an image by its name"),
+        ("x.seg.png", "a mask by its name"),
         ("small.npy", "a member of the shards"),
     ]:
         message = (

@@ -224,5 +224,5 @@ def test_a_warning_that_is_raised_is_not_lost_to_another(own_dataset: Path) -> N
     loader = foreload.ImageLoader(own_dataset, batch_size=60, image_size=32, train=False, on_error="zero")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(foreload.Warning, match="1 sample failed|zeros take its place"):
+        with pytest.raises(foreload.Warning, match=r"1 sample failed|zeros take its place"):
             (_,) = loader
