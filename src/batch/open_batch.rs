@@ -146,8 +146,8 @@ impl Ticket {
         self.batch.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 
-    /// Finishes the place, which holds `sample` of class `label`; `valid` is its element of the mask. The epoch draws the
-    /// sample perhaps several times, of which this is number `occurrence`.
+    /// Finishes the place, which holds `sample` of class `label`; `valid` is its element of the mask. The epoch may
+    /// draw the sample several times, of which this is number `occurrence`.
     pub(crate) fn finish(mut self, sample: u64, occurrence: u32, label: u32, valid: bool) {
         let (plan, index) = (&self.batch.plan, self.index as usize);
         // SAFETY: the four elements lie inside the columns at their natural alignment (each array starts at a

@@ -53,8 +53,8 @@ impl PipelineShared {
                 false => "decoded=False gives the files as they are".to_owned(),
             };
             format!(
-                "some images are PNGs with 16 bits of gray, of which batches have the upper 8; the first is {name:?} of \
-                 sample {sample} ({}): {remedy}",
+                "some images are PNGs with 16 bits of gray, of which batches have the upper 8; the first is {name:?} \
+                 of sample {sample} ({}): {remedy}",
                 path.display()
             )
         });

@@ -30,8 +30,8 @@ pub(super) struct Batches {
 impl Drop for Batches {
     fn drop(&mut self) {
         if let Some(warning) = lock(&self.warned).take() {
-            // Nobody asked for more, so the warning is reported like this. What is being raised just now, perhaps another
-            // warning, is put aside for it.
+            // Nobody asked for more, so the warning is reported like this. What is being raised just now, perhaps
+            // another warning, is put aside for it.
             Python::attach(|py| {
                 let raised = PyErr::take(py);
                 warning.write_unraisable(py, None);

@@ -1,4 +1,5 @@
-//! PNG files, decoded as a whole to gray or RGB of 8 bits, the upper ones of 16. Alpha is dropped as Pillow's `convert("RGB")` drops it.
+//! PNG files, decoded as a whole to gray or RGB of 8 bits, which of 16 are the upper ones. Alpha is dropped as Pillow's
+//! `convert("RGB")` drops it.
 
 use std::io::Cursor;
 
