@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from typing_extensions import disjoint_base
@@ -141,12 +142,19 @@ class Loader:
     def epoch_size(self) -> int:
         """The number of samples that an epoch draws, for all ranks together."""
     @property
+    def batch_size(self) -> int:
+        """The number of samples per step and rank."""
+    @property
+    def last_batch(self) -> Literal["drop", "pad", "partial"]:
+        """What happens to the samples that do not fill the last global batch, where it was left open too."""
+    @property
     def labeled(self) -> bool:
         """Whether samples have labels: class directories, or a class number beside each image in a shard.
 
         Without them batches have no `labels`, and settings that need classes are refused.
         """
     def _check_labeled(self) -> None: ...
+    def _place_in_world(self) -> tuple[int, int]: ...
     @property
     def classes(self) -> list[str]:
         """Class names by number; empty when the dataset has only numbers, or no labels."""

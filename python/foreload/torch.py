@@ -123,7 +123,6 @@ class ImageDataset(IterableDataset):
         self._with_mask = with_mask
         self._with_ids = with_ids
         self._has_fields = fields is not None
-        self._batch_size = settings.get("batch_size", 64)
         self.loader = ImageLoader(
             path,
             device="cpu" if device == "auto" and not torch.cuda.is_available() else str(device),
@@ -213,7 +212,7 @@ class ImageDataset(IterableDataset):
     @property
     def batch_sampler(self) -> SimpleNamespace:
         """The dataset itself, for Lightning, which tells a batch sampler's sampler which epoch comes next."""
-        return SimpleNamespace(sampler=self, batch_size=self._batch_size)
+        return SimpleNamespace(sampler=self, batch_size=self.loader.batch_size)
 
     def state_dict(self, *, at_step: int | None = None) -> LoaderState:
         """Where the latest iteration stands; see `foreload.ImageLoader.state_dict`.

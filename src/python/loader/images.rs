@@ -73,6 +73,12 @@ impl ImageLoader {
         this.as_super().pipeline.config().output().dtype.name()
     }
 
+    /// The order of the images' dimensions, by name.
+    #[getter]
+    fn memory_format(this: PyRef<'_, Self>) -> &'static str {
+        this.as_super().pipeline.config().output().format.name()
+    }
+
     /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,
     /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
     /// output_width, output_height. `view` chooses one of several views, `field` one of several images.
