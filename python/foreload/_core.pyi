@@ -193,5 +193,12 @@ def compiled_size(transforms: str) -> tuple[int, int] | None:
         ConfigError: The list cannot be compiled: one pass cannot do it in this order.
     """
 
+def same_transforms(one: str, other: str) -> bool:
+    """Return whether two lists of transforms, as JSON, say the same, with the core's defaults of what they leave out.
+
+    Raises:
+        ConfigError: One of them is no list of transforms.
+    """
+
 def main(arguments: Sequence[str | os.PathLike[str]]) -> int:
     """Run the command line program with `arguments` (the program's name first) and return its exit code."""

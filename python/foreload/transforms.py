@@ -417,20 +417,20 @@ Transforms: TypeAlias = Sequence[Transform] | Views | Sequence[Views]
 """The transforms of the images of one field."""
 
 
-def _list(given: Any) -> list[Transform]:
-    """Return a list of transforms, which may hold nothing else."""
+def _list(given: Any, may_hold: tuple[type, ...] = (Transform,)) -> list[Any]:
+    """Return a list of what it may hold, and of nothing else."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ConfigError(
             f"config: transforms: is {_shown(given)}, must be a list of foreload.transforms, or Views"
         )
     steps = list(given)
     for number, step in enumerate(steps, start=1):
-        if isinstance(step, Transform):
+        if isinstance(step, may_hold):
             continue
         what = "is no transform of foreload.transforms"
         if type(step).__module__.startswith("torchvision.transforms"):
             what = "is torchvision's; foreload.transforms has those of the same names that Foreload knows"
-        elif isinstance(step, type) and issubclass(step, Transform):
+        elif isinstance(step, type) and issubclass(step, may_hold):
             what = f"is a class: make one, {step.__name__}(...)"
         raise ConfigError(f"config: transforms: step {number} of {len(steps)}, {_shown(step)}: {what}")
     return steps
@@ -459,12 +459,5 @@ def _document(transforms: Transforms) -> Any:
     """Return the transforms of one image as a JSON value."""
     if isinstance(transforms, Views):
         return transforms._as_json()
-    listed = (
-        list(transforms) if isinstance(transforms, Iterable) and not isinstance(transforms, str) else None
-    )
-    if listed and all(isinstance(views, Views) for views in listed):
-        return [views._as_json() for views in listed]
-    if listed and any(isinstance(views, Views) for views in listed):
-        message = "has Views beside other transforms: put those into the Views, each list its own"
-        raise ConfigError(f"config: transforms: {message}")
-    return [step._as_json() for step in _list(transforms if listed is None else listed)]
+    # The core refuses Views beside other transforms.
+    return [step._as_json() for step in _list(transforms, (Transform, Views))]

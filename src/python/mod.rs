@@ -27,7 +27,7 @@ mod _core {
     #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]
-    use super::{compiled_size, main, release_gpus};
+    use super::{compiled_size, main, release_gpus, same_transforms};
 
     use crate::dataset::kind::IMAGE_EXTENSIONS;
     use pyo3::prelude::*;
@@ -59,6 +59,13 @@ fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)
     let asked = error::raise(py, Transforms::from_json(transforms))?;
     let recipe = error::raise(py, Recipe::new(&asked, MemoryFormat::default(), Fidelity::default()))?;
     Ok(recipe.views()[0].size())
+}
+
+/// Whether two lists of transforms say the same, with the defaults of what they leave out.
+#[pyfunction]
+fn same_transforms(py: Python<'_>, one: &str, other: &str) -> PyResult<bool> {
+    let asked = |text| error::raise(py, Transforms::from_json(text));
+    Ok(asked(one)? == asked(other)?)
 }
 
 /// Runs the command line program with `arguments` (the program's name first) and returns its exit code.
