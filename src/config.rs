@@ -1,6 +1,5 @@
 //! Settings in two steps: [`LoaderOptions`] is what was asked for, and [`LoaderConfig`] is what it means, checked once.
 
-mod choice;
 mod device;
 mod fields;
 mod images;
@@ -13,7 +12,6 @@ mod settings;
 mod share;
 mod units;
 
-pub(crate) use choice::Choice;
 pub use device::{AllowedBackends, CpuDecode, Device, LANES};
 pub(crate) use device::{
     ChosenDevice, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
@@ -40,6 +38,7 @@ use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn};
 use crate::decode::Damaged;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
+use crate::names::named;
 use crate::schedule::{LastBatch, Selection};
 use crate::tier::{CacheOptions, Verify};
 use std::sync::Arc;
@@ -56,6 +55,8 @@ pub enum OnError {
     /// The image is all zeros and its mask bit is false.
     Zero,
 }
+
+named!(OnError: "raise" => Raise, "skip" => Skip, "zero" => Zero);
 
 /// What the options mean for one dataset on this machine.
 #[derive(Debug, Clone)]

@@ -66,6 +66,7 @@ mod error;
 mod gpu;
 mod io;
 mod json;
+mod names;
 mod notices;
 mod pipeline;
 #[cfg(feature = "python")]

@@ -21,6 +21,15 @@ __version__: str
 IMAGE_EXTENSIONS: tuple[str, ...]
 """Extensions of the files that are images, in lower case, without the dot."""
 
+DTYPES: tuple[str, ...]
+"""Names of the images' element types."""
+
+INTERPOLATIONS: tuple[str, ...]
+"""Names of the ways to resample images."""
+
+PADDING_MODES: tuple[str, ...]
+"""Names of what is shown where padding is added."""
+
 class Error(Exception):
     """Any failure of Foreload."""
 

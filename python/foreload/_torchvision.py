@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from foreload import ConfigError, transforms
-from foreload._core import IMAGE_EXTENSIONS, compiled_size
+from foreload._core import DTYPES, IMAGE_EXTENSIONS, compiled_size
 
 _READ = tuple(f".{extension}" for extension in IMAGE_EXTENSIONS)
-_FLOATS = ("float32", "float16", "bfloat16")
+_FLOATS = tuple(dtype for dtype in DTYPES if dtype != "uint8")
 _COMPARED_PATHS = 1000
 
 _ON_BATCHES = (

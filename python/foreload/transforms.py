@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from foreload._core import ConfigError
+from foreload._core import DTYPES, INTERPOLATIONS, PADDING_MODES, ConfigError
 
 __all__ = [
     "CenterCrop",
@@ -44,10 +44,6 @@ __all__ = [
     "Transform",
     "Views",
 ]
-
-_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic")
-_PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
-_DTYPES = ("float32", "float16", "bfloat16", "uint8")
 
 
 @dataclass(frozen=True)
@@ -202,8 +198,8 @@ def _dtype(given: Any) -> str:
     """Return the name of an element type, given as a text or as NumPy's or torch's type."""
     name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given)
     name = str(name).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise ValueError(f"one of {', '.join(_DTYPES)}, as a text or of NumPy or torch")
+    if name not in DTYPES:
+        raise ValueError(f"one of {', '.join(DTYPES)}, as a text or of NumPy or torch")
     return name
 
 
@@ -228,7 +224,7 @@ class RandomResizedCrop(Transform):
         "size": _sides,
         "scale": _numbers(2, "two numbers, the least and the largest share of the area"),
         "ratio": _numbers(2, "two numbers, the least and the largest width / height"),
-        "interpolation": _one_of(_INTERPOLATIONS),
+        "interpolation": _one_of(INTERPOLATIONS),
     }
 
 
@@ -249,7 +245,7 @@ class Resize(Transform):
 
     _checks: ClassVar[Mapping[str, Any]] = {
         "size": _resize_sides,
-        "interpolation": _one_of(_INTERPOLATIONS),
+        "interpolation": _one_of(INTERPOLATIONS),
         "max_size": _optional(_whole),
     }
 
@@ -294,7 +290,7 @@ class RandomCrop(Transform):
         "padding": _optional(_margins),
         "pad_if_needed": _truth,
         "fill": _fill,
-        "padding_mode": _one_of(_PADDING_MODES),
+        "padding_mode": _one_of(PADDING_MODES),
     }
 
 
@@ -315,7 +311,7 @@ class Pad(Transform):
     _checks: ClassVar[Mapping[str, Any]] = {
         "padding": _margins,
         "fill": _fill,
-        "padding_mode": _one_of(_PADDING_MODES),
+        "padding_mode": _one_of(PADDING_MODES),
     }
 
 

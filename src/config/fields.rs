@@ -7,6 +7,7 @@ use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
 use crate::error::{Error, Result};
+use crate::names::named;
 use serde::Deserialize;
 
 /// The name of a sample's class number among the fields.
@@ -80,8 +81,7 @@ impl FieldOptions {
 }
 
 /// The type of a mask's values.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MaskType {
     /// Values from 0 to 255.
     #[default]
@@ -91,6 +91,8 @@ pub enum MaskType {
     /// All values that a PNG can hold, in the type that losses want.
     Int64,
 }
+
+named!(MaskType: "uint8" => Uint8, "int32" => Int32, "int64" => Int64);
 
 impl MaskType {
     /// The type of the tensor.

@@ -29,7 +29,9 @@ mod _core {
     #[pymodule_export]
     use super::{compiled_size, main, release_gpus, same_transforms};
 
+    use crate::augment::{DType, Filter, Padding};
     use crate::dataset::kind::IMAGE_EXTENSIONS;
+    use crate::names::NamedValue;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
     use std::path::PathBuf;
@@ -43,7 +45,15 @@ mod _core {
         // At exit, the libraries still work.
         module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
         module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
+        module.add("DTYPES", names::<DType>(module.py())?)?;
+        module.add("INTERPOLATIONS", names::<Filter>(module.py())?)?;
+        module.add("PADDING_MODES", names::<Padding>(module.py())?)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+
+    /// The names of a type's values.
+    fn names<T: NamedValue>(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+        PyTuple::new(py, T::NAMES.iter().map(|(name, _)| *name))
     }
 }
 

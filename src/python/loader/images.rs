@@ -2,8 +2,9 @@
 
 use super::Loader;
 use crate::augment::DrawnView;
-use crate::config::{Choice, LoaderKind};
+use crate::config::LoaderKind;
 use crate::dataset::Contents;
+use crate::names::NamedValue;
 use crate::python::error::raise;
 use crate::python::settings::{self, whole_number};
 use crate::schedule::Draw;
