@@ -123,7 +123,8 @@ settings! {
 
     /// What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more. A name
     /// is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its name:
-    /// `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
+    /// `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. A command line has names parted by commas, or a JSON list
+    /// in which an object says more: `["jpg", {"Mask": {"name": "seg.png", "dtype": "int64"}}]`. None: image and label.
     fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
 
     /// Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or without

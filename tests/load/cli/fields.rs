@@ -1,0 +1,109 @@
+//! Datasets whose samples have several members, as the commands see them.
+
+use super::{code, foreload, json, stderr};
+use crate::common::jpeg;
+use serde_json::Value;
+use std::fs;
+use std::process::Output;
+use tempfile::TempDir;
+
+/// A directory with a dataset of one shard.
+struct Shard(TempDir);
+
+impl Shard {
+    /// Writes a shard of `samples` with the members that `of` makes of each number.
+    fn new(samples: u64, of: impl Fn(u64) -> Vec<(&'static str, Vec<u8>)>) -> Self {
+        let shard = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(shard.path("data")).unwrap();
+        let mut archive = tar::Builder::new(fs::File::create(shard.path("data/0.tar")).unwrap());
+        for sample in 0..samples {
+            for (key, bytes) in of(sample) {
+                let mut header = tar::Header::new_gnu();
+                header.set_size(bytes.len() as u64);
+                header.set_mode(0o644);
+                archive.append_data(&mut header, format!("{sample:03}.{key}"), &bytes[..]).unwrap();
+            }
+        }
+        archive.finish().unwrap();
+        shard
+    }
+
+    /// Four pairs of pictures with a mask, a caption, a document and an array.
+    fn pairs() -> Self {
+        Self::new(4, |sample| {
+            vec![
+                ("left.jpg", jpeg(sample)),
+                ("right.jpg", jpeg(sample)),
+                ("seg.png", mask(sample as u8)),
+                ("txt", format!("caption {sample}").into_bytes()),
+                ("json", format!("[{sample}]").into_bytes()),
+                ("npy", npy(sample as u8)),
+            ]
+        })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Runs a command on the dataset.
+    fn run(&self, command: &str, more: &[&str]) -> Output {
+        foreload(&[&[command, &self.path("data"), "--index-dir", &self.path("index")], more].concat())
+    }
+
+    /// The hash of an epoch.
+    fn checksum(&self, more: &[&str]) -> String {
+        let fixed =
+            ["--batch-size", "2", "--epochs", "1", "--image-size", "16", "--eval", "--checksum", "--json"];
+        let report = json(&self.run("bench", &[&fixed, more].concat()));
+        report["epochs"][0]["sha256"].as_str().unwrap().to_owned()
+    }
+}
+
+/// A PNG of one channel, as large as the picture of the same number.
+fn mask(number: u8) -> Vec<u8> {
+    let (width, height) = foreload::testing::decode::parse_header(&jpeg(number.into()))
+        .map(|header| (header.width, header.height))
+        .unwrap();
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Grayscale);
+    let values = vec![number; (width * height) as usize];
+    encoder.write_header().unwrap().write_image_data(&values).unwrap();
+    bytes
+}
+
+/// Three bytes as `numpy.save` writes them.
+fn npy(value: u8) -> Vec<u8> {
+    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }";
+    let header = format!("{header:<117}\n");
+    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), &[value; 3]].concat()
+}
+
+#[test]
+fn fields_are_names_or_objects_of_json() {
+    let shard = Shard::pairs();
+    let sum = |fields: &str| shard.checksum(&["--fields", fields]);
+    assert_eq!(sum("left.jpg, right.jpg"), sum(r#" ["left.jpg", {"Image": {"name": "right.jpg"}}]"#));
+    let bench = |flag: &str, text: &str| shard.run("bench", &["--fields", "left.jpg,right.jpg", flag, text]);
+    for (text, said) in [
+        (r#"["left.jpg""#, "is no JSON: EOF while parsing"),
+        (r#"[{"Masks": {"name": "seg.png"}}]"#, r#""Masks" is none of Image, Mask, Boxes, Text"#),
+        (r#"[{"Mask": "seg.png"}]"#, r#"Mask needs parameters, {"name": ...}"#),
+        (r#"[{"Mask": {"dtype": "int64"}}]"#, "missing field `name`"),
+        (
+            r#"[{"Image": {"name": "left.jpg", "dtype": "int64"}}]"#,
+            r#"Image has no "dtype", it has name, optional, follows"#,
+        ),
+        (r#"[{"Mask": {"name": "seg.png", "dtype": "int8"}}]"#, "unknown variant `int8`"),
+        (r#"[{"Mask": {"name": "seg.png", "name": "txt"}}]"#, r#"the key "name" is given twice"#),
+    ] {
+        let refused = shard.run("bench", &["--fields", text]);
+        assert!(code(&refused) == 2 && stderr(&refused).contains(said), "{text}: {}", stderr(&refused));
+    }
+    let twice = bench("--transforms", r#"{"left.jpg": [], "right.jpg": [], "left.jpg": []}"#);
+    let said = stderr(&twice);
+    assert!(code(&twice) == 2 && said.contains(r#"the key "left.jpg" is given twice"#), "{said}");
+    let help = String::from_utf8(foreload(&["bench", "--help"]).stdout).unwrap();
+    assert!(help.contains(r#"["jpg", {"Mask": {"name": "seg.png", "dtype": "int64"}}]"#), "{help}");
+}
