@@ -81,6 +81,34 @@ fn npy(value: u8) -> Vec<u8> {
 }
 
 #[test]
+fn the_checksum_covers_every_field() {
+    let shard = Shard::pairs();
+    let sum = |fields: &str| shard.checksum(&["--fields", fields]);
+    let alone = sum("left.jpg");
+    assert_eq!(alone, sum("left.jpg"));
+    let mut seen = vec![alone];
+    for field in ["right.jpg", "seg.png", "txt", "json", "npy"] {
+        let both = sum(&format!("left.jpg,{field}"));
+        assert!(!seen.contains(&both), "{field} changes nothing");
+        seen.push(both);
+    }
+    // Presence is what the consumer sees, too.
+    let optional = sum(r#"["left.jpg", {"Text": {"name": "txt", "optional": true}}]"#);
+    assert!(!seen.contains(&optional));
+    let own =
+        |transforms: &str| shard.checksum(&["--fields", "left.jpg,seg.png", "--transforms", transforms]);
+    let whole = own("[]");
+    assert_eq!(whole, own("[]"));
+    assert_ne!(whole, own(r#"[{"Resize": {"size": 20}}]"#), "images of their own sizes");
+    let masks = |dtype: &str| {
+        let fields = format!(r#"["left.jpg", {{"Mask": {{"name": "seg.png", "dtype": "{dtype}"}}}}]"#);
+        shard.checksum(&["--fields", &fields, "--transforms", "[]"])
+    };
+    assert_eq!(masks("uint8"), whole);
+    assert_ne!(masks("int64"), whole, "their masks");
+}
+
+#[test]
 fn fields_are_names_or_objects_of_json() {
     let shard = Shard::pairs();
     let sum = |fields: &str| shard.checksum(&["--fields", fields]);
