@@ -59,9 +59,9 @@ impl DatasetPart {
     }
 
     /// Reads these members of each sample from now on; [`IMAGE`] alone is what is read without. The index file must
-    /// have been read with its members, and forgets where all others are.
+    /// have been read with its members, and forgets where all others are. Without any, it still knows all of them.
     pub(super) fn select(&mut self, fields: &[String]) -> Result<()> {
-        if fields.iter().all(|field| field == IMAGE) && !self.notes.every_stem {
+        if fields.is_empty() || fields.iter().all(|field| field == IMAGE) && !self.notes.every_stem {
             return Ok(());
         }
         if !self.file.has_members() {

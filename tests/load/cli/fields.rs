@@ -109,6 +109,50 @@ fn the_checksum_covers_every_field() {
 }
 
 #[test]
+fn every_image_and_mask_is_decoded() {
+    let decoded = |shard: &Shard| {
+        let found = shard.run("index", &["--verify", "--decode", "--json"]);
+        let report: Value = serde_json::from_slice(&found.stdout).unwrap();
+        (code(&found), report, stderr(&found))
+    };
+    let (rc, sound, said) = decoded(&Shard::pairs());
+    assert_eq!((rc, &sound["decoded"], &sound["damaged"]), (0, &12.into(), &Value::Array(vec![])), "{said}");
+
+    let cut = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
+    let damaged = Shard::new(3, |sample| {
+        let (right, seg) = (jpeg(sample + 9), mask(sample as u8));
+        vec![
+            ("jpg", jpeg(sample)),
+            ("right.jpg", if sample == 1 { cut(right) } else { right }),
+            ("seg.png", if sample == 2 { cut(seg) } else { seg }),
+        ]
+    });
+    let (rc, report, said) = decoded(&damaged);
+    assert_eq!((rc, &report["decoded"]), (1, &9.into()));
+    let list = report["damaged"].as_array().unwrap();
+    let named: Vec<_> = list.iter().map(|one| (&one["sample_id"], &one["member"])).collect();
+    assert_eq!(named, [(&1.into(), &"right.jpg".into()), (&2.into(), &"seg.png".into())]);
+    assert!(said.contains("2 of 9 images and masks cannot be decoded"), "{said}");
+    let shown = damaged.run("index", &["--verify", "--decode"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("0.tar, \"right.jpg\" of sample 1, bytes "), "{shown}");
+    assert!(shown.contains("9 images and masks decoded, 2 damaged"), "{shown}");
+
+    // Where samples have one image each, nothing names it.
+    let plain = Shard::new(3, |sample| {
+        let image = jpeg(sample);
+        vec![("jpg", if sample == 1 { cut(image) } else { image }), ("cls", b"1".to_vec())]
+    });
+    let (rc, report, said) = decoded(&plain);
+    assert_eq!((rc, &report["decoded"]), (1, &3.into()));
+    assert_eq!(
+        (&report["damaged"][0]["sample_id"], &report["damaged"][0]["member"]),
+        (&1.into(), &Value::Null)
+    );
+    assert!(said.contains("1 of 3 images cannot be decoded"), "{said}");
+}
+
+#[test]
 fn fields_are_names_or_objects_of_json() {
     let shard = Shard::pairs();
     let sum = |fields: &str| shard.checksum(&["--fields", fields]);
