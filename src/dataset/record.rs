@@ -1,10 +1,11 @@
 //! The members of a sample that a loader reads: where each lies, and what is read at once.
 
-use super::Extent;
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
 use super::member::{MEMBER_ROW, MemberPlace, MemberRow};
 use super::part::{DatasetPart, search};
+use super::summary::SampleBytes;
+use super::{Extent, Layout};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -179,8 +180,8 @@ impl DatasetPart {
     /// The members of a sample that are there, in the order in which they lie in the shard.
     fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberPiece> {
         let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.fields.len());
-        for (field, &MemberPlace { blocks, length }) in members.places_of(sample).iter().enumerate() {
-            if length < MemberPlace::TWICE {
+        for (field, &place @ MemberPlace { blocks, length }) in members.places_of(sample).iter().enumerate() {
+            if place.is_single() {
                 let apart = i64::from(blocks) * MemberPlace::BLOCK;
                 let offset = image.offset.saturating_add_signed(apart).min(super::part::MAX_OFFSET);
                 pieces.push(MemberPiece { offset, length, field });
@@ -188,6 +189,15 @@ impl DatasetPart {
         }
         pieces.sort_unstable_by_key(|piece| piece.offset);
         pieces
+    }
+
+    /// The bytes of all members of the samples; `None` where samples are single files, or where the index was read
+    /// without its members.
+    pub(super) fn member_bytes(&self) -> Option<SampleBytes> {
+        let known = self.layout() == Layout::Tar && self.file.has_members();
+        let there = |row: MemberRow| Some(u64::from(row.place.length)).filter(|_| row.place.is_single());
+        let of_sample = |sample| self.members_in_file(sample).filter_map(there).sum();
+        known.then(|| SampleBytes::of((0..self.len()).map(of_sample)))
     }
 
     /// The members of a sample as the index file has them.

@@ -5,7 +5,7 @@ mod decode;
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
-    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Layout, Notes,
+    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Layout, Notes, SampleBytes,
     TO_LABEL,
 };
 use crate::notices::{Notice, Notices};
@@ -186,7 +186,8 @@ fn of_classes(count: u32) -> String {
 }
 
 fn describe(report: &IndexReport) -> String {
-    let IndexSummary { root, layout, samples, classes, total_bytes, largest, groups, .. } = &report.summary;
+    let IndexSummary { root, layout, samples, classes, groups, .. } = &report.summary;
+    let SampleBytes { total_bytes, largest } = report.summary.bytes();
     let (layout, group) = match layout {
         Layout::Folder => ("loose files", "directories"),
         Layout::Tar => ("tar shards", "shards"),
@@ -202,9 +203,9 @@ fn describe(report: &IndexReport) -> String {
         format!("  layout       {layout}"),
         format!(
             "  bytes        {}; {} a sample, {} at most",
-            output::bytes(*total_bytes),
+            output::bytes(total_bytes),
             output::bytes(total_bytes / (*samples).max(1)),
-            output::bytes(u64::from(*largest))
+            output::bytes(largest)
         ),
         format!("  fingerprint  {}", report.summary.fingerprint),
         format!(

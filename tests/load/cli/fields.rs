@@ -153,6 +153,34 @@ fn every_image_and_mask_is_decoded() {
 }
 
 #[test]
+fn bytes_are_those_of_the_fields() {
+    let large = || jpeg(7).repeat(40);
+    let shard = Shard::new(4, |sample| vec![("left.jpg", jpeg(sample)), ("right.jpg", large())]);
+    let members: usize = (0..4).map(|sample| jpeg(sample).len() + large().len()).sum();
+    let index = json(&shard.run("index", &["--json"]));
+    assert_eq!(index["members"]["total_bytes"], members);
+    let largest = (0..4).map(|sample| jpeg(sample).len() + large().len()).max().unwrap();
+    assert_eq!(index["members"]["largest"], largest);
+
+    let rates = shard.path("rates.json");
+    let tier = r#"{"open_seconds": 0.001, "read_seconds": 0.001, "concurrency": 8.0, "read_bandwidth": 1e8,
+        "write_bandwidth": 1e8}"#;
+    fs::write(&rates, format!(r#"{{"source": {tier}, "nvme": {tier}, "decode_bandwidth": 1e8}}"#)).unwrap();
+    let plan = |more: &[&str]| {
+        shard.run("plan", &[&["--cache-size", "1MB", "--rates", &rates, "--json"], more].concat())
+    };
+    let one = json(&plan(&["--fields", "left.jpg"]));
+    let both = json(&plan(&["--fields", "left.jpg,right.jpg"]));
+    let bytes = |report: &Value| report["dataset_bytes"].as_u64().unwrap() as usize;
+    assert_eq!(bytes(&one), (0..4).map(|sample| jpeg(sample).len()).sum::<usize>());
+    assert!((members..members + 4 * 1024).contains(&bytes(&both)), "{both}");
+    let neither = plan(&[]);
+    assert!(code(&neither) == 1 && stderr(&neither).contains("fields= reads"), "{}", stderr(&neither));
+    let calibrated = json(&shard.run("calibrate", &["--fields", "left.jpg", "--seconds", "0.1", "--json"]));
+    assert!(calibrated["decode"]["images"].as_u64().unwrap() > 0, "{calibrated}");
+}
+
+#[test]
 fn fields_are_names_or_objects_of_json() {
     let shard = Shard::pairs();
     let sum = |fields: &str| shard.checksum(&["--fields", fields]);
