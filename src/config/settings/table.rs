@@ -220,8 +220,11 @@ settings! {
         .images_only().member(OfResources, "threads");
 
     /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while
-    /// batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU some
-    /// page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger images.
+    /// batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What differs in
+    /// size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With a cap, two
+    /// batches of such images are made ahead, and a warning says so; a transform that fixes the size brings them under
+    /// it. On a GPU some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more
+    /// for larger images.
     memory: Option<u64> = None, Maybe(ByteCount), Resources.member(OfResources, "memory");
 
     /// How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.

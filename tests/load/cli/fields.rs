@@ -207,3 +207,16 @@ fn fields_are_names_or_objects_of_json() {
     let help = String::from_utf8(foreload(&["bench", "--help"]).stdout).unwrap();
     assert!(help.contains(r#"["jpg", {"Mask": {"name": "seg.png", "dtype": "int64"}}]"#), "{help}");
 }
+
+#[test]
+fn a_cap_of_memory_says_what_it_does_not_bind() {
+    let shard = Shard::pairs();
+    let warned = |more: &[&str]| {
+        let fixed = ["--fields", "left.jpg", "--batch-size", "2", "--epochs", "1", "--json"];
+        let report = json(&shard.run("bench", &[&fixed, more].concat()));
+        report["notices"].to_string().contains("images of their own sizes come on top")
+    };
+    assert!(warned(&["--transforms", "[]", "--memory", "100MB"]));
+    assert!(!warned(&["--transforms", "[]"]), "nobody asked for a cap");
+    assert!(!warned(&["--image-size", "16", "--memory", "100MB"]), "the size is known");
+}
